@@ -1,6 +1,8 @@
-"""Starts the two arms of a measurement: a process as it is (bare), and the same one under the probe. Used by every measurement that trains.
+"""Starts the two arms of a measurement: a process as it is (bare), and the same one under the
+probe. Used by every measurement that trains.
 
-Both get the environment that the gate would pass on, the same command, and fresh places; the bare one lacks nothing but the probe.
+Both get the environment that the gate would pass on, the same command, and fresh places; the bare
+one lacks nothing but the probe.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
 
 # The interpreter that measures is the `python` of both arms.
-OUTER = {**os.environ, "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])}
+OUTER = {
+    **os.environ,
+    "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+}
 WORKLOADS = ROOT / "benchmarks" / "workloads"
 
 
@@ -34,7 +39,8 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where both arms run: `root` holds `home`, `tmp`, `workspace` and one folder of traces for each probed run."""
+    """Where both arms run: `root` holds `home`, `tmp`, `workspace` and one folder of traces for
+    each probed run."""
 
     root: Path
 
@@ -51,7 +57,9 @@ def open_place(source: Path) -> Iterator[Place]:
         place = Place(Path(name).resolve())
         for folder in ("home", "tmp"):
             (place.root / folder).mkdir()
-        shutil.copytree(source, place.workspace, ignore=shutil.ignore_patterns("__pycache__", "out"))
+        shutil.copytree(
+            source, place.workspace, ignore=shutil.ignore_patterns("__pycache__", "out")
+        )
         yield place
 
 
@@ -72,7 +80,10 @@ def run_bare(place: Place, command: str, condition: Arm) -> None:
         )
         if done.returncode:
             output.seek(0)
-            raise RunFailed(f"{command}: exit status {done.returncode}\n" + output.read()[-4000:].decode("utf-8", "replace"))
+            raise RunFailed(
+                f"{command}: exit status {done.returncode}\n"
+                + output.read()[-4000:].decode("utf-8", "replace")
+            )
 
 
 def run_probed(
@@ -85,11 +96,26 @@ def run_probed(
     reference: Sequence[Trace] = (),
     probe: Mapping[str, object] | None = None,
 ) -> Run:
-    """Run the same command under the probe; `name` is the folder of its traces, `probe` more of its configuration. Raises RunFailed."""
+    """Run the same command under the probe; `name` is the folder of its traces, `probe` more of its
+    configuration. Raises RunFailed."""
     spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
-    site = Site(run_folder=place.root, workspace=place.workspace, cwd=place.workspace, traces=place.root / "runs", outer=OUTER)
-    plan = Plan(name=name, arm=condition, keep_final=keep_final, reference=tuple(reference), probe=probe or {})
+    site = Site(
+        run_folder=place.root,
+        workspace=place.workspace,
+        cwd=place.workspace,
+        traces=place.root / "runs",
+        outer=OUTER,
+    )
+    plan = Plan(
+        name=name,
+        arm=condition,
+        keep_final=keep_final,
+        reference=tuple(reference),
+        probe=probe or {},
+    )
     run = launch(spec, plan, site, lambda _: None)
     if not run.good:
-        raise RunFailed(f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:]))
+        raise RunFailed(
+            f"{command}: {run.outcome}: {run.problem}\n" + "\n".join(run.ended.tail[-40:])
+        )
     return run

@@ -1,10 +1,13 @@
-"""How often the interval of the cost holds the true cost, in simulated gate runs that stop as the gate does: the promise, put to the test.
+"""How often the interval of the cost holds the true cost, in simulated gate runs that stop as the
+gate does: the promise, put to the test.
 
-Each gate run times two pairs and then further ones until `compare.cost` finds its interval narrow enough, or six pairs are done (four,
-where its time ends then). A true cost of 12 %, or of 4 %; steps that scatter by 5 % about their run and follow one another (each takes
-half of the last one's deviation); and runs that scatter, drift or fall into a slow spell as a machine's do: normally, with heavy tails,
-to one side, or each like the one before. A slow spell takes a quarter longer for the time of four runs, wherever that begins. Beside each
-figure stands the share without the correction for stopping: ordinary 95 % intervals, stopped at where they are narrow.
+Each gate run times two pairs and then further ones until `compare.cost` finds its interval narrow
+enough, or six pairs are done (four, where its time ends then). A true cost of 12 %, or of 4 %;
+steps that scatter by 5 % about their run and follow one another (each takes half of the last one's
+deviation); and runs that scatter, drift or fall into a slow spell as a machine's do: normally, with
+heavy tails, to one side, or each like the one before. A slow spell takes a quarter longer for the
+time of four runs, wherever that begins. Beside each figure stands the share without the correction
+for stopping: ordinary 95 % intervals, stopped at where they are narrow.
 """
 
 from __future__ import annotations
@@ -31,12 +34,14 @@ class Settings:
 
 
 QUICK = Settings(gates=50, steps=5)
-Level = Callable[[int, float], float]  # how slow the machine is in a run, counted from 0, and at which part of it
+# how slow the machine is in a run, counted from 0, and at which part of it
+Level = Callable[[int, float], float]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A machine, and what is timed on it. `begin` gives the machine of one gate run, `most` the pairs that it has time for."""
+    """A machine, and what is timed on it. `begin` gives the machine of one gate run, `most` the
+    pairs that it has time for."""
 
     name: str
     begin: Callable[[random.Random], Level]
@@ -46,13 +51,20 @@ class Scenario:
 
 
 def measure(settings: Settings) -> list[Figure]:
-    """For each scenario: the share of intervals that hold the cost, how wide they are, and how many pairs they took."""
+    """For each scenario: the share of intervals that hold the cost, how wide they are, and how many
+    pairs they took."""
     figures = []
     for scenario in SCENARIOS:
         generator = random.Random(scenario.name)
-        gates = [_gate(generator, scenario, scenario.steps or settings.steps) for _ in range(settings.gates)]
+        gates = [
+            _gate(generator, scenario, scenario.steps or settings.steps)
+            for _ in range(settings.gates)
+        ]
         found = [cost_interval(*_first(arms, _pairs(arms, needs_another_pair))) for arms in gates]
-        naive = [interval(*_first(arms, _pairs(arms, lambda on, off: not narrow(interval(on, off))))) for arms in gates]
+        naive = [
+            interval(*_first(arms, _pairs(arms, lambda on, off: not narrow(interval(on, off)))))
+            for arms in gates
+        ]
         counts = [_pairs(arms, needs_another_pair) for arms in gates]
         more = {
             "median_width_pct": sorted(high - low for low, high in found)[len(found) // 2],
@@ -60,7 +72,9 @@ def measure(settings: Settings) -> list[Figure]:
             "share_without_correction": _share(naive, scenario.cost),
         }
         label = f"intervals that hold the cost, {scenario.name}"
-        figures.append(Figure(label, "share", (_share(found, scenario.cost),), GOAL, more, at_least=True))
+        figures.append(
+            Figure(label, "share", (_share(found, scenario.cost),), GOAL, more, at_least=True)
+        )
     return figures
 
 
@@ -70,7 +84,9 @@ def _share(found: list[tuple[float, float]], cost: float) -> float:
 
 def _pairs(arms: tuple[Runs, Runs], wide: Callable[[Runs, Runs], bool]) -> int:
     """Return after how many pairs a gate run stops."""
-    return next((pairs for pairs in range(2, len(arms[0])) if not wide(*_first(arms, pairs))), len(arms[0]))
+    return next(
+        (pairs for pairs in range(2, len(arms[0])) if not wide(*_first(arms, pairs))), len(arms[0])
+    )
 
 
 def _first(arms: tuple[Runs, Runs], pairs: int) -> tuple[Runs, Runs]:
@@ -78,7 +94,8 @@ def _first(arms: tuple[Runs, Runs], pairs: int) -> tuple[Runs, Runs]:
 
 
 def _gate(generator: random.Random, scenario: Scenario, steps: int) -> tuple[Runs, Runs]:
-    """Step times of the deterministic and of the default runs of one gate run that never stops early, in its order."""
+    """Step times of the deterministic and of the default runs of one gate run that never stops
+    early, in its order."""
     arms: tuple[list[list[float]], list[list[float]]] = ([], [])
     at = scenario.begin(generator)
     order = [arm for pair in range(scenario.most) for arm in ((0, 1) if pair % 2 == 0 else (1, 0))]
@@ -106,17 +123,27 @@ def _normal(scatter: float) -> Callable[[random.Random], Level]:
 
 
 def _heavy(scatter: float) -> Callable[[random.Random], Level]:
-    """Student's t with three degrees of freedom: one run in some twenty is off by more than three times the usual."""
-    return _each(lambda generator: scatter * generator.gauss(0, 1) / math.sqrt(generator.gammavariate(1.5, 2) / 3))
+    """Student's t with three degrees of freedom: one run in some twenty is off by more than three
+    times the usual."""
+    return _each(
+        lambda generator: (
+            scatter * generator.gauss(0, 1) / math.sqrt(generator.gammavariate(1.5, 2) / 3)
+        )
+    )
 
 
 def _one_sided(generator: random.Random) -> float:
     """Other work slows one run in four down, and none is ever faster than the machine."""
-    return generator.expovariate(1 / 0.08) if generator.random() < 0.25 else abs(generator.gauss(0, 0.01))
+    return (
+        generator.expovariate(1 / 0.08)
+        if generator.random() < 0.25
+        else abs(generator.gauss(0, 0.01))
+    )
 
 
 def _correlated(generator: random.Random) -> Level:
-    """Each run takes 0.7 of the last one's deviation: a machine that warms up, or a neighbour that stays."""
+    """Each run takes 0.7 of the last one's deviation: a machine that warms up, or a neighbour that
+    stays."""
     levels, off = [], generator.gauss(0, 0.03)
     for _ in range(2 * PAIRS):
         levels.append(math.exp(off))
@@ -131,7 +158,9 @@ def _drifting(generator: random.Random) -> Level:
 
 def _spell(generator: random.Random) -> Level:
     begin, own = generator.uniform(-4, 2 * PAIRS), _normal(0.01)(generator)
-    return lambda place, part: own(place, part) * (1.25 if begin <= place + part < begin + 4 else 1.0)
+    return lambda place, part: (
+        own(place, part) * (1.25 if begin <= place + part < begin + 4 else 1.0)
+    )
 
 
 SCENARIOS = (

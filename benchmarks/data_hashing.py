@@ -1,8 +1,10 @@
-"""How long the gate takes to digest declared data, over `sha256sum` (and `b3sum`, where it is installed) on the same files, and its memory.
+"""How long the gate takes to digest declared data, over `sha256sum` (and `b3sum`, where it is
+installed) on the same files, and its memory.
 
-One large file, and a folder of many small ones, both in the page cache. `sha256sum` gets the small ones from `find` and `xargs`, in one
-process and in two, and the faster of the two counts. At least 80 % of its throughput is a ratio of at most 1.25. Memory is the peak of a
-fresh process that only verifies.
+One large file, and a folder of many small ones, both in the page cache. `sha256sum` gets the small
+ones from `find` and `xargs`, in one process and in two, and the faster of the two counts. At least
+80 % of its throughput is a ratio of at most 1.25. Memory is the peak of a fresh process that only
+verifies.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 @dataclass(frozen=True)
 class Settings:
-    """Bytes of the large file, number of small ones and the least and greatest bytes of each, rounds of each, bytes for the memory of a
-    large file (not timed)."""
+    """Bytes of the large file, number of small ones and the least and greatest bytes of each,
+    rounds of each, bytes for the memory of a large file (not timed)."""
 
     large: int = 1024 * MIB
     small: int = 100_000
@@ -60,20 +62,35 @@ class NoRoom(Exception):
 
 
 def measure(settings: Settings) -> list[Figure]:
-    """Time over each peer's, round by round, and peak memory, for one large file and for many small ones."""
+    """Time over each peer's, round by round, and peak memory, for one large file and for many small
+    ones."""
     needed = max(settings.large, settings.memory) + settings.small * (settings.greatest + 4096)
     with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as name:
         if shutil.disk_usage(name).free < 2 * needed:
-            raise NoRoom(f"{name} has not twice the {needed // MIB} MiB that this needs: set TMPDIR, or measure less")
+            raise NoRoom(
+                f"{name} has not twice the {needed // MIB} MiB that this needs: set TMPDIR, or "
+                "measure less"
+            )
         place = Path(name)
         large, small = place / "large", place / "small"
         _write_large(large, settings.large)
         bytes_small = _write_small(small, settings)
         quoted = shlex.quote(os.fspath(large))
-        figures = _times(f"one file of {settings.large // MIB} MiB", large, settings.large, _each("{} " + quoted), settings.rounds)
+        figures = _times(
+            f"one file of {settings.large // MIB} MiB",
+            large,
+            settings.large,
+            _each("{} " + quoted),
+            settings.rounds,
+        )
         found = f"find {shlex.quote(os.fspath(small))} -type f -print0 | xargs -0 -n 1000"
-        peers = {**_each(found + " {}"), **{f"{name}, two processes": call for name, call in _each(found + " -P 2 {}").items()}}
-        figures += _times(f"{settings.small} small files", small, bytes_small, peers, settings.rounds)
+        peers = {
+            **_each(found + " {}"),
+            **{f"{name}, two processes": call for name, call in _each(found + " -P 2 {}").items()},
+        }
+        figures += _times(
+            f"{settings.small} small files", small, bytes_small, peers, settings.rounds
+        )
         figures.append(_memory(f"{settings.small} small files", small))
         _write_large(large, settings.memory)
         figures.append(_memory(f"one file of {settings.memory // MIB} MiB", large))
@@ -81,17 +98,26 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def _each(command: str) -> dict[str, Callable[[], object]]:
-    """The command with each tool that is installed in it, by the tool's name; `b3sum` on one thread, as `sha256sum` is."""
-    tools = {"sha256sum": "sha256sum", **({"b3sum": "b3sum --num-threads 1"} if shutil.which("b3sum") else {})}
+    """The command with each tool that is installed in it, by the tool's name; `b3sum` on one
+    thread, as `sha256sum` is."""
+    tools = {
+        "sha256sum": "sha256sum",
+        **({"b3sum": "b3sum --num-threads 1"} if shutil.which("b3sum") else {}),
+    }
     return {name: functools.partial(_shell, command.format(tool)) for name, tool in tools.items()}
 
 
 def _shell(line: str) -> None:
-    subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"], check=True, stdout=subprocess.DEVNULL
+    )
 
 
-def _times(label: str, path: Path, size: int, peers: Mapping[str, Callable[[], object]], rounds: int) -> list[Figure]:
-    """The gate's time over each peer's, taking turns, after one round that is not counted; and over the best sha256sum of each round."""
+def _times(
+    label: str, path: Path, size: int, peers: Mapping[str, Callable[[], object]], rounds: int
+) -> list[Figure]:
+    """The gate's time over each peer's, taking turns, after one round that is not counted; and over
+    the best sha256sum of each round."""
     contenders: dict[str, Callable[[], object]] = {"gate": lambda: _verified(path), **peers}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
@@ -100,11 +126,25 @@ def _times(label: str, path: Path, size: int, peers: Mapping[str, Callable[[], o
             call()
             if number:
                 seconds[name].append(time.perf_counter() - began)
-    beside = {f"{name}_gb_per_s": [size / taken / 1e9 for taken in found] for name, found in seconds.items()}
+    beside = {
+        f"{name}_gb_per_s": [size / taken / 1e9 for taken in found]
+        for name, found in seconds.items()
+    }
     gate = seconds.pop("gate")
-    best = [min(taken) for taken in zip(*(found for name, found in seconds.items() if name.startswith("sha256sum")), strict=True)]
-    figures = [Figure(f"{label}, over the best sha256sum", "ratio", _over(gate, best), GOAL, beside)]
-    return figures + [Figure(f"{label}, over {name}", "ratio", _over(gate, found)) for name, found in seconds.items() if len(seconds) > 1]
+    best = [
+        min(taken)
+        for taken in zip(
+            *(found for name, found in seconds.items() if name.startswith("sha256sum")), strict=True
+        )
+    ]
+    figures = [
+        Figure(f"{label}, over the best sha256sum", "ratio", _over(gate, best), GOAL, beside)
+    ]
+    return figures + [
+        Figure(f"{label}, over {name}", "ratio", _over(gate, found))
+        for name, found in seconds.items()
+        if len(seconds) > 1
+    ]
 
 
 def _over(gate: list[float], peer: list[float]) -> tuple[float, ...]:
@@ -119,7 +159,13 @@ def _verified(path: Path) -> None:
 
 def _memory(label: str, path: Path) -> Figure:
     """Peak memory in MiB of a process that verifies one item."""
-    done = subprocess.run([sys.executable, "-c", PEAK, os.fspath(path)], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, os.fspath(path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return Figure(f"peak memory, {label}", "MiB", (int(done.stdout) / 1024,), ALLOWED_MIB)
 
 

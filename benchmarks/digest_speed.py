@@ -1,7 +1,9 @@
-"""How fast the probe's digest reads a tensor, against `torch.hash_tensor`, `hashlib.sha256`, a plain `clone` and `sum` of the same bytes.
+"""How fast the probe's digest reads a tensor, against `torch.hash_tensor`, `hashlib.sha256`, a
+plain `clone` and `sum` of the same bytes.
 
-A ratio above 1 says how many times faster the digest is. `torch.hash_tensor` is an XOR and sees no permutation; `clone` only copies: it is
-what a probe that kept tensors instead of digests would have to do.
+A ratio above 1 says how many times faster the digest is. `torch.hash_tensor` is an XOR and sees no
+permutation; `clone` only copies: it is what a probe that kept tensors instead of digests would have
+to do.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ MIB = 2**20
 LARGE = 16 * MIB
 GOALS: dict[str, dict[str, float]] = {
     "cpu": {"digest": 12.0, "torch.hash_tensor": 3.0, "hashlib.sha256": 6.0, "sum": 0.5},
-    "cuda": {"clone": 1.4},  # a copy reads and writes each byte: 0.7 of its bandwidth is 1.4 of its speed
+    # a copy reads and writes each byte: 0.7 of its bandwidth is 1.4 of its speed
+    "cuda": {"clone": 1.4},
 }
 SMALL_GOAL = {"cpu": 1.0, "cuda": 0.5}
 Wait = Callable[[], None]
@@ -29,7 +32,8 @@ Wait = Callable[[], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes in bytes; rounds of each; `batch` is how many bytes one timing reads at least, by digesting several tensors of that size."""
+    """Sizes in bytes; rounds of each; `batch` is how many bytes one timing reads at least, by
+    digesting several tensors of that size."""
 
     sizes: tuple[int, ...] = (64 * 1024, MIB, 16 * MIB, 256 * MIB)
     rounds: int = 15
@@ -47,24 +51,45 @@ def measure(settings: Settings) -> list[Figure]:
     EXTENSION[:] = [GATES_OWN]
     figures = []
     for size in settings.sizes:
-        tensors = [torch.randn(size // 4, device=settings.device) for _ in range(max(1, settings.batch // size))]
+        tensors = [
+            torch.randn(size // 4, device=settings.device)
+            for _ in range(max(1, settings.batch // size))
+        ]
         moved = size * len(tensors)
         wait: Wait = torch.cuda.synchronize if settings.device != "cpu" else _nothing
         seconds = _interleaved(_contenders(torch, tensors, settings.device), settings.rounds, wait)
         label = f"{size // 1024} KiB" if size < MIB else f"{size // MIB} MiB"
         speeds = {name: [moved / taken / 1e9 for taken in found] for name, found in seconds.items()}
-        beside = {f"{name}_gb_per_s": {"best": max(found), "median": statistics.median(found)} for name, found in speeds.items()}
+        beside = {
+            f"{name}_gb_per_s": {"best": max(found), "median": statistics.median(found)}
+            for name, found in speeds.items()
+        }
         digest = tuple(speeds.pop("digest"))
         goals = GOALS[settings.device] if size >= LARGE else {}
-        figures.append(Figure(f"digest of {label}", "GB/s", digest, goals.get("digest"), beside, at_least=True))
+        figures.append(
+            Figure(f"digest of {label}", "GB/s", digest, goals.get("digest"), beside, at_least=True)
+        )
         for name, found in speeds.items():
-            ratios, bests = tuple(a / b for a, b in zip(digest, found, strict=True)), {"ratio_of_bests": max(digest) / max(found)}
-            figures.append(Figure(f"digest of {label} over {name}", "ratio", ratios, goals.get(name), bests, at_least=True))
+            ratios, bests = (
+                tuple(a / b for a, b in zip(digest, found, strict=True)),
+                {"ratio_of_bests": max(digest) / max(found)},
+            )
+            figures.append(
+                Figure(
+                    f"digest of {label} over {name}",
+                    "ratio",
+                    ratios,
+                    goals.get(name),
+                    bests,
+                    at_least=True,
+                )
+            )
     return [*figures, _small(torch, settings)]
 
 
 def _small(torch: Any, settings: Settings) -> Figure:
-    """Milliseconds for one step of a model of 200 small tensors: parameters, gradients and two kinds of optimizer state."""
+    """Milliseconds for one step of a model of 200 small tensors: parameters, gradients and two
+    kinds of optimizer state."""
     wait: Wait = torch.cuda.synchronize if settings.device != "cpu" else _nothing
     kinds = [[torch.randn(64, device=settings.device) for _ in range(200)] for _ in range(4)]
     slots = [None, *(Slots(200) for _ in kinds[1:])]  # gradients are made anew at each step
@@ -74,7 +99,12 @@ def _small(torch: Any, settings: Settings) -> Figure:
             begin(torch, tensors, slots=known)
 
     seconds = _interleaved({"digest": step}, settings.rounds, wait)["digest"]
-    return Figure("digests of 4 x 200 tensors of 256 bytes", "ms", tuple(taken * 1e3 for taken in seconds), SMALL_GOAL[settings.device])
+    return Figure(
+        "digests of 4 x 200 tensors of 256 bytes",
+        "ms",
+        tuple(taken * 1e3 for taken in seconds),
+        SMALL_GOAL[settings.device],
+    )
 
 
 def _contenders(torch: Any, tensors: list[Any], device: str) -> Mapping[str, Callable[[], object]]:
@@ -87,11 +117,15 @@ def _contenders(torch: Any, tensors: list[Any], device: str) -> Mapping[str, Cal
     if hasattr(torch, "hash_tensor"):  # torch 2.9 and newer
         found["torch.hash_tensor"] = lambda: [torch.hash_tensor(tensor) for tensor in tensors]
     if device == "cpu":
-        found["hashlib.sha256"] = lambda: [hashlib.sha256(memoryview(tensor.numpy()).cast("B")).digest() for tensor in tensors]
+        found["hashlib.sha256"] = lambda: [
+            hashlib.sha256(memoryview(tensor.numpy()).cast("B")).digest() for tensor in tensors
+        ]
     return found
 
 
-def _interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int, wait: Wait) -> dict[str, list[float]]:
+def _interleaved(
+    contenders: Mapping[str, Callable[[], object]], rounds: int, wait: Wait
+) -> dict[str, list[float]]:
     """Seconds of each contender in each round, after one round that is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):

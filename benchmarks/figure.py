@@ -1,7 +1,9 @@
-"""What a measurement hands back, how it is printed, and what is written down about the machine it was taken on.
+"""What a measurement hands back, how it is printed, and what is written down about the machine it
+was taken on.
 
-Every file of this folder that measures is a module with a frozen `Settings` (its defaults are what is published, `QUICK` is a smoke run)
-and `measure(settings) -> list[Figure]`. Ratios are taken within one round, so that a machine that slows down slows both sides.
+Every file of this folder that measures is a module with a frozen `Settings` (its defaults are what
+is published, `QUICK` is a smoke run) and `measure(settings) -> list[Figure]`. Ratios are taken
+within one round, so that a machine that slows down slows both sides.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: a value for each round, and beside it what it was computed from. `goal` is the largest median that is good
-    enough; with `at_least`, the smallest."""
+    """One figure: a value for each round, and beside it what it was computed from. `goal` is the
+    largest median that is good enough; with `at_least`, the smallest."""
 
     name: str
     unit: str  # `ratio`, `MiB`, `GB/s`, `ms`, `s`
@@ -51,8 +53,16 @@ class Figure:
 def show(figure: Figure) -> str:
     """One line: name, median, spread, number of rounds, goal."""
     least, greatest = min(figure.values), max(figure.values)
-    spread = f"{figure.median:8.3f} {figure.unit:5}  ({least:.3f} … {greatest:.3f}, n={len(figure.values)})"
-    goal = "" if figure.goal is None else f"  goal {'≥' if figure.at_least else '≤'} {figure.goal:g}: {'met' if figure.met else 'NOT met'}"
+    spread = (
+        f"{figure.median:8.3f} {figure.unit:5}  ({least:.3f} … {greatest:.3f}, "
+        f"n={len(figure.values)})"
+    )
+    goal = (
+        ""
+        if figure.goal is None
+        else f"  goal {'≥' if figure.at_least else '≤'} {figure.goal:g}: "
+        f"{'met' if figure.met else 'NOT met'}"
+    )
     return f"  {figure.name:58} {spread}{goal}"
 
 
@@ -74,11 +84,21 @@ def to_json(figure: Figure) -> dict[str, Any]:
 
 def from_json(item: Mapping[str, Any]) -> Figure:
     """A figure of a results file."""
-    return Figure(item["name"], item["unit"], tuple(item["values"]), item["goal"], item["beside"], at_least=item["at_least"])
+    return Figure(
+        item["name"],
+        item["unit"],
+        tuple(item["values"]),
+        item["goal"],
+        item["beside"],
+        at_least=item["at_least"],
+    )
 
 
-def write_results(path: Path, quick: bool, machine: Mapping[str, object], figures: Mapping[str, Sequence[Figure]]) -> None:
-    """Write one results file. `figures` holds the figures of each measurement by its module's name."""
+def write_results(
+    path: Path, quick: bool, machine: Mapping[str, object], figures: Mapping[str, Sequence[Figure]]
+) -> None:
+    """Write one results file. `figures` holds the figures of each measurement by its module's
+    name."""
     taken = {name: [to_json(figure) for figure in found] for name, found in figures.items()}
     document = {
         "taken": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -92,7 +112,8 @@ def write_results(path: Path, quick: bool, machine: Mapping[str, object], figure
 
 
 def describe_machine() -> dict[str, object]:
-    """CPU model, processors this process may use, memory in GiB, load before the first measurement, Python and torch."""
+    """CPU model, processors this process may use, memory in GiB, load before the first measurement,
+    Python and torch."""
     import torch
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -108,12 +129,25 @@ def describe_machine() -> dict[str, object]:
 
 
 def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if sys.platform == "linux" else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor() or "unknown")
+    lines = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if sys.platform == "linux"
+        else []
+    )
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor() or "unknown",
+    )
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or "unknown"
 
 

@@ -1,7 +1,9 @@
-"""Gate wall time over the bare wall time of the same runs of examples/quickstart, process starts included. Goal: at most 1.05.
+"""Gate wall time over the bare wall time of the same runs of examples/quickstart, process starts
+included. Goal: at most 1.05.
 
-The gate: `repro-gate run` as a person starts it, in a fresh git checkout that holds the example alone. Bare: deterministic, default,
-default, deterministic and the reseeded control of two steps, one after the other, with the same commands and the same environment.
+The gate: `repro-gate run` as a person starts it, in a fresh git checkout that holds the example
+alone. Bare: deterministic, default, default, deterministic and the reseeded control of two steps,
+one after the other, with the same commands and the same environment.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from repro_gate.runs.arms import Arm
 GOAL = 1.05
 SEED = 42
 CONTROL_STEPS = 2
-# What the probe does to a deterministic run but for probing: the flags of the process, and the end after the control's steps.
+# What the probe does to a deterministic run but for probing: the flags of the process, and the end
+# after the control's steps.
 WITH_FLAGS = """\
 import runpy, sys, torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -44,8 +47,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @dataclass(frozen=True)
 class Settings:
-    """`epochs` of the example (one is one step), whether the default runs are among them, rounds of one gate and one bare series each, and
-    how the gate is started."""
+    """`epochs` of the example (one is one step), whether the default runs are among them, rounds of
+    one gate and one bare series each, and how the gate is started."""
 
     epochs: int = 50
     defaults: bool = True
@@ -74,18 +77,26 @@ def measure(settings: Settings) -> list[Figure]:
         "steps": settings.epochs,
         "gate_s": [round(item, 3) for item in gates],
         "bare_s": [round(item, 3) for item in bares],
-        "gate_outside_its_runs_s": [round(gate - run, 3) for gate, run in zip(gates, inside, strict=True)],
+        "gate_outside_its_runs_s": [
+            round(gate - run, 3) for gate, run in zip(gates, inside, strict=True)
+        ],
     }
     return [
         Figure(
-            f"gate over the same {'five' if settings.defaults else 'three'} bare runs, {settings.epochs} steps",
+            f"gate over the same {'five' if settings.defaults else 'three'} bare runs, "
+            f"{settings.epochs} steps",
             "ratio",
             ratios,
             GOAL,
             beside,
         ),
         _command_time(settings, "--help", ("--help",), 0.1),
-        _command_time(settings, "check of this repository", ("check", str(ROOT / "examples" / "quickstart")), 0.6),
+        _command_time(
+            settings,
+            "check of this repository",
+            ("check", str(ROOT / "examples" / "quickstart")),
+            0.6,
+        ),
     ]
 
 
@@ -94,7 +105,9 @@ def _command_time(settings: Settings, label: str, arguments: Sequence[str], goal
     taken = []
     for number in range(2 * settings.rounds + 1):
         began = time.perf_counter()
-        subprocess.run([*settings.gate, *arguments], cwd=ROOT, env=OUTER, capture_output=True, check=False)
+        subprocess.run(
+            [*settings.gate, *arguments], cwd=ROOT, env=OUTER, capture_output=True, check=False
+        )
         if number:
             taken.append(time.perf_counter() - began)
     return Figure(f"repro-gate {label}", "s", tuple(taken), goal)
@@ -104,11 +117,18 @@ def _checkout(place: Place, settings: Settings) -> Path:
     """A git checkout of the workspace with a spec that runs the example to its end."""
     spec = place.workspace / "repro.yml"
     measured = f"cost: {{{'pairs: 2' if settings.defaults else 'measure: false'}}}\n"
-    text = f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\nrandom-state:\n  seed: {SEED}\n{measured}"
+    text = (
+        f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\nrandom-state:\n  "
+        f"seed: {SEED}\n{measured}"
+    )
     spec.write_text(text, encoding="utf-8")
     (place.workspace / ".gitignore").write_text("out/\n__pycache__/\n", encoding="utf-8")
     somebody = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
-    for command in (["init", "--quiet"], ["add", "--all"], [*somebody, "commit", "--quiet", "-m", "bench"]):
+    for command in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        [*somebody, "commit", "--quiet", "-m", "bench"],
+    ):
         subprocess.run(["git", *command], cwd=place.workspace, check=True)
     return spec
 
@@ -118,15 +138,21 @@ def _command(epochs: int, seed: str) -> str:
 
 
 def _gate(place: Place, spec: Path, gate: Sequence[str]) -> tuple[float, list[float]]:
-    """Wall time of one gate run in seconds, and what the gate says that its runs took. Raises RunFailed where the verdict is not `pass`."""
+    """Wall time of one gate run in seconds, and what the gate says that its runs took. Raises
+    RunFailed where the verdict is not `pass`."""
     report = place.root / "report.json"
     command = [*gate, "run", str(spec), "--quiet", "--json", str(report)]
     began = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=OUTER, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
     if done.returncode:
-        raise RunFailed(f"the gate ended with status {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-    return seconds, [run["seconds"] for run in json.loads(report.read_text(encoding="utf-8"))["runs"]]
+        raise RunFailed(
+            "the gate ended with status "
+            f"{done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+        )
+    return seconds, [
+        run["seconds"] for run in json.loads(report.read_text(encoding="utf-8"))["runs"]
+    ]
 
 
 def _bare_series(place: Place, settings: Settings) -> float:
@@ -146,4 +172,6 @@ def _bare_command(place: Place, condition: Arm, epochs: int) -> str:
         return command
     wrapper = place.root / "with_flags.py"
     wrapper.write_text(WITH_FLAGS, encoding="utf-8")
-    return command.replace("python3 train.py", f"python3 {wrapper} {condition.steps or -1} train.py", 1)
+    return command.replace(
+        "python3 train.py", f"python3 {wrapper} {condition.steps or -1} train.py", 1
+    )

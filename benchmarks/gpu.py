@@ -1,6 +1,8 @@
-"""What needs CUDA: the digest on the device, the step with and without the probe, the gate over the same bare runs. Under five minutes.
+"""What needs CUDA: the digest on the device, the step with and without the probe, the gate over the
+same bare runs. Under five minutes.
 
-The same measurements as on a CPU, with larger models: a GPT of 124 million parameters, and one of a billion.
+The same measurements as on a CPU, with larger models: a GPT of 124 million parameters, and one of a
+billion.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from benchmarks.figure import Figure
 MIB = 2**20
 SIZES = (64 * 1024, MIB, 16 * MIB, 256 * MIB, 4096 * MIB)
 DIGEST = digest_speed.Settings(SIZES, rounds=20, batch=64 * MIB, device="cuda")
-STEP = step_overhead.Settings(models=("transformer", "gpt-124m", "gpt-1b"), arguments="--device cuda", steps=30, rounds=2)
+STEP = step_overhead.Settings(
+    models=("transformer", "gpt-124m", "gpt-1b"), arguments="--device cuda", steps=30, rounds=2
+)
 GATE = gate_overhead.Settings(epochs=100, rounds=2)
 
 
@@ -33,19 +37,30 @@ class Settings:
     gate: gate_overhead.Settings = GATE
 
 
-QUICK = Settings(replace(digest_speed.QUICK, device="cuda"), replace(step_overhead.QUICK, arguments="--device cuda"), gate_overhead.QUICK)
+QUICK = Settings(
+    replace(digest_speed.QUICK, device="cuda"),
+    replace(step_overhead.QUICK, arguments="--device cuda"),
+    gate_overhead.QUICK,
+)
 
 
 def measure(settings: Settings) -> list[Figure]:
-    """All figures, each named for what it is of. Raises RuntimeError where torch sees no CUDA device."""
+    """All figures, each named for what it is of. Raises RuntimeError where torch sees no CUDA
+    device."""
     import torch
 
     if not torch.cuda.is_available():
-        raise RuntimeError("benchmarks/gpu.py: torch sees no CUDA device here; the CPU's figures come from `python benchmarks/run.py`")
+        raise RuntimeError(
+            "benchmarks/gpu.py: torch sees no CUDA device here; the CPU's figures come from "
+            "`python benchmarks/run.py`"
+        )
     found = digest_speed.measure(settings.digest)
     torch.cuda.empty_cache()  # the trainings below are processes of their own
     found += step_overhead.measure(settings.step)
-    return [replace(figure, name=f"cuda: {figure.name}") for figure in [*found, *gate_overhead.measure(settings.gate)]]
+    return [
+        replace(figure, name=f"cuda: {figure.name}")
+        for figure in [*found, *gate_overhead.measure(settings.gate)]
+    ]
 
 
 def describe_gpu() -> dict[str, object]:
@@ -56,7 +71,11 @@ def describe_gpu() -> dict[str, object]:
         return {"gpu": "none"}
     device = torch.cuda.get_device_properties(0)
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout if shutil.which("nvidia-smi") else ""
+    driver = (
+        subprocess.run(query, capture_output=True, text=True, check=False).stdout
+        if shutil.which("nvidia-smi")
+        else ""
+    )
     return {
         "gpu": device.name,
         "gpus": torch.cuda.device_count(),

@@ -1,8 +1,9 @@
-"""`python benchmarks/mkl_race.py [PAIRS] [--jobs N] [--without]`: gates a training with a plain Adam on loaded cores, and counts verdicts.
+"""`python benchmarks/mkl_race.py [PAIRS] [--jobs N] [--without]`: gates a training with a plain
+Adam on loaded cores, and counts verdicts.
 
-A gate run compares ten pairs of runs, one for each of ten seeds. Two gate runs at a time for each core, unless told otherwise, are the
-load. The training's first parameter is updated by the process's first call into MKL's vector math (docs/causes). `--without` leaves the
-early call out.
+A gate run compares ten pairs of runs, one for each of ten seeds. Two gate runs at a time for each
+core, unless told otherwise, are the load. The training's first parameter is updated by the
+process's first call into MKL's vector math (docs/causes). `--without` leaves the early call out.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ WITHOUT = "determinism: {allow: [{flag: mkl.early_first_call, reason: to see the
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gate as often as asked. Exit code 1 where not every verdict is a pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pairs", nargs="?", type=int, default=300)
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="gate runs at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=2 * (os.cpu_count() or 1), help="gate runs at a time"
+    )
     parser.add_argument("--without", action="store_true", help="leave mkl.early_first_call off")
     options = parser.parse_args(arguments)
     verdicts: collections.Counter[str] = collections.Counter()
@@ -61,10 +66,16 @@ def _gated(spec: str) -> str:
         (folder / "train.py").write_text(TRAIN)
         (folder / "repro.yml").write_text(spec)
         command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report)]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, check=False)
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, check=False
+        )
         said = json.loads(report.read_text())
     first = (said["determinism"] or {}).get("first_divergence")
-    return str(said["verdict"]) if first is None else f"{said['verdict']}: {first['kind']} {first['name']} at step {first['step']}"
+    return (
+        str(said["verdict"])
+        if first is None
+        else f"{said['verdict']}: {first['kind']} {first['name']} at step {first['step']}"
+    )
 
 
 if __name__ == "__main__":

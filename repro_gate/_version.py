@@ -1,6 +1,8 @@
-"""The version, and where the documentation and the schemas are read, each in one place: for the package, the build and the report."""
+"""The version, and where the documentation and the schemas are read, each in one place: for the
+package, the build and the report."""
 
 __version__ = "0.1.0"
 DOCS_URL = "https://github.com/repro-gate/repro-gate/blob/main/docs"
 ISSUES_URL = "https://github.com/repro-gate/repro-gate/issues"
-SCHEMAS_URL = "https://raw.githubusercontent.com/repro-gate/repro-gate/v1/repro_gate"  # `v1` follows the releases; + /spec/schema.json
+# `v1` follows the releases; + /spec/schema.json
+SCHEMAS_URL = "https://raw.githubusercontent.com/repro-gate/repro-gate/v1/repro_gate"

@@ -1,4 +1,5 @@
-"""The command line: parse, call, print. Errors are printed here and nowhere else; heavy imports wait until a command needs them."""
+"""The command line: parse, call, print. Errors are printed here and nowhere else; heavy imports
+wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from repro_gate.runs.progress import Watch
     from repro_gate.spec.model import Spec
 
+# they start what the checkout names, and hold no secret while they do
 _UNTRUSTED = (
     "run",
     "diagnose",
@@ -29,14 +31,15 @@ _UNTRUSTED = (
     "hash",
     "compare",
     "ops",
-)  # they start what the checkout names, and hold no secret while they do
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     end_cleanly()
     try:
-        if "_ARGCOMPLETE" in os.environ and arguments is None:  # the shell asks what could come next
+        # the shell asks what could come next
+        if "_ARGCOMPLETE" in os.environ and arguments is None:
             import importlib
 
             with contextlib.suppress(ImportError):
@@ -61,17 +64,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"repro-gate: {_printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
         print(
-            "  remedy: free space, or set TMPDIR to a folder that can be written; nothing was found out about the training", file=sys.stderr
+            "  remedy: free space, or set TMPDIR to a folder that can be written; nothing was "
+            "found out about the training",
+            file=sys.stderr,
         )
         return 3
     except MemoryError:
         print("repro-gate: the gate ran out of memory", file=sys.stderr)
-        print("  remedy: use a machine with more memory; nothing was found out about the training", file=sys.stderr)
+        print(
+            "  remedy: use a machine with more memory; nothing was found out about the training",
+            file=sys.stderr,
+        )
         return 3
     except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
         import traceback
 
-        print("repro-gate: an error inside the gate, which says nothing about the training; please report it:", file=sys.stderr)
+        print(
+            "repro-gate: an error inside the gate, which says nothing about the training; "
+            "please report it:",
+            file=sys.stderr,
+        )
         print(_printable(traceback.format_exc().rstrip()), file=sys.stderr)
         return 3
 
@@ -112,9 +124,15 @@ def _diagnose(options: argparse.Namespace) -> int:
     writable(options.json_lines)
     spec, chosen = _asked(options, policy="head")
     with contextlib.ExitStack() as stack:
-        lines = None if options.json_lines is None else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
+        lines = (
+            None
+            if options.json_lines is None
+            else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
+        )
         watch = stack.enter_context(_watch(options))
-        return diagnose(spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, view())
+        return diagnose(
+            spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, view()
+        )
 
 
 def _selftest(options: argparse.Namespace) -> int:
@@ -124,7 +142,10 @@ def _selftest(options: argparse.Namespace) -> int:
 
     writable(options.json)
     if options.short is not None and options.short < 1:
-        raise UsageError(f"--steps {options.short}: a run takes one step at least", remedy="leave it out for a few steps")
+        raise UsageError(
+            f"--steps {options.short}: a run takes one step at least",
+            remedy="leave it out for a few steps",
+        )
     spec, chosen = _asked(options, policy="head")
     with _watch(options) as watch:
         found = selftest(spec, chosen, watch, options.only, options.short)
@@ -138,9 +159,15 @@ def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
     from repro_gate.sandbox.selection import choose
     from repro_gate.spec.loader import load_spec
 
-    laid_over = {"overrides": tuple(options.overrides), "seed": options.seed, "steps": options.steps}
+    laid_over = {
+        "overrides": tuple(options.overrides),
+        "seed": options.seed,
+        "steps": options.steps,
+    }
     spec = load_spec(Path(options.spec), **laid_over)
-    return spec, Options(spec_as_given=options.spec, **laid_over, sandbox=choose(os.environ), **more)
+    return spec, Options(
+        spec_as_given=options.spec, **laid_over, sandbox=choose(os.environ), **more
+    )
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -166,13 +193,19 @@ def _baseline(options: argparse.Namespace) -> int:
     from repro_gate.report.model import EXIT_CODES
 
     with _watch(options) as watch:
-        result, path = baseline(Path(options.spec), options.spec, watch, cached=not options.no_cache)
+        result, path = baseline(
+            Path(options.spec), options.spec, watch, cached=not options.no_cache
+        )
     output.print_report(result.report, options.verbose)
     code = EXIT_CODES[result.report.verdict]
     if path is not None:
         print(_printable(f"wrote {path}: review it and commit it"))
         return code
-    why = "two runs are within the tolerance but not bitwise identical" if code == 0 else f"the verdict is {result.report.verdict}"
+    why = (
+        "two runs are within the tolerance but not bitwise identical"
+        if code == 0
+        else f"the verdict is {result.report.verdict}"
+    )
     print(f"repro-gate: nothing was recorded: {why}", file=sys.stderr)
     return code or EXIT_CODES["inconclusive"]
 
@@ -184,7 +217,10 @@ def _hash(options: argparse.Namespace) -> int:
 
     output.writable(options.json)
     with _watch(options) as watch:
-        found = [address_at(Path(name), watch, cached=not options.no_cache) for name in options.diff or [options.target]]
+        found = [
+            address_at(Path(name), watch, cached=not options.no_cache)
+            for name in options.diff or [options.target]
+        ]
     moves = changed_inputs(*found) if options.diff else ()
     if options.json is not None:
         output.write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))
@@ -209,10 +245,14 @@ def _explain(options: argparse.Namespace) -> int:
     if options.id not in known:
         close = difflib.get_close_matches(options.id, known, 1)
         raise UsageError(
-            f"explain {options.id}: there is no such id" + (f", did you mean `{close[0]}`?" if close else ""),
+            f"explain {options.id}: there is no such id"
+            + (f", did you mean `{close[0]}`?" if close else ""),
             remedy=f"`repro-gate explain` lists the checks, {DOCS_URL}/reasons.md the reasons",
         )
-    print(causes.get(options.id) or page(options.id) or f"# {options.id}\n\n{known[options.id]}\n", end="")
+    print(
+        causes.get(options.id) or page(options.id) or f"# {options.id}\n\n{known[options.id]}\n",
+        end="",
+    )
     return 0
 
 
@@ -253,7 +293,9 @@ def _init(options: argparse.Namespace) -> int:
     from repro_gate.commands.init.command import init
 
     if not options.folder.is_dir():
-        raise UsageError(f"{options.folder}: is not a folder", remedy="name the folder of the checkout")
+        raise UsageError(
+            f"{options.folder}: is not a folder", remedy="name the folder of the checkout"
+        )
     return init(options.folder, options.script, to_stdout=options.stdout, force=options.force)
 
 
@@ -261,9 +303,11 @@ def _schema(options: argparse.Namespace) -> int:
     from importlib.resources import files
 
     print(
-        (files("repro_gate") / ("report" if options.report else "ops" if options.ops else "spec") / "schema.json").read_text(
-            encoding="utf-8"
-        ),
+        (
+            files("repro_gate")
+            / ("report" if options.report else "ops" if options.ops else "spec")
+            / "schema.json"
+        ).read_text(encoding="utf-8"),
         end="",
     )
     return 0

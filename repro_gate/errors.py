@@ -1,11 +1,14 @@
 """How the gate ends early: the errors that people see, and signals.
 
-An error says what is wrong, where, and what to do next; it is raised where the cause is known and printed in one place (`cli.main`).
+An error says what is wrong, where, and what to do next; it is raised where the cause is known and
+printed in one place (`cli.main`).
 
-A signal ends the gate as KeyboardInterrupt, so that what is running is stopped and what was made is removed. Signals are held from before
-something is made that has to be cleaned up until that is done, and obeyed after it, the second Ctrl-C too: `with held()` around the whole,
-`with obeyed()` around the long work inside. A `finally` alone is not enough: a signal may come in it, or on the way into it. `cli` and
-`github.__main__` take the signals first of all; without that, holding does nothing.
+A signal ends the gate as KeyboardInterrupt, so that what is running is stopped and what was made is
+removed. Signals are held from before something is made that has to be cleaned up until that is
+done, and obeyed after it, the second Ctrl-C too: `with held()` around the whole, `with obeyed()`
+around the long work inside. A `finally` alone is not enough: a signal may come in it, or on the way
+into it. `cli` and `github.__main__` take the signals first of all; without that, holding does
+nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from types import FrameType, TracebackType
 
 
 class GateError(Exception):
-    """An error meant for a person. `exit_code` follows the table in the README (2 usage, 3 inconclusive).
+    """An error meant for a person. `exit_code` follows the table in the README (2 usage, 3
+    inconclusive).
 
-    `reason_id` is the stable name of the error in `report.json` (`reasons[].id`), `remedy` one sentence that says what to do.
+    `reason_id` is the stable name of the error in `report.json` (`reasons[].id`), `remedy` one
+    sentence that says what to do.
     """
 
     exit_code = 2
@@ -39,7 +44,8 @@ class UsageError(GateError):
 
 
 class Inconclusive(GateError):
-    """The question could not be answered (crash, timeout, no trace, missing device): exit code 3."""
+    """The question could not be answered (crash, timeout, no trace, missing device): exit code
+    3."""
 
     exit_code = 3
 
@@ -65,7 +71,8 @@ def end_cleanly() -> None:
 
 
 def is_waiting() -> bool:
-    """Whether a signal came that is held: what waits out of mere politeness need not wait any longer."""
+    """Whether a signal came that is held: what waits out of mere politeness need not wait any
+    longer."""
     return _State.waiting
 
 
@@ -75,7 +82,8 @@ def held() -> _Span:
 
 
 def obeyed() -> _Span:
-    """Inside `held`: signals are obeyed at once again. Nothing is to be made inside that an outer `finally` does not clean up."""
+    """Inside `held`: signals are obeyed at once again. Nothing is to be made inside that an outer
+    `finally` does not clean up."""
     return _Span(opens=True)
 
 
@@ -86,26 +94,40 @@ def _came(number: int, frame: FrameType | None) -> None:
 
 
 def _obey() -> None:
-    """Raise for what came. Whatever comes while that is on its way waits for the next `obeyed`, or for the end of the outermost `held`."""
+    """Raise for what came. Whatever comes while that is on its way waits for the next `obeyed`, or
+    for the end of the outermost `held`."""
     _State.open = _State.waiting = False
     raise KeyboardInterrupt
 
 
 class _Span:
-    """A stretch of the main thread in which signals wait, or do not; in other threads it does nothing."""
+    """A stretch of the main thread in which signals wait, or do not; in other threads it does
+    nothing."""
 
     def __init__(self, *, opens: bool) -> None:
-        self._opens, self._before, self._counts = opens, True, threading.current_thread() is threading.main_thread()
+        self._opens, self._before, self._counts = (
+            opens,
+            True,
+            threading.current_thread() is threading.main_thread(),
+        )
 
     def __enter__(self) -> None:
         if self._counts:
             self._before = _State.open
             self._set(self._opens)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """After a KeyboardInterrupt signals go on waiting, so that it reaches whoever ends the gate."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """After a KeyboardInterrupt signals go on waiting, so that it reaches whoever ends the
+        gate."""
         if self._counts:
-            self._set(self._before and not (kind is not None and issubclass(kind, KeyboardInterrupt)))
+            self._set(
+                self._before and not (kind is not None and issubclass(kind, KeyboardInterrupt))
+            )
 
     def _set(self, is_open: bool) -> None:
         _State.open = is_open

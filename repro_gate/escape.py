@@ -1,6 +1,8 @@
-"""Text from the training code made safe for the place it is printed in: one function for each place, no place without one.
+"""Text from the training code made safe for the place it is printed in: one function for each
+place, no place without one.
 
-Names of tensors, log lines, paths and check messages are hostile until they have passed through here. Standard library only.
+Names of tensors, log lines, paths and check messages are hostile until they have passed through
+here. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,18 +11,25 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-# Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and plain
-# variation selectors, braille blank. Control, format (bidi, zero-width), surrogate and odd space characters fail `str.isprintable`.
-_INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+# Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
+# inherent vowels, Mongolian and plain variation selectors, braille blank. Control, format (bidi,
+# zero-width), surrogate and odd space characters fail `str.isprintable`.
+_INVISIBLE = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164"
+    "\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+)
 _INVISIBLE_RE = re.compile(f"[{_INVISIBLE}]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 # One word of prose: an author's own `code`, or anything between two spaces.
-_Word = tuple[str, str, str, bool]  # punctuation before, core, punctuation after, whether the core must be code
+# punctuation before, core, punctuation after, whether the core must be code
+_Word = tuple[str, str, str, bool]
 _OPENING, _CLOSING = "(\"'", ").,;:!?\"'"
-_WORD = re.compile(r"""(?P<lead>[("']*)`(?P<code>[^`]+)`(?P<tail>[).,;:!?"']*)(?=\s|$)|(?P<word>\S+)""")
+_WORD = re.compile(
+    r"""(?P<lead>[("']*)`(?P<code>[^`]+)`(?P<tail>[).,;:!?"']*)(?=\s|$)|(?P<word>\S+)"""
+)
 _ACTIVE = re.compile(
-    r"""[<>&`|\[\]{}*_~^\#@:$\\/=]                           # markup, HTML, math, mentions, references, emoji, URLs, paths
+    r"""[<>&`|\[\]{}*_~^\#@:$\\/=]  # markup, HTML, math, mentions, references, emoji, URLs, paths
     | \bwww\.                                                # GFM autolinks
     | (?<!\w)gh-\d                                          # GH-123
     | (?<![0-9A-Za-z])[0-9A-Fa-f]{7,40}(?![0-9A-Za-z])       # a commit
@@ -45,11 +54,15 @@ def _visible(text: str) -> str:
     """`text` on one line, with everything that is not seen spelled out."""
     if text.isprintable() and (text.isascii() or not _INVISIBLE_RE.search(text)):
         return text
-    return "".join(char if char.isprintable() and not _INVISIBLE_RE.match(char) else _shown(char) for char in text)
+    return "".join(
+        char if char.isprintable() and not _INVISIBLE_RE.match(char) else _shown(char)
+        for char in text
+    )
 
 
 def clip(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters, the middle left out: the end of a path or of a tensor's name is what tells it apart."""
+    """`text` in at most `limit` characters, the middle left out: the end of a path or of a tensor's
+    name is what tells it apart."""
     if len(text) <= limit:
         return text
     tail = max(limit - 1, 0) // 3
@@ -57,7 +70,8 @@ def clip(text: str, limit: int) -> str:
 
 
 def and_more(left: int, what: str = "") -> str:
-    """What a list leaves out: `and 1,200 more`, with `what` after it; empty where nothing is left."""
+    """What a list leaves out: `and 1,200 more`, with `what` after it; empty where nothing is
+    left."""
     return "" if left <= 0 else f"and {left:,} more{what and ' ' + what}"
 
 
@@ -67,29 +81,34 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def for_terminal(text: str, limit: int | None = None) -> str:
-    """One line for a terminal, in at most `limit` characters: escapes, bidi and zero-width characters and line ends are spelled out."""
+    """One line for a terminal, in at most `limit` characters: escapes, bidi and zero-width
+    characters and line ends are spelled out."""
     return _visible(text) if limit is None else clip(_visible(clip(text, limit)), limit)
 
 
 def for_encoding(text: str, encoding: str) -> str:
-    """`text` with what `encoding` cannot hold spelled out, so that printing to a plain ASCII stream never fails."""
+    """`text` with what `encoding` cannot hold spelled out, so that printing to a plain ASCII stream
+    never fails."""
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def for_code_span(text: str) -> str:
     """Inline code on GitHub, the same in a paragraph and in a table cell.
 
-    Nothing inside a code span is a link, mention, reference, emoji or math. A pipe would end the cell, and `\\|` shows its backslash
-    outside a table: it goes between two spans as an entity instead.
+    Nothing inside a code span is a link, mention, reference, emoji or math. A pipe would end the
+    cell, and `\\|` shows its backslash outside a table: it goes between two spans as an entity
+    instead.
     """
     parts = (_span(part) if part else "" for part in _visible(text).split("|"))
     return "<code>&#124;</code>".join(parts) or "` `"
 
 
 def _span(text: str) -> str:
-    """One code span, its fence longer than every run of backticks inside (CommonMark 0.31, section 6.1)."""
+    """One code span, its fence longer than every run of backticks inside (CommonMark 0.31, section
+    6.1)."""
     fence = "`" * (_longest_run(text) + 1)
-    pad = " " if text.strip(" ") and (text[0] in "` " or text[-1] in "` ") else ""  # blanks alone are shown as they are
+    # blanks alone are shown as they are
+    pad = " " if text.strip(" ") and (text[0] in "` " or text[-1] in "` ") else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
@@ -98,20 +117,26 @@ def _longest_run(text: str) -> int:
 
 
 def for_markdown(text: str) -> str:
-    """Inline prose for GitHub, on one line. Whatever could become active there is set as inline code, and so is what reads best as code.
+    """Inline prose for GitHub, on one line. Whatever could become active there is set as inline
+    code, and so is what reads best as code.
 
-    Entities and zero-width spaces are no way out: GitHub looks for mentions, references and emoji after the Markdown is HTML, and a
-    zero-width space inside `CUBLAS_WORKSPACE_CONFIG=:4096:8` would travel along when a person copies it. An author's own `code` stays code.
+    Entities and zero-width spaces are no way out: GitHub looks for mentions, references and emoji
+    after the Markdown is HTML, and a zero-width space inside `CUBLAS_WORKSPACE_CONFIG=:4096:8`
+    would travel along when a person copies it. An author's own `code` stays code.
     """
     words: list[_Word] = []
     for found in _WORD.finditer(_visible(text)):
         lead, core, tail, is_code = _parts(found, first=not words)
-        if is_code and not lead and words and words[-1][3] and not words[-1][2]:  # neighbours share a span: `<img src=x>` is one thing
+        # neighbours share a span: `<img src=x>` is one thing
+        if is_code and not lead and words and words[-1][3] and not words[-1][2]:
             start, before, _, _ = words.pop()
             words.append((start, f"{before} {core}", tail, True))
         else:
             words.append((lead, core, tail, is_code))
-    return " ".join(f"{lead}{for_code_span(core) if is_code else core}{tail}" for lead, core, tail, is_code in words)
+    return " ".join(
+        f"{lead}{for_code_span(core) if is_code else core}{tail}"
+        for lead, core, tail, is_code in words
+    )
 
 
 def _parts(found: re.Match[str], *, first: bool) -> _Word:
@@ -120,7 +145,8 @@ def _parts(found: re.Match[str], *, first: bool) -> _Word:
     rest = found["word"].lstrip(_OPENING)
     core = rest.rstrip(_CLOSING)
     unclosed = max(core.count("(") - core.count(")"), 0)
-    core += ")" * min(unclosed, _leading_brackets(rest[len(core) :]))  # `torch.seed()` keeps its bracket
+    # `torch.seed()` keeps its bracket
+    core += ")" * min(unclosed, _leading_brackets(rest[len(core) :]))
     lead, tail = found["word"][: len(found["word"]) - len(rest)], rest[len(core) :]
     starts_list = first and (core in {"-", "+"} or (core.isdigit() and tail[:1] in {".", ")"}))
     return lead, core, tail, bool(_ACTIVE.search(core)) or starts_list
@@ -131,7 +157,8 @@ def _leading_brackets(text: str) -> int:
 
 
 def for_code_block(text: str, info: str = "") -> str:
-    """A fenced block of its own, its fence longer than every run of backticks inside. Lines stay lines, the rest is made visible.
+    """A fenced block of its own, its fence longer than every run of backticks inside. Lines stay
+    lines, the rest is made visible.
 
     `info` is the language of the block and comes from us, never from the training code.
     """
@@ -141,29 +168,37 @@ def for_code_block(text: str, info: str = "") -> str:
 
 
 def for_mermaid(text: str) -> str:
-    """Text for between double quotes in a Mermaid diagram: letters, digits, spaces and `.,()+-/` stay, runs of all else become `_`.
+    """Text for between double quotes in a Mermaid diagram: letters, digits, spaces and `.,()+-/`
+    stay, runs of all else become `_`.
 
-    Left out on purpose: the quote, `#` and `;` (Mermaid's entities), `%` (directives), braces, backticks and line ends.
+    Left out on purpose: the quote, `#` and `;` (Mermaid's entities), `%` (directives), braces,
+    backticks and line ends.
     """
     kept = ((char.isalnum() or char in " .,()+-/", char) for char in _visible(text))
-    return "".join("".join(char for _, char in run) if keep else "_" for keep, run in groupby(kept, key=lambda pair: pair[0]))
+    return "".join(
+        "".join(char for _, char in run) if keep else "_"
+        for keep, run in groupby(kept, key=lambda pair: pair[0])
+    )
 
 
 def for_workflow_data(text: str) -> str:
-    """The message of a GitHub workflow command. Line ends survive as `%0A`; other invisible characters are spelled out."""
+    """The message of a GitHub workflow command. Line ends survive as `%0A`; other invisible
+    characters are spelled out."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "%0A".join(_visible(line).replace("%", "%25") for line in lines)
 
 
 def for_workflow_property(text: str) -> str:
-    """The value of a property (`file=`, `title=`) of a GitHub workflow command: one line, `%`, `:` and `,` encoded."""
+    """The value of a property (`file=`, `title=`) of a GitHub workflow command: one line, `%`, `:`
+    and `,` encoded."""
     return _visible(text).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
 
 
 def for_workflow_log(line: str) -> str:
     """One printed line of a workflow log that the runner cannot take for a command.
 
-    The runner reads `::name::` after leading blanks and the older `##[name]` anywhere in a line; both are pulled apart.
+    The runner reads `::name::` after leading blanks and the older `##[name]` anywhere in a line;
+    both are pulled apart.
     """
     shown = _visible(line).replace("##[", "# #[")
     body = shown.lstrip()
@@ -171,5 +206,6 @@ def for_workflow_log(line: str) -> str:
 
 
 def for_log(line: str, environment: Mapping[str, str]) -> str:
-    """A line for standard output or error: on GitHub (by the runner's own variable) one that can be no workflow command."""
+    """A line for standard output or error: on GitHub (by the runner's own variable) one that can be
+    no workflow command."""
     return for_workflow_log(line) if environment.get("GITHUB_ACTIONS") == "true" else line

@@ -1,6 +1,8 @@
-"""Files of untrusted code: read within bounds, copied and removed, without ever following a link out of where they belong.
+"""Files of untrusted code: read within bounds, copied and removed, without ever following a link
+out of where they belong.
 
-Trees to be removed were written by the training: nested beyond any path length, with permissions taken away, full of links to elsewhere.
+Trees to be removed were written by the training: nested beyond any path length, with permissions
+taken away, full of links to elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from repro_gate.errors import Inconclusive, held
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
 _LEVELS = 32  # of folders held open at once while a tree is removed
-_AT_ONCE = 8  # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it waiting
+# threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
+# waiting
+_AT_ONCE = 8
 _KEPT_MODE = 0o777  # set-user-id and its kin are not copied
 _PARSE_TOML = """
 import json, resource, sys
@@ -58,7 +62,8 @@ class NotRegular(OSError):
 
 
 class Unreadable(Exception):
-    """A file that cannot be used. The message is a clause that follows its name: `is not UTF-8 text`."""
+    """A file that cannot be used. The message is a clause that follows its name: `is not UTF-8
+    text`."""
 
 
 def try_lock(descriptor: int) -> bool:
@@ -71,7 +76,8 @@ def try_lock(descriptor: int) -> bool:
 
 
 def own_lock(path: Path) -> int | None:
-    """The descriptor of a lock file at `path`, made where it is missing and locked; None where another process holds it.
+    """The descriptor of a lock file at `path`, made where it is missing and locked; None where
+    another process holds it.
 
     Raises OSError where it cannot be opened, or is somebody else's, who could hold it for good.
     """
@@ -79,7 +85,11 @@ def own_lock(path: Path) -> int | None:
     try:
         if os.fstat(lock).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "its lock belongs to somebody else")
-        if try_lock(lock) and os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+        if (
+            try_lock(lock)
+            and os.path.lexists(path)
+            and os.path.samestat(os.fstat(lock), os.lstat(path))
+        ):
             return os.dup(lock)
         return None  # held, or removed meanwhile by its last holder
     finally:
@@ -87,7 +97,8 @@ def own_lock(path: Path) -> int | None:
 
 
 def read_start(path: Path, most: int) -> bytes:
-    """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which is not waited for; else OSError."""
+    """The first bytes of a regular file, links followed. Raises NotRegular for anything else, which
+    is not waited for; else OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -99,13 +110,17 @@ def read_start(path: Path, most: int) -> bytes:
 
 
 def leads_out(path: Path, checkout: Path) -> str:
-    """Why the file that `path` leads to, links followed, is no content of the checkout at `checkout`, as a clause; empty where it is.
+    """Why the file that `path` leads to, links followed, is no content of the checkout at
+    `checkout`, as a clause; empty where it is.
 
-    An untrusted link may lead to what only the gate can read: the job's event, a process's environment, the credential in `.git/config`.
+    An untrusted link may lead to what only the gate can read: the job's event, a process's
+    environment, the credential in `.git/config`.
     """
     if not is_inside(path, checkout):
         return "lies outside the checkout"
-    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(checkout)).lower().split(os.sep)
+    inside = (
+        os.path.relpath(os.path.realpath(path), os.path.realpath(checkout)).lower().split(os.sep)
+    )
     return "belongs to git itself" if ".git" in inside else ""
 
 
@@ -116,7 +131,8 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def read_whole(path: Path, most: int) -> bytes:
-    """A regular file, links followed. Raises Unreadable where it is not there, is no regular file, or is over `most` bytes."""
+    """A regular file, links followed. Raises Unreadable where it is not there, is no regular file,
+    or is over `most` bytes."""
     try:
         content = read_start(path, most + 1)
     except FileNotFoundError:
@@ -131,7 +147,8 @@ def read_whole(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, within: Path, most: int) -> str:
-    """The UTF-8 text of `path`. Raises Unreadable as `read_whole` does, and where it is not inside `within` or git's own."""
+    """The UTF-8 text of `path`. Raises Unreadable as `read_whole` does, and where it is not inside
+    `within` or git's own."""
     try:
         if why := leads_out(path, within):
             raise Unreadable(why)
@@ -143,7 +160,8 @@ def read_text(path: Path, within: Path, most: int) -> str:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """The gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where there is no home."""
+    """The gate's own `$XDG_CACHE_HOME/repro-gate`, or the same below `~/.cache`; None where there
+    is no home."""
     base = environment.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         home = environment.get("HOME", "")
@@ -154,7 +172,8 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a file of mode 0600 in the place of whatever is at `path`, whole or not at all. Raises OSError."""
+    """Put a file of mode 0600 in the place of whatever is at `path`, whole or not at all. Raises
+    OSError."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -167,40 +186,61 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text, with None for dates. Raises Unreadable with the line that tomllib names.
+    """Return the tables of a TOML text, with None for dates. Raises Unreadable with the line that
+    tomllib names.
 
-    A process of its own parses it: time and memory of tomllib grow with the square of what untrusted code may write.
+    A process of its own parses it: time and memory of tomllib grow with the square of what
+    untrusted code may write.
     """
-    done = subprocess.run([sys.executable, "-I", "-c", _PARSE_TOML], input=text.encode(), capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _PARSE_TOML],
+        input=text.encode(),
+        capture_output=True,
+        check=False,
+    )
     document: dict[str, Any] = {}
     try:
         document, problem = json.loads(done.stdout)
     except (ValueError, RecursionError):  # it was ended at a limit, and answered nothing
-        problem = f"takes more time or memory to parse than {len(text):,} characters of TOML may: write fewer and shorter keys"
+        problem = (
+            f"takes more time or memory to parse than {len(text):,} characters of TOML may: "
+            "write fewer and shorter keys"
+        )
     if problem:
         raise Unreadable(problem)
     return document
 
 
-def copy_file(source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext) -> int:
-    """Copy a regular file with its permissions and times; the copy shares blocks where the file system can. Returns its size in bytes.
+def copy_file(
+    source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> int:
+    """Copy a regular file with its permissions and times; the copy shares blocks where the file
+    system can. Returns its size in bytes.
 
-    `source` is looked up and opened inside `as_owner()`, so that whoever wrote it decides what can be read there. Raises NotRegular for a
-    link or special file (which is not opened for longer than it takes to see that), OSError otherwise. `target` must not exist.
+    `source` is looked up and opened inside `as_owner()`, so that whoever wrote it decides what can
+    be read there. Raises NotRegular for a link or special file (which is not opened for longer than
+    it takes to see that), OSError otherwise. `target` must not exist.
     """
     with as_owner():
         if not stat.S_ISREG(os.lstat(source).st_mode):
             raise NotRegular(f"{source} is not a regular file")
-        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))
+        reader = os.open(
+            source, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
+        )
     try:
         status = os.fstat(reader)
         if not stat.S_ISREG(status.st_mode):
             raise NotRegular(f"{source} is not a regular file")
-        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NOFOLLOW, 0o600)
+        writer = os.open(
+            target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NOFOLLOW, 0o600
+        )
         try:
             _copy_bytes(reader, writer, status)
             os.fchmod(writer, status.st_mode & _KEPT_MODE)
-            os.utime(writer if os.utime in os.supports_fd else target, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.utime(
+                writer if os.utime in os.supports_fd else target,
+                ns=(status.st_atime_ns, status.st_mtime_ns),
+            )
             return os.fstat(writer).st_size
         except BaseException:
             os.unlink(target)  # no part of a file is left, nor takes space
@@ -212,7 +252,8 @@ def copy_file(source: Path, target: Path, as_owner: Callable[[], AbstractContext
 
 
 def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
-    """Copy what the file held when its status was read; the holes of a sparse file, which would fill the disk, stay holes."""
+    """Copy what the file held when its status was read; the holes of a sparse file, which would
+    fill the disk, stay holes."""
     start, end, size = 0, status.st_size, status.st_size
     if status.st_blocks * 512 < size:
         end = 0
@@ -223,10 +264,16 @@ def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
                 start = os.lseek(reader, start, os.SEEK_DATA)
                 end = os.lseek(reader, start, os.SEEK_HOLE)
             except OSError as error:
-                start, end = size if error.errno == errno.ENXIO else start, size  # a hole to the end, or a system that knows none
+                # a hole to the end, or a system that knows none
+                start, end = (
+                    size if error.errno == errno.ENXIO else start,
+                    size,
+                )
         left, copied = max(0, min(end, size) - start), 0
-        with contextlib.suppress(OSError, AttributeError):  # across file systems on an old kernel, or no Linux
-            copied = os.copy_file_range(reader, writer, left, start, start)  # shares blocks where it can
+        # across file systems on an old kernel, or no Linux
+        with contextlib.suppress(OSError, AttributeError):
+            # shares blocks where it can
+            copied = os.copy_file_range(reader, writer, left, start, start)
         copied = copied or os.pwrite(writer, os.pread(reader, min(1 << 20, left), start), start)
         if not copied:  # it was cut meanwhile, or this was the end
             return
@@ -242,10 +289,12 @@ def copy_link(source: Path, target: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a link (not what it points to) or a folder with all it holds; nothing is done where nothing is.
+    """Remove a file, a link (not what it points to) or a folder with all it holds; nothing is done
+    where nothing is.
 
-    No depth is too deep: beyond a few levels folders are moved up to the top first. Permissions that are missing are given. Raises
-    Inconclusive naming the path where something cannot be removed (immutable, a mount, another owner).
+    No depth is too deep: beyond a few levels folders are moved up to the top first. Permissions
+    that are missing are given. Raises Inconclusive naming the path where something cannot be
+    removed (immutable, a mount, another owner).
     """
     try:
         mode = os.lstat(path).st_mode
@@ -266,18 +315,26 @@ def remove_tree(path: Path) -> None:
         os.rmdir(path)
     except OSError as error:
         remedy = "remove it by hand (as the user who owns what is left in it) and run again"
-        raise Inconclusive(f"cannot remove {path}: {error.strerror or error}", reason_id="workspace/not-removed", remedy=remedy) from error
+        raise Inconclusive(
+            f"cannot remove {path}: {error.strerror or error}",
+            reason_id="workspace/not-removed",
+            remedy=remedy,
+        ) from error
 
 
 def _empty(folder: int, top: int, numbers: Iterator[int], pool: Executor, level: int = 0) -> None:
-    """Remove everything in `folder` (a descriptor); what lies deeper than a few levels is moved into `top`, to be removed from there."""
+    """Remove everything in `folder` (a descriptor); what lies deeper than a few levels is moved
+    into `top`, to be removed from there."""
     listed = _listed(folder)
     files = [name for name, is_folder in listed if not is_folder]
     count = min(_AT_ONCE, len(files))
-    for part in [pool.submit(_unlink, files[start::count], os.dup(folder)) for start in range(count)]:
+    for part in [
+        pool.submit(_unlink, files[start::count], os.dup(folder)) for start in range(count)
+    ]:
         part.result()
     for name in (name for name, is_folder in listed if is_folder):
-        below = _open_folder(name, folder)  # this also gives the permission to write that a move asks of the folder that is moved
+        # this also gives the permission to write that a move asks of the folder that is moved
+        below = _open_folder(name, folder)
         try:
             if level < _LEVELS:
                 _empty(below, top, numbers, pool, level + 1)
@@ -290,7 +347,8 @@ def _empty(folder: int, top: int, numbers: Iterator[int], pool: Executor, level:
 
 
 def _unlink(names: Sequence[str], folder: int) -> None:
-    """Unlink files of `folder`, a descriptor that is closed at the end: of this call alone, since another part may fail before it."""
+    """Unlink files of `folder`, a descriptor that is closed at the end: of this call alone, since
+    another part may fail before it."""
     try:
         for name in names:
             os.unlink(name, dir_fd=folder)
@@ -331,7 +389,8 @@ def _open_folder(name: str, parent: int | None) -> int:
 
 
 def make_folder(path: Path) -> Path:
-    """An empty folder at `path` that only its owner can read; whatever stood there is removed first."""
+    """An empty folder at `path` that only its owner can read; whatever stood there is removed
+    first."""
     remove_tree(path)
     path.mkdir(mode=0o700, parents=True)
     return path
@@ -339,7 +398,8 @@ def make_folder(path: Path) -> Path:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder of any name, its path without links; removed at the end whatever happens. Signals wait inside."""
+    """A temporary folder of any name, its path without links; removed at the end whatever happens.
+    Signals wait inside."""
     with held():
         place = Path(tempfile.mkdtemp(prefix="repro-gate-")).resolve()
         try:

@@ -1,5 +1,6 @@
-"""What the gate reads of this machine by itself, without torch: CPU, memory, system, driver and GPUs; and who else computes on the GPUs.
-Nothing here raises: a fact that cannot be read is absent. `nvidia-smi` is asked by its documented options and with a time limit.
+"""What the gate reads of this machine by itself, without torch: CPU, memory, system, driver and
+GPUs; and who else computes on the GPUs. Nothing here raises: a fact that cannot be read is absent.
+`nvidia-smi` is asked by its documented options and with a time limit.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ _GPU_FIELDS = {  # nvidia-smi's name -> ours, behind `gpu.N.`
 }
 _CPUINFO, _DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
 _DEVICES = Path("/dev")
-_GPU_DEVICE = re.compile(r"nvidia\d+|nvhost-gpu|nvgpu|kfd|dxg")  # not nvidiactl or nvidia-uvm, which are there without a GPU too
+# not nvidiactl or nvidia-uvm, which are there without a GPU too
+_GPU_DEVICE = re.compile(r"nvidia\d+|nvhost-gpu|nvgpu|kfd|dxg")
 _ARM_PARTS = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
 _VERSION = re.compile(r"\b\d{2,}\.\d+(?:\.\d+)*\b")
 _UNKNOWN = re.compile(r"\[.*\]|N/A|", re.DOTALL)  # `[N/A]`, `[Not Supported]`, `[Unknown Error]`
 
 
 def read_machine() -> dict[str, str]:
-    """Facts by name: `cpu-model`, `cpu-count`, `memory-bytes`, `os`, `kernel`, `libc`, `driver`, and for each GPU N from 0 `gpu.N.model`,
-    `.uuid`, `.memory`, `.capability`, `.mig` and `.ecc`, as nvidia-smi words them. A fact that cannot be read is absent."""
+    """Facts by name: `cpu-model`, `cpu-count`, `memory-bytes`, `os`, `kernel`, `libc`, `driver`,
+    and for each GPU N from 0 `gpu.N.model`, `.uuid`, `.memory`, `.capability`, `.mig` and `.ecc`,
+    as nvidia-smi words them. A fact that cannot be read is absent."""
     gpus, smi_driver = _gpus()
     facts = {
         "cpu-model": _cpu_model(),
@@ -50,11 +53,15 @@ def read_machine() -> dict[str, str]:
 
 
 def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
-    """Processes that compute on the GPUs now, as `PID NAME (MEMORY)`, but those in `own` and their descendants, sorted by PID.
+    """Processes that compute on the GPUs now, as `PID NAME (MEMORY)`, but those in `own` and their
+    descendants, sorted by PID.
 
-    None where nvidia-smi is not there or does not answer. In a container the driver shows processes of the container alone, or none.
+    None where nvidia-smi is not there or does not answer. In a container the driver shows processes
+    of the container alone, or none.
     """
-    status, answer = _nvidia_smi("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+    status, answer = _nvidia_smi(
+        "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader"
+    )
     if status != 0:
         return None
     ours = _with_descendants(own)
@@ -69,31 +76,41 @@ def other_gpu_processes(own: Collection[int]) -> tuple[str, ...] | None:
 
 
 def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
-    """Device files through which a GPU is reached, by name, sorted: `nvidia0` …, `nvhost-gpu` or `nvgpu` (Jetson), `kfd`
-    (AMD), `dxg` (Windows' subsystem for Linux)."""
+    """Device files through which a GPU is reached, by name, sorted: `nvidia0` …, `nvhost-gpu` or
+    `nvgpu` (Jetson), `kfd` (AMD), `dxg` (Windows' subsystem for Linux)."""
     with contextlib.suppress(OSError):
         return tuple(sorted(name for name in os.listdir(folder) if _GPU_DEVICE.fullmatch(name)))
     return ()
 
 
 def driver_version() -> str:
-    """The version of the NVIDIA driver that is loaded, `` where it cannot be read. nvidia-smi is asked only where /proc does not say."""
+    """The version of the NVIDIA driver that is loaded, `` where it cannot be read. nvidia-smi is
+    asked only where /proc does not say."""
     return _kernel_driver() or _gpus()[1]
 
 
 def driver_complaint() -> str:
-    """What `nvidia-smi -L` says where it fails, in its own words; `` where it lists GPUs, is not there, or does not answer in time."""
+    """What `nvidia-smi -L` says where it fails, in its own words; `` where it lists GPUs, is not
+    there, or does not answer in time."""
     status, said = _nvidia_smi("-L")
     return " ".join(said.split()) or f"nvidia-smi ended with status {status}" if status else ""
 
 
 def _gpus() -> tuple[dict[str, str], str]:
-    """(facts of every GPU, driver version), empty where nothing answers. A field that this nvidia-smi does not know is left out."""
+    """(facts of every GPU, driver version), empty where nothing answers. A field that this
+    nvidia-smi does not know is left out."""
     fields = ["driver_version", *_GPU_FIELDS]
     rows = _query(fields)
     if rows is None:
-        columns = {field: answer for field in fields if (answer := _query([field]))} if _query(["name"]) else {}
-        fields, rows = list(columns), [[row[0] for row in rows] for rows in zip(*columns.values(), strict=False)]
+        columns = (
+            {field: answer for field in fields if (answer := _query([field]))}
+            if _query(["name"])
+            else {}
+        )
+        fields, rows = (
+            list(columns),
+            [[row[0] for row in rows] for rows in zip(*columns.values(), strict=False)],
+        )
     facts, driver = dict[str, str](), ""
     for number, row in enumerate(rows):
         for field, value in zip(fields, row, strict=False):
@@ -107,17 +124,22 @@ def _gpus() -> tuple[dict[str, str], str]:
 
 
 def _query(fields: list[str]) -> list[list[str]] | None:
-    """One row for each GPU, its values in the order of `fields`; None where nvidia-smi cannot answer that."""
+    """One row for each GPU, its values in the order of `fields`; None where nvidia-smi cannot
+    answer that."""
     status, answer = _nvidia_smi(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     if status != 0:
         return None
-    rows = [[value.strip() for value in line.split(", ")] for line in answer.splitlines() if line.strip()]
+    rows = [
+        [value.strip() for value in line.split(", ")]
+        for line in answer.splitlines()
+        if line.strip()
+    ]
     return [row for row in rows if len(row) == len(fields)]
 
 
 def _nvidia_smi(*arguments: str) -> tuple[int | None, str]:
-    """Exit status and what nvidia-smi prints (its complaints too go to standard output); no status where it is not there, or does not
-    answer in time (and is then not waited for)."""
+    """Exit status and what nvidia-smi prints (its complaints too go to standard output); no status
+    where it is not there, or does not answer in time (and is then not waited for)."""
     try:
         process = subprocess.Popen(
             ["nvidia-smi", *arguments],
@@ -147,14 +169,20 @@ def _with_descendants(own: Collection[int]) -> set[int]:
 
 
 def _cpu_model() -> str:
-    """The name that the processor gives itself; on ARM, which gives none, the numbers that stand for it. Several are joined by ` + `."""
+    """The name that the processor gives itself; on ARM, which gives none, the numbers that stand
+    for it. Several are joined by ` + `."""
     entries = [
-        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in entry.splitlines())}
+        {
+            key.strip(): value.strip()
+            for key, _, value in (line.partition(":") for line in entry.splitlines())
+        }
         for entry in _text(_CPUINFO).split("\n\n")
     ]
     names: dict[str, None] = {}
     for entry in entries:
-        parts = [f"{name.removeprefix('CPU ')} {entry[name]}" for name in _ARM_PARTS if name in entry]
+        parts = [
+            f"{name.removeprefix('CPU ')} {entry[name]}" for name in _ARM_PARTS if name in entry
+        ]
         name = entry.get("model name") or ", ".join(parts) or entry.get("cpu", "")
         names.update({" ".join(name.split()): None} if name else {})
     return " + ".join(names) or platform.processor()
@@ -179,7 +207,8 @@ def _libc() -> str:
 
 
 def _kernel_driver() -> str:
-    """The version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …`."""
+    """The version of the NVIDIA kernel module that is loaded: `NVRM version: NVIDIA UNIX x86_64
+    Kernel Module  535.104.05  Sat Aug …`."""
     found = _VERSION.search(_text(_DRIVER).partition("\n")[0])
     return found.group() if found else ""
 

@@ -1,7 +1,9 @@
-"""The scripts of the composite actions, run as the runner runs them: what the gate is given and kept from, and what outlives it.
+"""The scripts of the composite actions, run as the runner runs them: what the gate is given and
+kept from, and what outlives it.
 
-`native` and `comment` make their real environment; the gate in it is one that writes down what it was given. `docker` is a program that
-does the same. `e2e/test_native` has the real gate and a hostile training.
+`native` and `comment` make their real environment; the gate in it is one that writes down what it
+was given. `docker` is a program that does the same. `e2e/test_native` has the real gate and a
+hostile training.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tests.support.composite import ROOT, Job, load
 
 SYSTEM = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GITHUB_EVENT_NAME": "push"}
 TOKEN = "a-token-that-nobody-may-see"
-# What the code knows of to keep it from the training, or looks for where there is no container: none of it is for the gate's container.
+# What the code knows of to keep it from the training, or looks for where there is no container:
+# none of it is for the gate's container.
 NEVER = {"GITHUB_TOKEN", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "RUNNER_TEMP"}
 # Writes down its arguments and its environment.
 GATE = """
@@ -62,33 +65,62 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job_of(folder: Path, root: Path, action: str) -> Job:
     """A job that uses an action of the repository's copy."""
     job = Job(folder, dict(SYSTEM), root / action)
-    for name in ("venv", "pip", "sysconfig", "repro_gate"):  # what an untrusted checkout may hold: it is the current folder of each step
-        (folder / f"workspace/{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
+    # what an untrusted checkout may hold: it is the current folder of each step
+    for name in (
+        "venv",
+        "pip",
+        "sysconfig",
+        "repro_gate",
+    ):
+        (folder / f"workspace/{name}.py").write_text(
+            "raise SystemExit('the checkout was imported')\n"
+        )
     return job
 
 
-@pytest.mark.parametrize(("action", "step", "phase"), [ENVIRONMENTS[0], pytest.param(*ENVIRONMENTS[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("action", "step", "phase"),
+    [ENVIRONMENTS[0], pytest.param(*ENVIRONMENTS[1], marks=pytest.mark.slow)],
+)
 def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
     job = job_of(tmp_path, root, action)
     hostile = '$(touch pwned) `touch pwned` "; touch pwned; #'
-    ended = job.run(action, step, {"python": sys.executable, "report": hostile, "token": TOKEN}, EXIT="3")
+    ended = job.run(
+        action, step, {"python": sys.executable, "report": hostile, "token": TOKEN}, EXIT="3"
+    )
     assert ended.returncode == 3, ended.stdout + ended.stderr
     found = json.loads((tmp_path / f"workspace/seen/{phase}.json").read_text())
     given, (isolated, path) = found["environment"], found["flags"]
-    assert isolated and str(tmp_path / "workspace") not in path and "" not in path and str(root) in path
+    assert (
+        isolated
+        and str(tmp_path / "workspace") not in path
+        and "" not in path
+        and str(root) in path
+    )
     inputs = {name for name in given if name.startswith("INPUT_")}
-    assert inputs == {f"INPUT_{name.upper()}" for name in load(action)["inputs"]} | {"INPUT_COMMENT"}
-    assert given["INPUT_REPORT"] == hostile and not (tmp_path / "workspace/pwned").exists()  # an input is no code
-    assert (given.get("INPUT_TOKEN"), given["INPUT_COMMENT"]) == {"native": (None, "never"), "comment": (TOKEN, "on-change")}[action]
+    assert inputs == {f"INPUT_{name.upper()}" for name in load(action)["inputs"]} | {
+        "INPUT_COMMENT"
+    }
+    # an input is no code
+    assert given["INPUT_REPORT"] == hostile and not (tmp_path / "workspace/pwned").exists()
+    assert (given.get("INPUT_TOKEN"), given["INPUT_COMMENT"]) == {
+        "native": (None, "never"),
+        "comment": (TOKEN, "on-change"),
+    }[action]
     assert TOKEN not in json.dumps(found) or action == "comment"
     assert [item.name for item in (tmp_path / "temp").iterdir()] == [f"{step}.sh"]
 
 
 @pytest.mark.parametrize(("action", "step", "phase"), ENVIRONMENTS)
-def test_an_interpreter_that_will_not_do_is_named_with_what_will(action: str, step: str, phase: str, root: Path, tmp_path: Path) -> None:
-    for python, message in (("no-such-python", "no such interpreter"), ("false", "needs Python 3.10 or newer")):
+def test_an_interpreter_that_will_not_do_is_named_with_what_will(
+    action: str, step: str, phase: str, root: Path, tmp_path: Path
+) -> None:
+    for python, message in (
+        ("no-such-python", "no such interpreter"),
+        ("false", "needs Python 3.10 or newer"),
+    ):
         ended = job_of(tmp_path, root, action).run(action, step, {"python": python})
         assert ended.returncode == 2 and not (tmp_path / f"workspace/seen/{phase}.json").exists()
         assert "::error title=Repro Gate::python:" in ended.stdout and message in ended.stdout
@@ -101,7 +133,11 @@ def test_pip_is_not_given_the_token(root: Path, tmp_path: Path) -> None:
     ended = job_of(tmp_path, root, "comment").run(
         "comment", "comment", {"python": str(program), "token": TOKEN}, SEEN=str(tmp_path / "seen")
     )
-    assert ended.returncode == 2 and "INPUT_PYTHON" in (tmp_path / "seen").read_text() and TOKEN not in (tmp_path / "seen").read_text()
+    assert (
+        ended.returncode == 2
+        and "INPUT_PYTHON" in (tmp_path / "seen").read_text()
+        and TOKEN not in (tmp_path / "seen").read_text()
+    )
 
 
 @pytest.fixture
@@ -111,7 +147,12 @@ def docker(tmp_path: Path) -> Job:
     program = tmp_path / "bin/docker"
     program.write_text(DOCKER.format(python=sys.executable, log=str(tmp_path / "docker.log")))
     program.chmod(0o755)
-    github = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": "push", "GITHUB_TOKEN": TOKEN, "ACTIONS_RUNTIME_TOKEN": TOKEN}
+    github = {
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_EVENT_NAME": "push",
+        "GITHUB_TOKEN": TOKEN,
+        "ACTIONS_RUNTIME_TOKEN": TOKEN,
+    }
     return Job(tmp_path, {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **github}, tmp_path)
 
 
@@ -128,36 +169,68 @@ def values(argv: list[str], option: str) -> list[str]:
     return [after for before, after in itertools.pairwise(argv) if before == option]
 
 
-def test_the_gates_container_has_no_token_no_network_no_socket_and_few_capabilities(docker: Job) -> None:
+def test_the_gates_container_has_no_token_no_network_no_socket_and_few_capabilities(
+    docker: Job,
+) -> None:
     argv = asked(docker, "gate")
     assert argv[-2:] == ["gate@sha256:1", "gate"]
     assert (values(argv, "--network"), values(argv, "--cap-drop")) == (["none"], ["ALL"])
-    assert set(values(argv, "--cap-add")) == {"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}
+    assert set(values(argv, "--cap-add")) == {
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "KILL",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+    }
     assert "--privileged" not in argv and values(argv, "--security-opt") == ["no-new-privileges"]
     mounts = {mount.split("target=")[1] for mount in values(argv, "--mount")}
     assert mounts == {"/github/workspace", "/github/workflow/event.json,readonly"}
     assert TOKEN not in " ".join(argv)
     handed = {text.partition("=")[0] for text in values(argv, "--env")}
-    assert handed.isdisjoint({"INPUT_TOKEN", "GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"})
-    assert {f"INPUT_{name.upper()}" for name in load("container")["inputs"]} - handed == {"INPUT_TOKEN"}
+    assert handed.isdisjoint(
+        {
+            "INPUT_TOKEN",
+            "GITHUB_TOKEN",
+            "ACTIONS_RUNTIME_TOKEN",
+            "GITHUB_OUTPUT",
+            "GITHUB_ENV",
+            "GITHUB_PATH",
+        }
+    )
+    assert {f"INPUT_{name.upper()}" for name in load("container")["inputs"]} - handed == {
+        "INPUT_TOKEN"
+    }
 
 
-def test_whoever_publishes_is_told_what_the_code_asks_writes_two_files_and_gives_its_exit_code(docker: Job) -> None:
+def test_whoever_publishes_is_told_what_the_code_asks_writes_two_files_and_gives_its_exit_code(
+    docker: Job,
+) -> None:
     argv = asked(docker, "publish")
     assert argv[-1] == "publish"
     code = "".join(path.read_text() for path in (ROOT / "repro_gate").rglob("*.py"))
     wanted = set(re.findall(r'"((?:GITHUB|RUNNER)_[A-Z_]+)"', code)) - NEVER
-    assert wanted <= {text.partition("=")[0] for text in values(argv, "--env")}  # all that the code asks of the runner
+    # all that the code asks of the runner
+    assert wanted <= {text.partition("=")[0] for text in values(argv, "--env")}
     assert "--read-only" in argv and "--gpus" not in argv and "--network" not in argv
     assert values(argv, "--cap-add") == ["DAC_OVERRIDE"] and values(argv, "--cap-drop") == ["ALL"]
     assert docker.run("docker-run", "publish", {}, EXIT="1").returncode == 1
     writable = [mount for mount in values(argv, "--mount") if not mount.endswith(",readonly")]
-    assert [mount.split("target=")[1] for mount in writable] == ["/github/file_commands/output", "/github/file_commands/summary"]
+    assert [mount.split("target=")[1] for mount in writable] == [
+        "/github/file_commands/output",
+        "/github/file_commands/summary",
+    ]
     assert "INPUT_TOKEN" in values(argv, "--env") and TOKEN not in " ".join(argv)
 
 
-@pytest.mark.parametrize(("gpus", "option"), [("all", ["all"]), ("2", ["2"]), ("device=0,1", ['"device=0,1"']), ("none", []), ("", [])])
-def test_gpus_and_shared_memory_are_those_that_were_asked_for(docker: Job, gpus: str, option: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "option"),
+    [("all", ["all"]), ("2", ["2"]), ("device=0,1", ['"device=0,1"']), ("none", []), ("", [])],
+)
+def test_gpus_and_shared_memory_are_those_that_were_asked_for(
+    docker: Job, gpus: str, option: list[str]
+) -> None:
     argv = asked(docker, "gate", gpus=gpus, shm_size="8g")
     assert values(argv, "--gpus") == option and values(argv, "--shm-size") == ["8g"]
     assert ("NVIDIA_VISIBLE_DEVICES=void" in values(argv, "--env")) is not bool(option)
@@ -167,11 +240,18 @@ def test_gpus_and_shared_memory_are_those_that_were_asked_for(docker: Job, gpus:
     ("image", "outputs"),
     [
         ("", {"image": "sha256:" + "1" * 64}),  # a branch builds its image
-        ("ghcr.io/o/i@sha256:" + "2" * 64, dict.fromkeys(("image", "by_digest"), "ghcr.io/o/i@sha256:" + "2" * 64)),
+        (
+            "ghcr.io/o/i@sha256:" + "2" * 64,
+            dict.fromkeys(("image", "by_digest"), "ghcr.io/o/i@sha256:" + "2" * 64),
+        ),
         *((image, {}) for image in ("--privileged", "a b", "x;y", "\n")),
     ],
 )
-def test_an_image_is_built_or_named_and_what_is_none_is_refused(docker: Job, image: str, outputs: dict[str, str]) -> None:
+def test_an_image_is_built_or_named_and_what_is_none_is_refused(
+    docker: Job, image: str, outputs: dict[str, str]
+) -> None:
     ended = docker.run("docker-run", "image", {"image": image})
     assert docker.outputs["image"] == outputs
-    assert ended.returncode == (0 if outputs else 2) and ("image: no image is called that" in ended.stdout) is not bool(outputs)
+    assert ended.returncode == (0 if outputs else 2) and (
+        "image: no image is called that" in ended.stdout
+    ) is not bool(outputs)

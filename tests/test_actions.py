@@ -1,4 +1,5 @@
-"""The action files: inputs and outputs of the three that gate are the same, names and defaults are the code's, a page tells of all."""
+"""The action files: inputs and outputs of the three that gate are the same, names and defaults are
+the code's, a page tells of all."""
 
 from __future__ import annotations
 
@@ -37,15 +38,26 @@ def row(name: str, item: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None:
-    other, container, left_out = load(name), load("container"), OF_THE_COMMENT if name == "native" else set()
-    inputs, outputs = ({key: item for key, item in container[part].items() if key not in left_out} for part in ("inputs", "outputs"))
+    other, container, left_out = (
+        load(name),
+        load("container"),
+        OF_THE_COMMENT if name == "native" else set(),
+    )
+    inputs, outputs = (
+        {key: item for key, item in container[part].items() if key not in left_out}
+        for part in ("inputs", "outputs")
+    )
     assert {key: item for key, item in other["inputs"].items() if key in inputs} == inputs
     assert list(other["inputs"]) == [*inputs, *EXTRAS[name]]
-    assert {key: {"description": item["description"]} for key, item in other["outputs"].items()} == outputs
+    assert {
+        key: {"description": item["description"]} for key, item in other["outputs"].items()
+    } == outputs
 
 
 def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
-    fields = {"set" if item.name == "overrides" else item.name for item in dataclasses.fields(Inputs)}
+    fields = {
+        "set" if item.name == "overrides" else item.name for item in dataclasses.fields(Inputs)
+    }
     defaults = {name: item["default"] for name, item in load("container")["inputs"].items()}
     assert set(defaults) == fields and defaults.pop("token") == "${{ github.token }}"
     for name, value in defaults.items():
@@ -54,10 +66,16 @@ def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is_and_every_output_is_of_the_last_step(name: str) -> None:
+def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is_and_every_output_is_of_the_last_step(
+    name: str,
+) -> None:
     for key, item in load(name)["inputs"].items():
         assert isinstance(item["default"], str) and item["required"] is False, key
-        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key) and len(item["description"]) > 20 and "|" not in item["description"]
+        assert (
+            re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
+            and len(item["description"]) > 20
+            and "|" not in item["description"]
+        )
     for key, item in load(name)["outputs"].items() if name in PUBLISHING else ():
         assert item["value"] == f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}"
 
@@ -67,7 +85,9 @@ def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
     assert table("inputs") == [row(key, item) for key, item in container["inputs"].items()]
     for name, keys in {**EXTRAS, "comment": load("comment")["inputs"]}.items():
         assert table(name) == [row(key, load(name)["inputs"][key]) for key in keys]
-    assert table("outputs") == [f"| `{key}` | {item['description']} |" for key, item in container["outputs"].items()]
+    assert table("outputs") == [
+        f"| `{key}` | {item['description']} |" for key, item in container["outputs"].items()
+    ]
 
 
 def test_every_link_and_input_that_the_page_shows_is_there() -> None:
@@ -84,7 +104,11 @@ def _steps_in(node: Any) -> list[dict[str, Any]]:
     if isinstance(node, list):
         return [step for item in node for step in _steps_in(item)]
     if isinstance(node, dict):
-        return [node] if "uses" in node else [step for item in node.values() for step in _steps_in(item)]
+        return (
+            [node]
+            if "uses" in node
+            else [step for item in node.values() for step in _steps_in(item)]
+        )
     return []
 
 
@@ -97,20 +121,34 @@ def inputs_of(action: str) -> set[str]:
 
 
 def test_only_the_step_that_publishes_is_given_the_token() -> None:
-    holders = [key for key, step in steps("docker-run").items() if re.search(r"inputs\.token\b", str(step.get("env", {})))]
-    assert holders == ["publish"] and inputs_of("container") <= environment_of("docker-run", "publish")
+    holders = [
+        key
+        for key, step in steps("docker-run").items()
+        if re.search(r"inputs\.token\b", str(step.get("env", {})))
+    ]
+    assert holders == ["publish"] and inputs_of("container") <= environment_of(
+        "docker-run", "publish"
+    )
     assert inputs_of("container") - environment_of("docker-run", "gate") == {"INPUT_TOKEN"}
 
 
 def test_native_has_no_token_to_give_and_nothing_behind_the_training() -> None:
     expressions = set(re.findall(r"\$\{\{(.*?)\}\}", ACTIONS["native"].read_text()))
-    assert all(re.fullmatch(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ", item) for item in expressions)
-    assert list(steps("native")) == ["gate"] and environment_of("native", "gate") == inputs_of("native") | {"INPUT_COMMENT"}
+    assert all(
+        re.fullmatch(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ", item) for item in expressions
+    )
+    assert list(steps("native")) == ["gate"] and environment_of("native", "gate") == inputs_of(
+        "native"
+    ) | {"INPUT_COMMENT"}
 
 
 def test_comment_gates_nothing_and_reads_the_inputs_that_it_has() -> None:
     assert inputs_of("comment") == environment_of("comment", "comment")
-    shared = {key: item for key, item in load("comment")["inputs"].items() if key not in ("report", "token", "python")}
+    shared = {
+        key: item
+        for key, item in load("comment")["inputs"].items()
+        if key not in ("report", "token", "python")
+    }
     assert shared == {key: load("container")["inputs"][key] for key in ("comment", "pull_request")}
 
 
@@ -148,8 +186,15 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_pinning_changes_the_image_and_nothing_else(checkout: Path) -> None:
     script("pin_image").pin(checkout, DIGEST)
-    container, extra = (yaml.safe_load((checkout / name).read_text()) for name in ("action.yml", "docker-run/action.yml"))
-    assert container["runs"] == {"using": "docker", "image": f"docker://{DIGEST}", "env": {"REPRO_GATE_IMAGE": DIGEST}}
+    container, extra = (
+        yaml.safe_load((checkout / name).read_text())
+        for name in ("action.yml", "docker-run/action.yml")
+    )
+    assert container["runs"] == {
+        "using": "docker",
+        "image": f"docker://{DIGEST}",
+        "env": {"REPRO_GATE_IMAGE": DIGEST},
+    }
     assert extra["inputs"]["image"]["default"] == DIGEST
     extra["inputs"]["image"]["default"] = ""
     assert extra == load("docker-run")
@@ -159,7 +204,15 @@ def test_pinning_changes_the_image_and_nothing_else(checkout: Path) -> None:
         script("pin_image").pin(checkout, DIGEST)  # a second time
 
 
-@pytest.mark.parametrize("image", ["ghcr.io/org/gate:v1", "ghcr.io/org/gate@sha256:abc", "gate@sha256:" + "0" * 64, f"{DIGEST}'\n  x: '"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        "ghcr.io/org/gate:v1",
+        "ghcr.io/org/gate@sha256:abc",
+        "gate@sha256:" + "0" * 64,
+        f"{DIGEST}'\n  x: '",
+    ],
+)
 def test_what_is_no_digest_is_not_pinned(checkout: Path, image: str) -> None:
     with pytest.raises(ValueError, match="not an image by digest"):
         script("pin_image").pin(checkout, image)

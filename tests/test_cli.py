@@ -1,4 +1,5 @@
-"""The command line: what it prints, how it exits, and that it starts without what only a gate run needs."""
+"""The command line: what it prints, how it exits, and that it starts without what only a gate run
+needs."""
 
 from __future__ import annotations
 
@@ -15,17 +16,35 @@ from repro_gate.cli import main
 from repro_gate.commands.arguments import FORMATS, Format
 from tests.support.gates import command, environment
 
-HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil", "subprocess", "asyncio")
+HEAVY = (
+    "torch",
+    "numpy",
+    "yaml",
+    "jsonschema",
+    "rich",
+    "jinja2",
+    "requests",
+    "psutil",
+    "subprocess",
+    "asyncio",
+)
 
 
-def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_torch(tmp_path: Path) -> None:
+def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_torch(
+    tmp_path: Path,
+) -> None:
     code = (
-        f"import sys; sys.argv = ['repro-gate', '--help']\ntry:\n from repro_gate.cli import main; main()\nexcept SystemExit: pass\n"
+        "import sys; sys.argv = ['repro-gate', '--help']\ntry:\n from repro_gate.cli import "
+        "main; main()\nexcept SystemExit: pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
-        "import repro_gate.gate.run, repro_gate.commands.compare, repro_gate.report.terminal, repro_gate.report.markdown\n"
-        "import repro_gate.commands.init.draft\nprint('torch' in sys.modules, 'numpy' in sys.modules)"
+        "import repro_gate.gate.run, repro_gate.commands.compare, repro_gate.report.terminal, "
+        "repro_gate.report.markdown\n"
+        "import repro_gate.commands.init.draft\nprint('torch' in sys.modules, 'numpy' in "
+        "sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert done.stdout.splitlines()[-2:] == ["[]", "False False"]
 
 
@@ -33,8 +52,20 @@ def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_
     ("arguments", "code", "printed"),
     [
         (["--version"], 0, f"repro-gate {__version__}\n"),
-        *((line, 2, "usage: repro-gate") for line in ([], ["rnu"], ["run", "--sead", "1"], ["run", "--seed", "x"], ["compare", "one"])),
-        *((["run", option, ""], 2, f"argument {option}: is empty") for option in ("--base", "--json", "--keep-traces")),
+        *(
+            (line, 2, "usage: repro-gate")
+            for line in (
+                [],
+                ["rnu"],
+                ["run", "--sead", "1"],
+                ["run", "--seed", "x"],
+                ["compare", "one"],
+            )
+        ),
+        *(
+            (["run", option, ""], 2, f"argument {option}: is empty")
+            for option in ("--base", "--json", "--keep-traces")
+        ),
     ],
 )
 def test_the_version_is_the_packages_and_bad_or_empty_arguments_are_a_usage_error(
@@ -46,15 +77,25 @@ def test_the_version_is_the_packages_and_bad_or_empty_arguments_are_a_usage_erro
 
 
 def test_a_bad_spec_is_said_by_line_and_column_all_at_once(tmp_path: Path) -> None:
-    (tmp_path / "repro.yml").write_text("version: 1\ntrain:\n  run: python train.py\n  stpes: 10\n  warmup: many\ncolour: red\n")
-    done = subprocess.run(command("run", tmp_path / "repro.yml"), env=environment(), capture_output=True, text=True, check=False)
+    (tmp_path / "repro.yml").write_text(
+        "version: 1\ntrain:\n  run: python train.py\n  stpes: 10\n  warmup: many\ncolour: red\n"
+    )
+    done = subprocess.run(
+        command("run", tmp_path / "repro.yml"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     for place in ("repro.yml:4:3:", "repro.yml:5:11:", "repro.yml:6:1:", "did you mean `steps`?"):
         assert place in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=[form.option for form in FORMATS])
-def test_an_older_report_is_gone_before_anything_can_go_wrong(form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_older_report_is_gone_before_anything_can_go_wrong(
+    form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     older, other = tmp_path / "older", tmp_path / "other"
     for path in (older, other):
         path.write_text("of another run")
@@ -62,18 +103,26 @@ def test_an_older_report_is_gone_before_anything_can_go_wrong(form: Format, tmp_
     assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
 
 
-def test_a_report_that_cannot_be_written_is_said_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_cannot_be_written_is_said_before_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     older = tmp_path / "older"
     older.write_text("of another run")
     assert main(["run", str(tmp_path), "--json", str(older), "--junit", str(older)]) == 2
-    assert f"--junit {older}: is the file of --json too" in capsys.readouterr().err and older.exists()
+    assert (
+        f"--junit {older}: is the file of --json too" in capsys.readouterr().err and older.exists()
+    )
     assert main(["run", str(tmp_path), "--json", str(tmp_path / "no" / "report.json")]) == 2
     assert "its folder does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
-def test_a_required_gpu_that_is_missing_is_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\nhardware: {device: cuda}\n")
+def test_a_required_gpu_that_is_missing_is_inconclusive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python train.py}\nhardware: {device: cuda}\n"
+    )
     assert main(["run", str(tmp_path)]) == 3
     assert "shows no GPU" in capsys.readouterr().err
 
@@ -81,7 +130,10 @@ def test_a_required_gpu_that_is_missing_is_inconclusive(tmp_path: Path, capsys: 
 @pytest.mark.parametrize("arguments", [["schema"], ["schema", "--report"], ["schema", "--ops"]])
 def test_schema_prints_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
-    assert json.loads(capsys.readouterr().out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert (
+        json.loads(capsys.readouterr().out)["$schema"]
+        == "https://json-schema.org/draft/2020-12/schema"
+    )
 
 
 def test_the_shell_completes_commands_and_options_if_argcomplete_is_there(tmp_path: Path) -> None:
@@ -89,16 +141,29 @@ def test_the_shell_completes_commands_and_options_if_argcomplete_is_there(tmp_pa
     asked = {**os.environ, "_ARGCOMPLETE": "1"}
     for line, offered in (("repro-gate ex", "explain"), ("repro-gate run --sa", "--sarif")):
         out = tmp_path / "offered"
-        shell = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(out)}
+        shell = {
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+            "_ARGCOMPLETE_IFS": "\n",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
+        }
         subprocess.run([sys.executable, "-m", "repro_gate"], env=asked | shell, check=True)
         assert out.read_text().split() == [offered]
     (tmp_path / "argcomplete.py").write_text("raise ImportError")
     command = [sys.executable, "-m", "repro_gate", "--version"]
-    done = subprocess.run(command, env={**asked, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command,
+        env={**asked, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == f"repro-gate {__version__}" and done.stderr == ""
 
 
-@pytest.mark.parametrize(("known", "typo"), [("wall-clock", "wall-clok"), ("run/crashed", "run/crashd")])
+@pytest.mark.parametrize(
+    ("known", "typo"), [("wall-clock", "wall-clok"), ("run/crashed", "run/crashd")]
+)
 def test_explain_prints_the_page_of_a_cause_or_a_reason_and_guesses_what_was_meant(
     known: str, typo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

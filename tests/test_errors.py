@@ -1,6 +1,8 @@
-"""Claims about `errors`: a signal ends the gate at any moment, and nothing is left: no process, no closed file, no folder.
+"""Claims about `errors`: a signal ends the gate at any moment, and nothing is left: no process, no
+closed file, no folder.
 
-Whole gate runs of a training that leaves processes behind, forked from one process that has imported the gate already.
+Whole gate runs of a training that leaves processes behind, forked from one process that has
+imported the gate already.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from tests.support.starting import WHY_NOT
 
 MOMENTS = 12  # spread over the whole of a gate run
 CLOSED = 200  # files that are closed to the training one by one, and given back
-# The log of a training that has ended, and whose children live: within the three seconds that they are given.
-TRAIN = "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; sleep 0.05"
+# The log of a training that has ended, and whose children live: within the three seconds that they
+# are given.
+TRAIN = (
+    "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; "
+    "sleep 0.05"
+)
 DRIVER = """
 import io, json, os, random, signal, sys, tempfile, time
 import psutil
@@ -96,19 +102,33 @@ print(json.dumps({"bad": bad, "codes": codes, "whole": whole}))
 
 @pytest.mark.parametrize(
     "level",
-    ["same-user", pytest.param("own-user", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)])],
+    [
+        "same-user",
+        pytest.param(
+            "own-user", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+        ),
+    ],
 )
-def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(tmp_path: Path, level: str) -> None:  # noqa: F811
+def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(
+    tmp_path: Path,  # noqa: F811
+    level: str,
+) -> None:
     checkout, temporary, mark = tmp_path / "checkout", tmp_path / "tmp", str(os.getpid())
     (checkout / "data").mkdir(parents=True)
     temporary.mkdir()
     for number in range(CLOSED):
         (checkout / "data" / f"{number}.txt").write_text("x")
     (checkout / "repro.yml").write_text(
-        f"version: 1\ntrain: {{run: '{TRAIN.format(mark=mark)}', timeout: 60s}}\ncost: {{measure: false}}\ndata: [{{path: data/0.txt}}]\n"
+        f"version: 1\ntrain: {{run: '{TRAIN.format(mark=mark)}', timeout: 60s}}\ncost: "
+        f"{{measure: false}}\ndata: [{{path: data/0.txt}}]\n"
     )
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(temporary), "REPRO_GATE_SANDBOX": level}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "TMPDIR": str(temporary),
+        "REPRO_GATE_SANDBOX": level,
+    }
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(checkout), mark, str(MOMENTS), "1"],
         env=environment,
@@ -134,7 +154,9 @@ def taken() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_held_signal_is_obeyed_at_the_end_or_where_it_may_be(taken: None, number: signal.Signals) -> None:
+def test_a_held_signal_is_obeyed_at_the_end_or_where_it_may_be(
+    taken: None, number: signal.Signals
+) -> None:
     done = []
 
     def held_twice() -> None:

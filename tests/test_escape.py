@@ -1,4 +1,5 @@
-"""Claims about `escape`: whatever text comes in, nothing is live in the place it is printed in, and nothing is lost."""
+"""Claims about `escape`: whatever text comes in, nothing is live in the place it is printed in, and
+nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,29 +21,55 @@ _ACTIVE = r"""
 ` `` ``` | \ < > <b> </code> <!-- &lt; &#64; [ ]( ) ![ @user #12 GH-7 :tada: https://e.vil www.e.vil a@b.co * _ ~~ $ $$ ^ # - + 1.
 --- === :: ::error:: ##[error] % %0A , " ' ( ; deadbeef 0123456789abcdef0123456789abcdef01234567 word model.py é 漢
 """
-_UNSEEN = ("\n", "\r\n", "\t", " ", "    ", "\x1b[31m", "\x07", "\u202e", "\u2066", "\u200b", "\ufe0f", "\ud800")
+_UNSEEN = (
+    "\n",
+    "\r\n",
+    "\t",
+    " ",
+    "    ",
+    "\x1b[31m",
+    "\x07",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\ufe0f",
+    "\ud800",
+)
 _PIECES = st.sampled_from((*_ACTIVE.split(), *_UNSEEN))
 TEXTS = st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join))
 _ACTIVE_IN_PROSE = re.compile(
-    r"[@#<>&`|\[\]{}*_~^$\\/=]|:\w|\bwww\.|(?<!\w)gh-\d|(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])", re.IGNORECASE
+    r"[@#<>&`|\[\]{}*_~^$\\/=]|:\w|\bwww\.|(?<!\w)gh-\d|(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])",
+    re.IGNORECASE,
 )
 
 
 def _inline(markdown: str) -> list[Token]:
-    """The inline tokens of a text that must be one paragraph, parsed as GitHub would: HTML on, tables and strikethrough too."""
-    blocks = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(markdown)
-    assert [block.type for block in blocks] in ([], ["paragraph_open", "inline", "paragraph_close"]), markdown
+    """The inline tokens of a text that must be one paragraph, parsed as GitHub would: HTML on,
+    tables and strikethrough too."""
+    blocks = (
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(markdown)
+    )
+    assert [block.type for block in blocks] in (
+        [],
+        ["paragraph_open", "inline", "paragraph_close"],
+    ), markdown
     return list(blocks[1].children or []) if blocks else []
 
 
 def _cells(markdown: str) -> list[Token]:
     """The inline blocks of the one body row of a table that holds `markdown` in its first cell."""
-    blocks = MarkdownIt("commonmark", {"html": True}).enable("table").parse(f"| a | b |\n| --- | --- |\n| {markdown} | end |\n")
+    blocks = (
+        MarkdownIt("commonmark", {"html": True})
+        .enable("table")
+        .parse(f"| a | b |\n| --- | --- |\n| {markdown} | end |\n")
+    )
     return [block for block in blocks if block.type == "inline"][2:]
 
 
 def _only_own_tags(tokens: list[Token]) -> bool:
-    return all(token.content in ("<code>", "</code>") for token in tokens if token.type == "html_inline")
+    return all(
+        token.content in ("<code>", "</code>") for token in tokens if token.type == "html_inline"
+    )
 
 
 @given(TEXTS)
@@ -77,8 +104,14 @@ def test_neither_prose_nor_code_ever_breaks_out_of_a_table_cell(text: str, prose
 @example("|")
 def test_a_code_span_shows_the_text_itself(text: str) -> None:
     tokens = _inline("x" + escape.for_code_span(text) + "x")
-    assert {token.type for token in tokens} <= {"text", "code_inline", "html_inline"} and _only_own_tags(tokens)
-    shown = "".join(token.content for token in tokens if token.type in ("text", "code_inline"))[1:-1]
+    assert {token.type for token in tokens} <= {
+        "text",
+        "code_inline",
+        "html_inline",
+    } and _only_own_tags(tokens)
+    shown = "".join(token.content for token in tokens if token.type in ("text", "code_inline"))[
+        1:-1
+    ]
     assert shown == (escape.for_terminal(text) or " ")
 
 
@@ -86,7 +119,9 @@ def test_a_code_span_shows_the_text_itself(text: str) -> None:
 @example(HOSTILE)
 @example("~~~\n```\n````")
 def test_a_code_block_ends_where_we_end_it(text: str) -> None:
-    blocks = MarkdownIt("commonmark", {"html": True}).parse(f"before\n\n{escape.for_code_block(text, 'text')}\n\nafter\n")
+    blocks = MarkdownIt("commonmark", {"html": True}).parse(
+        f"before\n\n{escape.for_code_block(text, 'text')}\n\nafter\n"
+    )
     paragraph = ["paragraph_open", "inline", "paragraph_close"]
     assert [block.type for block in blocks] == [*paragraph, "fence", *paragraph]
     assert blocks[3].info == "text"
@@ -94,15 +129,22 @@ def test_a_code_block_ends_where_we_end_it(text: str) -> None:
 
 @given(TEXTS)
 @example(HOSTILE)
-@pytest.mark.parametrize("function", [escape.for_terminal, escape.for_code_span, escape.for_markdown, escape.for_workflow_property])
+@pytest.mark.parametrize(
+    "function",
+    [escape.for_terminal, escape.for_code_span, escape.for_markdown, escape.for_workflow_property],
+)
 def test_every_character_that_is_printed_is_seen(function: Callable[[str], str], text: str) -> None:
     for char in function(text):
-        assert char.isprintable() and char not in "\u034f\u115f\u3164\ufe0f\u2800", f"U+{ord(char):04X}"
+        assert char.isprintable() and char not in "\u034f\u115f\u3164\ufe0f\u2800", (
+            f"U+{ord(char):04X}"
+        )
         assert unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 @pytest.mark.parametrize("char", "\u202a\u2066\u200e\u061c\u200b\u2060\ufeff\x9b\x7f")
-def test_bidi_and_zero_width_characters_are_spelled_out_and_an_honest_name_is_not(char: str) -> None:
+def test_bidi_and_zero_width_characters_are_spelled_out_and_an_honest_name_is_not(
+    char: str,
+) -> None:
     shown = escape.for_terminal(f"a{char}b")
     assert shown.isascii() and f"{ord(char):02x}" in shown
     for text in ("layer1.weight", "Größe 漢字 😀", "C:\\data\\x", "loss = 0x1.8p+0"):
@@ -112,9 +154,18 @@ def test_bidi_and_zero_width_characters_are_spelled_out_and_an_honest_name_is_no
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("the gradient of blocks.3.attn.weight diverges at step 3.", "the gradient of `blocks.3.attn.weight` diverges at step 3."),
-        ("set CUBLAS_WORKSPACE_CONFIG=:4096:8, then start", "set `CUBLAS_WORKSPACE_CONFIG=:4096:8`, then start"),
-        ("call `torch.seed()` (model.py:41), e.g. twice", "call `torch.seed()` (`model.py:41`), e.g. twice"),
+        (
+            "the gradient of blocks.3.attn.weight diverges at step 3.",
+            "the gradient of `blocks.3.attn.weight` diverges at step 3.",
+        ),
+        (
+            "set CUBLAS_WORKSPACE_CONFIG=:4096:8, then start",
+            "set `CUBLAS_WORKSPACE_CONFIG=:4096:8`, then start",
+        ),
+        (
+            "call `torch.seed()` (model.py:41), e.g. twice",
+            "call `torch.seed()` (`model.py:41`), e.g. twice",
+        ),
         ("12.4% slower: 3 ULP, 1.2e-07 and UTF-8", "12.4% slower: 3 ULP, 1.2e-07 and UTF-8"),
         ("<img src=x> hurts", "`<img src=x>` hurts"),
         ("1. not a list", "`1`. not a list"),
@@ -126,18 +177,26 @@ def test_prose_stays_readable(text: str, expected: str) -> None:
 
 @given(TEXTS)
 @example(HOSTILE)
-def test_a_workflow_message_is_one_line_that_decodes_to_what_was_meant_and_a_property_starts_no_other(text: str) -> None:
+def test_a_workflow_message_is_one_line_that_decodes_to_what_was_meant_and_a_property_starts_no_other(
+    text: str,
+) -> None:
     data, value = escape.for_workflow_data(text), escape.for_workflow_property(text)
     assert "\n" not in data and "\r" not in data and re.fullmatch(r"(?:[^%]|%25|%0A)*", data)
     decoded = data.replace("%0A", "\n").replace("%25", "%")
-    assert decoded.split("\n") == [escape.for_terminal(line) for line in text.replace("\r\n", "\n").split("\n")]
+    assert decoded.split("\n") == [
+        escape.for_terminal(line) for line in text.replace("\r\n", "\n").split("\n")
+    ]
     assert not set(value) & {"\n", "\r", ",", ":"}
-    assert value.replace("%3A", ":").replace("%2C", ",").replace("%25", "%") == escape.for_terminal(text)
+    assert value.replace("%3A", ":").replace("%2C", ",").replace("%25", "%") == escape.for_terminal(
+        text
+    )
 
 
 @given(TEXTS, st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8"]))
 @example('"]}; %%{init: {}}%% #quot; end\n', "ascii")
-def test_mermaid_text_cannot_leave_its_quotes_and_every_stream_can_hold_what_is_printed(text: str, encoding: str) -> None:
+def test_mermaid_text_cannot_leave_its_quotes_and_every_stream_can_hold_what_is_printed(
+    text: str, encoding: str
+) -> None:
     assert all(char.isalnum() or char in " .,()+-/_" for char in escape.for_mermaid(text))
     escape.for_encoding(escape.for_terminal(text), encoding).encode(encoding)
 
@@ -162,6 +221,16 @@ def test_a_long_hostile_name_takes_no_long_time(text: str) -> None:
 
 
 def test_what_a_list_leaves_out_is_counted_and_nothing_is_said_of_nothing() -> None:
-    assert [escape.and_more(left) for left in (-1, 0, 1, 1_200)] == ["", "", "and 1 more", "and 1,200 more"]
+    assert [escape.and_more(left) for left in (-1, 0, 1, 1_200)] == [
+        "",
+        "",
+        "and 1 more",
+        "and 1,200 more",
+    ]
     assert escape.and_more(2, "inputs") == "and 2 more inputs"
-    assert [escape.listed(("a", "b", "c"), most) for most in (1, 2, 3, 9)] == ["a and 2 more", "a, b and 1 more", "a, b, c", "a, b, c"]
+    assert [escape.listed(("a", "b", "c"), most) for most in (1, 2, 3, 9)] == [
+        "a and 2 more",
+        "a, b and 1 more",
+        "a, b, c",
+        "a, b, c",
+    ]

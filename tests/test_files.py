@@ -1,4 +1,5 @@
-"""Claims about files: what an untrusted process left behind is removed, and a checkout's files are read inside it, regular and bounded."""
+"""Claims about files: what an untrusted process left behind is removed, and a checkout's files are
+read inside it, regular and bounded."""
 
 from __future__ import annotations
 
@@ -37,8 +38,11 @@ def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
     assert not top.exists() and tree(tmp_path / "kept") == ["file"]
 
 
-def test_files_that_take_long_to_unlink_are_unlinked_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ext4 took some 3 ms for each file that had reached the disk, nearly all of it waiting: 20,000 files took a minute."""
+def test_files_that_take_long_to_unlink_are_unlinked_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ext4 took some 3 ms for each file that had reached the disk, nearly all of it waiting: 20,000
+    files took a minute."""
     write(tmp_path, **{f"top__{number}": "x" for number in range(200)})
     unlink, began = os.unlink, time.monotonic()
     monkeypatch.setattr(os, "unlink", lambda *path, **of: (time.sleep(0.02), unlink(*path, **of)))
@@ -46,7 +50,9 @@ def test_files_that_take_long_to_unlink_are_unlinked_together(tmp_path: Path, mo
     assert time.monotonic() - began < 2 and tree(tmp_path) == []
 
 
-def test_a_link_is_removed_not_what_it_points_to_and_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
+def test_a_link_is_removed_not_what_it_points_to_and_what_cannot_be_removed_is_named(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, real__file="x")
     (tmp_path / "link").symlink_to("real")
     remove_tree(tmp_path / "link")
@@ -58,7 +64,9 @@ def test_a_link_is_removed_not_what_it_points_to_and_what_cannot_be_removed_is_n
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("lacks", ["", "copy_file_range", "lseek"])
-def test_a_file_is_copied_whatever_the_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, sparse: bool) -> None:
+def test_a_file_is_copied_whatever_the_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, sparse: bool
+) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
@@ -112,18 +120,27 @@ def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
 def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo-2").mkdir()
-    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo") and is_inside(tmp_path / "repo", tmp_path / "repo")
+    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo") and is_inside(
+        tmp_path / "repo", tmp_path / "repo"
+    )
     assert not is_inside(tmp_path / "repo-2", tmp_path / "repo")
     assert is_inside(tmp_path, Path("/"))
 
 
 def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None:
-    assert parse_toml("a = 1979-05-27\nb.c = inf\nd = [1]\n") == {"a": None, "b": {"c": float("inf")}, "d": [1]}
+    assert parse_toml("a = 1979-05-27\nb.c = inf\nd = [1]\n") == {
+        "a": None,
+        "b": {"c": float("inf")},
+        "d": [1],
+    }
     with pytest.raises(Unreadable, match=r"is not TOML: .*line 2"):
         parse_toml("a = 1\nb = \n")
     with pytest.raises(Unreadable, match="is not TOML"):
         parse_toml("a = " + "[" * 100_000)
-    large = '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl", hash = "sha256:00"}]\n'
+    large = (
+        '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl", hash = '
+        '"sha256:00"}]\n'
+    )
     assert len(parse_toml(large * 2_000)["package"]) == 2_000
 
 
@@ -137,5 +154,9 @@ def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None
     ids=["key", "header", "deep"],
 )
 def test_toml_that_takes_too_much_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable, match=r"takes more time or memory to parse than [0-9,]+ characters of TOML may|nested too deeply"):
+    with pytest.raises(
+        Unreadable,
+        match=r"takes more time or memory to parse than [0-9,]+ characters of TOML may|nested too "
+        r"deeply",
+    ):
         parse_toml(text)

@@ -1,4 +1,5 @@
-"""The page for coding agents is true: its commands are ours, its jq lines run on reports and name fields that the schema has."""
+"""The page for coding agents is true: its commands are ours, its jq lines run on reports and name
+fields that the schema has."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ from tests.support import reports
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/for-agents.md").read_text(encoding="utf-8")
 SCHEMA: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
-LINES = [line.strip() for block in re.findall(r"^ *```sh\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+LINES = [
+    line.strip()
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
 COMMANDS = [shlex.split(line, comments=True) for line in LINES if line.startswith("repro-gate ")]
 QUERIES = [shlex.split(line, comments=True) for line in LINES if line.startswith("jq ")]
 NEEDS_JQ = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -34,12 +39,17 @@ PROGRAMS = [query[-2] for query in QUERIES]
 
 
 def fields(program: str) -> Iterator[tuple[str, ...]]:
-    """The paths of the report that a jq program asks for. A stage that is one path is where the next stages stand."""
+    """The paths of the report that a jq program asks for. A stage that is one path is where the
+    next stages stand."""
     here: tuple[str, ...] = ()
-    for stage in map(str.strip, re.sub(r'"([^"\\]|\\[^(])*"', '""', program.replace("\\n", "")).split("|")):
+    for stage in map(
+        str.strip, re.sub(r'"([^"\\]|\\[^(])*"', '""', program.replace("\\n", "")).split("|")
+    ):
         found = [
             tuple(path.strip(".").split("."))
-            for path in re.findall(r"(?<![\w)])\.[A-Za-z_][\w.]*(?=\W|$)", stage.replace("[]", "").replace("?", ""))
+            for path in re.findall(
+                r"(?<![\w)])\.[A-Za-z_][\w.]*(?=\W|$)", stage.replace("[]", "").replace("?", "")
+            )
         ]
         yield from (here + path for path in found)
         if constructed := re.fullmatch(r"\{([\w, ]+)\}", stage):
@@ -54,30 +64,49 @@ def has(part: dict[str, Any], path: tuple[str, ...]) -> bool:
         part = SCHEMA["$defs"][part["$ref"].removeprefix("#/$defs/")]
     if not path:
         return True
-    inner = [*part.get("anyOf", ()), *([part["items"]] if isinstance(part.get("items"), dict) else [])]
+    inner = [
+        *part.get("anyOf", ()),
+        *([part["items"]] if isinstance(part.get("items"), dict) else []),
+    ]
     if any(has(branch, path) for branch in inner):
         return True
     return path[0] in part.get("properties", {}) and has(part["properties"][path[0]], path[1:])
 
 
-def test_every_field_that_is_asked_for_is_in_the_schema_in_the_order_that_the_page_promises() -> None:
+def test_every_field_that_is_asked_for_is_in_the_schema_in_the_order_that_the_page_promises() -> (
+    None
+):
     asked = list(dict.fromkeys(path for program in PROGRAMS for path in fields(program)))
-    assert [path for path in asked if not has(SCHEMA, path)] == [] and all(any(fields(program)) for program in PROGRAMS)
-    assert not has(SCHEMA, ("diagnosis", "remedies")) and not has(SCHEMA, ("verdict", "x")) and has(SCHEMA, ("checklist", "id"))
+    assert [path for path in asked if not has(SCHEMA, path)] == [] and all(
+        any(fields(program)) for program in PROGRAMS
+    )
+    assert (
+        not has(SCHEMA, ("diagnosis", "remedies"))
+        and not has(SCHEMA, ("verdict", "x"))
+        and has(SCHEMA, ("checklist", "id"))
+    )
     tops = [*dict.fromkeys(path[0] for path in asked)]
     assert tops[:6] == ["verdict", "reasons", "diagnosis", "determinism", "checklist", "baseline"]
-    assert {("diagnosis", "file"), ("reasons", "remedy"), ("determinism", "first_divergence", "max_ulp")} <= {*asked}
+    assert {
+        ("diagnosis", "file"),
+        ("reasons", "remedy"),
+        ("determinism", "first_divergence", "max_ulp"),
+    } <= {*asked}
 
 
 def test_every_path_in_the_text_is_in_the_schema() -> None:
-    for path in re.findall(r"`\.?((?:diagnosis|determinism|config_hash|base|reproduce)(?:\.\w+)+|\.reproduce)`", PAGE):
+    for path in re.findall(
+        r"`\.?((?:diagnosis|determinism|config_hash|base|reproduce)(?:\.\w+)+|\.reproduce)`", PAGE
+    ):
         if not path.startswith(("determinism.allow", "determinism.compare")):  # keys of the spec
             assert has(SCHEMA, tuple(path.strip(".").split("."))), path
 
 
 @NEEDS_JQ
 @pytest.mark.parametrize("name", ["explained", "inconclusive", "nothing", "drift"])
-def test_every_query_runs_on_a_report_of_each_kind_and_prints_cause_line_and_remedy(name: str, tmp_path: Path) -> None:
+def test_every_query_runs_on_a_report_of_each_kind_and_prints_cause_line_and_remedy(
+    name: str, tmp_path: Path
+) -> None:
     printed = ""
     for query in QUERIES:
         (tmp_path / query[-1]).write_text(json.dumps(to_json(reports.ALL[name])))
@@ -94,16 +123,32 @@ def test_every_query_runs_on_a_report_of_each_kind_and_prints_cause_line_and_rem
             "data/checksums",
         )
         assert [text for text in wanted if text not in printed] == []
-        assert printed.count(f"remedy: {reports.EXPLAINED.reasons[0].remedy}") == 1 and reports.EXPLAINED.reproduce in printed
+        assert (
+            printed.count(f"remedy: {reports.EXPLAINED.reasons[0].remedy}") == 1
+            and reports.EXPLAINED.reproduce in printed
+        )
 
 
 @NEEDS_JQ
-@pytest.mark.parametrize(("rate", "runs"), [(None, 2), (Rate(4, 4), 2), (Rate(3, 8), 7), (Rate(1, 8), 23)])
-def test_as_many_runs_are_asked_for_as_exclude_the_rate(rate: Rate | None, runs: int, tmp_path: Path) -> None:
-    assert rate is None or rate.diverged == rate.pairs or runs == math.ceil(math.log(0.05) / math.log(1 - rate.diverged / rate.pairs))
+@pytest.mark.parametrize(
+    ("rate", "runs"), [(None, 2), (Rate(4, 4), 2), (Rate(3, 8), 7), (Rate(1, 8), 23)]
+)
+def test_as_many_runs_are_asked_for_as_exclude_the_rate(
+    rate: Rate | None, runs: int, tmp_path: Path
+) -> None:
+    assert (
+        rate is None
+        or rate.diverged == rate.pairs
+        or runs == math.ceil(math.log(0.05) / math.log(1 - rate.diverged / rate.pairs))
+    )
     (query,) = [query for query in QUERIES if "diagnosis.rate" in query[-2]]
-    (tmp_path / "report.json").write_text(json.dumps(to_json(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, rate=rate)))))
-    assert subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == f"{runs}\n"
+    (tmp_path / "report.json").write_text(
+        json.dumps(to_json(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, rate=rate))))
+    )
+    assert (
+        subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        == f"{runs}\n"
+    )
 
 
 def test_every_command_is_one_of_ours() -> None:
@@ -114,6 +159,11 @@ def test_every_command_is_one_of_ours() -> None:
 
 def test_the_exit_codes_and_the_causes_are_all_there() -> None:
     table = re.findall(r"^\| (\d) \| `?(\w+)", PAGE, re.MULTILINE)
-    assert {int(code): verdict for code, verdict in table} == {**{code: verdict for verdict, code in EXIT_CODES.items()}, 2: "none"}
+    assert {int(code): verdict for code, verdict in table} == {
+        **{code: verdict for verdict, code in EXIT_CODES.items()},
+        2: "none",
+    }
     causes = re.findall(r"^\| \[`([\w-]+)`\]\(causes/([\w-]+)\.md\) \| ", PAGE, re.MULTILINE)
-    assert {name for name, _ in causes} == set(get_args(Cause)) and all(name == page for name, page in causes)
+    assert {name for name, _ in causes} == set(get_args(Cause)) and all(
+        name == page for name, page in causes
+    )

@@ -1,4 +1,5 @@
-"""Claims about what the gate reads of a machine: with an nvidia-smi that takes no other arguments than the real one, and without any."""
+"""Claims about what the gate reads of a machine: with an nvidia-smi that takes no other arguments
+than the real one, and without any."""
 
 from __future__ import annotations
 
@@ -12,14 +13,29 @@ import psutil
 import pytest
 
 from repro_gate import machine
-from repro_gate.machine import driver_complaint, driver_version, gpu_devices, other_gpu_processes, read_machine
+from repro_gate.machine import (
+    driver_complaint,
+    driver_version,
+    gpu_devices,
+    other_gpu_processes,
+    read_machine,
+)
 
-FIELDS = ("driver_version", "name", "uuid", "memory.total", "compute_cap", "mig.mode.current", "ecc.mode.current")
+FIELDS = (
+    "driver_version",
+    "name",
+    "uuid",
+    "memory.total",
+    "compute_cap",
+    "mig.mode.current",
+    "ecc.mode.current",
+)
 TWO = (
     ("570.86.15", "NVIDIA H200", "GPU-11", "143771 MiB", "9.0", "Disabled", "Enabled"),
     ("570.86.15", "NVIDIA H200", "GPU-22", "143771 MiB", "9.0", "Enabled", "Enabled"),
 )
-# What nvidia-smi does: one option for each query, CSV with ", ", status 2 and a sentence on stdout for a field it does not know.
+# What nvidia-smi does: one option for each query, CSV with ", ", status 2 and a sentence on stdout
+# for a field it does not know.
 SMI = r"""
 import sys, time
 known, rows, apps, seconds = {known!r}, {rows!r}, {apps!r}, {seconds!r}
@@ -49,7 +65,13 @@ def no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
-def install(tmp_path: Path, known: tuple[str, ...] = FIELDS, rows: object = TWO, apps: tuple[str, ...] = (), seconds: float = 0.0) -> None:
+def install(
+    tmp_path: Path,
+    known: tuple[str, ...] = FIELDS,
+    rows: object = TWO,
+    apps: tuple[str, ...] = (),
+    seconds: float = 0.0,
+) -> None:
     (tmp_path / "smi.py").write_text(SMI.format(known=known, rows=rows, apps=apps, seconds=seconds))
     script(tmp_path, f'exec "{sys.executable}" "{tmp_path / "smi.py"}" "$@"')
 
@@ -63,23 +85,42 @@ def script(tmp_path: Path, body: str) -> None:
 def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
     facts = read_machine()
     assert {"cpu-count", "memory-bytes", "os", "kernel"} <= facts.keys()
-    assert int(facts["cpu-count"]) == os.cpu_count() and int(facts["memory-bytes"]) == psutil.virtual_memory().total
+    assert (
+        int(facts["cpu-count"]) == os.cpu_count()
+        and int(facts["memory-bytes"]) == psutil.virtual_memory().total
+    )
     assert facts["kernel"].endswith(os.uname().release)
     assert not [name for name in facts if name.startswith("gpu.") or name == "driver"]
     assert other_gpu_processes([]) is None
 
 
-def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_absent(tmp_path: Path) -> None:
+def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_absent(
+    tmp_path: Path,
+) -> None:
     install(tmp_path)
     facts = read_machine()
     names = ("model", "uuid", "memory", "capability", "mig", "ecc")
-    rows = {f"gpu.{number}.{name}": value for number, row in enumerate(TWO) for name, value in zip(names, row[1:], strict=True)}
+    rows = {
+        f"gpu.{number}.{name}": value
+        for number, row in enumerate(TWO)
+        for name, value in zip(names, row[1:], strict=True)
+    }
     assert facts["driver"] == "570.86.15"
     assert {name: value for name, value in facts.items() if name.startswith("gpu.")} == rows
-    install(tmp_path, rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", "[N/A]", "[Not Supported]", "N/A"),))
+    install(
+        tmp_path,
+        rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", "[N/A]", "[Not Supported]", "N/A"),),
+    )
     facts = read_machine()
-    assert facts["gpu.0.model"] == "Tesla T4" and not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
-    install(tmp_path, tuple(name for name in FIELDS if name != "compute_cap"), tuple((*row[:4], *row[5:]) for row in TWO))
+    assert (
+        facts["gpu.0.model"] == "Tesla T4"
+        and not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
+    )
+    install(
+        tmp_path,
+        tuple(name for name in FIELDS if name != "compute_cap"),
+        tuple((*row[:4], *row[5:]) for row in TWO),
+    )
     known = {name: value for name, value in read_machine().items() if name.startswith("gpu.")}
     assert known == {name: value for name, value in rows.items() if not name.endswith("capability")}
 
@@ -119,8 +160,17 @@ def test_an_nvidia_smi_that_cannot_be_started_or_hangs_is_given_up_and_leaves_no
 @pytest.mark.parametrize(
     ("module", "version"),
     [
-        ("NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
-        ("NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16-I3-B03-4-3)  Thu Jan 23", "570.86.15"),
+        (
+            "NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023",
+            "535.104.05",
+        ),
+        (
+            (
+                "NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  "
+                "(dvs-builder@U16-I3-B03-4-3)  Thu Jan 23"
+            ),
+            "570.86.15",
+        ),
         ("NVIDIA UNIX aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
     ],
 )
@@ -130,12 +180,17 @@ def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
     assert driver_version() == ""
     install(tmp_path, rows=(("1.2.3", *TWO[0][1:]),))
     assert driver_version() == "1.2.3"
-    (tmp_path / "version").write_text(f"NVRM version: {module}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n")
+    (tmp_path / "version").write_text(
+        f"NVRM version: {module}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
+    )
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
     assert read_machine()["driver"] == driver_version() == version
 
 
-ARM = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: {}\nCPU revision\t: 1\n\n"
+ARM = (
+    "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU "
+    "part\t: {}\nCPU revision\t: 1\n\n"
+)
 ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
 
 
@@ -143,13 +198,21 @@ ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
 @pytest.mark.parametrize(
     ("text", "model"),
     [
-        ("processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu\n\n" * 2, "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        (
+            "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu\n\n" * 2,
+            "Intel(R) Xeon(R) CPU @ 2.20GHz",
+        ),
         (ARM.format("0xd0c") * 2, ARM_MODEL.format("0xd0c")),
-        (ARM.format("0xd05") + ARM.format("0xd0b"), f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}"),
+        (
+            ARM.format("0xd05") + ARM.format("0xd0b"),
+            f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}",
+        ),
         ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
     ],
 )
-def test_the_cpu_is_named_on_every_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, model: str) -> None:
+def test_the_cpu_is_named_on_every_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, model: str
+) -> None:
     (tmp_path / "cpuinfo").write_text(text)
     monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
     assert read_machine()["cpu-model"] == model
@@ -169,7 +232,10 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
             "",
         )
         install(tmp_path, apps=apps)
-        assert other_gpu_processes([os.getpid()]) == ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")
+        assert other_gpu_processes([os.getpid()]) == (
+            "2999998 [Not Found]",
+            "2999999 /opt/a, b/python (1024 MiB)",
+        )
         seen = other_gpu_processes([])
         assert seen is not None and len(seen) == 4 and f"{child.pid} python (512 MiB)" in seen
     finally:
@@ -177,22 +243,37 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
         child.wait()
 
 
-def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_driver_is_quoted_and_a_working_or_missing_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert driver_complaint() == ""
-    script(tmp_path, "echo 'Failed to initialize NVML:'; echo ' Driver/library version mismatch'; exit 18")
+    script(
+        tmp_path,
+        "echo 'Failed to initialize NVML:'; echo ' Driver/library version mismatch'; exit 18",
+    )
     assert driver_complaint() == "Failed to initialize NVML: Driver/library version mismatch"
     script(tmp_path, "exit 9")
     assert "status 9" in driver_complaint()
     script(tmp_path, '[ "$1" = -L ] && echo "GPU 0: NVIDIA H200 (UUID: GPU-11)"')
     assert driver_complaint() == ""
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")  # the answer does not follow the language of the machine
+    # the answer does not follow the language of the machine
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     script(tmp_path, 'printf "%s, %s\\n" "$LC_ALL" 1; [ "$1" = --query-gpu=driver_version,name ]')
     monkeypatch.setattr(machine, "_GPU_FIELDS", {"name": "model"})
     assert read_machine()["driver"] == "C"
 
 
 def test_only_device_files_of_gpus_count(tmp_path: Path) -> None:
-    for name in ("nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-caps", "kfd", "null", "xnvidia2"):
+    for name in (
+        "nvidia1",
+        "nvidia0",
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-caps",
+        "kfd",
+        "null",
+        "xnvidia2",
+    ):
         (tmp_path / name).touch()
     assert gpu_devices(tmp_path) == ("kfd", "nvidia0", "nvidia1")
     assert gpu_devices(tmp_path / "none") == ()

@@ -1,4 +1,5 @@
-"""The nightly example's second job, run with a `gh` that writes down what it is asked: the branch, its one commit, and one pull request."""
+"""The nightly example's second job, run with a `gh` that writes down what it is asked: the branch,
+its one commit, and one pull request."""
 
 from __future__ import annotations
 
@@ -15,9 +16,12 @@ import yaml
 
 from tests.support.composite import ROOT
 
-pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, which GitHub's runners have")
+pytestmark = pytest.mark.skipif(
+    shutil.which("jq") is None, reason="needs jq, which GitHub's runners have"
+)
 SHA, BASELINE = "1" * 40, 'entries: "a\u00e9"\n'
-# Answers as GitHub does, through `--jq`: a commit's tree, what was made, how many pull requests are open.
+# Answers as GitHub does, through `--jq`: a commit's tree, what was made, how many pull requests are
+# open.
 GH = """#!{python}
 import json, os, sys
 given = sys.argv[1:]
@@ -40,32 +44,71 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
     gh.parent.mkdir()
     gh.write_text(GH.format(python=sys.executable, log=str(log)))
     gh.chmod(0o755)
-    workflow = yaml.safe_load((ROOT / "examples/workflows/nightly-baseline.yml").read_text(encoding="utf-8"))
+    workflow = yaml.safe_load(
+        (ROOT / "examples/workflows/nightly-baseline.yml").read_text(encoding="utf-8")
+    )
     step = workflow["jobs"]["propose"]["steps"][1]
-    assert step["env"]["BASE"] == "${{ github.ref_name }}"  # a schedule's event may name no default branch
-    environment = {"PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}", "BASE": "main", "BRANCH": step["env"]["BRANCH"]}
-    github = {"REPOSITORY": "o/r", "REPOSITORY_OWNER": "o", "SHA": SHA, "SERVER_URL": "https://github.com", "RUN_ID": "7"}
+    # a schedule's event may name no default branch
+    assert step["env"]["BASE"] == "${{ github.ref_name }}"
+    environment = {
+        "PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}",
+        "BASE": "main",
+        "BRANCH": step["env"]["BRANCH"],
+    }
+    github = {
+        "REPOSITORY": "o/r",
+        "REPOSITORY_OWNER": "o",
+        "SHA": SHA,
+        "SERVER_URL": "https://github.com",
+        "RUN_ID": "7",
+    }
     answers = {"BRANCH_IS_THERE": "1" if branch else "", "OPEN": str(pulls)}
-    variables = {**environment, **{f"GITHUB_{name}": value for name, value in github.items()}, **answers}
-    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=folder, env=variables, check=True, capture_output=True, timeout=60)
+    variables = {
+        **environment,
+        **{f"GITHUB_{name}": value for name, value in github.items()},
+        **answers,
+    }
+    subprocess.run(
+        ["bash", "-e", "-c", step["run"]],
+        cwd=folder,
+        env=variables,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
 def test_the_baseline_is_one_commit_on_top_of_the_one_that_was_tested(tmp_path: Path) -> None:
     asked = proposed(tmp_path, branch=False, pulls=0)
     (tree,) = [body for path, _, body in asked if path == "repos/o/r/git/trees"]
-    assert tree == {"base_tree": "d" * 40, "tree": [{"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}]}
+    assert tree == {
+        "base_tree": "d" * 40,
+        "tree": [
+            {"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}
+        ],
+    }
     (commit,) = [body for path, _, body in asked if path == "repos/o/r/git/commits"]
     assert (commit["tree"], commit["parents"]) == ("d" * 40, [SHA])
     (opened,) = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
-    assert {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"} <= set(opened)
+    assert {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"} <= set(
+        opened
+    )
 
 
-@pytest.mark.parametrize(("branch", "path"), [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")])
+@pytest.mark.parametrize(
+    ("branch", "path"),
+    [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")],
+)
 def test_the_branch_moves_once_and_never_to_its_base_and_an_open_proposal_is_not_opened_twice(
     tmp_path: Path, branch: bool, path: str
 ) -> None:
     asked = proposed(tmp_path, branch=branch, pulls=1)
-    ((where, given),) = [(where, given) for where, given, _ in asked if any(item.startswith("sha=") for item in given)]
-    assert where == path and f"sha={'c' * 40}" in given  # at its base the branch would close its pull request
+    ((where, given),) = [
+        (where, given)
+        for where, given, _ in asked
+        if any(item.startswith("sha=") for item in given)
+    ]
+    # at its base the branch would close its pull request
+    assert where == path and f"sha={'c' * 40}" in given
     assert not [path for path, _, _ in asked if path == "repos/o/r/pulls"]

@@ -1,4 +1,5 @@
-"""What works beside GitHub: the pre-commit hook under pre-commit itself, the GitLab job, and the page that tells of them."""
+"""What works beside GitHub: the pre-commit hook under pre-commit itself, the GitLab job, and the
+page that tells of them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from repro_gate.commands.arguments import parser
 from tests.support.composite import ROOT
 from tests.support.gates import environment
 
-HOOK: dict[str, Any] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))[0]
+HOOK: dict[str, Any] = yaml.safe_load(
+    (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+)[0]
 GITLAB = ROOT / "examples/gitlab/.gitlab-ci.yml"
 JOB: dict[str, Any] = yaml.safe_load(GITLAB.read_text(encoding="utf-8"))["repro-gate"]
 PAGE = (ROOT / "docs/other-tools.md").read_text(encoding="utf-8")
@@ -26,17 +29,24 @@ PAGE = (ROOT / "docs/other-tools.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with one data file, its checksum in repro.yml, and the hook installed as git's own."""
+    """A repository with one data file, its checksum in repro.yml, and the hook installed as git's
+    own."""
     folder = tmp_path / "checkout"
     (folder / "data").mkdir(parents=True)
     (folder / "data/x.bin").write_bytes(b"one")
     (folder / "train.py").write_text("import torch\n")
     checksum = hashlib.sha256(b"one").hexdigest()
-    spec = {"version": 1, "train": {"run": "python train.py"}, "data": [{"path": "data/x.bin", "sha256": checksum}]}
+    spec = {
+        "version": 1,
+        "train": {"run": "python train.py"},
+        "data": [{"path": "data/x.bin", "sha256": checksum}],
+    }
     (folder / "repro.yml").write_text(json.dumps(spec))
     # As pre-commit runs it, but with the `repro-gate` that is installed here: nothing is fetched.
     hook = {**HOOK, "language": "system"}
-    (folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]}))
+    (folder / ".pre-commit-config.yaml").write_text(
+        yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]})
+    )
     git(folder, "init", "--quiet", ".")
     done = _run(folder, sys.executable, "-m", "pre_commit", "install")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,28 +58,45 @@ def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    more = environment(PRE_COMMIT_HOME=str(folder.parent / "pre-commit"), HOME=str(folder.parent), GIT_CONFIG_NOSYSTEM="1")
-    return subprocess.run(command, cwd=folder, env=more, capture_output=True, text=True, timeout=120, check=False)
+    more = environment(
+        PRE_COMMIT_HOME=str(folder.parent / "pre-commit"),
+        HOME=str(folder.parent),
+        GIT_CONFIG_NOSYSTEM="1",
+    )
+    return subprocess.run(
+        command, cwd=folder, env=more, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
-def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones_with_their_place(checkout: Path) -> None:
+def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones_with_their_place(
+    checkout: Path,
+) -> None:
     git(checkout, "add", "--all")
     done = git(checkout, "commit", "--message", "good")
-    assert done.returncode == 0 and re.search(r"^repro-gate check\.+Passed$", done.stderr + done.stdout, re.MULTILINE), done.stderr
+    assert done.returncode == 0 and re.search(
+        r"^repro-gate check\.+Passed$", done.stderr + done.stdout, re.MULTILINE
+    ), done.stderr
     (checkout / "data/x.bin").write_bytes(b"two")
     git(checkout, "add", "--all")
     done = git(checkout, "commit", "--message", "bad")
-    assert done.returncode == 1 and "fail    data/checksums" in done.stderr + done.stdout, done.stderr
+    assert done.returncode == 1 and "fail    data/checksums" in done.stderr + done.stdout, (
+        done.stderr
+    )
     (checkout / "repro.yml").write_text("version: 1\ntrain: {rum: python train.py}\n")
     git(checkout, "add", "--all")
     done = git(checkout, "commit", "--message", "worse")
     printed = done.stderr + done.stdout
-    assert done.returncode == 1 and "exit code: 2" in printed and "repro.yml:2:9: train.rum: unknown key" in printed
+    assert (
+        done.returncode == 1
+        and "exit code: 2" in printed
+        and "repro.yml:2:9: train.rum: unknown key" in printed
+    )
     assert "Traceback" not in printed and git(checkout, "log", "--format=%s").stdout == "good\n"
 
 
 def test_the_hook_needs_no_file_names_runs_one_of_our_commands_and_stands_on_the_page() -> None:
-    assert HOOK["id"] == "repro-gate-check" and HOOK["language"] == "python"  # pre-commit installs this repository by itself
+    # pre-commit installs this repository by itself
+    assert HOOK["id"] == "repro-gate-check" and HOOK["language"] == "python"
     assert HOOK["always_run"] and not HOOK["pass_filenames"]
     program, *arguments = HOOK["entry"].split()
     assert program == "repro-gate" and parser().parse_args(arguments).command == "check"
@@ -79,27 +106,49 @@ def test_the_hook_needs_no_file_names_runs_one_of_our_commands_and_stands_on_the
 
 
 def _arguments(tmp_path: Path, **variables: str) -> list[str]:
-    """What the job's script starts, under GitLab's shell settings: the image's interpreter is one that writes down its arguments."""
+    """What the job's script starts, under GitLab's shell settings: the image's interpreter is one
+    that writes down its arguments."""
     fake, written = tmp_path / "python", tmp_path / "arguments"
     fake.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{written}\n')
     fake.chmod(0o755)
-    assert all(line.count("/opt/gate/bin/python") == (line.startswith("/opt")) for line in JOB["script"])
+    assert all(
+        line.count("/opt/gate/bin/python") == (line.startswith("/opt")) for line in JOB["script"]
+    )
     script = "set -eu\n" + "\n".join(JOB["script"]).replace("/opt/gate/bin/python", str(fake))
-    subprocess.run(["sh", "-c", script], cwd=tmp_path, env={"PATH": environment()["PATH"], **variables}, check=True, timeout=60)
+    subprocess.run(
+        ["sh", "-c", script],
+        cwd=tmp_path,
+        env={"PATH": environment()["PATH"], **variables},
+        check=True,
+        timeout=60,
+    )
     assert (tmp_path / "repro-gate-report/.gitignore").read_text() == "*\n"
     return written.read_text().split("\0")[:-1]
 
 
 @pytest.mark.parametrize("base", ["", "0123456789abcdef0123456789abcdef01234567"])
-def test_the_gitlab_job_gates_in_the_image_with_the_base_if_there_is_one_and_keeps_the_reports(tmp_path: Path, base: str) -> None:
-    isolated, module, name, *arguments = _arguments(tmp_path, **({"CI_MERGE_REQUEST_DIFF_BASE_SHA": base} if base else {}))
+def test_the_gitlab_job_gates_in_the_image_with_the_base_if_there_is_one_and_keeps_the_reports(
+    tmp_path: Path, base: str
+) -> None:
+    isolated, module, name, *arguments = _arguments(
+        tmp_path, **({"CI_MERGE_REQUEST_DIFF_BASE_SHA": base} if base else {})
+    )
     assert (isolated, module, name) == ("-I", "-m", "repro_gate")
     options = parser().parse_args(arguments)
     assert (options.command, options.spec, options.base) == ("run", "repro.yml", base or None)
     files = [word for word in arguments if word.startswith("repro-gate-report/")]
     assert files == [f"repro-gate-report/report.{kind}" for kind in ("json", "html", "xml")]
     kept = JOB["artifacts"]
-    assert kept == {**kept, "when": "always", "paths": ["repro-gate-report/"], "reports": {"junit": "repro-gate-report/report.xml"}}
-    assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}" and JOB["image"]["entrypoint"] == [""]
+    assert kept == {
+        **kept,
+        "when": "always",
+        "paths": ["repro-gate-report/"],
+        "reports": {"junit": "repro-gate-report/report.xml"},
+    }
+    assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}" and JOB["image"][
+        "entrypoint"
+    ] == [""]
     gate = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert "COPY --from=gate /opt/gate/ /opt/gate/" in gate and "REPRO_GATE_SANDBOX=own-user" in gate
+    assert (
+        "COPY --from=gate /opt/gate/ /opt/gate/" in gate and "REPRO_GATE_SANDBOX=own-user" in gate
+    )

@@ -1,4 +1,5 @@
-"""Retired words are refused in what people read. `docs/glossary.md` has the words that are used instead."""
+"""Retired words are refused in what people read. `docs/glossary.md` has the words that are used
+instead."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ PLACES = (
     "pyproject.toml",
 )
 # Retired: a pattern, and what to write instead. A space stands for any white space, a new line too.
-# Each `~` is taken out: it keeps a search for the old words, and a rename of them, from finding this list.
+# Each `~` is taken out: it keeps a search for the old words, and a rename of them, from finding
+# this list.
 WORDS = {
     r"\bg~atings?\b": "gate run",
     r"\bpa~rted\b|\bpa~rts at\b|\b(?:runs|they|replicas) pa~rt\b": "diverge",
@@ -44,7 +46,15 @@ _RETIRED = re.compile("|".join(WORDS).replace("~", "").replace(" ", r"[\s#]+"), 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_what_people_read_has_no_retired_word(place: str) -> None:
-    files = [path for path in sorted(ROOT.glob(place)) if not {"node_modules", ".venv"} & set(path.parts)]
+    files = [
+        path for path in sorted(ROOT.glob(place)) if not {"node_modules", ".venv"} & set(path.parts)
+    ]
     texts = {path: path.read_text(encoding="utf-8") for path in files}
-    found = [(path, text.count("\n", 0, at.start()) + 1, at.group()) for path, text in texts.items() for at in _RETIRED.finditer(text)]
-    assert files and not found, "\n".join(f"{path.relative_to(ROOT)}:{line}: {words!r}" for path, line, words in found)
+    found = [
+        (path, text.count("\n", 0, at.start()) + 1, at.group())
+        for path, text in texts.items()
+        for at in _RETIRED.finditer(text)
+    ]
+    assert files and not found, "\n".join(
+        f"{path.relative_to(ROOT)}:{line}: {words!r}" for path, line, words in found
+    )

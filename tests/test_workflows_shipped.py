@@ -1,4 +1,5 @@
-"""The workflows of this repository and those that users copy: pinned, with the least permissions, and doing what their comments say."""
+"""The workflows of this repository and those that users copy: pinned, with the least permissions,
+and doing what their comments say."""
 
 from __future__ import annotations
 
@@ -53,10 +54,14 @@ def all_steps(path: Path) -> list[dict[str, Any]]:
     return [step for job in read(path)["jobs"].values() for step in job.get("steps", [])]
 
 
-def test_every_action_of_others_is_pinned_by_commit_says_its_version_and_has_one_everywhere() -> None:
+def test_every_action_of_others_is_pinned_by_commit_says_its_version_and_has_one_everywhere() -> (
+    None
+):
     pins: dict[str, set[str]] = {}
     for path in [*ALL, ROOT / "docs/action.md"]:
-        for name, ref, rest in re.findall(r"^ *(?:- )?uses: ([^@\s]+)@?(\S*)(.*)$", path.read_text(), re.MULTILINE):
+        for name, ref, rest in re.findall(
+            r"^ *(?:- )?uses: ([^@\s]+)@?(\S*)(.*)$", path.read_text(), re.MULTILINE
+        ):
             if name in ACTIONS and path not in OURS:
                 assert ref == "v1"
             elif not name.startswith("./"):
@@ -66,19 +71,33 @@ def test_every_action_of_others_is_pinned_by_commit_says_its_version_and_has_one
 
 
 @each
-def test_permissions_are_given_job_by_job_and_writing_has_a_reason_and_nothing_runs_for_ever_or_twice(path: Path) -> None:
+def test_permissions_are_given_job_by_job_and_writing_has_a_reason_and_nothing_runs_for_ever_or_twice(
+    path: Path,
+) -> None:
     workflow = read(path)
-    assert workflow["permissions"] == {} and set(workflow["concurrency"]) == {"group", "cancel-in-progress"}
+    assert workflow["permissions"] == {} and set(workflow["concurrency"]) == {
+        "group",
+        "cancel-in-progress",
+    }
     for name, job in workflow["jobs"].items():
         writes = {key for key, value in job["permissions"].items() if value != "read"}
         assert writes == WRITES.get((path.name, name), set()), name
-        assert set(job["permissions"].values()) <= {"read", "write"} and 1 <= job["timeout-minutes"] <= 120
+        assert (
+            set(job["permissions"].values()) <= {"read", "write"}
+            and 1 <= job["timeout-minutes"] <= 120
+        )
 
 
 @each
-def test_no_token_is_left_in_a_checkout_and_no_expression_stands_in_a_script(path: Path, tmp_path: Path) -> None:
+def test_no_token_is_left_in_a_checkout_and_no_expression_stands_in_a_script(
+    path: Path, tmp_path: Path
+) -> None:
     steps = all_steps(path)
-    assert all(step["with"]["persist-credentials"] is False for step in steps if step.get("uses", "").startswith("actions/checkout@"))
+    assert all(
+        step["with"]["persist-credentials"] is False
+        for step in steps
+        if step.get("uses", "").startswith("actions/checkout@")
+    )
     scripts = {str(number): step["run"] for number, step in enumerate(steps) if "run" in step}
     assert not [text for text in scripts.values() if "${{" in text]
     if scripts:
@@ -86,15 +105,20 @@ def test_no_token_is_left_in_a_checkout_and_no_expression_stands_in_a_script(pat
 
 
 @each
-def test_the_action_is_given_inputs_that_it_has_and_a_job_beside_native_can_only_read(path: Path) -> None:
-    """A training that `native` gates can get hold of each later step's token, and `actions/checkout` has one again when the job ends."""
+def test_the_action_is_given_inputs_that_it_has_and_a_job_beside_native_can_only_read(
+    path: Path,
+) -> None:
+    """A training that `native` gates can get hold of each later step's token, and
+    `actions/checkout` has one again when the job ends."""
     for name, job in read(path)["jobs"].items():
         for step in job.get("steps", []):
             uses = step.get("uses", "").partition("@")[0]
             action = ACTIONS.get(uses) or LOCAL.get(uses)
             assert action is None or set(step.get("with", {})) <= set(load(action)["inputs"]), step
             if action == "native":
-                assert job["permissions"] == {"contents": "read"} and "secrets." not in json.dumps(job), name
+                assert job["permissions"] == {"contents": "read"} and "secrets." not in json.dumps(
+                    job
+                ), name
 
 
 def test_ci_makes_targets_that_are_there() -> None:
@@ -114,18 +138,33 @@ def test_self_test_tries_each_way_in_on_an_example_that_passes_and_one_that_fail
     ways = []
     for job in jobs.values():
         by_id = {step["id"]: step for step in job["steps"] if "id" in step}
-        folders = {key: step["with"]["working_directory"].removeprefix("subject/") for key, step in by_id.items()}
-        assert folders == {"passing": "examples/quickstart", "failing": "examples/quickstart/broken"}
-        assert by_id["failing"]["continue-on-error"] is True and "continue-on-error" not in by_id["passing"]
+        folders = {
+            key: step["with"]["working_directory"].removeprefix("subject/")
+            for key, step in by_id.items()
+        }
+        assert folders == {
+            "passing": "examples/quickstart",
+            "failing": "examples/quickstart/broken",
+        }
+        assert (
+            by_id["failing"]["continue-on-error"] is True
+            and "continue-on-error" not in by_id["passing"]
+        )
         assert any("self_test.py" in step.get("run", "") for step in job["steps"])
         ways.append(LOCAL[by_id["passing"]["uses"]])
     assert sorted(ways) == ["container", "docker-run", "native"]
 
 
 def test_the_dockerfile_has_the_lines_that_self_test_and_release_change() -> None:
-    (build,) = [step for step in all_steps(ROOT / ".github/workflows/release.yml") if "build-args" in step.get("with", {})]
+    (build,) = [
+        step
+        for step in all_steps(ROOT / ".github/workflows/release.yml")
+        if "build-args" in step.get("with", {})
+    ]
     dockerfile = (ROOT / "Dockerfile").read_text()
-    assert dockerfile.splitlines().count("ARG TORCH=cuda") == 1 and "ARG TORCH=cpu\n" not in dockerfile
+    assert (
+        dockerfile.splitlines().count("ARG TORCH=cuda") == 1 and "ARG TORCH=cpu\n" not in dockerfile
+    )
     for line in build["with"]["build-args"].splitlines():
         assert re.search(rf"^ARG {line.split('=')[0]}\b", dockerfile, re.MULTILINE), line
 
@@ -138,29 +177,45 @@ def test_the_major_tag_moves_apart_from_the_release_and_after_it_was_tried() -> 
 
 
 def posts(download: dict[str, Any], step: dict[str, Any]) -> bool:
-    """Whether a job posts what it has downloaded, with the inputs as they are by default, and runs nothing of the pull request."""
+    """Whether a job posts what it has downloaded, with the inputs as they are by default, and runs
+    nothing of the pull request."""
     report = load("comment")["inputs"]["report"]["default"]
     plain = not any("run" in item or "checkout" in item["uses"] for item in (download, step))
-    return plain and ACTIONS.get(step["uses"].partition("@")[0]) == "comment" and "with" not in step and download["with"]["path"] == report
+    return (
+        plain
+        and ACTIONS.get(step["uses"].partition("@")[0]) == "comment"
+        and "with" not in step
+        and download["with"]["path"] == report
+    )
 
 
-def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of_the_pull_request() -> None:
+def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of_the_pull_request() -> (
+    None
+):
     gate, comment = example("fork-safe-gate.yml"), example("fork-safe-comment.yml")
     assert comment["on"]["workflow_run"] == {"workflows": [gate["name"]], "types": ["completed"]}
     assert list(gate["on"]) == ["pull_request"]
     (job,) = comment["jobs"].values()
     download, post = job["steps"]
-    (upload,) = [step for step in gate["jobs"]["gate"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    (upload,) = [
+        step for step in gate["jobs"]["gate"]["steps"] if "upload-artifact" in step.get("uses", "")
+    ]
     assert download["with"]["pattern"] == upload["with"]["name"]
-    assert upload["with"]["path"] == f"{download['with']['path']}/report.json" and posts(download, post)
+    assert upload["with"]["path"] == f"{download['with']['path']}/report.json" and posts(
+        download, post
+    )
 
 
 def test_what_native_leaves_is_posted_by_a_job_that_runs_nothing_of_the_pull_request() -> None:
     jobs = example("native.yml")["jobs"]
     *_, gate, upload = jobs["gate"]["steps"]
     download, post = jobs["comment"]["steps"]
-    assert ACTIONS[gate["uses"].partition("@")[0]] == "native" and "upload-artifact" in upload["uses"]
-    assert jobs["comment"]["needs"] == "gate" and download["with"]["pattern"] == upload["with"]["name"]
+    assert (
+        ACTIONS[gate["uses"].partition("@")[0]] == "native" and "upload-artifact" in upload["uses"]
+    )
+    assert (
+        jobs["comment"]["needs"] == "gate" and download["with"]["pattern"] == upload["with"]["name"]
+    )
     assert posts(download, post) and upload["with"]["path"] == download["with"]["path"]
 
 
@@ -172,12 +227,17 @@ def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment()
     assert "${{ matrix.model }}" in gate["with"]["report"] and gate["with"]["comment"] == "never"
     assert upload["with"]["name"] == upload["with"]["path"] == gate["with"]["report"]
     download, _ = jobs["comment"]["steps"]
-    assert fnmatchcase(gate["with"]["report"], download["with"]["pattern"]) and jobs["comment"]["needs"] == "gate"
-    assert "checkout" not in json.dumps(jobs["comment"])  # what holds the token runs nothing of the pull request
+    assert (
+        fnmatchcase(gate["with"]["report"], download["with"]["pattern"])
+        and jobs["comment"]["needs"] == "gate"
+    )
+    # what holds the token runs nothing of the pull request
+    assert "checkout" not in json.dumps(jobs["comment"])
 
 
 def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
-    """The script as bash runs it, with stand-ins for Python, pip and the command: what it is given is written down."""
+    """The script as bash runs it, with stand-ins for Python, pip and the command: what it is given
+    is written down."""
     post = example("gpu-matrix.yml")["jobs"]["comment"]["steps"][1]["run"]
     for name in ("a/report.json", "b/report.json", "b/report.md"):
         (tmp_path / "reports" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -187,12 +247,25 @@ def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
     for path in (tmp_path / "python3", made / "pip", made / "repro-gate"):
         path.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
         path.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "NUMBER": "7"}
-    subprocess.run(["bash", "-eo", "pipefail", "-c", post], cwd=tmp_path, env=environment, check=True, timeout=60)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "NUMBER": "7",
+    }
+    subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", post],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        timeout=60,
+    )
     given = (made / "repro-gate.given").read_text().split()
     options = parser().parse_args(given)
     assert (options.command, options.pull_request, options.matrix) == ("comment", 7, "gpus")
-    assert [str(path) for path in options.report] == ["reports/a/report.json", "reports/b/report.json"]
+    assert [str(path) for path in options.report] == [
+        "reports/a/report.json",
+        "reports/b/report.json",
+    ]
 
 
 def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write() -> None:
@@ -203,7 +276,9 @@ def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write
     assert "repro-gate " not in jobs["propose"]["steps"][1]["run"].replace('title "Refresh', "")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples/workflows").glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples/workflows").glob("*.md")), ids=lambda path: path.name
+)
 def test_the_page_of_the_examples_names_each_of_them(path: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text())
     assert {link for link in links if link.endswith(".yml")} == {item.name for item in EXAMPLES}

@@ -1,6 +1,7 @@
 """Holds what the steps `passing` and `failing` of a self-test gave against what they had to.
 
-Started by self-test.yml and move-major.yml with `toJSON(steps)` in STEPS; standard library only, since nothing of ours is installed there.
+Started by self-test.yml and move-major.yml with `toJSON(steps)` in STEPS; standard library only,
+since nothing of ours is installed there.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ def wrong(steps: Mapping[str, Any]) -> list[str]:
         "the passing example passes": (good.get("verdict"), good.get("exit_code")) == ("pass", "0"),
         "the broken example fails": (bad.get("verdict"), bad.get("exit_code")) == ("fail", "1"),
         "identical says so": (good.get("identical"), bad.get("identical")) == ("true", "false"),
-        "where all bits are the same there is no first divergence": good.get("first_divergence") == "",
+        "where all bits are the same there is no first divergence": good.get("first_divergence")
+        == "",
         "a first divergence has its step, kind and name": isinstance(first.get("step"), int)
         and bool(first.get("kind") and first.get("name")),
-        "the cost was measured": bool(good.get("determinism_cost_pct")) and len(json.loads(good.get("determinism_cost_ci95") or "[]")) == 2,
-        "the config hash is a SHA-256": good.get("config_hash", "").startswith("sha256:") and len(good["config_hash"]) == 71,
+        "the cost was measured": bool(good.get("determinism_cost_pct"))
+        and len(json.loads(good.get("determinism_cost_ci95") or "[]")) == 2,
+        "the config hash is a SHA-256": good.get("config_hash", "").startswith("sha256:")
+        and len(good["config_hash"]) == 71,
         "every file that is named is there": all(
-            os.path.isfile(outputs.get(name, "")) for outputs in (good, bad) for name in ("report", "markdown", "sarif")
+            os.path.isfile(outputs.get(name, ""))
+            for outputs in (good, bad)
+            for name in ("report", "markdown", "sarif")
         ),
     }
     return [claim for claim, holds in claims.items() if not holds]

@@ -1,8 +1,10 @@
-"""A training script that times its own steps: `python train.py --model NAME --steps N --out FILE`. It knows nothing of the probe.
+"""A training script that times its own steps: `python train.py --model NAME --steps N --out FILE`.
+It knows nothing of the probe.
 
-FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peer_ms` (of them, what a peer took behind the
-step), `peak_kib` (VmHWM: of this process alone, where `ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on
-a CPU), `tensors` (how many the optimizer moves).
+FILE gets JSON: `ms` (between the ends of two neighbouring steps, the device waited for), `peer_ms`
+(of them, what a peer took behind the step), `peak_kib` (VmHWM: of this process alone, where
+`ru_maxrss` would start at the peak of whoever forked it), `device_peak_bytes` (0 on a CPU),
+`tensors` (how many the optimizer moves).
 """
 
 # It stands for a training script as people write one, so it carries no types.
@@ -24,7 +26,9 @@ from torch import nn
 def quickstart(path, device):
     """The model and the step of examples/quickstart: 25 tensors."""
     example = runpy.run_path(path)
-    x, region, labels, source, target = (tensor.to(device) for tensor in example["community_graph"]())
+    x, region, labels, source, target = (
+        tensor.to(device) for tensor in example["community_graph"]()
+    )
     train = torch.arange(len(x), device=device) % 4 == 0
     model = example["GraphNet"](x.shape[1], int(labels.max()) + 1).to(device)
     sampler = torch.Generator().manual_seed(0)
@@ -43,8 +47,16 @@ class Transformer(nn.Module):
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(length, width)
-        block = {"nhead": 4, "dim_feedforward": 4 * width, "dropout": 0.0, "batch_first": True, "norm_first": True}
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(width, **block) for _ in range(depth))
+        block = {
+            "nhead": 4,
+            "dim_feedforward": 4 * width,
+            "dropout": 0.0,
+            "batch_first": True,
+            "norm_first": True,
+        }
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, **block) for _ in range(depth)
+        )
         self.norm = nn.LayerNorm(width)
         self.neck = nn.Linear(width, width)
         self.head = nn.Linear(width, vocabulary)
@@ -59,8 +71,9 @@ class Transformer(nn.Module):
 
 
 def transformer(device, width, batch, length, depth, vocabulary):
-    """12 tensors for each block and 8 more, AdamW. Width 64, depth 16: 0.85 million parameters; 512 and 16: 51 million; 384 and 6: 11; with
-    a vocabulary of 25,000, 768 and 12: 124, 2048 and 18: 1,009."""
+    """12 tensors for each block and 8 more, AdamW. Width 64, depth 16: 0.85 million parameters; 512
+    and 16: 51 million; 384 and 6: 11; with a vocabulary of 25,000, 768 and 12: 124, 2048 and 18:
+    1,009."""
     model = Transformer(width, vocabulary, length, depth).to(device)
     generator = torch.Generator().manual_seed(0)
 
@@ -72,7 +85,8 @@ def transformer(device, width, batch, length, depth, vocabulary):
 
 
 def many(device, large, count):
-    """Tensors of 64 numbers, the last of `large` bytes where that is given; SGD, which holds no state and no temporaries."""
+    """Tensors of 64 numbers, the last of `large` bytes where that is given; SGD, which holds no
+    state and no temporaries."""
     sizes = [64] * (count - 1) + [large // 4 or 64]
     model = nn.ParameterList(nn.Parameter(torch.zeros(size, device=device)) for size in sizes)
 
@@ -123,7 +137,9 @@ def convnet(device, batch):
 
     def loss():
         x = torch.randn(batch, 3, 32, 32, generator=generator).to(device)
-        return F.cross_entropy(model(x), torch.randint(10, (batch,), generator=generator).to(device))
+        return F.cross_entropy(
+            model(x), torch.randint(10, (batch,), generator=generator).to(device)
+        )
 
     return model, torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9), loss
 
@@ -133,8 +149,17 @@ def peer(name, model, optimizer):
 
     def held():
         grads = {f"{key}.grad": value.grad for key, value in model.named_parameters()}
-        states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
-        return {**model.state_dict(), **grads, **{f"state.{number}": value for number, value in enumerate(states)}}
+        states = [
+            value
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
+        ]
+        return {
+            **model.state_dict(),
+            **grads,
+            **{f"state.{number}": value for number, value in enumerate(states)},
+        }
 
     def nothing():
         pass
@@ -150,28 +175,43 @@ def peer(name, model, optimizer):
         return watched, nothing
     calls = {
         "": nothing,
-        "sha256": lambda: [hashlib.sha256(value.detach().cpu().contiguous().numpy()).digest() for value in held().values()],
+        "sha256": lambda: [
+            hashlib.sha256(value.detach().cpu().contiguous().numpy()).digest()
+            for value in held().values()
+        ],
         "clone": lambda: [value.detach().clone() for value in held().values()],
         "hash_tensor": lambda: [torch.hash_tensor(value.detach()) for value in held().values()],
     }
     if name == "safetensors":
         from safetensors.torch import save
 
-        return contextlib.nullcontext, lambda: hashlib.sha256(save({key: value.detach() for key, value in held().items()})).digest()
+        return contextlib.nullcontext, lambda: hashlib.sha256(
+            save({key: value.detach() for key, value in held().items()})
+        ).digest()
     return contextlib.nullcontext, calls[name]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=["quickstart", "transformer", "convnet", "many"], required=True)
-    parser.add_argument("--large", type=int, default=0, help="bytes of the one large tensor of `many`")
+    parser.add_argument(
+        "--model", choices=["quickstart", "transformer", "convnet", "many"], required=True
+    )
+    parser.add_argument(
+        "--large", type=int, default=0, help="bytes of the one large tensor of `many`"
+    )
     parser.add_argument("--count", type=int, default=200, help="tensors of `many`")
-    parser.add_argument("--peer", default="", help="what records each step: debug-mode, sha256, safetensors, hash_tensor, clone")
+    parser.add_argument(
+        "--peer",
+        default="",
+        help="what records each step: debug-mode, sha256, safetensors, hash_tensor, clone",
+    )
     parser.add_argument("--depth", type=int, default=16, help="blocks of `transformer`")
     parser.add_argument("--vocabulary", type=int, default=256, help="of `transformer`")
     parser.add_argument("--width", type=int, default=64, help="of `transformer`")
     parser.add_argument("--batch", type=int, default=24, help="sequences a step, of `transformer`")
-    parser.add_argument("--length", type=int, default=64, help="tokens in a sequence, of `transformer`")
+    parser.add_argument(
+        "--length", type=int, default=64, help="tokens in a sequence, of `transformer`"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -181,7 +221,9 @@ def main():
     if args.model == "quickstart":
         model, optimizer, loss_of = quickstart("quickstart.py", args.device)
     elif args.model == "transformer":
-        model, optimizer, loss_of = transformer(args.device, args.width, args.batch, args.length, args.depth, args.vocabulary)
+        model, optimizer, loss_of = transformer(
+            args.device, args.width, args.batch, args.length, args.depth, args.vocabulary
+        )
     elif args.model == "convnet":
         model, optimizer, loss_of = convnet(args.device, args.batch)
     else:
@@ -204,11 +246,23 @@ def main():
             ends.append(time.perf_counter())
     finally:  # the gate may end a training inside its last step
         status = Path("/proc/self/status").read_text()
-        peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+        peak = int(
+            next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]
+        )
         ms = [(after - before) * 1e3 for before, after in itertools.pairwise(ends)]
         device_peak = torch.cuda.max_memory_allocated() if on_device else 0
         tensors = len(list(model.parameters()))
-        args.out.write_text(json.dumps({"ms": ms, "peer_ms": own, "peak_kib": peak, "device_peak_bytes": device_peak, "tensors": tensors}))
+        args.out.write_text(
+            json.dumps(
+                {
+                    "ms": ms,
+                    "peer_ms": own,
+                    "peak_kib": peak,
+                    "device_peak_bytes": device_peak,
+                    "tensors": tensors,
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A classifier for four noisy spiral arms: hand-written loop, DataLoader workers, gradient accumulation, BatchNorm, SGD with a schedule."""
+"""A classifier for four noisy spiral arms: hand-written loop, DataLoader workers, gradient
+accumulation, BatchNorm, SGD with a schedule."""
+
 import argparse
 import csv
 import json
@@ -11,7 +13,8 @@ from torch.utils.data import DataLoader, Dataset, random_split
 
 
 class Readings(Dataset):
-    """Rows of readings and a label; every item comes with a little measurement noise, drawn in the loader's worker."""
+    """Rows of readings and a label; every item comes with a little measurement noise, drawn in the
+    loader's worker."""
 
     def __init__(self, path):
         with open(path, newline="") as file:
@@ -52,15 +55,28 @@ def main():
 
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    train, held_out = random_split(Readings(args.data), [1024, 256], generator=torch.Generator().manual_seed(0))
+    train, held_out = random_split(
+        Readings(args.data), [1024, 256], generator=torch.Generator().manual_seed(0)
+    )
     shuffle = torch.Generator()
     shuffle.manual_seed(args.seed)
-    batches = DataLoader(train, batch_size=64, shuffle=True, num_workers=2, persistent_workers=True, generator=shuffle)
+    batches = DataLoader(
+        train,
+        batch_size=64,
+        shuffle=True,
+        num_workers=2,
+        persistent_workers=True,
+        generator=shuffle,
+    )
     evaluation = DataLoader(held_out, batch_size=256)
 
     model = network().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=args.epochs * len(batches) // args.accumulate)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=0.1, total_steps=args.epochs * len(batches) // args.accumulate
+    )
 
     for epoch in range(args.epochs):
         model.train()
@@ -78,7 +94,10 @@ def main():
     metrics = {"loss": total / len(batches), "accuracy": accuracy(model, evaluation, device)}
     print(f"held-out accuracy {metrics['accuracy']:.3f}")
     args.out.mkdir(parents=True, exist_ok=True)
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": args.epochs}, args.out / "checkpoint.pt")
+    torch.save(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": args.epochs},
+        args.out / "checkpoint.pt",
+    )
     (args.out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
 
 

@@ -1,4 +1,6 @@
-"""Hugging Face Trainer: a two-layer GPT-2, from random weights, learns to count in steps of its own choosing."""
+"""Hugging Face Trainer: a two-layer GPT-2, from random weights, learns to count in steps of its own
+choosing."""
+
 import argparse
 
 import torch
@@ -7,7 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 
 class Counting(Dataset):
-    """Sequences start, start + step, start + 2 step, ... modulo the vocabulary. The data set is the same for every training seed."""
+    """Sequences start, start + step, start + 2 step, ... modulo the vocabulary. The data set is the
+    same for every training seed."""
 
     def __init__(self, sequences=256, length=48, vocabulary=97):
         generator = torch.Generator().manual_seed(11)
@@ -23,8 +26,17 @@ class Counting(Dataset):
 
 
 def build_model(seed):
-    """Random weights; the positions from a generator of their own, so that adding a layer does not move them."""
-    config = GPT2Config(vocab_size=97, n_positions=48, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)
+    """Random weights; the positions from a generator of their own, so that adding a layer does not
+    move them."""
+    config = GPT2Config(
+        vocab_size=97,
+        n_positions=48,
+        n_embd=64,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model = GPT2LMHeadModel(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, Inputs, InputValue, input_hash
+from repro_gate.baseline.config_hash import (
+    PLATFORM,
+    RECIPE,
+    ChangedInput,
+    ConfigHash,
+    Inputs,
+    InputValue,
+    input_hash,
+)
 
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
@@ -21,36 +29,52 @@ def changed(root: str, before: Inputs, after: Inputs) -> tuple[ChangedInput, ...
     return tuple(
         ChangedInput(root, name, _text_of(before, name), _text_of(after, name))
         for name in sorted(before.keys() | after.keys())
-        if name not in before or name not in after or input_hash(name, before[name]) != input_hash(name, after[name])
+        if name not in before
+        or name not in after
+        or input_hash(name, before[name]) != input_hash(name, after[name])
     )
 
 
 def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
-    """The config hash as a tree, one line for each hash and input. Names and values are as the checkout gave them: the printer escapes
-    them."""
+    """The config hash as a tree, one line for each hash and input. Names and values are as the
+    checkout gave them: the printer escapes them."""
     lines = [f"{hashed.config_hash}  config"]
     for root, digest, inputs in (
         (RECIPE, hashed.recipe, hashed.recipe_inputs),
         (PLATFORM, hashed.platform, hashed.platform_inputs),
     ):
         width = max((len(name) for name in inputs if len(name) <= 60), default=0)
-        lines += [f"  {digest}  {root}", *(f"    {name:<{width}}  {input_text(inputs[name])}" for name in inputs)]
+        lines += [
+            f"  {digest}  {root}",
+            *(f"    {name:<{width}}  {input_text(inputs[name])}" for name in inputs),
+        ]
     return (*lines, *_self_check_line(hashed))
 
 
 def diff_lines(moves: Sequence[ChangedInput]) -> tuple[str, ...]:
-    """One line for each input that changed: `recipe   seeds  [42] -> [7]`; one line that says so where none did."""
+    """One line for each input that changed: `recipe   seeds  [42] -> [7]`; one line that says so
+    where none did."""
     if not moves:
         return ("same config hash: no input differs",)
     count = "1 input differs" if len(moves) == 1 else f"{len(moves)} inputs differ"
-    shown = [f"  {move.root:<8}  {move.name}  {_or_absent(move.before)} -> {_or_absent(move.after)}" for move in moves]
+    shown = [
+        f"  {move.root:<8}  {move.name}  {_or_absent(move.before)} -> {_or_absent(move.after)}"
+        for move in moves
+    ]
     return (f"{count}:", *shown)
 
 
 def input_text(value: InputValue) -> str:
-    """A value as people read it: text without quotation marks, unless it would read as something else or cannot be seen."""
+    """A value as people read it: text without quotation marks, unless it would read as something
+    else or cannot be seen."""
     if isinstance(value, str):
-        plain = value.isprintable() and value == value.strip() and value and not _reads_as_json(value) and value != "(absent)"
+        plain = (
+            value.isprintable()
+            and value == value.strip()
+            and value
+            and not _reads_as_json(value)
+            and value != "(absent)"
+        )
         return value if plain else json.dumps(value)
     if isinstance(value, float):
         return repr(value)

@@ -1,13 +1,14 @@
-"""The config hash: inputs to sections to the roots of recipe and platform to one hash, and the check that each input affects it.
+"""The config hash: inputs to sections to the roots of recipe and platform to one hash, and the
+check that each input affects it.
 
-Every hash is SHA-256 over a name that says what is hashed and in which version, a NUL, and the content, so that no hash of one kind can be
-taken for one of another:
+Every hash is SHA-256 over a name that says what is hashed and in which version, a NUL, and the
+content, so that no hash of one kind can be taken for one of another:
 
-    input     repro-gate/input/v1     RFC 8785 of [name, value]
-    section   repro-gate/section/v1   the 32-byte hashes of up to 100 inputs, in the order of their names (by code point)
-    recipe    repro-gate/recipe/v1    the hashes of its sections, in the same order
-    platform  repro-gate/platform/v1  likewise
-    config    repro-gate/config/v1    the 32 bytes of the recipe root, then those of the platform root
+    input     repro-gate/input/v1     RFC 8785 of [name, value] section   repro-gate/section/v1
+    the 32-byte hashes of up to 100 inputs, in the order of their names (by code point) recipe
+    repro-gate/recipe/v1    the hashes of its sections, in the same order platform
+    repro-gate/platform/v1  likewise config    repro-gate/config/v1    the 32 bytes of the recipe
+    root, then those of the platform root
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ VERSION = "v1"
 SECTION = 100  # inputs; the self-check hashes one section again for each input
 MAX_DEPTH = 16  # of an input's value
 
-InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]  # the value of one input
+# the value of one input
+InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
 Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
 
 
 @dataclass(frozen=True)
 class ChangedInput:
-    """One input in which two config hashes differ. `before` and `after` are shown as text; None where the input is not there."""
+    """One input in which two config hashes differ. `before` and `after` are shown as text; None
+    where the input is not there."""
 
     root: str  # RECIPE or PLATFORM
     name: str
@@ -43,7 +46,8 @@ class ChangedInput:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What a config hash showed of itself: hashed twice equal, and how many of its `inputs` changed it when each was perturbed."""
+    """What a config hash showed of itself: hashed twice equal, and how many of its `inputs` changed
+    it when each was perturbed."""
 
     stable: bool
     inputs: int
@@ -57,8 +61,8 @@ class SelfCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigHash:
-    """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has them; `self_check` is None where none was
-    made."""
+    """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has
+    them; `self_check` is None where none was made."""
 
     config_hash: str
     recipe: str
@@ -69,10 +73,13 @@ class ConfigHash:
 
 
 def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
-    """The config hash of these inputs, whatever order they come in; without a self-check. Raises UsageError for names that become one, and
-    ValueError for a value that is nested too deep."""
+    """The config hash of these inputs, whatever order they come in; without a self-check. Raises
+    UsageError for names that become one, and ValueError for a value that is nested too deep."""
     halves = (_plain_inputs(recipe), _plain_inputs(platform))
-    roots = [root_hash(half, _section_hashes(_input_hashes(inputs))) for half, inputs in zip(ROOTS, halves, strict=True)]
+    roots = [
+        root_hash(half, _section_hashes(_input_hashes(inputs)))
+        for half, inputs in zip(ROOTS, halves, strict=True)
+    ]
     return ConfigHash(
         config_hash=_shown(_hash("config", b"".join(roots))),
         recipe=_shown(roots[0]),
@@ -85,14 +92,19 @@ def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
 def self_checked(given: ConfigHash) -> ConfigHash:
     """The config hash with its self-check, in time linear in the inputs.
 
-    Stable: the inputs hash to the same again. Covered: an input counts if another value of it gives another config hash.
+    Stable: the inputs hash to the same again. Covered: an input counts if another value of it gives
+    another config hash.
     """
     halves = (given.recipe_inputs, given.platform_inputs)
     hashes = [_input_hashes(inputs) for inputs in halves]
     sections = [_section_hashes(found) for found in hashes]
     roots = [root_hash(half, found) for half, found in zip(ROOTS, sections, strict=True)]
     again = _shown(_hash("config", b"".join(roots)))
-    stable = (again, _shown(roots[0]), _shown(roots[1])) == (given.config_hash, given.recipe, given.platform)
+    stable = (again, _shown(roots[0]), _shown(roots[1])) == (
+        given.config_hash,
+        given.recipe,
+        given.platform,
+    )
     covered = 0
     for number, half in enumerate(ROOTS):
         for place, (name, value) in enumerate(halves[number].items()):
@@ -102,13 +114,17 @@ def self_checked(given: ConfigHash) -> ConfigHash:
             replaced = [*sections[number]]
             replaced[place // SECTION] = _hash("section", b"".join(changed))
             root = root_hash(half, replaced)
-            covered += _shown(_hash("config", root + roots[1] if number == 0 else roots[0] + root)) != again
+            covered += (
+                _shown(_hash("config", root + roots[1] if number == 0 else roots[0] + root))
+                != again
+            )
     return replace(given, self_check=SelfCheck(stable, sum(map(len, halves)), covered))
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
-    """A value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities become text; a byte of a path that is not UTF-8
-    becomes `\\udcXX`; keys are sorted. Raises ValueError for more than 16 levels, and for what JSON cannot hold."""
+    """A value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities become text;
+    a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raises ValueError for
+    more than 16 levels, and for what JSON cannot hold."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -137,7 +153,11 @@ def root_hash(half: str, sections: Sequence[bytes]) -> bytes:
 def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
     found = {str(plain(name)): plain(value) for name, value in inputs.items()}
     if len(found) < len(inputs):
-        raise UsageError("two inputs of the config hash have one name", reason_id="config-hash/malformed", remedy="rename one of the files")
+        raise UsageError(
+            "two inputs of the config hash have one name",
+            reason_id="config-hash/malformed",
+            remedy="rename one of the files",
+        )
     return {name: found[name] for name in sorted(found)}
 
 
@@ -146,7 +166,10 @@ def _input_hashes(inputs: Inputs) -> list[bytes]:
 
 
 def _section_hashes(hashes: Sequence[bytes]) -> list[bytes]:
-    return [_hash("section", b"".join(hashes[start : start + SECTION])) for start in range(0, len(hashes), SECTION)]
+    return [
+        _hash("section", b"".join(hashes[start : start + SECTION]))
+        for start in range(0, len(hashes), SECTION)
+    ]
 
 
 def _hash(kind: str, content: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""A config hash as JSON, for report.json and `repro-gate hash`, and back. What is read is untrusted: the hashes are made again from the
-inputs."""
+"""A config hash as JSON, for report.json and `repro-gate hash`, and back. What is read is
+untrusted: the hashes are made again from the inputs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,18 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def to_json(given: ConfigHash) -> dict[str, Any]:
-    """`config_hash`, `recipe`, `platform`, `inputs` by root and name, and `self_check` (None where there is none)."""
+    """`config_hash`, `recipe`, `platform`, `inputs` by root and name, and `self_check` (None where
+    there is none)."""
     inputs = _Halves(dict(given.recipe_inputs), dict(given.platform_inputs))
-    written: dict[str, Any] = msgspec.to_builtins(_Document(given.config_hash, given.recipe, given.platform, inputs, given.self_check))
+    written: dict[str, Any] = msgspec.to_builtins(
+        _Document(given.config_hash, given.recipe, given.platform, inputs, given.self_check)
+    )
     return written
 
 
 def from_json(document: object) -> ConfigHash:
-    """A config hash that somebody else wrote. Raises UsageError, in one line: malformed, or a hash that its inputs do not give."""
+    """A config hash that somebody else wrote. Raises UsageError, in one line: malformed, or a hash
+    that its inputs do not give."""
     try:
         given = msgspec.convert(document, _Document)
     except msgspec.ValidationError as error:
@@ -53,9 +57,11 @@ def from_json(document: object) -> ConfigHash:
     for name in ("recipe", "platform", "config_hash"):
         if getattr(given, name) != getattr(made, name):
             raise UsageError(
-                f"config_hash.{name} is {getattr(given, name)}, but what it is made of gives {getattr(made, name)}",
+                f"config_hash.{name} is {getattr(given, name)}, but what it is made of gives "
+                f"{getattr(made, name)}",
                 reason_id="config-hash/forged",
-                remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a baseline: `repro-gate baseline`)",
+                remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a "
+                "baseline: `repro-gate baseline`)",
             )
     check, count = given.self_check, len(recipe) + len(platform)
     if check is not None and (check.inputs != count or not 0 <= check.covered <= count):
@@ -64,7 +70,8 @@ def from_json(document: object) -> ConfigHash:
 
 
 def _inputs(given: dict[str, Any], where: str) -> dict[str, InputValue]:
-    """One root's inputs. Raises UsageError with `where` in it for what no config hash is made of."""
+    """One root's inputs. Raises UsageError with `where` in it for what no config hash is made
+    of."""
     for name, value in given.items():
         if len(name) > MAX_NAME or _size(value) > MAX_VALUE:
             raise _malformed(where, f"the input {name[:60]!r} is too large")
@@ -73,7 +80,10 @@ def _inputs(given: dict[str, Any], where: str) -> dict[str, InputValue]:
         except ValueError as error:
             raise _malformed(where, f"the input {name[:60]!r}: {error}") from None
         if not same:
-            raise _malformed(where, f"the input {name[:60]!r} holds a number beyond 2**53 or half a surrogate pair")
+            raise _malformed(
+                where,
+                f"the input {name[:60]!r} holds a number beyond 2**53 or half a surrogate pair",
+            )
     return given
 
 
@@ -83,7 +93,13 @@ def _size(value: object) -> int:
     while waiting and total <= MAX_VALUE:
         item = waiting.pop()
         total += 1 + (len(item) if isinstance(item, str) else 0)
-        waiting += [*item, *item.values()] if isinstance(item, dict) else item if isinstance(item, list) else []
+        waiting += (
+            [*item, *item.values()]
+            if isinstance(item, dict)
+            else item
+            if isinstance(item, list)
+            else []
+        )
     return total
 
 

@@ -1,6 +1,8 @@
-"""The one reader and the one writer of `repro.baseline.yml`: block-style YAML that a person can review, read back as untrusted input.
+"""The one reader and the one writer of `repro.baseline.yml`: block-style YAML that a person can
+review, read back as untrusted input.
 
-Every hash over inputs is made again when it is read, so an entry whose inputs were edited by hand is refused, at its line.
+Every hash over inputs is made again when it is read, so an entry whose inputs were edited by hand
+is refused, at its line.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ _HEADER = f"""\
 # What this training ended with, on each platform that it was gated on. Written by `repro-gate baseline`; how to read it:
 # {DOCS_URL}/baseline.md
 # Review a change of it like code: where a digest moves, training gives other numbers. Inputs that were edited by hand are refused.
-"""
-_REMEDY = "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
+"""  # noqa: E501
+_REMEDY = (
+    "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
+)
 _EDITED = "the entry was edited by hand, or two were merged"
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 _POINT = re.compile(r"([0-9]{1,10}) (-?[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?|nan|-?inf)")
@@ -43,15 +47,19 @@ _STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+|\.\.\.)\]")
 
 
 class _Wrong(Exception):
-    """What is wrong with the value at `path`, or with the key there (`about_key`); `remedy` where the usual one does not help."""
+    """What is wrong with the value at `path`, or with the key there (`about_key`); `remedy` where
+    the usual one does not help."""
 
-    def __init__(self, path: KeyPath, message: str, *, about_key: bool = False, remedy: str = "") -> None:
+    def __init__(
+        self, path: KeyPath, message: str, *, about_key: bool = False, remedy: str = ""
+    ) -> None:
         super().__init__(message)
         self.path, self.message, self.about_key, self.remedy = path, message, about_key, remedy
 
 
 def read_baseline(path: Path) -> Baseline | None:
-    """The baseline at `path`, None where there is no file. Raises UsageError for one that cannot be used, with line and column."""
+    """The baseline at `path`, None where there is no file. Raises UsageError for one that cannot be
+    used, with line and column."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -67,8 +75,8 @@ def read_baseline(path: Path) -> Baseline | None:
 
 
 def parse_baseline(text: str | bytes, source: str) -> Baseline:
-    """The baseline that this text is; `source` names it in errors. Raises UsageError with the first mistake:
-    `repro.baseline.yml:LINE:COLUMN: …`."""
+    """The baseline that this text is; `source` names it in errors. Raises UsageError with the first
+    mistake: `repro.baseline.yml:LINE:COLUMN: …`."""
     text = _decoded(text, source)
     if conflict := _CONFLICT.search(text):
         message = "a merge conflict stands here, and which side is right is not for the gate to say"
@@ -88,15 +96,23 @@ def parse_baseline(text: str | bytes, source: str) -> Baseline:
 
 
 def dump_baseline(baseline: Baseline) -> str:
-    """The text of the file. The same baseline gives the same bytes. Raises GateError for one that could not be read again."""
+    """The text of the file. The same baseline gives the same bytes. Raises GateError for one that
+    could not be read again."""
     entries = {root: _as_written(entry) for root, entry in sorted(baseline.entries.items())}
-    text = _HEADER + yaml.dump({"version": VERSION, "entries": entries}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    text = _HEADER + yaml.dump(
+        {"version": VERSION, "entries": entries},
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1 << 30,
+    )
     try:
         parse_baseline(text, FILE_NAME)
     except UsageError as error:
         raise GateError(
             f"the result cannot be recorded: {error.message}",
-            remedy="capture fewer artifacts, or take entries of platforms that are no longer gated out of the file",
+            remedy="capture fewer artifacts, or take entries of platforms that are no longer gated "
+            "out of the file",
             reason_id="baseline/unwritable",
         ) from None
     return text
@@ -114,7 +130,9 @@ def _decoded(text: str | bytes, source: str) -> str:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
-        raise _refused(Problem(line, 1, "", f"not UTF-8: byte {text[error.start]:#04x}"), source) from None
+        raise _refused(
+            Problem(line, 1, "", f"not UTF-8: byte {text[error.start]:#04x}"), source
+        ) from None
 
 
 def _baseline(data: object) -> Baseline:
@@ -123,28 +141,42 @@ def _baseline(data: object) -> Baseline:
     version, entries = data.get("version"), data.get("entries")
     if type(version) is int and version > VERSION:
         message = f"written by a newer repro-gate: version {version}, this one reads {VERSION}"
-        remedy = "install the repro-gate that wrote it, or delete it and write it anew with `repro-gate baseline`"
+        remedy = (
+            "install the repro-gate that wrote it, or delete it and write it anew with "
+            "`repro-gate baseline`"
+        )
         raise _Wrong(("version",), message, remedy=remedy)
     if version is not None and (type(version) is not int or version != VERSION):
         raise _Wrong(("version",), f"found {shown(version)}, wanted {VERSION}")
     for name in sorted(data.keys() ^ {"version", "entries"}, reverse=True):
         known = name in ("version", "entries")
-        raise _Wrong(() if known else (name,), f"`{name}` is missing" if known else "is not a key of a baseline", about_key=True)
+        raise _Wrong(
+            () if known else (name,),
+            f"`{name}` is missing" if known else "is not a key of a baseline",
+            about_key=True,
+        )
     if not isinstance(entries, dict):
         raise _Wrong(("entries",), f"found {shown(entries)}, wanted a mapping")
     return Baseline({root: _entry(root, value) for root, value in sorted(entries.items())})
 
 
 def _entry(root: str, value: object) -> Entry:
-    """One entry, strictly by its type; then every hash over its inputs is made again. Raises _Wrong."""
+    """One entry, strictly by its type; then every hash over its inputs is made again. Raises
+    _Wrong."""
     path: KeyPath = ("entries", root)
     if not isinstance(value, dict) or "platform" in value:
-        raise _Wrong(path, "wanted a mapping without the key `platform`: that is the entry's own key")
+        raise _Wrong(
+            path, "wanted a mapping without the key `platform`: that is the entry's own key"
+        )
     try:
         entry = msgspec.convert({**value, "platform": root}, Entry)
     except msgspec.ValidationError as error:
         message, where = problem_of(error)
-        inside = tuple(int(number) if number.isdecimal() else name for name, number in _STEP_OF_PATH.findall(where) if number != "...")
+        inside = tuple(
+            int(number) if number.isdecimal() else name
+            for name, number in _STEP_OF_PATH.findall(where)
+            if number != "..."
+        )
         raise _Wrong(path if inside == ("platform",) else (*path, *inside), message) from None
     for name in ("recipe-inputs", "platform-inputs"):
         _check_inputs(value[name], (*path, name))
@@ -157,10 +189,15 @@ def _entry(root: str, value: object) -> Entry:
     if entry.recipe != real.recipe:
         raise _Wrong((*path, "recipe"), f"the recipe-inputs below give {real.recipe}: {_EDITED}")
     if entry.platform != real.platform:
-        message = f"stands under a platform root that is not its own, its platform-inputs give {real.platform}: {_EDITED}"
+        message = (
+            "stands under a platform root that is not its own, its platform-inputs give "
+            f"{real.platform}: {_EDITED}"
+        )
         raise _Wrong(path, message, about_key=True)
     if entry.config_hash != real.config_hash:
-        raise _Wrong((*path, "config-hash"), f"recipe and platform root give {real.config_hash}: {_EDITED}")
+        raise _Wrong(
+            (*path, "config-hash"), f"recipe and platform root give {real.config_hash}: {_EDITED}"
+        )
     return entry
 
 
@@ -184,7 +221,9 @@ def _check_curve(text: str, path: KeyPath) -> None:
     for line in lines:
         found = _POINT.fullmatch(line)
         if found is None:
-            raise _Wrong(path, f"found {shown(line)}, wanted a step and its loss, such as `49 0.0123`")
+            raise _Wrong(
+                path, f"found {shown(line)}, wanted a step and its loss, such as `49 0.0123`"
+            )
         if int(found[1]) <= last:
             raise _Wrong(path, f"step {int(found[1])} comes after step {last}")
         last = int(found[1])
@@ -236,4 +275,7 @@ def _as_written(entry: Entry) -> dict[str, Any]:
         result["loss-curve"] = _Lines(result["loss-curve"])
     if not entry.step_times:
         del written["step-times"]
-    return written | {name: dict(sorted(written[name].items())) for name in ("recipe-inputs", "platform-inputs", "outside")}
+    return written | {
+        name: dict(sorted(written[name].items()))
+        for name in ("recipe-inputs", "platform-inputs", "outside")
+    }

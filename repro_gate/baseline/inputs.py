@@ -1,6 +1,8 @@
-"""What goes into the config hash: the recipe from the spec, the code and the data, the platform from what training and gate saw.
+"""What goes into the config hash: the recipe from the spec, the code and the data, the platform
+from what training and gate saw.
 
-Only what can change numbers is an input: not how long a run may take, what is recorded of it, or how it is judged.
+Only what can change numbers is an input: not how long a run may take, what is recorded of it, or
+how it is judged.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from repro_gate.runs.interpreter import interpreter_facts
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Spec
 
-LONG_TEXT = 1_024  # characters; a longer command or value stands by its digest, so that reports and baselines stay small
+# characters; a longer command or value stands by its digest, so that reports and baselines stay
+# small
+LONG_TEXT = 1_024
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
 _SAME_USER = Sandbox()
@@ -44,13 +48,18 @@ def config_hash_of(
     machine: Mapping[str, str],
     image: str | None,
 ) -> ConfigHash:
-    """The config hash of a snapshot, with its self-check. `data` are the declared items as found, `facts` those of the first process
-    that trained.
+    """The config hash of a snapshot, with its self-check. `data` are the declared items as found,
+    `facts` those of the first process that trained.
 
     Raises Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
-    code = code_digest(snapshot.root, code_files(snapshot.root), set(_no_code(spec, snapshot, data, folder)), snapshot.records)
+    code = code_digest(
+        snapshot.root,
+        code_files(snapshot.root),
+        set(_no_code(spec, snapshot, data, folder)),
+        snapshot.records,
+    )
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
     return self_checked(hash_inputs(recipe, platform_inputs(facts, machine, image)))
 
@@ -62,10 +71,12 @@ def config_hash_of_spec(
     image: str | None = None,
     sandbox: Sandbox = _SAME_USER,
 ) -> ConfigHash:
-    """The config hash of the checkout that holds the spec, without a run: the training's interpreter is asked what it would train with.
+    """The config hash of the checkout that holds the spec, without a run: the training's
+    interpreter is asked what it would train with.
 
-    `data` are the items of `spec.data` as found, `environment` is the one the gate was started in. Raises GateError: no config hash without
-    the data, without an interpreter that has torch, or of a checkout that cannot be read.
+    `data` are the items of `spec.data` as found, `environment` is the one the gate was started in.
+    Raises GateError: no config hash without the data, without an interpreter that has torch, or of
+    a checkout that cannot be read.
     """
     checkout = inspect_checkout(spec.path.parent)
     for item in data:
@@ -77,12 +88,17 @@ def config_hash_of_spec(
             )
     facts = {**interpreter_facts(spec, environment, sandbox), "threads": thread_count(environment)}
     with scratch_folder() as place, obeyed():
-        snapshot = take_snapshot(checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data])
+        snapshot = take_snapshot(
+            checkout, place / "snapshot", [data_path(item, spec.path.parent) for item in spec.data]
+        )
         return config_hash_of(spec, snapshot, data, facts, read_machine(), image)
 
 
-def _no_code(spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str) -> Iterator[str]:
-    """Paths in the snapshot that have inputs of their own, or must not count: the spec, the baseline, the lockfile, declared data."""
+def _no_code(
+    spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str
+) -> Iterator[str]:
+    """Paths in the snapshot that have inputs of their own, or must not count: the spec, the
+    baseline, the lockfile, declared data."""
     yield os.path.normpath(os.path.join(folder, spec.path.name))
     yield os.path.normpath(os.path.join(folder, FILE_NAME))
     if spec.env.lockfile is not None:
@@ -96,7 +112,8 @@ def _no_code(spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder
 
 
 def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
-    """The lockfile's digest: of the snapshot's copy, else (git ignores it) of the file itself; None where there is none."""
+    """The lockfile's digest: of the snapshot's copy, else (git ignores it) of the file itself; None
+    where there is none."""
     if spec.env.lockfile is None:
         return None
     for path in (snapshot.root / folder / spec.env.lockfile, spec.path.parent / spec.env.lockfile):
@@ -107,10 +124,14 @@ def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
     return None
 
 
-def recipe_inputs(spec: Spec, code: str, data: Sequence[DataFinding], lockfile: str | None, folder: str = ".") -> dict[str, InputValue]:
-    """What is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the spec's, relative to the checkout's root.
+def recipe_inputs(
+    spec: Spec, code: str, data: Sequence[DataFinding], lockfile: str | None, folder: str = "."
+) -> dict[str, InputValue]:
+    """What is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the spec's,
+    relative to the checkout's root.
 
-    Paths are relative to the checkout's root, for that is how training finds them: a spec that moves, with its paths, changes nothing.
+    Paths are relative to the checkout's root, for that is how training finds them: a spec that
+    moves, with its paths, changes nothing.
     """
     return {
         "code": code,
@@ -119,7 +140,9 @@ def recipe_inputs(spec: Spec, code: str, data: Sequence[DataFinding], lockfile: 
         **({"install": True} if spec.env.install else {}),
         "seeds": list[InputValue](spec.random_state.seeds),
         "steps": spec.train.steps,
-        "command": _bounded(spec.train.run) if spec.train.run is not None else {"snippet": _bounded(spec.train.snippet or "")},
+        "command": _bounded(spec.train.run)
+        if spec.train.run is not None
+        else {"snippet": _bounded(spec.train.snippet or "")},
         "working-directory": _path(spec.train.working_directory, folder),
         **{f"train.env/{name}": _bounded(value) for name, value in spec.train.env.items()},
         "hardware.device": spec.hardware.device,
@@ -127,18 +150,32 @@ def recipe_inputs(spec: Spec, code: str, data: Sequence[DataFinding], lockfile: 
     }
 
 
-def platform_inputs(facts: Mapping[str, str], machine: Mapping[str, str], image: str | None) -> dict[str, InputValue]:
-    """What it is trained with. `facts` are those of a trace, `machine` those of `read_machine`, `image` the digest reference of the image
-    that everything runs in; a fact that is not known is None. What training did not use is no input: no GPU of a training on the CPU.
-    `digest` changes no number, but what a baseline records of them."""
+def platform_inputs(
+    facts: Mapping[str, str], machine: Mapping[str, str], image: str | None
+) -> dict[str, InputValue]:
+    """What it is trained with. `facts` are those of a trace, `machine` those of `read_machine`,
+    `image` the digest reference of the image that everything runs in; a fact that is not known is
+    None. What training did not use is no input: no GPU of a training on the CPU. `digest` changes
+    no number, but what a baseline records of them."""
     device, _, model = facts.get("device", "").partition(": ")
-    used: dict[str, str | None] = {name: facts.get(name) for name in ("python", "torch", "threads", "digest")}
+    used: dict[str, str | None] = {
+        name: facts.get(name) for name in ("python", "torch", "threads", "digest")
+    }
     if device == "cuda":
         used |= {name: facts.get(name) for name in (*_CUDA, "gpu-sm-count")}
-        used |= {"driver": machine.get("driver"), "gpu-model": facts.get("gpu-model") or model or None}
+        used |= {
+            "driver": machine.get("driver"),
+            "gpu-model": facts.get("gpu-model") or model or None,
+        }
     else:
-        used |= {"cpu-model": machine.get("cpu-model"), "cpu-isa": facts.get("cpu-isa") or model or None}
-    return {"image": image.partition("@")[2] or None if image else None, **{name: _fact(name, value) for name, value in used.items()}}
+        used |= {
+            "cpu-model": machine.get("cpu-model"),
+            "cpu-isa": facts.get("cpu-isa") or model or None,
+        }
+    return {
+        "image": image.partition("@")[2] or None if image else None,
+        **{name: _fact(name, value) for name, value in used.items()},
+    }
 
 
 def _flags(spec: Spec) -> dict[str, InputValue]:
@@ -149,7 +186,11 @@ def _flags(spec: Spec) -> dict[str, InputValue]:
     allow = arms.allowed(spec)
     arm = arms.deterministic(0, allow, None)
     values = {**arm.flags, **arm.environment}
-    names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT, *([flags.HASH_SEED] if flags.HASH_SEED in allow else [])]
+    names = [
+        *flags.IN_PROCESS,
+        *flags.IN_ENVIRONMENT,
+        *([flags.HASH_SEED] if flags.HASH_SEED in allow else []),
+    ]
     return {f"flag/{name}": values.get(name) for name in names}
 
 
@@ -159,24 +200,36 @@ def _found(item: DataFinding) -> InputValue:
 
 
 def _path(path: str, folder: str) -> str:
-    """A path of the spec relative to the checkout's root, `.` and `..` taken out as the gate does; an absolute one stays absolute."""
+    """A path of the spec relative to the checkout's root, `.` and `..` taken out as the gate does;
+    an absolute one stays absolute."""
     return os.path.normpath(os.path.join(folder, path))
 
 
 def _bounded(text: str) -> InputValue:
     if len(text) <= LONG_TEXT:
         return text
-    return {"sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), "characters": len(text)}
+    return {
+        "sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        "characters": len(text),
+    }
 
 
 def _fact(name: str, value: str | None) -> InputValue:
     """A fact as it was read; counts as numbers."""
-    return int(value) if value is not None and name in _COUNTS and value.isascii() and value.isdecimal() and len(value) < 19 else value
+    return (
+        int(value)
+        if value is not None
+        and name in _COUNTS
+        and value.isascii()
+        and value.isdecimal()
+        and len(value) < 19
+        else value
+    )
 
 
 def read_records(snapshot: Snapshot, seconds: float) -> None:
-    """Read the files of a snapshot for its code's digest ahead of time, as many as `seconds` suffice for; the others are read when it is
-    made."""
+    """Read the files of a snapshot for its code's digest ahead of time, as many as `seconds`
+    suffice for; the others are read when it is made."""
     end = monotonic() + seconds
     with contextlib.suppress(OSError, Inconclusive):  # it is told when the digest is made
         for name in map(os.fsencode, code_files(snapshot.root)):
@@ -185,14 +238,20 @@ def read_records(snapshot: Snapshot, seconds: float) -> None:
             snapshot.records[name] = _record(os.path.join(os.fsencode(snapshot.root), name))
 
 
-def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str], known: Mapping[bytes, bytes] = _NONE) -> str:
-    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a folder in it; `known` has records that
-    were read before.
+def code_digest(
+    root: Path,
+    names: Iterable[str],
+    leave_out: Collection[str],
+    known: Mapping[bytes, bytes] = _NONE,
+) -> str:
+    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a
+    folder in it; `known` has records that were read before.
 
-    The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes of its path: its kind (`file`,
-    `executable` or `link`), a space, the SHA-256 of its contents (of a link: of its target) in hex, two spaces, the path, a NUL. Raises
-    Inconclusive for a file that cannot be read. Neither the place of the checkout nor its user, times, other permissions or empty folders
-    count: git does not carry them.
+    The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes
+    of its path: its kind (`file`, `executable` or `link`), a space, the SHA-256 of its contents (of
+    a link: of its target) in hex, two spaces, the path, a NUL. Raises Inconclusive for a file that
+    cannot be read. Neither the place of the checkout nor its user, times, other permissions or
+    empty folders count: git does not carry them.
     """
     tree = hashlib.sha256(b"repro-gate/code/v1\0")
     out = {os.fsencode(name) for name in leave_out}
@@ -202,13 +261,17 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str], kn
         try:
             record = known.get(name) or _record(os.path.join(os.fsencode(root), name))
         except OSError as error:
-            raise _changed(f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: {error.strerror or error}") from error
+            raise _changed(
+                f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: "
+                f"{error.strerror or error}"
+            ) from error
         tree.update(record + b"  " + name + b"\0")
     return f"sha256:{tree.hexdigest()}"
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """Every file and link below `root`, relative to it, in no particular order; links are not followed. Raises Inconclusive."""
+    """Every file and link below `root`, relative to it, in no particular order; links are not
+    followed. Raises Inconclusive."""
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -221,12 +284,14 @@ def code_files(root: Path) -> Iterator[str]:
                     else:
                         yield name
         except OSError as error:
-            raise _changed(f"{root / folder} cannot be listed: {error.strerror or error}") from error
+            raise _changed(
+                f"{root / folder} cannot be listed: {error.strerror or error}"
+            ) from error
 
 
 def file_digest(path: Path | bytes) -> str:
-    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a regular file (which is not waited
-    for)."""
+    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a
+    regular file (which is not waited for)."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -1,7 +1,9 @@
-"""What one gate run leaves in the baseline: digests of what its runs ended with, and the facts that are no inputs of the config hash.
+"""What one gate run leaves in the baseline: digests of what its runs ended with, and the facts that
+are no inputs of the config hash.
 
-The digests do not depend on `capture.every`, which is not part of the config hash: losses are recorded at every step whatever it says, and
-of weights and optimizer state only what was digested last of all counts, which the probe does at the end of every run.
+The digests do not depend on `capture.every`, which is not part of the config hash: losses are
+recorded at every step whatever it says, and of weights and optimizer state only what was digested
+last of all counts, which the probe does at the end of every run.
 """
 
 from __future__ import annotations
@@ -28,11 +30,34 @@ MAX_FACT = 500  # characters of one fact
 _Row = list[object]  # plain JSON
 _STRIDES = (1, 2, 5)
 _OF_ONE_RUN = frozenset(
-    {"PYTHONHASHSEED", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "HOME", "TMPDIR", "TMP", "TEMP", "PATH", "PYTHONPATH", "PWD", "USER", "LOGNAME"}
+    {
+        "PYTHONHASHSEED",
+        "PL_GLOBAL_SEED",
+        "PL_SEED_WORKERS",
+        "HOME",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "PATH",
+        "PYTHONPATH",
+        "PWD",
+        "USER",
+        "LOGNAME",
+    }
     | {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}  # the input `threads`
-    | {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID", "HOSTNAME"}
+    | {
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "TORCHELASTIC_RUN_ID",
+        "HOSTNAME",
+    }
 )
-_TEMPORARY = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")  # the temporary folder of one gate run
+# the temporary folder of one gate run
+_TEMPORARY = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")
 
 
 def entry_of(
@@ -43,7 +68,8 @@ def entry_of(
     version: str,
     step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
 ) -> Entry:
-    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this tool's, `step_times` as in Entry."""
+    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this
+    tool's, `step_times` as in Entry."""
     return Entry(
         platform=hashed.platform,
         config_hash=hashed.config_hash,
@@ -54,18 +80,22 @@ def entry_of(
         recipe_inputs=dict(hashed.recipe_inputs),
         platform_inputs=dict(hashed.platform_inputs),
         outside=_readable(outside),
-        step_times={arm: tuple(float(f"{time:.6g}") for time in times) for arm, times in (step_times or {}).items()},
+        step_times={
+            arm: tuple(float(f"{time:.6g}") for time in times)
+            for arm, times in (step_times or {}).items()
+        },
     )
 
 
 def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
-    """The baseline with the entry of this platform replaced or added. Entries of other platforms stay, also where their recipe is an older
-    one: the gate says so on those platforms."""
+    """The baseline with the entry of this platform replaced or added. Entries of other platforms
+    stay, also where their recipe is an older one: the gate says so on those platforms."""
     return Baseline({**({} if baseline is None else baseline.entries), entry.platform: entry})
 
 
 def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
-    """What a run that came to its end left behind; `artifacts` by their names, those that could be read."""
+    """What a run that came to its end left behind; `artifacts` by their names, those that could be
+    read."""
     traces = processes(run.traces)
     first = next(iter(traces.values()), None)
     return RecordedResult(
@@ -80,10 +110,11 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
 
 
 def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
-    """Facts by name, sorted: `distribution/numpy` for what was imported, `variable/CUDA_MODULE_LOADING` for what torch or CUDA read from
-    the environment (without flags, which are inputs, and without what is of one run or one process), and what `read_machine` says of the
-    machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and `gpu.0.ecc`. A fact on which the processes of the run
-    do not agree is left out.
+    """Facts by name, sorted: `distribution/numpy` for what was imported,
+    `variable/CUDA_MODULE_LOADING` for what torch or CUDA read from the environment (without flags,
+    which are inputs, and without what is of one run or one process), and what `read_machine` says
+    of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
+    `gpu.0.ecc`. A fact on which the processes of the run do not agree is left out.
     """
     seen: dict[str, set[str]] = {}
     for trace in processes(run.traces).values():
@@ -94,7 +125,11 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
                 seen.setdefault(f"variable/{name}", set()).add(value)
     on_gpu = any(trace.facts.get("device", "").startswith("cuda") for trace in run.traces)
     seen |= {name: {value} for name, value in machine.items() if _is_outside(name, on_gpu)}
-    return {name: next(iter(values))[:MAX_FACT] for name, values in sorted(seen.items()) if len(values) == 1}
+    return {
+        name: next(iter(values))[:MAX_FACT]
+        for name, values in sorted(seen.items())
+        if len(values) == 1
+    }
 
 
 def _is_outside(name: str, on_gpu: bool) -> bool:
@@ -117,9 +152,11 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
 
 
 def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
-    """Name -> (dtype, shape, digest) of each row of that name in the last step that recorded it, in order.
+    """Name -> (dtype, shape, digest) of each row of that name in the last step that recorded it, in
+    order.
 
-    Where torch's hooks recorded, `capture.every` decides which steps did; what was digested at the very end is there whatever it says.
+    Where torch's hooks recorded, `capture.every` decides which steps did; what was digested at the
+    very end is there whatever it says.
     """
     blocks: Iterable[Block] = (block for block in trace.blocks if block.kind == kind)
     if kind != "loss" and any(block.kind == "gradient" for block in trace.blocks):
@@ -132,7 +169,13 @@ def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
         for place, (name, dtype, shape) in enumerate(block.rows):
             if steps.get(name) != block.step:
                 steps[name], found[name] = block.step, []
-            found[name].append([dtype, list(shape), digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex()])
+            found[name].append(
+                [
+                    dtype,
+                    list(shape),
+                    digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex(),
+                ]
+            )
     return found
 
 
@@ -147,7 +190,8 @@ def _artifact(artifact: Artifact) -> str:
 
 
 def _digest(what: str, rows: Iterable[_Row]) -> str | None:
-    """`sha256:…` over the rows, whatever their order; the name of what is digested and its version go in first. None for no rows."""
+    """`sha256:…` over the rows, whatever their order; the name of what is digested and its version
+    go in first. None for no rows."""
     lines = sorted(json.dumps(row, separators=(",", ":")) for row in rows)
     if not lines:
         return None
@@ -156,8 +200,13 @@ def _digest(what: str, rows: Iterable[_Row]) -> str | None:
 
 
 def _curve(losses: Mapping[int, float]) -> str:
-    """At most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that runs of different length share steps."""
+    """At most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that runs
+    of different length share steps."""
     steps = sorted(losses)
     strides = (digit * 10**power for power in range(20) for digit in _STRIDES)
-    stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE or len(steps) <= MAX_CURVE)
-    return "\n".join(f"{step} {losses[step]!r}" for step in dict.fromkeys([*steps[::stride], *steps[-1:]]))
+    stride = next(
+        stride for stride in strides if len(steps[::stride]) < MAX_CURVE or len(steps) <= MAX_CURVE
+    )
+    return "\n".join(
+        f"{step} {losses[step]!r}" for step in dict.fromkeys([*steps[::stride], *steps[-1:]])
+    )

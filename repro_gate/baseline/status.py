@@ -1,4 +1,5 @@
-"""Whether a baseline still stands: a gate run is unchanged, a no-op, changed, drift or of a new platform beside what is recorded."""
+"""Whether a baseline still stands: a gate run is unchanged, a no-op, changed, drift or of a new
+platform beside what is recorded."""
 
 from __future__ import annotations
 
@@ -14,11 +15,15 @@ from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 
 _FEW = 3  # names in a sentence; the finding holds them all
-_RENEW = "if that is meant, record the new result with `repro-gate baseline` and commit repro.baseline.yml with the change"
+_RENEW = (
+    "if that is meant, record the new result with `repro-gate baseline` and commit "
+    "repro.baseline.yml with the change"
+)
 
 
 def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
-    """Compare one gate run with the entry of its platform. Seeds and artifacts count where both sides have them."""
+    """Compare one gate run with the entry of its platform. Seeds and artifacts count where both
+    sides have them."""
     entry = baseline.entries.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
@@ -30,7 +35,10 @@ def _compared(entry: Entry, now: Entry) -> BaselineFinding:
     if entry.config_hash == now.config_hash:
         parts = parts or _unpaired_seeds(entry, now)
         return _drift(entry, now, parts, gap) if parts else _unchanged(entry, now, gap)
-    inputs = (*changed(RECIPE, entry.recipe_inputs, now.recipe_inputs), *_changed_platform(entry, now))
+    inputs = (
+        *changed(RECIPE, entry.recipe_inputs, now.recipe_inputs),
+        *_changed_platform(entry, now),
+    )
     why = f"inputs changed ({_named([item.name for item in inputs])})"
     if not parts:
         return BaselineFinding(
@@ -41,7 +49,11 @@ def _compared(entry: Entry, now: Entry) -> BaselineFinding:
             recorded=entry.recorded,
             remedy="`repro-gate baseline` records the new inputs with the same results",
         )
-    bits = f"results differ: {_named(parts)}{_far(gap)}" if parts != ("seeds",) else "no seed is in both, so results cannot be compared"
+    bits = (
+        f"results differ: {_named(parts)}{_far(gap)}"
+        if parts != ("seeds",)
+        else "no seed is in both, so results cannot be compared"
+    )
     return BaselineFinding(
         status="changed",
         message=f"{why}, {bits}",
@@ -55,43 +67,66 @@ def _compared(entry: Entry, now: Entry) -> BaselineFinding:
 
 
 def unlike(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> tuple[str, ...]:
-    """The parts whose bits differ, over all seeds that both sides have: `steps`, `losses`, `weights`, `optimizer`, `artifact out/a.pt`.
+    """The parts whose bits differ, over all seeds that both sides have: `steps`, `losses`,
+    `weights`, `optimizer`, `artifact out/a.pt`.
 
-    An artifact counts where both sides have it (which ones are captured is not part of the config hash). Sides without a common seed differ
-    in all: `seeds`.
+    An artifact counts where both sides have it (which ones are captured is not part of the config
+    hash). Sides without a common seed differ in all: `seeds`.
     """
     pairs = _pairs(recorded, now)
     if not pairs:
         return ("seeds",)
     found = [
-        part for part in ("steps", "losses", "weights", "optimizer") if any(getattr(old, part) != getattr(new, part) for old, new in pairs)
+        part
+        for part in ("steps", "losses", "weights", "optimizer")
+        if any(getattr(old, part) != getattr(new, part) for old, new in pairs)
     ]
     for old, new in pairs:
         shared = sorted(old.artifacts.keys() & new.artifacts)
-        found += [f"artifact {name}" for name in shared if old.artifacts[name] != new.artifacts[name]]
+        found += [
+            f"artifact {name}" for name in shared if old.artifacts[name] != new.artifacts[name]
+        ]
     return tuple(dict.fromkeys(found))
 
 
 def loss_gap(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> float | None:
-    """The largest |difference| of two losses of one seed and step; infinite where one alone is not finite, None where none can be held."""
+    """The largest |difference| of two losses of one seed and step; infinite where one alone is not
+    finite, None where none can be held."""
     curves = [(old.curve, new.curve) for old, new in _pairs(recorded, now)]
-    return max((_gap(old[step], new[step]) for old, new in curves for step in old.keys() & new.keys()), default=None)
+    return max(
+        (_gap(old[step], new[step]) for old, new in curves for step in old.keys() & new.keys()),
+        default=None,
+    )
 
 
 def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
-    remedy = "`repro-gate baseline` on this platform records its result beside the others; commit repro.baseline.yml"
+    remedy = (
+        "`repro-gate baseline` on this platform records its result beside the others; commit "
+        "repro.baseline.yml"
+    )
     nothing = f"{FILE_NAME} holds nothing for this platform"
     if not baseline.entries:
         return BaselineFinding(status="new-platform", message=nothing, remedy=remedy)
     same = [entry for entry in baseline.entries.values() if entry.recipe == now.recipe]
-    nearest = min(same or baseline.entries.values(), key=lambda entry: (len(_changed_platform(entry, now)), entry.platform))
+    nearest = min(
+        same or baseline.entries.values(),
+        key=lambda entry: (len(_changed_platform(entry, now)), entry.platform),
+    )
     inputs = _changed_platform(nearest, now)
-    changes = _named([f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs])
+    changes = _named(
+        [f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs]
+    )
     differing = unlike(nearest.outcomes, now.outcomes) if same else ()
     bits = f"other results ({_named(differing)})" if differing else "the same results"
-    message = f"{nothing}; the nearest platform has the same recipe (code, data, seed, flags) and {bits}, and differs in {changes}"
+    message = (
+        f"{nothing}; the nearest platform has the same recipe (code, data, seed, flags) and "
+        f"{bits}, and differs in {changes}"
+    )
     if not same:
-        message = f"{nothing}, and these inputs for no other platform; the nearest one differs in {changes}"
+        message = (
+            f"{nothing}, and these inputs for no other platform; the nearest one differs in "
+            f"{changes}"
+        )
     return BaselineFinding(
         status="new-platform",
         message=message,
@@ -108,48 +143,78 @@ def _unchanged(entry: Entry, now: Entry, gap: float | None) -> BaselineFinding:
     pairs = _pairs(entry.outcomes, now.outcomes)
     names = {"losses": "final losses", "weights": "weights", "optimizer": "optimizer state"}
     what = [text for name, text in names.items() if any(getattr(old, name) for old, _ in pairs)]
-    if artifacts := len({name for old, new in pairs for name in old.artifacts.keys() & new.artifacts}):
+    if artifacts := len(
+        {name for old, new in pairs for name in old.artifacts.keys() & new.artifacts}
+    ):
         what.append(f"{artifacts} artifact" + ("s" if artifacts > 1 else ""))
     message = f"same inputs, bitwise identical results: {', '.join(what) or 'steps'}"
-    return BaselineFinding(status="unchanged", message=message, loss_gap=_finite(gap), recorded=entry.recorded)
+    return BaselineFinding(
+        status="unchanged", message=message, loss_gap=_finite(gap), recorded=entry.recorded
+    )
 
 
 def _drift(entry: Entry, now: Entry, parts: tuple[str, ...], gap: float | None) -> BaselineFinding:
     facts, known = _changed_facts(entry, now), sorted(entry.outside.keys() & now.outside)
     message = f"same inputs, different results: {_named(parts)}{_far(gap)}"
     remedy = (
-        "something outside the hashed inputs changed: an undeclared data file, a download, a rebuilt library, firmware, faulty memory. "
+        "something outside the hashed inputs changed: an undeclared data file, a download, a "
+        "rebuilt library, firmware, faulty memory. "
         "If the new result is right, record it with `repro-gate baseline`"
     )
     if facts:
-        message += f"; changed outside the hashed inputs: {_named([fact.partition(': ')[0] for fact in facts])}"
+        message += (
+            "; changed outside the hashed inputs: "
+            f"{_named([fact.partition(': ')[0] for fact in facts])}"
+        )
         remedy = (
-            "undo that change and run the gate again; if it was the cause, pin it in the lockfile or the image, which are hashed. "
+            "undo that change and run the gate again; if it was the cause, pin it in the "
+            "lockfile or the image, which are hashed. "
             "If the new result is right, record it with `repro-gate baseline`"
         )
     elif known:
         groups = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
-        message += f"; none of the {len(known)} recorded facts outside the hashed inputs changed ({groups})"
+        message += (
+            f"; none of the {len(known)} recorded facts outside the hashed inputs changed "
+            f"({groups})"
+        )
     else:
         message += "; nothing outside the hashed inputs was recorded"
     return BaselineFinding(
-        status="drift", message=message, unlike=parts, loss_gap=_finite(gap), outside=facts, recorded=entry.recorded, remedy=remedy
+        status="drift",
+        message=message,
+        unlike=parts,
+        loss_gap=_finite(gap),
+        outside=facts,
+        recorded=entry.recorded,
+        remedy=remedy,
     )
 
 
-def _pairs(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> list[tuple[RecordedResult, RecordedResult]]:
+def _pairs(
+    recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]
+) -> list[tuple[RecordedResult, RecordedResult]]:
     by_seed = {result.seed: result for result in recorded}
     return [(by_seed[result.seed], result) for result in now if result.seed in by_seed]
 
 
 def _unpaired_seeds(entry: Entry, now: Entry) -> tuple[str, ...]:
-    return tuple(f"seed {seed}" for seed in sorted({item.seed for item in entry.outcomes} ^ {item.seed for item in now.outcomes}))
+    return tuple(
+        f"seed {seed}"
+        for seed in sorted(
+            {item.seed for item in entry.outcomes} ^ {item.seed for item in now.outcomes}
+        )
+    )
 
 
 def _changed_facts(entry: Entry, now: Entry) -> tuple[str, ...]:
     before, after = entry.outside, now.outside
-    changed_names = (name for name in sorted(before.keys() | after) if before.get(name) != after.get(name))
-    return tuple(f"{name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in changed_names)
+    changed_names = (
+        name for name in sorted(before.keys() | after) if before.get(name) != after.get(name)
+    )
+    return tuple(
+        f"{name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
+        for name in changed_names
+    )
 
 
 def _changed_platform(entry: Entry, now: Entry) -> tuple[ChangedInput, ...]:
@@ -170,7 +235,11 @@ def _gap(a: float, b: float) -> float:
 def _far(gap: float | None) -> str:
     if not gap:
         return ""
-    return f", losses up to {gap:.2g} apart" if math.isfinite(gap) else ", and a loss is finite on one side only"
+    return (
+        f", losses up to {gap:.2g} apart"
+        if math.isfinite(gap)
+        else ", and a loss is finite on one side only"
+    )
 
 
 def _finite(gap: float | None) -> float | None:

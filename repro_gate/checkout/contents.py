@@ -1,4 +1,5 @@
-"""What of a checkout is tracked and there: its files, its submodules, what Git LFS has not fetched."""
+"""What of a checkout is tracked and there: its files, its submodules, what Git LFS has not
+fetched."""
 
 from __future__ import annotations
 
@@ -9,15 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout.git import GitFailed, git
-from repro_gate.checkout.inspection import LFS_POINTER, LFS_POINTER_BYTES, SUBMODULE, Tracked, asking, head_of, index_of, is_checkout
+from repro_gate.checkout.inspection import (
+    LFS_POINTER,
+    LFS_POINTER_BYTES,
+    SUBMODULE,
+    Tracked,
+    asking,
+    head_of,
+    index_of,
+    is_checkout,
+)
 
 _FILE_MODES = frozenset({"100644", "100755"})
 
 
 @dataclass(frozen=True)
 class Submodule:
-    """One submodule, nested ones included. `recorded` is the commit that the superproject names, `actual` the one that is checked out
-    (None: its files are not there). `known`: `.gitmodules` says where a fresh clone finds it. `gone` counts its files that are missing."""
+    """One submodule, nested ones included. `recorded` is the commit that the superproject names,
+    `actual` the one that is checked out (None: its files are not there). `known`: `.gitmodules`
+    says where a fresh clone finds it. `gone` counts its files that are missing."""
 
     path: str
     recorded: str
@@ -28,23 +39,31 @@ class Submodule:
 
 @dataclass(frozen=True)
 class LfsPointer:
-    """A tracked file in whose place its LFS pointer stands. `managed`: git's attributes give it to LFS, so `git lfs pull` fetches it."""
+    """A tracked file in whose place its LFS pointer stands. `managed`: git's attributes give it to
+    LFS, so `git lfs pull` fetches it."""
 
     path: str
     managed: bool
 
 
 def tracked_files(root: Path) -> frozenset[str]:
-    """Paths relative to `root` of all files in the index, those of submodules included, whether they are there or not.
+    """Paths relative to `root` of all files in the index, those of submodules included, whether
+    they are there or not.
 
     Raises UsageError if git fails.
     """
     with asking(root):
-        return frozenset(prefix + item.path for _, prefix, entries in _repositories(root) for item in entries if item.mode != SUBMODULE)
+        return frozenset(
+            prefix + item.path
+            for _, prefix, entries in _repositories(root)
+            for item in entries
+            if item.mode != SUBMODULE
+        )
 
 
 def submodules(root: Path) -> tuple[Submodule, ...]:
-    """The submodules of the checkout at `root` and theirs, in order of their paths. Raises UsageError if git fails."""
+    """The submodules of the checkout at `root` and theirs, in order of their paths. Raises
+    UsageError if git fails."""
     found: list[Submodule] = []
     with asking(root):
         for folder, prefix, entries in _repositories(root):
@@ -52,28 +71,40 @@ def submodules(root: Path) -> tuple[Submodule, ...]:
             known = _submodule_paths(folder) if inner else frozenset[str]()
             for item in inner:
                 there = is_checkout(folder / item.path)
-                gone = len(_split(git(folder / item.path, "ls-files", "-z", "--deleted"))) if there else 0
+                gone = (
+                    len(_split(git(folder / item.path, "ls-files", "-z", "--deleted")))
+                    if there
+                    else 0
+                )
                 actual = head_of(folder / item.path) if there else None
-                found.append(Submodule(prefix + item.path, item.blob, actual, item.path in known, gone))
+                found.append(
+                    Submodule(prefix + item.path, item.blob, actual, item.path in known, gone)
+                )
     return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
 
 
 def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
-    """Tracked files, those of submodules included, that are an LFS pointer on disk; only files as small as one are read.
+    """Tracked files, those of submodules included, that are an LFS pointer on disk; only files as
+    small as one are read.
 
     Raises UsageError if git fails.
     """
     found: list[LfsPointer] = []
     with asking(root):
         for folder, prefix, entries in _repositories(root):
-            paths = [item.path for item in entries if item.mode in _FILE_MODES and _is_pointer(folder / item.path)]
+            paths = [
+                item.path
+                for item in entries
+                if item.mode in _FILE_MODES and _is_pointer(folder / item.path)
+            ]
             managed = _managed_by_lfs(folder, paths) if paths else frozenset[str]()
             found += [LfsPointer(prefix + path, path in managed) for path in paths]
     return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
 
 
 def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[Tracked]]]:
-    """The repository at `root` and each submodule that is there: its folder, the prefix of its paths, and its index."""
+    """The repository at `root` and each submodule that is there: its folder, the prefix of its
+    paths, and its index."""
     entries = index_of(root)
     yield root, prefix, entries
     for item in entries:
@@ -84,7 +115,15 @@ def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, lis
 def _submodule_paths(root: Path) -> frozenset[str]:
     """The paths that `.gitmodules`, as it stands in the index, gives a URL to."""
     try:
-        listing = git(root, "config", "--blob", ":.gitmodules", "--null", "--get-regexp", r"^submodule\..*\.(path|url)$")
+        listing = git(
+            root,
+            "config",
+            "--blob",
+            ":.gitmodules",
+            "--null",
+            "--get-regexp",
+            r"^submodule\..*\.(path|url)$",
+        )
     except GitFailed:
         return frozenset()
     paths: dict[bytes, bytes] = {}
@@ -104,16 +143,30 @@ def _is_pointer(path: Path) -> bool:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LFS_POINTER_BYTES:
             return False
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(
+            os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        ) as file:
             return LFS_POINTER.fullmatch(file.read(LFS_POINTER_BYTES + 1)) is not None
     except OSError:
         return False
 
 
 def _managed_by_lfs(root: Path, paths: Sequence[str]) -> frozenset[str]:
-    """Of these paths those whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value NUL`."""
-    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=b"".join(os.fsencode(path) + b"\0" for path in paths)).split(b"\0")
-    return frozenset(os.fsdecode(path) for path, value in zip(fields[0::3], fields[2::3], strict=False) if value == b"lfs")
+    """Of these paths those whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value
+    NUL`."""
+    fields = git(
+        root,
+        "check-attr",
+        "-z",
+        "--stdin",
+        "filter",
+        given=b"".join(os.fsencode(path) + b"\0" for path in paths),
+    ).split(b"\0")
+    return frozenset(
+        os.fsdecode(path)
+        for path, value in zip(fields[0::3], fields[2::3], strict=False)
+        if value == b"lfs"
+    )
 
 
 def _split(listing: bytes) -> list[bytes]:

@@ -1,7 +1,8 @@
-"""git, asked without letting the repository run anything: the one place that starts it.
-The environment's GIT_* variables are dropped; hooks, the file system monitor, content filters, lazy
-fetching and prompts are switched off for each call alone, and ownership by somebody else is accepted because of that. Nothing is written:
-not to the repository, not to any configuration; only where a `WorkTree` is named, files go there.
+"""git, asked without letting the repository run anything: the one place that starts it. The
+environment's GIT_* variables are dropped; hooks, the file system monitor, content filters, lazy
+fetching and prompts are switched off for each call alone, and ownership by somebody else is
+accepted because of that. Nothing is written: not to the repository, not to any configuration; only
+where a `WorkTree` is named, files go there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _GIT_SECONDS = 300
-_QUIET = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.untrackedCache": "false", "safe.directory": "*"}
+_QUIET = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.untrackedCache": "false",
+    "safe.directory": "*",
+}
 _APART = {  # for a work tree apart from the checkout: all files, and an index that is one file
     "core.sparseCheckout": "false",
     "core.splitIndex": "false",
@@ -33,25 +39,41 @@ class GitFailed(Exception):
 
 @dataclass(frozen=True)
 class WorkTree:
-    """A folder of files and an index, both apart from the checkout's own: a command with one runs in `folder` and writes only there and to
-    `index`. `repository` is the git directory, absolute."""
+    """A folder of files and an index, both apart from the checkout's own: a command with one runs
+    in `folder` and writes only there and to `index`. `repository` is the git directory,
+    absolute."""
 
     repository: Path
     folder: Path
     index: Path
 
 
-def git(root: Path, *arguments: str, given: bytes = b"", apart: WorkTree | None = None, seconds: int = _GIT_SECONDS) -> bytes:
-    """stdout of a git command in `root`, with everything switched off that could run a program of the repository's choosing.
+def git(
+    root: Path,
+    *arguments: str,
+    given: bytes = b"",
+    apart: WorkTree | None = None,
+    seconds: int = _GIT_SECONDS,
+) -> bytes:
+    """stdout of a git command in `root`, with everything switched off that could run a program of
+    the repository's choosing.
 
     Raises GitFailed for a status other than 0 and after `seconds`.
     """
     filters = {match[1] for name in config_names(root) if (match := _FILTER.fullmatch(name))}
-    off = {f"filter.{os.fsdecode(name)}.{key}": "" for name in filters for key in ("clean", "smudge", "process")}
+    off = {
+        f"filter.{os.fsdecode(name)}.{key}": ""
+        for name in filters
+        for key in ("clean", "smudge", "process")
+    }
     off |= {f"filter.{os.fsdecode(name)}.required": "false" for name in filters}
     if apart is None:
         return _run(root, arguments, off, given, seconds=seconds)
-    places = {"GIT_DIR": str(apart.repository), "GIT_WORK_TREE": str(apart.folder), "GIT_INDEX_FILE": str(apart.index)}
+    places = {
+        "GIT_DIR": str(apart.repository),
+        "GIT_WORK_TREE": str(apart.folder),
+        "GIT_INDEX_FILE": str(apart.index),
+    }
     return _run(apart.folder, arguments, _APART | off, given, places, seconds)
 
 

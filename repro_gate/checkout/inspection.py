@@ -17,7 +17,10 @@ from repro_gate.checkout.git import GitFailed, WorkTree, config_names, git
 from repro_gate.errors import UsageError
 
 _REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
-LFS_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n")
+LFS_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid "
+    rb"sha256:([0-9a-f]{64})\nsize (\d+)\n"
+)
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 SUBMODULE = "160000"
 _DEEPEST_SUBMODULE = 32
@@ -27,9 +30,11 @@ _DEEPEST_SUBMODULE = 32
 class Checkout:
     """The folder under test.
 
-    `root` is git's top level, or the folder itself where git does not manage it. `commit` is None without git or without a commit.
-    `uncommitted` are paths relative to `root` that are modified, staged, deleted or new, those in submodules included; bytes that are no
-    UTF-8 stand as surrogates (`os.fsencode` gives them back). `uninitialised` are submodules whose files are not there.
+    `root` is git's top level, or the folder itself where git does not manage it. `commit` is None
+    without git or without a commit. `uncommitted` are paths relative to `root` that are modified,
+    staged, deleted or new, those in submodules included; bytes that are no UTF-8 stand as
+    surrogates (`os.fsencode` gives them back). `uninitialised` are submodules whose files are not
+    there.
     """
 
     root: Path
@@ -51,36 +56,57 @@ class Tracked:
 
 
 def inspect_checkout(directory: Path) -> Checkout:
-    """What stands at `directory`. Raises UsageError if it is not a folder, or git fails on a repository that is there."""
+    """What stands at `directory`. Raises UsageError if it is not a folder, or git fails on a
+    repository that is there."""
     directory = Path(os.path.realpath(directory))
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a folder", reason_id="workspace/no-folder")
-    marked = next((folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")), None)
+    marked = next(
+        (folder for folder in (directory, *directory.parents) if os.path.lexists(folder / ".git")),
+        None,
+    )
     if marked is None:
         return Checkout(root=directory)
     with asking(marked):
         try:
             top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
         except FileNotFoundError:
-            return Checkout(root=directory, notes=("git is not installed: the folder is taken as it is",))
+            return Checkout(
+                root=directory, notes=("git is not installed: the folder is taken as it is",)
+            )
         except GitFailed as error:
-            if "not a git repository" not in str(error) and "must be run in a work tree" not in str(error):
+            if "not a git repository" not in str(error) and "must be run in a work tree" not in str(
+                error
+            ):
                 raise
-            return Checkout(root=directory, notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",))
+            return Checkout(
+                root=directory,
+                notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",),
+            )
     root = Path(os.path.realpath(top))
     if root != marked:
-        return Checkout(root=directory, notes=(f"git takes {root} for the top level of {marked}: the folder is taken as it is",))
+        return Checkout(
+            root=directory,
+            notes=(
+                f"git takes {root} for the top level of {marked}: the folder is taken as it is",
+            ),
+        )
     with asking(root):
         if directory != root and _is_ignored(root, directory):
-            return Checkout(root=directory, notes=(f"git ignores this folder in {root}: it is taken as it is",))
+            return Checkout(
+                root=directory, notes=(f"git ignores this folder in {root}: it is taken as it is",)
+            )
         return _inspect(root)
 
 
 def outermost(root: Path) -> Path:
-    """The top level of the repository that holds `root` as a submodule, of whatever depth; `root` itself where none does."""
+    """The top level of the repository that holds `root` as a submodule, of whatever depth; `root`
+    itself where none does."""
     for _ in range(_DEEPEST_SUBMODULE):
         try:
-            above = os.fsdecode(git(root, "rev-parse", "--show-superproject-working-tree").removesuffix(b"\n"))
+            above = os.fsdecode(
+                git(root, "rev-parse", "--show-superproject-working-tree").removesuffix(b"\n")
+            )
         except GitFailed:
             return root
         if not above:
@@ -90,7 +116,8 @@ def outermost(root: Path) -> Path:
 
 
 def listed_files(root: Path) -> Iterator[str]:
-    """Paths relative to `root` of tracked and untracked-not-ignored files, submodules and nested checkouts included, sorted.
+    """Paths relative to `root` of tracked and untracked-not-ignored files, submodules and nested
+    checkouts included, sorted.
 
     Tracked files that are gone are listed too. Raises UsageError if git fails.
     """
@@ -99,19 +126,28 @@ def listed_files(root: Path) -> Iterator[str]:
 
 
 def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
-    """Paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is ignored whole stands for what it holds,
-    with a slash behind it. Raises UsageError if git fails."""
+    """Paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is
+    ignored whole stands for what it holds, with a slash behind it. Raises UsageError if git
+    fails."""
     with asking(root):
-        listed = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
+        listed = git(
+            root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"
+        ).split(b"\0")
     names = (os.fsdecode(name) for name in listed)
-    return tuple(name for name in names if name.endswith((*suffixes, "/")) and not name.endswith("__pycache__/"))[:most]
+    return tuple(
+        name
+        for name in names
+        if name.endswith((*suffixes, "/")) and not name.endswith("__pycache__/")
+    )[:most]
 
 
 def _inspect(root: Path) -> Checkout:
     commit = head_of(root)
     uninitialised: list[str] = []
     uncommitted = sorted(set(_uncommitted(root, "", uninitialised)), key=os.fsencode)
-    notes = tuple(f"submodule {path} is not initialised: its files are missing" for path in uninitialised)
+    notes = tuple(
+        f"submodule {path} is not initialised: its files are missing" for path in uninitialised
+    )
     remote = any(_REMOTE.fullmatch(name) for name in config_names(root))
     return Checkout(
         root=root,
@@ -125,9 +161,20 @@ def _inspect(root: Path) -> Checkout:
 
 
 def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[str]:
-    """Paths that differ from HEAD or are new, and the same of each submodule and nested checkout."""
-    status = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
-    entries = [(os.fsdecode(line[:2]), os.fsdecode(line[3:])) for line in status.split(b"\0") if line]
+    """Paths that differ from HEAD or are new, and the same of each submodule and nested
+    checkout."""
+    status = git(
+        root,
+        "status",
+        "--porcelain=v1",
+        "-z",
+        "--untracked-files=all",
+        "--ignore-submodules=all",
+        "--no-renames",
+    )
+    entries = [
+        (os.fsdecode(line[:2]), os.fsdecode(line[3:])) for line in status.split(b"\0") if line
+    ]
     tracked = index_of(root)
     unchanged = _unchanged_lfs(root, {path for code, path in entries if code == " M"}, tracked)
     for code, path in entries:
@@ -174,19 +221,36 @@ def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
 
 
 def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -> set[str]:
-    """Of the modified files those that are what their LFS pointer in the index says: with filters off, git cannot tell."""
+    """Of the modified files those that are what their LFS pointer in the index says: with filters
+    off, git cannot tell."""
     blobs = {item.path: item.blob for item in tracked if item.path in modified}
     if not blobs:
         return set()
     names = "\n".join(sorted(set(blobs.values()))) + "\n"
-    sizes = [line.split() for line in git(root, "cat-file", "--batch-check", given=names.encode()).decode("ascii", "replace").splitlines()]
-    small = [line[0] for line in sizes if len(line) == 3 and line[1] == "blob" and int(line[2]) <= LFS_POINTER_BYTES]
-    pointers = _pointers(git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode()))
-    return {path for path, blob in blobs.items() if blob in pointers and _is_content(root / path, pointers[blob])}
+    sizes = [
+        line.split()
+        for line in git(root, "cat-file", "--batch-check", given=names.encode())
+        .decode("ascii", "replace")
+        .splitlines()
+    ]
+    small = [
+        line[0]
+        for line in sizes
+        if len(line) == 3 and line[1] == "blob" and int(line[2]) <= LFS_POINTER_BYTES
+    ]
+    pointers = _pointers(
+        git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode())
+    )
+    return {
+        path
+        for path, blob in blobs.items()
+        if blob in pointers and _is_content(root / path, pointers[blob])
+    }
 
 
 def _pointers(batch: bytes) -> dict[str, re.Match[bytes]]:
-    """LFS pointers by blob in the output of `cat-file --batch`: `blob type size LF content LF`, again and again."""
+    """LFS pointers by blob in the output of `cat-file --batch`: `blob type size LF content LF`,
+    again and again."""
     found: dict[str, re.Match[bytes]] = {}
     while batch:
         about, _, rest = batch.partition(b"\n")
@@ -213,11 +277,14 @@ def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether a repository of its own stands here (and git agrees that its files do), not a link to one."""
+    """Whether a repository of its own stands here (and git agrees that its files do), not a link to
+    one."""
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
         return False
     try:
-        return os.path.realpath(os.fsdecode(git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n"))) == os.path.realpath(folder)
+        return os.path.realpath(
+            os.fsdecode(git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
+        ) == os.path.realpath(folder)
     except GitFailed:
         return False
 
@@ -247,6 +314,10 @@ def asking(root: Path) -> Iterator[None]:
         yield
     except GitFailed as error:
         dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
-        remedy = f"git config --global --add safe.directory {root}" if dubious else "see whether `git status` works in it"
+        remedy = (
+            f"git config --global --add safe.directory {root}"
+            if dubious
+            else "see whether `git status` works in it"
+        )
         message = f"git cannot read the checkout {root}: {str(error)[:500]}"
         raise UsageError(message, remedy=remedy, reason_id="workspace/git") from error

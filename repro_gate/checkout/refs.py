@@ -1,6 +1,7 @@
-"""What stands in another commit of the checkout's repository: its spec and baseline, and its whole tree as a snapshot to train from.
-git writes the tree as a clean checkout would (line ends and encodings included), with an index of its own and apart from the checkout, and
-refuses names that no checkout may hold. Nothing in the repository or in the checkout is written.
+"""What stands in another commit of the checkout's repository: its spec and baseline, and its whole
+tree as a snapshot to train from. git writes the tree as a clean checkout would (line ends and
+encodings included), with an index of its own and apart from the checkout, and refuses names that no
+checkout may hold. Nothing in the repository or in the checkout is written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.checkout.git import GitFailed, WorkTree, git
-from repro_gate.checkout.inspection import LFS_POINTER, LFS_POINTER_BYTES, SUBMODULE, index_of, is_checkout
+from repro_gate.checkout.inspection import (
+    LFS_POINTER,
+    LFS_POINTER_BYTES,
+    SUBMODULE,
+    index_of,
+    is_checkout,
+)
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.escape import and_more
@@ -25,19 +32,30 @@ _FETCH = "fetch what is missing (`git fetch --refetch --no-filter`), or clone wi
 
 
 def commit_of(root: Path, ref: str, option: str) -> str:
-    """The commit that `ref` names in the repository at `root`, in hex. Raises UsageError, naming the `option` it came from."""
+    """The commit that `ref` names in the repository at `root`, in hex. Raises UsageError, naming
+    the `option` it came from."""
     try:
         if ref.startswith("-") or not _can_be_asked(ref):
             raise GitFailed("no name of a commit", 1)
-        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip().decode("ascii")
+        return (
+            git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+            .strip()
+            .decode("ascii")
+        )
     except GitFailed:
         name = ref.removeprefix("refs/remotes/").removeprefix("origin/")
-        remedy = f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout with `fetch-depth: 0`)"
-        raise UsageError(f"{option} {ref}: no such commit in {root}", remedy=remedy, reason_id="usage/ref") from None
+        remedy = (
+            f"fetch it first (`git fetch origin {name}`; in a workflow: actions/checkout with "
+            "`fetch-depth: 0`)"
+        )
+        raise UsageError(
+            f"{option} {ref}: no such commit in {root}", remedy=remedy, reason_id="usage/ref"
+        ) from None
 
 
 def merge_base(root: Path, commit: str) -> str:
-    """Where HEAD left the line of `commit`; `commit` itself where that is not known (a shallow clone)."""
+    """Where HEAD left the line of `commit`; `commit` itself where that is not known (a shallow
+    clone)."""
     try:
         return git(root, "merge-base", "HEAD", commit).strip().decode("ascii")
     except GitFailed:
@@ -45,17 +63,35 @@ def merge_base(root: Path, commit: str) -> str:
 
 
 def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
-    """The bytes of the regular file `path` (relative to `root`) in `commit`, as committed, at most `limit` + 1 of them.
+    """The bytes of the regular file `path` (relative to `root`) in `commit`, as committed, at most
+    `limit` + 1 of them.
 
-    None where there is none, also for a path that leaves the repository. Raises UsageError where this clone lacks what it takes to know.
+    None where there is none, also for a path that leaves the repository. Raises UsageError where
+    this clone lacks what it takes to know.
     """
-    inside = not os.path.isabs(path) and not any(part.lower() in ("", ".", "..", ".git") for part in path.split("/"))
+    inside = not os.path.isabs(path) and not any(
+        part.lower() in ("", ".", "..", ".git") for part in path.split("/")
+    )
     if not inside or not _can_be_asked(path):
         return None
     try:
-        listed = git(root, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", commit, "--", path)
+        listed = git(
+            root,
+            "--literal-pathspecs",
+            "ls-tree",
+            "-z",
+            "--long",
+            "--full-tree",
+            commit,
+            "--",
+            path,
+        )
         about, _, name = listed.partition(b"\0")[0].partition(b"\t")
-        mode, _, blob, size = about.decode("ascii", "replace").split() if name == os.fsencode(path) else ("", "", "", "")
+        mode, _, blob, size = (
+            about.decode("ascii", "replace").split()
+            if name == os.fsencode(path)
+            else ("", "", "", "")
+        )
         if not mode.startswith("100"):
             return None
         if int(size) > limit:
@@ -66,14 +102,18 @@ def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
 
 
 def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path] = ()) -> Snapshot:
-    """The tree of `commit` at `destination`, submodules that are initialised included, LFS contents where this clone has them.
+    """The tree of `commit` at `destination`, submodules that are initialised included, LFS contents
+    where this clone has them.
 
-    `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The snapshot's notes name what is not there.
-    Raises UsageError for a commit whose files this clone lacks, or that git cannot write.
+    `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The
+    snapshot's notes name what is not there. Raises UsageError for a commit whose files this clone
+    lacks, or that git cannot write.
     """
     snapshot = Snapshot(root=make_folder(destination).resolve(), source=root, files=0, bytes=0)
     try:
-        snapshot = _written(snapshot, root, commit, "", {os.path.normpath(path) for path in leave_out})
+        snapshot = _written(
+            snapshot, root, commit, "", {os.path.normpath(path) for path in leave_out}
+        )
     except (GitFailed, OSError) as error:
         raise _unreadable(commit, "the tree cannot be written as files", error) from error
     notes = snapshot.notes
@@ -81,16 +121,35 @@ def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path]
     return replace(snapshot, root=destination, notes=(*notes[:_MAX_NOTES], *more))
 
 
-def _written(snapshot: Snapshot, root: Path, commit: str, prefix: str, leave_out: set[str]) -> Snapshot:
-    """The snapshot with one repository's tree written below `prefix` ("" or ending in a slash), and with those of its submodules."""
+def _written(
+    snapshot: Snapshot, root: Path, commit: str, prefix: str, leave_out: set[str]
+) -> Snapshot:
+    """The snapshot with one repository's tree written below `prefix` ("" or ending in a slash), and
+    with those of its submodules."""
     files, size, notes = snapshot.files, snapshot.bytes, list(snapshot.notes)
     repository = Path(os.fsdecode(git(root, "rev-parse", "--absolute-git-dir").removesuffix(b"\n")))
     with scratch_folder() as scratch, obeyed():
         apart = WorkTree(repository, snapshot.root / prefix, scratch / "index")
         git(root, "read-tree", commit, apart=apart)
-        entries = [item for item in index_of(root, apart) if not _is_below(os.path.join(root, item.path), leave_out)]
-        given = b"".join(os.fsencode(item.path) + b"\0" for item in entries if item.mode != SUBMODULE)
-        git(root, "checkout-index", "--force", "--quiet", "-z", "--stdin", given=given, apart=apart, seconds=_EXPORT_SECONDS)
+        entries = [
+            item
+            for item in index_of(root, apart)
+            if not _is_below(os.path.join(root, item.path), leave_out)
+        ]
+        given = b"".join(
+            os.fsencode(item.path) + b"\0" for item in entries if item.mode != SUBMODULE
+        )
+        git(
+            root,
+            "checkout-index",
+            "--force",
+            "--quiet",
+            "-z",
+            "--stdin",
+            given=given,
+            apart=apart,
+            seconds=_EXPORT_SECONDS,
+        )
     for item in entries:
         path = snapshot.root / prefix / item.path
         if item.mode != SUBMODULE:
@@ -103,11 +162,19 @@ def _written(snapshot: Snapshot, root: Path, commit: str, prefix: str, leave_out
     for item in entries:
         folder = root / item.path
         target = snapshot.root / prefix / item.path
-        if item.mode == SUBMODULE and _holds(folder, item.blob) and os.path.realpath(target) == str(target):  # through no link of the tree
+        # through no link of the tree
+        if (
+            item.mode == SUBMODULE
+            and _holds(folder, item.blob)
+            and os.path.realpath(target) == str(target)
+        ):
             target.mkdir(parents=True, exist_ok=True)
             snapshot = _written(snapshot, folder, item.blob, f"{prefix}{item.path}/", leave_out)
         elif item.mode == SUBMODULE:
-            note = f"submodule {prefix}{item.path} at {item.blob[:12]} is not in this clone: its files are missing"
+            note = (
+                f"submodule {prefix}{item.path} at {item.blob[:12]} is not in this clone: its "
+                "files are missing"
+            )
             snapshot = replace(snapshot, notes=(*snapshot.notes, note))
     return snapshot
 
@@ -115,7 +182,9 @@ def _written(snapshot: Snapshot, root: Path, commit: str, prefix: str, leave_out
 def _holds(folder: Path, commit: str) -> bool:
     """Whether a submodule's own repository is there, through no link, and has the commit."""
     try:
-        if os.path.realpath(folder.parent) != os.path.normpath(folder.parent) or not is_checkout(folder):
+        if os.path.realpath(folder.parent) != os.path.normpath(folder.parent) or not is_checkout(
+            folder
+        ):
             return False
         git(folder, "cat-file", "-e", f"{commit}^{{commit}}")
     except (GitFailed, OSError):
@@ -123,15 +192,20 @@ def _holds(folder: Path, commit: str) -> bool:
     return True
 
 
-def _resolve_lfs(root: Path, path: Path, status: os.stat_result, name: str, notes: list[str]) -> None:
-    """Put in the place of an LFS pointer what it points to; a note where this clone does not have it."""
+def _resolve_lfs(
+    root: Path, path: Path, status: os.stat_result, name: str, notes: list[str]
+) -> None:
+    """Put in the place of an LFS pointer what it points to; a note where this clone does not have
+    it."""
     content = path.read_bytes() if status.st_size <= LFS_POINTER_BYTES else b""
     pointer = LFS_POINTER.fullmatch(content)
     if pointer is None:
         return
     oid = pointer[1].decode("ascii")
     try:
-        store = Path(os.fsdecode(git(root, "rev-parse", "--git-path", "lfs/objects").removesuffix(b"\n")))
+        store = Path(
+            os.fsdecode(git(root, "rev-parse", "--git-path", "lfs/objects").removesuffix(b"\n"))
+        )
         source = root / store / oid[:2] / oid[2:4] / oid
         os.stat(source)
         path.unlink()
@@ -144,7 +218,9 @@ def _resolve_lfs(root: Path, path: Path, status: os.stat_result, name: str, note
 
 def _unreadable(commit: str, what: str, error: Exception) -> UsageError:
     said = " ".join(str(error).split())[:300]
-    return UsageError(f"commit {commit[:12]}: {what}: {said}", remedy=_FETCH, reason_id="usage/commit")
+    return UsageError(
+        f"commit {commit[:12]}: {what}: {said}", remedy=_FETCH, reason_id="usage/commit"
+    )
 
 
 def _can_be_asked(text: str) -> bool:

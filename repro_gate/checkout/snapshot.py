@@ -1,4 +1,5 @@
-"""The snapshot: a copy of the checkout, taken once when the gate starts, so that an edit made while it runs changes nothing."""
+"""The snapshot: a copy of the checkout, taken once when the gate starts, so that an edit made while
+it runs changes nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +16,20 @@ from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file, copy_link, make_folder
 
 MANY = 5_000  # files that take seconds to copy and to remove
-_NOT_COPIED = {".git": "git folder", "__pycache__": "__pycache__", "node_modules": "node_modules", ".venv": "virtual environment"}
-_CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")  # google-github-actions/auth leaves its in the workspace, for later steps
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_NOT_COPIED = {
+    ".git": "git folder",
+    "__pycache__": "__pycache__",
+    "node_modules": "node_modules",
+    ".venv": "virtual environment",
+}
+# google-github-actions/auth leaves its in the workspace, for later steps
+_CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 Records = dict[bytes, bytes]
@@ -25,8 +37,9 @@ Records = dict[bytes, bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A copy of the checkout. `root` is the copy, `source` the checkout's root; `notes` say what was left out, and why. `records` has what
-    the code's digest takes in of a file, by the bytes of its path, where that has been read (`baseline.inputs.read_records`)."""
+    """A copy of the checkout. `root` is the copy, `source` the checkout's root; `notes` say what
+    was left out, and why. `records` has what the code's digest takes in of a file, by the bytes of
+    its path, where that has been read (`baseline.inputs.read_records`)."""
 
     root: Path
     source: Path
@@ -37,21 +50,31 @@ class Snapshot:
 
 
 def take_snapshot(
-    checkout: Checkout, destination: Path, leave_out: Iterable[Path] = (), tell: Callable[[str], None] = lambda _: None
+    checkout: Checkout,
+    destination: Path,
+    leave_out: Iterable[Path] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Snapshot:
     """Copy the checkout's files to `destination`, which is replaced.
 
-    With git: tracked and untracked-not-ignored files, submodules included, no `.git` at all; tracked files that are gone are skipped.
-    Without: everything but git folders, `__pycache__`, `node_modules` and virtual environments. Links stay links and are never followed,
-    modes and times are kept. `leave_out` are absolute paths (declared data) that need no copy because a workspace links them. `tell` is
-    given a line before many files are copied. Raises UsageError for a file that cannot be read, Inconclusive where the copy cannot be
-    written.
+    With git: tracked and untracked-not-ignored files, submodules included, no `.git` at all;
+    tracked files that are gone are skipped. Without: everything but git folders, `__pycache__`,
+    `node_modules` and virtual environments. Links stay links and are never followed, modes and
+    times are kept. `leave_out` are absolute paths (declared data) that need no copy because a
+    workspace links them. `tell` is given a line before many files are copied. Raises UsageError for
+    a file that cannot be read, Inconclusive where the copy cannot be written.
     """
     notes: list[str] = list(checkout.notes)
-    root, kept = checkout.root, [os.path.realpath(destination), *(os.path.normpath(path) for path in leave_out)]
+    root, kept = (
+        checkout.root,
+        [os.path.realpath(destination), *(os.path.normpath(path) for path in leave_out)],
+    )
     names = list(listed_files(root)) if checkout.is_git else _plain_files(root, notes)
     if len(names) >= MANY:
-        tell(f"each run gets a copy of the checkout's {len(names):,} files; folders declared under `data:` are linked instead")
+        tell(
+            f"each run gets a copy of the checkout's {len(names):,} files; folders declared "
+            "under `data:` are linked instead"
+        )
     make_folder(destination)
     copy = Copy(root, destination, notes)
     for name in names:
@@ -61,7 +84,9 @@ def take_snapshot(
         elif not any(path == other or path.startswith(other + os.sep) for other in kept):
             copy.take(name)
     copy.finish()
-    return Snapshot(root=destination, source=root, files=copy.files, bytes=copy.bytes, notes=tuple(notes))
+    return Snapshot(
+        root=destination, source=root, files=copy.files, bytes=copy.bytes, notes=tuple(notes)
+    )
 
 
 class Copy:
@@ -73,7 +98,8 @@ class Copy:
         self._folders: dict[str, bool] = {"": True}
 
     def take(self, name: str) -> None:
-        """Copy one file, link or (with a slash behind its name) empty folder, and the folders above it."""
+        """Copy one file, link or (with a slash behind its name) empty folder, and the folders above
+        it."""
         if not self._folder(os.path.dirname(name)) or name.endswith("/"):
             return
         source, target = self.source / name, self.target / name
@@ -87,7 +113,9 @@ class Copy:
             elif stat.S_ISREG(mode):
                 self.bytes += self.copy_file(name)
             elif not stat.S_ISDIR(mode):
-                self.notes.append(f"{name} was left out: it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}")
+                self.notes.append(
+                    f"{name} was left out: it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}"
+                )
                 return
         except OSError as error:
             raise _not_copied(name, source, error) from error
@@ -98,7 +126,8 @@ class Copy:
         return copy_file(self.source / name, self.target / name)
 
     def _folder(self, name: str) -> bool:
-        """Make a folder; False where one above it is a link or gone in the source, so that nothing is reached through it."""
+        """Make a folder; False where one above it is a link or gone in the source, so that nothing
+        is reached through it."""
         known = self._folders.get(name)
         if known is None:
             known = self._folder(os.path.dirname(name))
@@ -113,8 +142,12 @@ class Copy:
         return known
 
     def finish(self) -> None:
-        """Give folders the modes and times of their originals, the deepest first: writing into one would change them."""
-        for name in sorted((name for name, made in self._folders.items() if made), key=lambda name: -name.count("/") - bool(name)):
+        """Give folders the modes and times of their originals, the deepest first: writing into one
+        would change them."""
+        for name in sorted(
+            (name for name, made in self._folders.items() if made),
+            key=lambda name: -name.count("/") - bool(name),
+        ):
             status = os.lstat(self.source / name)
             os.chmod(self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -123,9 +156,17 @@ class Copy:
 def _not_copied(name: str, source: Path, error: OSError) -> UsageError | Inconclusive:
     if isinstance(error, PermissionError) and error.filename in (None, os.fspath(source)):
         remedy = "make it readable, or let git ignore it if the training does not need it"
-        return UsageError(f"{name} cannot be read: {error.strerror}", reason_id="workspace/unreadable", remedy=remedy)
+        return UsageError(
+            f"{name} cannot be read: {error.strerror}",
+            reason_id="workspace/unreadable",
+            remedy=remedy,
+        )
     remedy = "make room in the temporary folder (TMPDIR) and run again"
-    return Inconclusive(f"{name} cannot be copied: {error.strerror or error}", reason_id="workspace/copy", remedy=remedy)
+    return Inconclusive(
+        f"{name} cannot be copied: {error.strerror or error}",
+        reason_id="workspace/copy",
+        remedy=remedy,
+    )
 
 
 def _plain_files(root: Path, notes: list[str]) -> list[str]:
@@ -133,12 +174,16 @@ def _plain_files(root: Path, notes: list[str]) -> list[str]:
     left_out: Counter[str] = Counter()
     names = list(walk(os.fspath(root), "", left_out))
     if left_out:
-        notes.append("left out: " + ", ".join(f"{count} × {what}" for what, count in sorted(left_out.items())))
+        notes.append(
+            "left out: "
+            + ", ".join(f"{count} × {what}" for what, count in sorted(left_out.items()))
+        )
     return names
 
 
 def walk(root: str, prefix: str, left_out: Counter[str] | None = None) -> Iterator[str]:
-    """Paths below `root` relative to it, sorted, folders with a slash behind. `left_out` counts what a plain folder's copy does without."""
+    """Paths below `root` relative to it, sorted, folders with a slash behind. `left_out` counts
+    what a plain folder's copy does without."""
     try:
         with os.scandir(os.path.join(root, prefix)) as found:
             entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
@@ -146,9 +191,15 @@ def walk(root: str, prefix: str, left_out: Counter[str] | None = None) -> Iterat
         raise _not_copied(prefix, Path(root, prefix), error) from error
     for entry in entries:
         folder = entry.is_dir(follow_symlinks=False)
-        if left_out is not None and (what := _NOT_COPIED.get(entry.name) if folder or entry.name == ".git" else None):
+        if left_out is not None and (
+            what := _NOT_COPIED.get(entry.name) if folder or entry.name == ".git" else None
+        ):
             left_out[what] += 1
-        elif left_out is not None and folder and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):
+        elif (
+            left_out is not None
+            and folder
+            and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg"))
+        ):
             left_out["virtual environment"] += 1
         elif folder:
             yield f"{prefix}{entry.name}/"

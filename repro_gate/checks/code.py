@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.contents import lfs_pointers, submodules
-from repro_gate.checks.interface import CHECKOUT, Evidence, Finding, check, failed, missing, noticed, passed, skipped
+from repro_gate.checks.interface import (
+    CHECKOUT,
+    Evidence,
+    Finding,
+    check,
+    failed,
+    missing,
+    noticed,
+    passed,
+    skipped,
+)
 from repro_gate.checks.opened import (
     ABSOLUTE,
     IGNORED,
@@ -29,14 +39,37 @@ from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.fields import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
-_NO_LICENCE_SUFFIX = frozenset({".py", ".sh", ".js", ".json", ".yml", ".yaml", ".toml", ".cfg", ".ini", ".in", ".h", ".c", ".ipynb"})
+_NO_LICENCE_SUFFIX = frozenset(
+    {
+        ".py",
+        ".sh",
+        ".js",
+        ".json",
+        ".yml",
+        ".yaml",
+        ".toml",
+        ".cfg",
+        ".ini",
+        ".in",
+        ".h",
+        ".c",
+        ".ipynb",
+    }
+)
 _PROJECT_BYTES = 1024 * 1024
-_UNTRACKED, _DATA, _OUTSIDE = "not tracked by git", "data that git does not track", "outside the checkout"
+_UNTRACKED, _DATA, _OUTSIDE = (
+    "not tracked by git",
+    "data that git does not track",
+    "outside the checkout",
+)
 _QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
 _ABSENT = re.compile(  # a whole line that says which file or module is not there
-    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?No such file or directory: |No module named ){_QUOTED}"
-    rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or directory"
-    r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or directory"
+    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?No such file or "
+    rf"directory: |No module named ){_QUOTED}"
+    rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or "
+    r"directory"
+    r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or "
+    r"directory"
 )
 _FRAME = re.compile(r' {2}File "([^"\n]{1,1000})", line \d{1,9}')
 _PARTS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,19}")
@@ -65,13 +98,22 @@ def tree_clean(evidence: Evidence) -> Finding:
         return skipped("there is no commit to compare the tree with")
     if evidence.uncommitted:
         remedy = "commit them, or add them to .gitignore if training does not need them"
-        return missing(f"{len(evidence.uncommitted)} uncommitted paths are part of what runs", evidence.uncommitted, remedy)
+        return missing(
+            f"{len(evidence.uncommitted)} uncommitted paths are part of what runs",
+            evidence.uncommitted,
+            remedy,
+        )
     return passed("nothing is uncommitted")
 
 
-@check("code/submodules", "The files of every submodule are there, at the commit that the checkout records.", CHECKOUT)
+@check(
+    "code/submodules",
+    "The files of every submodule are there, at the commit that the checkout records.",
+    CHECKOUT,
+)
 def submodules_present(evidence: Evidence) -> Finding:
-    """Another commit than the recorded one is a fault; one that is not there, or that no clone would find, is missing."""
+    """Another commit than the recorded one is a fault; one that is not there, or that no clone
+    would find, is missing."""
     if evidence.checkout is None or not evidence.checkout.is_git:
         return skipped("there is no git repository")
     found = submodules(evidence.checkout.root)
@@ -79,100 +121,186 @@ def submodules_present(evidence: Evidence) -> Finding:
         return skipped("the checkout has no submodules")
     moved = [item for item in found if item.actual is not None and item.actual != item.recorded]
     if moved:
-        lines = [f"{item.path}: recorded {item.recorded[:12]}, found {(item.actual or 'no commit')[:12]}" for item in moved]
-        remedy = f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if the move is meant"
-        return failed(f"{len(moved)} submodules are at another commit than the recorded one", lines, remedy)
+        lines = [
+            f"{item.path}: recorded {item.recorded[:12]}, found {(item.actual or 'no commit')[:12]}"
+            for item in moved
+        ]
+        remedy = (
+            f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if "
+            "the move is meant"
+        )
+        return failed(
+            f"{len(moved)} submodules are at another commit than the recorded one", lines, remedy
+        )
     absent = [f"{item.path}: not initialised" for item in found if item.actual is None]
     absent += [f"{item.path}: {item.gone} of its files are missing" for item in found if item.gone]
     if absent:
-        remedy = "run `git submodule update --init --recursive` (actions/checkout: `submodules: recursive`)"
+        remedy = (
+            "run `git submodule update --init --recursive` (actions/checkout: `submodules: "
+            "recursive`)"
+        )
         return missing(f"the files of {len(absent)} submodules are not all there", absent, remedy)
     unknown = [f"{item.path}: no URL in .gitmodules" for item in found if not item.known]
     if unknown:
         remedy = "run `git submodule add URL PATH`, so that .gitmodules names it"
         return missing(f"a fresh clone would not find {len(unknown)} submodules", unknown, remedy)
-    return passed(f"{len(found)} submodules are at their recorded commits", [f"{item.path} {item.recorded}" for item in found])
+    return passed(
+        f"{len(found)} submodules are at their recorded commits",
+        [f"{item.path} {item.recorded}" for item in found],
+    )
 
 
 @check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", CHECKOUT)
 def lfs_resolved(evidence: Evidence) -> Finding:
-    """A pointer that git's attributes do not give to LFS may be meant as it is (a test's fixture), so it is only pointed out."""
+    """A pointer that git's attributes do not give to LFS may be meant as it is (a test's fixture),
+    so it is only pointed out."""
     if evidence.checkout is None or not evidence.checkout.is_git:
         return skipped("there is no git repository")
     found = lfs_pointers(evidence.checkout.root)
     managed = [item.path for item in found if item.managed]
     if managed:
         remedy = "run `git lfs pull` (actions/checkout: `lfs: true`)"
-        return missing(f"{len(managed)} files are Git LFS pointers, their content is not there", managed, remedy)
+        return missing(
+            f"{len(managed)} files are Git LFS pointers, their content is not there",
+            managed,
+            remedy,
+        )
     if found:
-        message = f"{len(found)} files look like Git LFS pointers, and no attribute gives them to LFS"
-        return noticed(message, [item.path for item in found], "run `git lfs track` for them, or leave them if they are meant so")
+        message = (
+            f"{len(found)} files look like Git LFS pointers, and no attribute gives them to LFS"
+        )
+        return noticed(
+            message,
+            [item.path for item in found],
+            "run `git lfs track` for them, or leave them if they are meant so",
+        )
     return passed("no tracked file is a Git LFS pointer")
 
 
-@check("code/spec-tracked", "The spec itself is tracked by git, so that a change to it is reviewed.", CHECKOUT)
+@check(
+    "code/spec-tracked",
+    "The spec itself is tracked by git, so that a change to it is reviewed.",
+    CHECKOUT,
+)
 def spec_tracked(evidence: Evidence) -> Finding:
     """Whether it was modified since the commit is for `code/clean` to say."""
     if evidence.tracked is None or evidence.checkout is None:
         return skipped("there is no git repository")
     path = os.path.relpath(evidence.folder / evidence.spec.path.name, evidence.checkout.root)
     if path not in evidence.tracked:
-        return missing(f"{path} is not tracked by git, so nobody reviews a change to it", (path,), f"run `git add {path}` and commit it")
+        return missing(
+            f"{path} is not tracked by git, so nobody reviews a change to it",
+            (path,),
+            f"run `git add {path}` and commit it",
+        )
     return passed(f"{path} is tracked", (path,))
 
 
 @check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
 def licence(evidence: Evidence) -> Finding:
-    """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the licence says is not judged."""
+    """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the
+    licence says is not judged."""
     root = evidence.root
     folders = dict.fromkeys((root, evidence.folder))
-    found = next((name for folder in folders for name in _licences(folder, root, evidence.tracked)), None)
+    found = next(
+        (name for folder in folders for name in _licences(folder, root, evidence.tracked)), None
+    )
     if found:
         return passed(f"{found} states the licence", (found,))
     remedy = "add a LICENSE file at the root, or `license` to pyproject.toml"
-    looked = [f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders]
+    looked = [
+        f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in folders
+    ]
     return missing("there is no licence file, and pyproject.toml names none", looked, remedy)
 
 
-@check("code/pristine-workspace", "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was needed.")
+@check(
+    "code/pristine-workspace",
+    "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores "
+    "was needed.",
+)
 def pristine_workspace(evidence: Evidence) -> Finding:
-    """Each run starts in a new copy of what git would see; a file that only this machine has is not in it, and a crash may name it."""
+    """Each run starts in a new copy of what git would see; a file that only this machine has is not
+    in it, and a crash may name it."""
     bad = [run for run in evidence.runs if not run.good]
     absent = files_of_this_machine(evidence)
     if absent:
-        message = f"a run crashed for want of {len(absent)} files that are in this checkout and in no clone: git does not track them"
+        message = (
+            f"a run crashed for want of {len(absent)} files that are in this checkout and in no "
+            "clone: git does not track them"
+        )
         first = os.path.relpath(evidence.root / next(iter(absent)), evidence.folder)
-        remedy = f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or let train.run make it"
-        return failed(message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy)
+        remedy = (
+            f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or "
+            "let train.run make it"
+        )
+        return failed(
+            message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy
+        )
     good = len(evidence.runs) - len(bad)
     problems = tuple(f"{run.plan.name}: {run.problem}" for run in bad[:3])
     if not good:
         return skipped("no run came to its end", problems)
-    ended = f"each of {good} runs came to its end" if not bad else f"{good} of {len(evidence.runs)} runs came to their end"
+    ended = (
+        f"each of {good} runs came to its end"
+        if not bad
+        else f"{good} of {len(evidence.runs)} runs came to their end"
+    )
     return passed(f"{ended} in a fresh copy of {evidence.files} files", problems)
 
 
-@check("code/imports-checkout", "Every module of the checkout that training imported came from the run's own workspace.", traced=True)
+@check(
+    "code/imports-checkout",
+    "Every module of the checkout that training imported came from the run's own workspace.",
+    traced=True,
+)
 def imports_checkout(evidence: Evidence) -> Finding:
-    """Modules with a file in the original checkout, or in an installed copy of what the checkout holds, at the end of each process."""
+    """Modules with a file in the original checkout, or in an installed copy of what the checkout
+    holds, at the end of each process."""
     found = imported_from_elsewhere(evidence, evidence.runs)
     if found.copies:
         names = " ".join(sorted({item.distribution for item in found.copies}))
-        message = f"training imported another copy of what the checkout holds ({names}), not the code under test"
-        remedy = f"install it as a link to the checkout (`pip install -e .`), or `pip uninstall {names}` if the command finds it without"
-        return failed(message, [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)], remedy)
+        message = (
+            f"training imported another copy of what the checkout holds ({names}), not the code "
+            "under test"
+        )
+        remedy = (
+            "install it as a link to the checkout (`pip install -e .`), or `pip uninstall "
+            f"{names}` if the command finds it without"
+        )
+        return failed(
+            message,
+            [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)],
+            remedy,
+        )
     if found.others:
-        message = f"training imported {len(found.others)} modules from the original checkout instead of the run's own workspace"
-        remedy = "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: relative paths find the workspace"
+        message = (
+            f"training imported {len(found.others)} modules from the original checkout instead "
+            "of the run's own workspace"
+        )
+        remedy = (
+            "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
+            "relative paths find the workspace"
+        )
         return failed(message, [*found.told(found.others), *found.told(found.ignored)], remedy)
     if found.ignored:
-        message = f"training imported {len(found.ignored)} modules that git ignores, so no clone has them and no hash covers them"
-        remedy = "build them in `train.run`, install them as a package of the lockfile, or build them anew before each gate run"
+        message = (
+            f"training imported {len(found.ignored)} modules that git ignores, so no clone has "
+            "them and no hash covers them"
+        )
+        remedy = (
+            "build them in `train.run`, install them as a package of the lockfile, or build "
+            "them anew before each gate run"
+        )
         return missing(message, found.told(found.ignored), remedy)
     return passed("what training imported of the checkout came from the run's own workspace")
 
 
-@check("code/opened-files", "Every source and settings file that training opened is tracked, or belongs to the interpreter.")
+@check(
+    "code/opened-files",
+    "Every source and settings file that training opened is tracked, or belongs to the "
+    "interpreter.",
+)
 def opened_files(evidence: Evidence) -> Finding:
     """Seen by Python's audit hook. Declared data is for the checks of `data`."""
     seen = opened(evidence)
@@ -181,27 +309,51 @@ def opened_files(evidence: Evidence) -> Finding:
     inside = [item for item in seen.values() if item.inside]
     known = tuple(declared_paths(evidence))
     untracked = [item for item in inside if _is_untracked(item, evidence.tracked, known)]
-    imported = {item.path for run in evidence.runs for trace in run.traces for item in trace.imports}  # `code/imports-checkout` names them
-    outside = [item for item in seen.values() if not item.inside and is_source(item.path) and item.path not in imported]
+    # `code/imports-checkout` names them
+    imported = {
+        item.path for run in evidence.runs for trace in run.traces for item in trace.imports
+    }
+    outside = [
+        item
+        for item in seen.values()
+        if not item.inside and is_source(item.path) and item.path not in imported
+    ]
     cut = unlisted(evidence)
     if untracked or outside:
         found = [(item, _UNTRACKED if is_source(item.path) else _DATA) for item in untracked] + [
             (item, misplaced(evidence, item) or _OUTSIDE) for item in outside
         ]
-        lines = folded([one for one in found if one[0].inside]) + folded([one for one in found if not one[0].inside])
+        lines = folded([one for one in found if one[0].inside]) + folded(
+            [one for one in found if not one[0].inside]
+        )
         data = sum(why == _DATA for _, why in found)
         counted = ((len(found) - data, "source or settings files"), (data, "files of data"))
         opened_ones = " and ".join(f"{count} {words}" for count, words in counted if count)
         message = f"training opened {opened_ones} that are not those of a clone of the checkout"
         wrong = {why for _, why in found}
-        return missing(message, (*lines, *cut[:2]), "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong))
+        return missing(
+            message,
+            (*lines, *cut[:2]),
+            "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong),
+        )
     if cut:
         message = "training opened more files than the probe lists, so not all were looked at"
-        return missing(message, cut[:2], "declare the folders that hold many files under `data:`: what is declared is not listed")
+        return missing(
+            message,
+            cut[:2],
+            "declare the folders that hold many files under `data:`: what is declared is not "
+            "listed",
+        )
     if evidence.tracked is None:
-        return skipped(f"without git nobody can tell which of {len(inside)} files of the folder a clone has; none outside it is source")
+        return skipped(
+            f"without git nobody can tell which of {len(inside)} files of the folder a clone "
+            "has; none outside it is source"
+        )
     others = len(seen) - len(inside)
-    return passed(f"{len(inside)} files of the checkout that training opened are tracked; none of {others} others is source or settings")
+    return passed(
+        f"{len(inside)} files of the checkout that training opened are tracked; none of "
+        f"{others} others is source or settings"
+    )
 
 
 def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[str, ...]) -> bool:
@@ -211,18 +363,24 @@ def _is_untracked(item: Opened, tracked: frozenset[str] | None, declared: tuple[
 
 
 def _licences(folder: Path, root: Path, tracked: frozenset[str] | None) -> Iterator[str]:
-    """What states a licence in `folder`, by its path from `root`; only tracked files count where git knows them. A folder counts as far as
-    it holds such files (LICENSES of the REUSE convention)."""
+    """What states a licence in `folder`, by its path from `root`; only tracked files count where
+    git knows them. A folder counts as far as it holds such files (LICENSES of the REUSE
+    convention)."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):
             path, shown = folder / name, os.path.relpath(folder / name, root)
             is_known = tracked is None or shown in tracked
             if name == "pyproject.toml" and is_known and _states_licence(path, root):
                 yield shown
-            if not _LICENCE.fullmatch(name) or posixpath.splitext(name)[1].lower() in _NO_LICENCE_SUFFIX:
+            if (
+                not _LICENCE.fullmatch(name)
+                or posixpath.splitext(name)[1].lower() in _NO_LICENCE_SUFFIX
+            ):
                 continue
             is_folder = path.is_dir() and (
-                any(path.iterdir()) if tracked is None else any(item.startswith(f"{shown}/") for item in tracked)
+                any(path.iterdir())
+                if tracked is None
+                else any(item.startswith(f"{shown}/") for item in tracked)
             )
             if is_folder or (path.is_file() and path.stat().st_size > 0 and is_known):
                 yield shown
@@ -236,12 +394,16 @@ def _states_licence(path: Path, root: Path) -> bool:
     tool = document.get("tool")
     tables = [document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None]
     stated = [table.get("license") for table in tables if isinstance(table, dict)]
-    return any((isinstance(item, str) and item.strip()) or (isinstance(item, dict) and item.get("text")) for item in stated)
+    return any(
+        (isinstance(item, str) and item.strip()) or (isinstance(item, dict) and item.get("text"))
+        for item in stated
+    )
 
 
 def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
-    """Path from the checkout's root -> the crashed run that did not find it, of files that git neither tracks nor would copy, and no data
-    declares. Empty without git: then everything was copied."""
+    """Path from the checkout's root -> the crashed run that did not find it, of files that git
+    neither tracks nor would copy, and no data declares. Empty without git: then everything was
+    copied."""
     if evidence.checkout is None or evidence.tracked is None:
         return {}
     root = evidence.checkout.root
@@ -249,19 +411,26 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
     found: dict[str, str] = {}
     for run in evidence.runs:
         for path in _asked_for(run.ended.tail, evidence) if run.outcome == "crashed" else ():
-            copied = path in evidence.tracked or any(path == item or path.startswith(item.rstrip("/") + "/") for item in known)
+            copied = path in evidence.tracked or any(
+                path == item or path.startswith(item.rstrip("/") + "/") for item in known
+            )
             if not copied and is_inside(root / path, root) and (root / path).is_file():
                 found.setdefault(path, run.plan.name)
     return found
 
 
 def _asked_for(tail: Sequence[str], evidence: Evidence) -> Iterator[str]:
-    """Paths below the checkout's root that the lines say are not there. A log is free text, so only whole lines of a traceback, of the
-    interpreter or of the dynamic loader count."""
+    """Paths below the checkout's root that the lines say are not there. A log is free text, so only
+    whole lines of a traceback, of the interpreter or of the dynamic loader count."""
     root = Path(os.path.realpath(evidence.root))
     folder = evidence.folder / evidence.spec.train.working_directory
-    frames = [own for line in tail if (found := _FRAME.match(line)) and (own := in_workspace(found[1])) != found[1]]
-    places = dict.fromkeys((folder, *(root / os.path.dirname(path) for path in frames)))  # Python looks for modules beside the script
+    frames = [
+        own
+        for line in tail
+        if (found := _FRAME.match(line)) and (own := in_workspace(found[1])) != found[1]
+    ]
+    # Python looks for modules beside the script
+    places = dict.fromkeys((folder, *(root / os.path.dirname(path) for path in frames)))
     for line in tail:
         found = _ABSENT.fullmatch(line.strip())
         if found is None:
@@ -277,8 +446,13 @@ def _asked_for(tail: Sequence[str], evidence: Evidence) -> Iterator[str]:
 
 
 def _of_module(place: Path, name: str) -> Iterator[Path]:
-    """Where a module would lie below a folder of `sys.path`: its source, its package, or compiled under any of its tags."""
+    """Where a module would lie below a folder of `sys.path`: its source, its package, or compiled
+    under any of its tags."""
     if _PARTS.fullmatch(name):
         *folders, last = name.split(".")
         folder = place.joinpath(*folders)
-        yield from (folder / f"{last}.py", folder / last / "__init__.py", *sorted(folder.glob(f"{last}.*.so")))
+        yield from (
+            folder / f"{last}.py",
+            folder / last / "__init__.py",
+            *sorted(folder.glob(f"{last}.*.so")),
+        )

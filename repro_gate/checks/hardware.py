@@ -1,15 +1,34 @@
-"""Checks of category `hardware`: did the training run on what the spec requires, every run on the same, and is it known what that was?"""
+"""Checks of category `hardware`: did the training run on what the spec requires, every run on the
+same, and is it known what that was?"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 
-from repro_gate.checks.interface import Evidence, Finding, check, failed, missing, noticed, passed, skipped
+from repro_gate.checks.interface import (
+    Evidence,
+    Finding,
+    check,
+    failed,
+    missing,
+    noticed,
+    passed,
+    skipped,
+)
 from repro_gate.spec.model import THREADS
 from repro_gate.trace.model import Trace
 
-SAME = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability", "cpu-isa", "threads", "processors")
+SAME = (
+    "device",
+    "gpus",
+    "gpu-model",
+    "gpu-sm-count",
+    "gpu-capability",
+    "cpu-isa",
+    "threads",
+    "processors",
+)
 _GPU_FACTS = {
     "gpu-model": "GPU model",
     "gpu-sm-count": "number of SMs",
@@ -21,9 +40,14 @@ _GPU_STATES = {"mig": "MIG", "ecc": "ECC"}
 _GPU_NUMBER = re.compile(r"gpu\.(\d{1,4})\.\w+")
 
 
-@check("hardware/device", "Training used the kind of device and the GPU model that the spec requires, and saw exactly that many GPUs.")
+@check(
+    "hardware/device",
+    "Training used the kind of device and the GPU model that the spec requires, and saw exactly "
+    "that many GPUs.",
+)
 def device(evidence: Evidence) -> Finding:
-    """What the processes used, compared with `hardware:`. More GPUs than `gpus` count too: DataParallel splits a batch over all it sees."""
+    """What the processes used, compared with `hardware:`. More GPUs than `gpus` count too:
+    DataParallel splits a batch over all it sees."""
     wanted = evidence.spec.hardware
     traces = [trace for _, trace in evidence.trained if trace.facts.get("device")]
     if not traces:
@@ -35,20 +59,37 @@ def device(evidence: Evidence) -> Finding:
         wrong.append(f"device {wanted.device} is required, training used {', '.join(used)}")
     if wanted.gpu_model and any(wanted.gpu_model.lower() not in item.lower() for item in used):
         wrong.append(f"GPU model {wanted.gpu_model} is required, training used {', '.join(used)}")
-    if wanted.gpus is not None and any(not count.isdecimal() or int(count) != wanted.gpus for count in counts):
-        wrong.append(f"exactly {wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}")
+    if wanted.gpus is not None and any(
+        not count.isdecimal() or int(count) != wanted.gpus for count in counts
+    ):
+        wrong.append(
+            f"exactly {wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}"
+        )
         if all(count.isdecimal() and int(count) >= wanted.gpus for count in counts):
-            remedy = f"set CUDA_VISIBLE_DEVICES to {wanted.gpus} devices in train.env, or correct `hardware:`"
+            remedy = (
+                f"set CUDA_VISIBLE_DEVICES to {wanted.gpus} devices in train.env, or correct "
+                "`hardware:`"
+            )
     if wrong:
         return failed(wrong[0], wrong, remedy)
-    return passed(f"training used {', '.join(used)}" + ("" if wanted.device else " (none is required)"), used)
+    return passed(
+        f"training used {', '.join(used)}" + ("" if wanted.device else " (none is required)"), used
+    )
 
 
-@check("hardware/same", "Device, GPU model, SM count, GPU count and thread count were the same in every process of every run.")
+@check(
+    "hardware/same",
+    "Device, GPU model, SM count, GPU count and thread count were the same in every process of "
+    "every run.",
+)
 def same_for_all(evidence: Evidence) -> Finding:
-    """The facts of every process against those of the first; the evidence names each fact that differs, with a process for each value."""
+    """The facts of every process against those of the first; the evidence names each fact that
+    differs, with a process for each value."""
     traced = [
-        (f"{run.plan.name}: {trace.key} ({trace.pid})", {key: trace.facts[key] for key in SAME if key in trace.facts})
+        (
+            f"{run.plan.name}: {trace.key} ({trace.pid})",
+            {key: trace.facts[key] for key in SAME if key in trace.facts},
+        )
         for run, trace in evidence.trained
         if THREADS not in run.plan.varied
     ]
@@ -57,29 +98,49 @@ def same_for_all(evidence: Evidence) -> Finding:
         return skipped("no run was traced")
     lines = list(_differences(dict(traced)))
     if lines:
-        remedy = "give every rank and every run the same GPU model, and pin the thread count (OMP_NUM_THREADS under train.env)"
+        remedy = (
+            "give every rank and every run the same GPU model, and pin the thread count "
+            "(OMP_NUM_THREADS under train.env)"
+        )
         return failed("processes ran on different hardware, whose rounding differs", lines, remedy)
     mixed = sorted(
-        {model for _, trace in evidence.trained if len(models := _visible_models(trace, evidence.machine)) > 1 for model in models}
+        {
+            model
+            for _, trace in evidence.trained
+            if len(models := _visible_models(trace, evidence.machine)) > 1
+            for model in models
+        }
     )
     if mixed:
         remedy = "set CUDA_VISIBLE_DEVICES in train.env to GPUs of one model"
-        return noticed(f"training sees GPUs of {len(mixed)} models, and which of them it takes may change between runs", mixed, remedy)
-    return passed(f"{len(traced)} processes had the same device and threads", [f"{key} {value}" for key, value in traced[0][1].items()])
+        return noticed(
+            f"training sees GPUs of {len(mixed)} models, and which of them it takes may change "
+            "between runs",
+            mixed,
+            remedy,
+        )
+    return passed(
+        f"{len(traced)} processes had the same device and threads",
+        [f"{key} {value}" for key, value in traced[0][1].items()],
+    )
 
 
 @check(
     "hardware/recorded",
-    "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the CPU as torch used it.",
+    "The report names the hardware that a rerun needs: the GPU with its driver and modes, or "
+    "the CPU as torch used it.",
     traced=True,
 )
 def recorded(evidence: Evidence) -> Finding:
-    """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not report is no gap."""
+    """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not
+    report is no gap."""
     traces = [trace for _, trace in evidence.trained]
     known, gaps = dict[str, None](), dict[str, None]()
     for trace in traces:
         on_gpu = _on_gpu(trace)
-        for key, title in (_GPU_FACTS if on_gpu else _CPU_FACTS if "torch" in trace.facts else {}).items():
+        for key, title in (
+            _GPU_FACTS if on_gpu else _CPU_FACTS if "torch" in trace.facts else {}
+        ).items():
             if trace.facts.get(key):
                 known[f"{key} {trace.facts[key]}"] = None
             else:
@@ -90,22 +151,33 @@ def recorded(evidence: Evidence) -> Finding:
         return missing(
             f"not known of the hardware: {', '.join(gaps)}",
             list(known),
-            "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus all), a torch that tells, /proc readable",
+            "run the gate where it can read this: nvidia-smi on PATH (a container needs --gpus "
+            "all), a torch that tells, /proc readable",
         )
     return passed("the hardware that training used is recorded", list(known))
 
 
 @check("hardware/alone", "No other process computed on the GPUs before and after the timed runs.")
 def alone(evidence: Evidence) -> Finding:
-    """What `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a container may not be shown all."""
+    """What `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a
+    container may not be shown all."""
     if not any(_on_gpu(trace) for _, trace in evidence.trained):
         return skipped("training used no GPU")
     others = evidence.gpu_processes
     if others is None:
-        return skipped("nobody could look at who else uses the GPUs: nvidia-smi is not there or does not answer")
+        return skipped(
+            "nobody could look at who else uses the GPUs: nvidia-smi is not there or does not "
+            "answer"
+        )
     if others:
-        message = f"{len(others)} other processes computed on the GPUs before or after the timed runs, so the times may be theirs too"
-        remedy = "end them, or give the job a GPU of its own; the bits do not depend on it, determinism_cost_pct does"
+        message = (
+            f"{len(others)} other processes computed on the GPUs before or after the timed "
+            "runs, so the times may be theirs too"
+        )
+        remedy = (
+            "end them, or give the job a GPU of its own; the bits do not depend on it, "
+            "determinism_cost_pct does"
+        )
         return noticed(message, others, remedy)
     return passed("no other process computed on the GPUs before and after the timed runs")
 
@@ -115,9 +187,18 @@ def _on_gpu(trace: Trace) -> bool:
 
 
 def _visible_models(trace: Trace, machine: Mapping[str, str]) -> tuple[str, ...]:
-    """Models of the GPUs that a process saw, where it saw all of the machine's; empty where that cannot be told."""
-    models = [machine[key] for key in sorted(machine) if key.endswith(".model") and _GPU_NUMBER.fullmatch(key)]
-    return tuple(dict.fromkeys(models)) if _on_gpu(trace) and trace.facts.get("gpus") == str(len(models)) else ()
+    """Models of the GPUs that a process saw, where it saw all of the machine's; empty where that
+    cannot be told."""
+    models = [
+        machine[key]
+        for key in sorted(machine)
+        if key.endswith(".model") and _GPU_NUMBER.fullmatch(key)
+    ]
+    return (
+        tuple(dict.fromkeys(models))
+        if _on_gpu(trace) and trace.facts.get("gpus") == str(len(models))
+        else ()
+    )
 
 
 def _device_of(trace: Trace) -> str:
@@ -133,18 +214,29 @@ def _differences(processes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         for place, facts in processes.items():
             first.setdefault(facts.get(key, "unknown"), place)
         if len(first) > 1:
-            yield f"{key}: " + ", ".join(f"{value} in {place}" for value, place in list(first.items())[:4])
+            yield f"{key}: " + ", ".join(
+                f"{value} in {place}" for value, place in list(first.items())[:4]
+            )
 
 
-def _of_machine(machine: Mapping[str, str], on_gpu: bool) -> tuple[dict[str, None], dict[str, None]]:
+def _of_machine(
+    machine: Mapping[str, str], on_gpu: bool
+) -> tuple[dict[str, None], dict[str, None]]:
     """(what the gate read of this machine, what it could not read) as sentences."""
     if not on_gpu:
         model = machine.get("cpu-model")
         return ({f"cpu-model {model}": None}, {}) if model else ({}, {"CPU model": None})
     known, gaps = dict[str, None](), dict[str, None]()
-    (known if machine.get("driver") else gaps)[f"driver {machine['driver']}" if machine.get("driver") else "driver version"] = None
+    (known if machine.get("driver") else gaps)[
+        f"driver {machine['driver']}" if machine.get("driver") else "driver version"
+    ] = None
     numbers = sorted({int(found[1]) for key in machine if (found := _GPU_NUMBER.fullmatch(key))})
     for number in numbers:
         for state in _GPU_STATES:
-            known[f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(not reported)')}"] = None
-    return known, gaps if numbers else {**gaps, **{f"{title} mode": None for title in _GPU_STATES.values()}}
+            known[
+                f"gpu.{number}.{state} {machine.get(f'gpu.{number}.{state}', '(not reported)')}"
+            ] = None
+    return known, gaps if numbers else {
+        **gaps,
+        **{f"{title} mode": None for title in _GPU_STATES.values()},
+    }

@@ -1,7 +1,9 @@
-"""What a check is: a function that looks at the evidence of one gate run and says one outcome. Each category is a sibling file.
+"""What a check is: a function that looks at the evidence of one gate run and says one outcome. Each
+category is a sibling file.
 
-A check is executed: it looks at the checkout, the process or the trace. A declaration alone never passes. It says what it found and not how
-bad that is: the profile, the severities of the spec and the waivers decide, here and in `run_checks`, in one place for all.
+A check is executed: it looks at the checkout, the process or the trace. A declaration alone never
+passes. It says what it found and not how bad that is: the profile, the severities of the spec and
+the waivers decide, here and in `run_checks`, in one place for all.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from repro_gate.trace.model import Refused, Trace
 Seen = TypeVar("Seen")
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
-RECORDED = 500  # entries of evidence that are recorded in full; the renderers show the first of them
+RECORDED = (
+    500  # entries of evidence that are recorded in full; the renderers show the first of them
+)
 CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
@@ -45,7 +49,8 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class NotRobust:
-    """What a varied run that is not the same as the first depends on: a sentence, lines of evidence, and what to do."""
+    """What a varied run that is not the same as the first depends on: a sentence, lines of
+    evidence, and what to do."""
 
     message: str
     lines: tuple[str, ...] = ()
@@ -54,7 +59,8 @@ class NotRobust:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that checks may look at. `pair` are the two deterministic runs of the first seed, `control` the reseeded one.
+    """Everything that checks may look at. `pair` are the two deterministic runs of the first seed,
+    `control` the reseeded one.
 
     `runs` is empty where only the checkout is looked at (`repro-gate check`).
     """
@@ -69,18 +75,33 @@ class Evidence:
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
     not_robust: NotRobust | None = None
-    blamed: Mapping[str, str] | None = None  # `FILE:LINE` -> call that drew from the entropy, of a diagnosis that names a cause
+    blamed: Mapping[str, str] | None = (
+        None  # `FILE:LINE` -> call that drew from the entropy, of a diagnosis that names a cause
+    )
     control_comparison: Comparison | None = None
-    operators: tuple[str, ...] = ()  # what this machine's catalog says of the operators that the training asks for
-    refused: tuple[Refused, ...] = ()  # every operator that torch refuses, of a run that goes on behind each
+    operators: tuple[
+        str, ...
+    ] = ()  # what this machine's catalog says of the operators that the training asks for
+    refused: tuple[
+        Refused, ...
+    ] = ()  # every operator that torch refuses, of a run that goes on behind each
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()
     checkout: Checkout | None = None  # None: the evidence is about runs alone
-    tracked: frozenset[str] | None = None  # paths relative to the checkout's root that git tracks; None: no git
-    machine: Mapping[str, str] = field(default_factory=dict)  # what the gate itself read of this machine (`repro_gate.machine`)
-    running_image: str | None = None  # digest reference of the container image that the gate runs in; None: no container, or unknown
+    tracked: frozenset[str] | None = (
+        None  # paths relative to the checkout's root that git tracks; None: no git
+    )
+    # what the gate itself read of this machine (`repro_gate.machine`)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    running_image: str | None = (
+        # digest reference of the container image that the gate runs in; None: no container, or
+        # unknown
+        None
+    )
     data_problems: tuple[DataProblem, ...] = ()  # of the files that declare data
-    gpu_processes: tuple[str, ...] | None = None  # other processes seen on the GPUs during the timed runs; None: nobody looked
+    gpu_processes: tuple[str, ...] | None = (
+        None  # other processes seen on the GPUs during the timed runs; None: nobody looked
+    )
     notes: tuple[str, ...] = ()  # what could not be used on the way, and why
 
     @property
@@ -96,14 +117,17 @@ class Evidence:
     @property
     def root(self) -> Path:
         """The checkout's root, or the spec's folder where the evidence has none."""
-        return Path(os.path.realpath(self.checkout.root if self.checkout else self.spec.path.parent))
+        return Path(
+            os.path.realpath(self.checkout.root if self.checkout else self.spec.path.parent)
+        )
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails in every profile); `missing` (what a
-    rerun needs is not there: warns in basic, fails in strict); `undeclared` (the spec never mentions it: skipped in basic, fails in
-    strict); `notice` (worth knowing: warns in every profile); `skip` (nothing to look at)."""
+    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails
+    in every profile); `missing` (what a rerun needs is not there: warns in basic, fails in strict);
+    `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
+    knowing: warns in every profile); `skip` (nothing to look at)."""
 
     kind: str
     message: str
@@ -121,7 +145,8 @@ skipped = partial(Finding, "skip")
 
 @dataclass(frozen=True)
 class Check:
-    """One check of the checklist. `title` is the sentence that is true where it passes; it stands in the README's table."""
+    """One check of the checklist. `title` is the sentence that is true where it passes; it stands
+    in the README's table."""
 
     id: str
     title: str
@@ -135,27 +160,49 @@ class Check:
         return self.id.partition("/")[0]
 
     def __call__(self, evidence: Evidence) -> CheckResult:
-        """Look, and say the outcome as a status under the spec's profile and severities (waivers come later)."""
-        found = self.look(evidence) if evidence.trained or not self.traced else skipped("no run was traced")
+        """Look, and say the outcome as a status under the spec's profile and severities (waivers
+        come later)."""
+        found = (
+            self.look(evidence)
+            if evidence.trained or not self.traced
+            else skipped("no run was traced")
+        )
         status, lines = _status(found.kind, self.id, evidence.spec), shortened(found.evidence)
-        return CheckResult(id=self.id, category=self.category, status=status, message=found.message, evidence=lines, remedy=found.remedy)
+        return CheckResult(
+            id=self.id,
+            category=self.category,
+            status=status,
+            message=found.message,
+            evidence=lines,
+            remedy=found.remedy,
+        )
 
 
-def check(identifier: str, title: str, needs: str = RUNS, *, traced: bool = False) -> Callable[[Callable[[Evidence], Finding]], Check]:
+def check(
+    identifier: str, title: str, needs: str = RUNS, *, traced: bool = False
+) -> Callable[[Callable[[Evidence], Finding]], Check]:
     """Decorator: makes a function from evidence to finding the check `identifier`."""
     return lambda look: Check(identifier, title, needs, traced, look)
 
 
 def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Finding:
-    """`what` differs, and the runs had diverged in something else before: `tensors` are counted in `tally`, `first` is the divergence."""
+    """`what` differs, and the runs had diverged in something else before: `tensors` are counted in
+    `tally`, `first` is the divergence."""
     where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
     message = f"{what}, after the runs had diverged for another reason"
     remedy = "mend the first divergence"
-    return noticed(message, (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",), remedy)
+    return noticed(
+        message,
+        (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",),
+        remedy,
+    )
 
 
-def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> Iterator[tuple[str, Seen]]:
-    """What `seen` finds of DataLoaders in each process, as (number, item), by name: `loader 0`, or `rank1: loader 0` of several."""
+def by_loader(
+    run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]
+) -> Iterator[tuple[str, Seen]]:
+    """What `seen` finds of DataLoaders in each process, as (number, item), by name: `loader 0`, or
+    `rank1: loader 0` of several."""
     traced = processes(run.traces)
     for label, trace in traced.items():
         for number, item in seen(trace):
@@ -164,14 +211,22 @@ def by_loader(run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]) -> 
 
 def shortened(items: Sequence[str], most: int = RECORDED) -> tuple[str, ...]:
     """The first items, and how many more there are."""
-    return tuple(items) if len(items) <= most else (*items[:most], f"… {and_more(len(items) - most)}")
+    return (
+        tuple(items) if len(items) <= most else (*items[:most], f"… {and_more(len(items) - most)}")
+    )
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:
     if kind in ("pass", "skip"):
         return kind
     strict = spec.checklist.profile == "strict"
-    waived = any(item.check == identifier for item in spec.checklist.waive)  # a waiver has something to say about a warning
+    # a waiver has something to say about a warning
+    waived = any(item.check == identifier for item in spec.checklist.waive)
     undeclared = "fail" if strict else "warn" if waived else "skip"
-    profile = {"fail": "fail", "notice": "warn", "missing": "fail" if strict else "warn", "undeclared": undeclared}
+    profile = {
+        "fail": "fail",
+        "notice": "warn",
+        "missing": "fail" if strict else "warn",
+        "undeclared": undeclared,
+    }
     return spec.checklist.severity.get(identifier, profile[kind])

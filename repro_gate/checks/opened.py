@@ -1,5 +1,6 @@
-"""What the runs opened, as `code/opened-files`, `data/undeclared-reads` and `data/revisions` look at it: which of it is the program and
-its settings and which is data, and whether the probe lists all of it."""
+"""What the runs opened, as `code/opened-files`, `data/undeclared-reads` and `data/revisions` look
+at it: which of it is the program and its settings and which is data, and whether the probe lists
+all of it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.trace.fields import Imported, Opened
 
-# Outside the checkout these are source or settings, which `code/opened-files` judges; any other file is data, for `data/undeclared-reads`.
+# Outside the checkout these are source or settings, which `code/opened-files` judges; any other
+# file is data, for `data/undeclared-reads`.
 SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh"})
 MOST_LINES = 20  # files that are named one by one
 ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
@@ -29,8 +31,8 @@ _WORKSPACE = re.compile(  # in the temporary folder of one gate run
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Modules of the checkout that did not come from a workspace: from an installed copy, from files of the original checkout that git
-    ignores, and from its other files."""
+    """Modules of the checkout that did not come from a workspace: from an installed copy, from
+    files of the original checkout that git ignores, and from its other files."""
 
     copies: tuple[Imported, ...]
     ignored: tuple[Imported, ...]
@@ -39,8 +41,14 @@ class Elsewhere:
     @staticmethod
     def told(items: Sequence[Imported]) -> list[str]:
         """A line for each, in the order of their names."""
-        why = {True: "a copy that was installed, or another clone", False: "in the original checkout"}
-        return [f"{item.module}: {item.path}, {why[bool(item.distribution)]}" for item in sorted(items, key=lambda item: item.module)]
+        why = {
+            True: "a copy that was installed, or another clone",
+            False: "in the original checkout",
+        }
+        return [
+            f"{item.module}: {item.path}, {why[bool(item.distribution)]}"
+            for item in sorted(items, key=lambda item: item.module)
+        ]
 
 
 def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewhere:
@@ -55,26 +63,37 @@ def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewher
 
 
 def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
-    """Why the results of these runs are not those of the code in their workspaces; empty where nothing says so."""
+    """Why the results of these runs are not those of the code in their workspaces; empty where
+    nothing says so."""
     found = imported_from_elsewhere(evidence, runs)
     wrong = (*found.copies, *found.others)
     if wrong:
-        return f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace"
+        return (
+            f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace"
+        )
     left = next(iter(left_over(runs)), None)
-    return f"training read {left.path}, which an earlier run of this gate run made or changed" if left else ""
+    return (
+        f"training read {left.path}, which an earlier run of this gate run made or changed"
+        if left
+        else ""
+    )
 
 
 def left_over(runs: Sequence[Run]) -> dict[Opened, list[str]]:
-    """The files that a run read and an earlier one had made or changed, with the names of the runs that read each."""
+    """The files that a run read and an earlier one had made or changed, with the names of the runs
+    that read each."""
     found: dict[Opened, list[str]] = {}
     for run in runs:
-        for item in dict.fromkeys(item for trace in run.traces for item in trace.opened if item.left):
+        for item in dict.fromkeys(
+            item for trace in run.traces for item in trace.opened if item.left
+        ):
             found.setdefault(item, []).append(run.plan.name)
     return found
 
 
 def opened(evidence: Evidence) -> dict[str, Opened]:
-    """Each file that a run opened and no earlier run had made, by its path; one that a line of the workspace opened says which."""
+    """Each file that a run opened and no earlier run had made, by its path; one that a line of the
+    workspace opened says which."""
     found: dict[str, Opened] = {}
     for run in evidence.runs:
         for trace in run.traces:
@@ -86,7 +105,17 @@ def opened(evidence: Evidence) -> dict[str, Opened]:
 
 def unlisted(evidence: Evidence) -> tuple[str, ...]:
     """What the probe says where it does not list every file that a process opened."""
-    return tuple(sorted({text for run in evidence.runs for trace in run.traces for name, text in trace.notes if name == NOT_ALL}))
+    return tuple(
+        sorted(
+            {
+                text
+                for run in evidence.runs
+                for trace in run.traces
+                for name, text in trace.notes
+                if name == NOT_ALL
+            }
+        )
+    )
 
 
 def is_source(path: str) -> bool:
@@ -95,19 +124,25 @@ def is_source(path: str) -> bool:
 
 
 def declared_paths(evidence: Evidence) -> Iterator[str]:
-    """Declared data by its paths in the workspace, which are those relative to the checkout's root."""
+    """Declared data by its paths in the workspace, which are those relative to the checkout's
+    root."""
     if evidence.checkout is not None:
         for item in evidence.spec.data:
-            yield os.path.relpath(data_path(item, Path(os.path.realpath(evidence.spec.path.parent))), evidence.checkout.root)
+            yield os.path.relpath(
+                data_path(item, Path(os.path.realpath(evidence.spec.path.parent))),
+                evidence.checkout.root,
+            )
 
 
 def in_workspace(path: str) -> str:
-    """The path without the temporary folder of the run's workspace in front; any other path as it is."""
+    """The path without the temporary folder of the run's workspace in front; any other path as it
+    is."""
     return _WORKSPACE.sub("", path)
 
 
 def misplaced(evidence: Evidence, item: Opened) -> str:
-    """What is wrong with where a file outside the workspace lies; empty where it lies outside the original checkout as well."""
+    """What is wrong with where a file outside the workspace lies; empty where it lies outside the
+    original checkout as well."""
     inside = os.path.relpath(item.path, evidence.root)
     if item.inside or inside.startswith(".."):
         return ""
@@ -116,7 +151,8 @@ def misplaced(evidence: Evidence, item: Opened) -> str:
 
 
 def folded(files: Sequence[tuple[Opened, str]]) -> list[str]:
-    """A line for each file, with what is wrong with it; for many files a line for each of a few folders, with the number of files."""
+    """A line for each file, with what is wrong with it; for many files a line for each of a few
+    folders, with the number of files."""
     groups = {(item.path, why): [item] for item, why in sorted(files, key=lambda one: one[0].path)}
     level = max((item.path.count("/") for item, _ in files), default=0)
     while len(groups) > MOST_LINES and level >= 0:

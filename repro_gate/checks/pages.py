@@ -1,6 +1,6 @@
-"""The docs behind an id, for `repro-gate explain`: the page of a check or of a cause, or the line on a reason. And the table of all
-checks: as a program this file writes it into the README and the docs. The wheel carries the docs beside this file; in a checkout they are
-read from `docs`."""
+"""The docs behind an id, for `repro-gate explain`: the page of a check or of a cause, or the line
+on a reason. And the table of all checks: as a program this file writes it into the README and the
+docs. The wheel carries the docs beside this file; in a checkout they are read from `docs`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from repro_gate.checks import ALL
 from repro_gate.factors import Cause
 
 START, END = "<!-- checks -->", "<!-- /checks -->"
-_HERE, _DOCS = Path(__file__).resolve().parent / "pages", Path(__file__).resolve().parents[2] / "docs"
+_HERE, _DOCS = (
+    Path(__file__).resolve().parent / "pages",
+    Path(__file__).resolve().parents[2] / "docs",
+)
 _FOLDERS = (_HERE, _DOCS / "checks")
 _CAUSES = (_HERE / "causes", _DOCS / "causes")
 _REASONS = (_HERE / "reasons.md", _DOCS / "reasons.md")
@@ -55,8 +58,13 @@ def reasons() -> Mapping[str, str]:
 
 
 def table() -> str:
-    """One row for each check: its id, linked to its page, the sentence that is true where it passes, and what it needs."""
-    rows = [f"| [`{check.id}`]({check.id}.md) | {check.title.replace('|', chr(92) + '|')} | {check.needs} |" for check in ALL]
+    """One row for each check: its id, linked to its page, the sentence that is true where it
+    passes, and what it needs."""
+    rows = [
+        f"| [`{check.id}`]({check.id}.md) | {check.title.replace('|', chr(92) + '|')} | "
+        f"{check.needs} |"
+        for check in ALL
+    ]
     return "\n".join(["| check | passes where | looks at |", "| --- | --- | --- |", *rows])
 
 

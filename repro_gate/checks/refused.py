@@ -11,8 +11,9 @@ from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Refused
 from repro_gate.trace.notebook import place
 
-# How the name begins, behind underscores, that torch gives an operator it refuses (the first that fits) -> what to write instead. What is
-# named there is deterministic by the list in `torch.use_deterministic_algorithms`, or made of sums, sorts and element-wise operators alone.
+# How the name begins, behind underscores, that torch gives an operator it refuses (the first that
+# fits) -> what to write instead. What is named there is deterministic by the list in
+# `torch.use_deterministic_algorithms`, or made of sums, sorts and element-wise operators alone.
 INSTEAD = (
     ("put_", "`index_put_` on the flattened tensor"),
     ("histc", "`torch.bincount(torch.bucketize(x, edges))`"),
@@ -32,9 +33,18 @@ INSTEAD = (
     ("upsample", "a product with the interpolation's matrix along each axis"),
     ("reflection_pad", "indexing with the reflected positions, `x[..., index]`"),
     ("replication_pad", "indexing with the clamped positions, `x[..., index]`"),
-    ("ctc_loss", "cuDNN's CTC loss: blank 0, targets as int32 on the CPU, inputs of full length in float32 on the GPU"),
+    (
+        "ctc_loss",
+        (
+            "cuDNN's CTC loss: blank 0, targets as int32 on the CPU, inputs of full length in "
+            "float32 on the GPU"
+        ),
+    ),
     ("embedding_bag", "`embedding`, then `amax` over each bag"),
-    ("scatter_reduce", "`index_reduce` on the CPU, or a sort by index and a product of each segment"),
+    (
+        "scatter_reduce",
+        "`index_reduce` on the CPU, or a sort by index and a product of each segment",
+    ),
     ("quantized_resize", "`torch.quantize_per_tensor` of a float tensor of that size"),
 )
 _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
@@ -42,19 +52,29 @@ _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", 
 
 
 def lines_of(found: Iterable[Refused], ended: Iterable[Run]) -> tuple[str, ...]:
-    """`train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in which torch came to them. Where none was named,
-    what the logs of the runs that `ended` say of the first."""
+    """`train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in which
+    torch came to them. Where none was named, what the logs of the runs that `ended` say of the
+    first."""
     return tuple(dict.fromkeys(map(_line, found))) or tuple(dict.fromkeys(map(_refusal, ended)))
 
 
 def _line(item: Refused) -> str:
-    instead = next((text for start, text in INSTEAD if item.op.lower().lstrip("_").startswith(start)), "")
+    instead = next(
+        (text for start, text in INSTEAD if item.op.lower().lstrip("_").startswith(start)), ""
+    )
     at = f"{place(item.file, item.line)}: " if item.file else ""
-    return f"{at}{clip(item.op, 80)}{_PASSES[item.phase]}" + (f"; instead: {instead}" if instead else "")
+    return f"{at}{clip(item.op, 80)}{_PASSES[item.phase]}" + (
+        f"; instead: {instead}" if instead else ""
+    )
 
 
 def _refusal(run: Run) -> str:
-    """`run: path:line` of the last line outside installed packages in the traceback at the log's end, else the problem."""
+    """`run: path:line` of the last line outside installed packages in the traceback at the log's
+    end, else the problem."""
     frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
-    own = [found for found in frames if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])]
+    own = [
+        found
+        for found in frames
+        if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])
+    ]
     return f"{in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"

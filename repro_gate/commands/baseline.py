@@ -1,4 +1,5 @@
-"""`repro-gate baseline`: gate the training, and where it passes, record its config hash and its results in `repro.baseline.yml`."""
+"""`repro-gate baseline`: gate the training, and where it passes, record its config hash and its
+results in `repro.baseline.yml`."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget
 
 
-def baseline(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[GateResult, Path | None]:
-    """Gate the spec at `path` without measuring costs. The baseline is written, and its path given, only where the verdict is pass."""
+def baseline(
+    path: Path, given: str, watch: Watch, *, cached: bool
+) -> tuple[GateResult, Path | None]:
+    """Gate the spec at `path` without measuring costs. The baseline is written, and its path given,
+    only where the verdict is pass."""
     spec = load_spec(path)
     target = spec.path.parent / FILE_NAME
     before = read_baseline(target)
@@ -34,7 +38,8 @@ def baseline(path: Path, given: str, watch: Watch, *, cached: bool) -> tuple[Gat
 
 
 def write_baseline(path: Path, before: Baseline | None, entry: Entry) -> None:
-    """Record `entry` beside the other platforms' entries. The file is replaced whole or not at all. Raises GateError."""
+    """Record `entry` beside the other platforms' entries. The file is replaced whole or not at all.
+    Raises GateError."""
     text = dump_baseline(merge(before, entry))
     try:
         with held():
@@ -49,4 +54,7 @@ def write_baseline(path: Path, before: Baseline | None, entry: Entry) -> None:
                     os.unlink(name)
                 raise
     except OSError as error:
-        raise GateError(f"{path}: cannot be written: {error.strerror}", remedy="see that the folder can be written to") from None
+        raise GateError(
+            f"{path}: cannot be written: {error.strerror}",
+            remedy="see that the folder can be written to",
+        ) from None

@@ -1,8 +1,10 @@
-"""`repro-gate comment REPORT …`: post a report as the pull request's comment, from a workflow of its own or from another CI system; several
-reports of one commit, of a matrix of GPUs, as one table in one comment.
+"""`repro-gate comment REPORT …`: post a report as the pull request's comment, from a workflow of
+its own or from another CI system; several reports of one commit, of a matrix of GPUs, as one table
+in one comment.
 
-In a `workflow_run` job the report is untrusted: it is read under limits, rendered here, and bound to the run that the event names. With
-`--pull-request` a person has chosen. Workflow, job and the table's name or the report's path, as given, say which comment it is.
+In a `workflow_run` job the report is untrusted: it is read under limits, rendered here, and bound
+to the run that the event names. With `--pull-request` a person has chosen. Workflow, job and the
+table's name or the report's path, as given, say which comment it is.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ class Wanted:
     repository: str | None = None
     pull_request: int | None = None
     dry_run: bool = False
-    matrix: str | None = None  # the table's name: under it, whatever number of reports there is goes into one comment
+    matrix: str | None = (
+        # the table's name: under it, whatever number of reports there is goes into one comment
+        None
+    )
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -50,29 +55,52 @@ class Wanted:
 
 
 def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
-    """Post, and print the outcome on one line. Exit code 3 where it could not be posted; raises GateError for what cannot be used."""
+    """Post, and print the outcome on one line. Exit code 3 where it could not be posted; raises
+    GateError for what cannot be used."""
     paths = (path / "report.json" if path.is_dir() else path for path in wanted.paths)
     reports = [redact(load(path), known_secrets(environment)) for path in paths]
     if wanted.dry_run:
         _require_one_run(reports)
         with log_guard(environment):
-            print(markdown.comment(reports[0]) if _alone(wanted, reports) else matrix.render(reports), end="")
+            print(
+                markdown.comment(reports[0]) if _alone(wanted, reports) else matrix.render(reports),
+                end="",
+            )
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)
     if token is None:
-        raise UsageError("there is no token to post with", remedy=f"set one of {', '.join(_TOKENS[1:])} in the environment")
+        raise UsageError(
+            "there is no token to post with",
+            remedy=f"set one of {', '.join(_TOKENS[1:])} in the environment",
+        )
     way = _for_event if wanted.pull_request is None else _for_person
     posted = way(wanted, reports, Secret(token), environment)
-    said = " ".join(part for part in (f"comment {posted.outcome}", posted.url, f"({posted.reason})" if posted.reason else "") if part)
-    print(for_log(for_terminal(said), environment), file=sys.stderr if posted.outcome == "refused" else sys.stdout)
+    said = " ".join(
+        part
+        for part in (
+            f"comment {posted.outcome}",
+            posted.url,
+            f"({posted.reason})" if posted.reason else "",
+        )
+        if part
+    )
+    print(
+        for_log(for_terminal(said), environment),
+        file=sys.stderr if posted.outcome == "refused" else sys.stdout,
+    )
     return Inconclusive.exit_code if posted.outcome == "refused" else 0
 
 
-def _for_event(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:
+def _for_event(
+    wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]
+) -> Posted:
     """In a workflow of its own: the event names the run, and the run leads to the pull request."""
     job = read_job(environment)
     if job.event_name != "workflow_run":
-        remedy = "name it: --pull-request N --repository OWNER/NAME; or post from a workflow with `on: workflow_run`"
+        remedy = (
+            "name it: --pull-request N --repository OWNER/NAME; or post from a workflow with "
+            "`on: workflow_run`"
+        )
         raise UsageError("which pull request the report is for is not known", remedy=remedy)
     decision = decide_comment(read_inputs(environment), job)
     if decision.workflow_run is None or decision.activity is Activity.NOTHING:
@@ -85,27 +113,39 @@ def _for_event(wanted: Wanted, reports: Sequence[Report], token: Secret, environ
     except NothingToPost as error:
         return Posted("skipped", error.message)
     reports = [replace(report, reproduce=see_again(report)) for report in reports]
-    return _post(api, pull.number, reports, wanted, view_of(job, reports[0], foreign=True), environment)
+    return _post(
+        api, pull.number, reports, wanted, view_of(job, reports[0], foreign=True), environment
+    )
 
 
-def _for_person(wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]) -> Posted:
+def _for_person(
+    wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]
+) -> Posted:
     """On the pull request that the command line names, for the commit that the reports are of."""
     repository = wanted.repository or environment.get("GITHUB_REPOSITORY")
     if not repository:
-        raise UsageError("--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME")
+        raise UsageError(
+            "--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME"
+        )
     assert wanted.pull_request is not None  # the caller asked
     _, api_url, graphql_url = read_servers(environment)
     api = Api(token, repository, api_url=api_url, graphql_url=graphql_url)
-    found = [_placed(report, path, repository) for path, report in zip(wanted.paths, reports, strict=True)]
+    found = [
+        _placed(report, path, repository)
+        for path, report in zip(wanted.paths, reports, strict=True)
+    ]
     return _post(api, wanted.pull_request, found, wanted, PLAIN, environment)
 
 
 def _placed(report: Report, path: Path, repository: str) -> Report:
-    """With an origin, also where it was made outside a workflow. Raises UsageError, naming its `path`, where it is of no commit."""
+    """With an origin, also where it was made outside a workflow. Raises UsageError, naming its
+    `path`, where it is of no commit."""
     if report.origin is not None:
         return report
     if report.subject.commit is None:
-        raise UsageError(f"{path}: names no commit, so nothing shows that it is of this pull request's head")
+        raise UsageError(
+            f"{path}: names no commit, so nothing shows that it is of this pull request's head"
+        )
     return replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
 
 
@@ -115,26 +155,50 @@ def _alone(wanted: Wanted, reports: Sequence[Report]) -> bool:
 
 def _require_one_run(reports: Sequence[Report]) -> None:
     """Raise UsageError for reports of several commits or runs: one table names one."""
-    of = {f"commit {report.subject.commit or 'unknown'}" for report in reports if report.origin is None}
+    of = {
+        f"commit {report.subject.commit or 'unknown'}"
+        for report in reports
+        if report.origin is None
+    }
     origins = (report.origin for report in reports if report.origin is not None)
     of |= {f"{origin.repository} run {origin.run_id} at {origin.head_sha}" for origin in origins}
     if len(of) > 1:
         remedy = "name the reports of one workflow run"
-        raise UsageError(f"the reports are of several runs: {'; '.join(sorted(of))}", remedy=remedy, reason_id="usage/reports")
+        raise UsageError(
+            f"the reports are of several runs: {'; '.join(sorted(of))}",
+            remedy=remedy,
+            reason_id="usage/reports",
+        )
 
 
-def _post(api: Api, number: int, reports: Sequence[Report], wanted: Wanted, view: View, environment: Mapping[str, str]) -> Posted:
-    """One report as itself; those of a matrix as one table under a marker that its name makes, so that a run that left fewer reports writes
-    into the same comment. Raises UsageError for reports of several commits or runs."""
+def _post(
+    api: Api,
+    number: int,
+    reports: Sequence[Report],
+    wanted: Wanted,
+    view: View,
+    environment: Mapping[str, str],
+) -> Posted:
+    """One report as itself; those of a matrix as one table under a marker that its name makes, so
+    that a run that left fewer reports writes into the same comment. Raises UsageError for reports
+    of several commits or runs."""
     alone = _alone(wanted, reports)
     job = (environment.get("GITHUB_WORKFLOW", ""), environment.get("GITHUB_JOB", ""))
-    key = key_for(*job, "foreign" if view.foreign else "chosen", str(wanted.paths[0]) if alone else f"matrix {wanted.matrix or ''}")
+    key = key_for(
+        *job,
+        "foreign" if view.foreign else "chosen",
+        str(wanted.paths[0]) if alone else f"matrix {wanted.matrix or ''}",
+    )
     if alone:
         return post_report(api, number, reports[0], key, when=wanted.when, view=view)
-    origins = [report.origin for report in reports if report.origin is not None]  # all have one: the callers asked
-    newest = max(origins, key=lambda origin: origin.run_attempt)  # a job that was started again has a later attempt than its siblings
+    # all have one: the callers asked
+    origins = [report.origin for report in reports if report.origin is not None]
+    # a job that was started again has a later attempt than its siblings
+    newest = max(origins, key=lambda origin: origin.run_attempt)
     _require_one_run(reports)
-    state = hashlib.sha256("".join(sorted(state_of(report) for report in reports)).encode()).hexdigest()[:16]
+    state = hashlib.sha256(
+        "".join(sorted(state_of(report) for report in reports)).encode()
+    ).hexdigest()[:16]
     marker = Marker(key, newest.head_sha, newest.run_id, newest.run_attempt, state)
     return post(
         api,

@@ -1,4 +1,5 @@
-"""`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files, or folders of them).
+"""`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files, or
+folders of them).
 
 Exit code 0 where both are the same, 1 where they differ, 2 where one of them cannot be read.
 """
@@ -33,12 +34,16 @@ _ANY = "(any)"  # the name of a divergence of which a report knows the step and 
 
 
 def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
-    """Compare what stands at two paths, print what differs, and return the exit code. Raises GateError for what cannot be read."""
+    """Compare what stands at two paths, print what differs, and return the exit code. Raises
+    GateError for what cannot be read."""
     for path in (a, b):
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
     if a.is_dir() != b.is_dir():
-        raise UsageError(f"{a} and {b}: a folder can only be compared with another", remedy="name two folders, or two files")
+        raise UsageError(
+            f"{a} and {b}: a folder can only be compared with another",
+            remedy="name two folders, or two files",
+        )
     if a.is_dir() and not all((path / METADATA).is_file() for path in (a, b)):
         comparison = _traces(a, b)
     elif _is_report(a) and _is_report(b):
@@ -49,7 +54,10 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
         try:
             out.write_text(comparison_text(comparison), encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"{out}: cannot be written: {error.strerror}", remedy="name a file in a folder that exists") from None
+            raise UsageError(
+                f"{out}: cannot be written: {error.strerror}",
+                remedy="name a file in a folder that exists",
+            ) from None
     _print(comparison)
     return 0 if comparison.identical else 1
 
@@ -59,8 +67,14 @@ def _traces(a: Path, b: Path) -> Comparison:
     for folder in (a, b):
         if not any(folder.glob("*" + SUFFIX)):
             inner = sorted(path.parent.name for path in folder.glob("*/*" + SUFFIX))
-            make = "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it"
-            raise UsageError(f"{folder}: holds no trace", remedy=f"name one run of it, such as {folder / inner[0]}" if inner else make)
+            make = (
+                "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's "
+                "folder in it"
+            )
+            raise UsageError(
+                f"{folder}: holds no trace",
+                remedy=f"name one run of it, such as {folder / inner[0]}" if inner else make,
+            )
         try:
             runs.append(read_folder(folder, None))
         except TraceError as error:
@@ -69,7 +83,8 @@ def _traces(a: Path, b: Path) -> Comparison:
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a file says it is one of our reports (an untrusted file, so only its beginning and end are looked at)."""
+    """Whether a file says it is one of our reports (an untrusted file, so only its beginning and
+    end are looked at)."""
     if path.suffix != ".json":
         return False
     with path.open("rb") as file:
@@ -77,13 +92,17 @@ def _is_report(path: Path) -> bool:
 
 
 def _reports(a: Report, b: Report) -> Comparison:
-    """Two reports by the fingerprints of their first deterministic runs: which step, and which kinds, but not which tensor.
+    """Two reports by the fingerprints of their first deterministic runs: which step, and which
+    kinds, but not which tensor.
 
-    Steps that one report lacks are no differences. Kinds are digested over all steps, so they say nothing where the steps are not the same.
+    Steps that one report lacks are no differences. Kinds are digested over all steps, so they say
+    nothing where the steps are not the same.
     """
     first, second = a.fingerprint, b.fingerprint
     if first is None or second is None:
-        raise UsageError("a report without a fingerprint cannot be compared: its runs did not come to an end")
+        raise UsageError(
+            "a report without a fingerprint cannot be compared: its runs did not come to an end"
+        )
     if first.digest != second.digest:
         raise other_digest("the reports' fingerprints", first.digest, second.digest)
     left, right = dict(first.by_step), dict(second.by_step)
@@ -99,7 +118,9 @@ def _reports(a: Report, b: Report) -> Comparison:
     found = None
     if differing:
         detail = f"kinds that differ in any step: {', '.join(kinds)}" if kinds else ""
-        found = Divergence(step=differing[0], kind=kinds[0] if kinds else "parameter", name=_ANY, detail=detail)
+        found = Divergence(
+            step=differing[0], kind=kinds[0] if kinds else "parameter", name=_ANY, detail=detail
+        )
     elif not equal_length:
         found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
     return Comparison(
@@ -115,7 +136,13 @@ def _reports(a: Report, b: Report) -> Comparison:
 
 
 def _losses(a: Report, b: Report) -> tuple[tuple[int, float, float], ...]:
-    left, right = ({row[0]: row[1] for row in (report.determinism.comparison.losses if report.determinism else ())} for report in (a, b))
+    left, right = (
+        {
+            row[0]: row[1]
+            for row in (report.determinism.comparison.losses if report.determinism else ())
+        }
+        for report in (a, b)
+    )
     return tuple((step, left[step], right[step]) for step in sorted(left.keys() & right.keys()))
 
 
@@ -126,21 +153,29 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         if problem := next((item for side in sides for item in side if item.problem), None):
             raise UsageError(f"{problem.name}: {problem.problem}")
         if len(sides[0]) != len(sides[1]):
-            raise UsageError(f"{a} and {b}: {len(sides[0])} files cannot be compared with {len(sides[1])}")
+            raise UsageError(
+                f"{a} and {b}: {len(sides[0])} files cannot be compared with {len(sides[1])}"
+            )
         for name in ("empty", "tmp"):
             (place / name).mkdir()
         secrets = taken_out(os.environ)
         environment = {name: value for name, value in os.environ.items() if name not in secrets}
         items = [item for pair in zip(*sides, strict=True) for item in pair]
-        read_in, distances = read(items, Interpreter(python, environment, Sandbox(), place), MAX_SECONDS, pairs=True)
+        read_in, distances = read(
+            items, Interpreter(python, environment, Sandbox(), place), MAX_SECONDS, pairs=True
+        )
     found: list[Divergence] = []
     count = 0
     for number in range(1, len(items), 2):
         first, second = read_in[number - 1 : number + 1]
         count += len(first.leaves.keys() | second.leaves.keys())
-        for difference in compare_artifacts(first, second, items[number - 1].name if len(items) > 2 else ""):
+        for difference in compare_artifacts(
+            first, second, items[number - 1].name if len(items) > 2 else ""
+        ):
             item = as_divergence(difference, -1)
-            found.append(replace(item, distance=distances.get((number, difference.leaf), item.distance)))
+            found.append(
+                replace(item, distance=distances.get((number, difference.leaf), item.distance))
+            )
         for note in dict.fromkeys((first.note, second.note)):
             if found and note:
                 _say(f"note: {for_terminal(note, 600)}")
@@ -158,17 +193,28 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
 
 def _print(comparison: Comparison) -> None:
     if comparison.identical:
-        _say(f"same: {comparison.tensors} {f'quantities, {comparison.steps} steps' if comparison.steps else 'values'}")
+        _say(
+            f"same: {comparison.tensors} "
+            f"{f'quantities, {comparison.steps} steps' if comparison.steps else 'values'}"
+        )
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
-        _say(f"differ: {_plain(wording.where(first))}: {_plain(wording.how_far(first)) or 'digests differ'}")
+        _say(
+            f"differ: {_plain(wording.where(first))}: "
+            f"{_plain(wording.how_far(first)) or 'digests differ'}"
+        )
     if first is not None and (first.name == _ANY or not comparison.differing):
-        _say(f"{sum(step >= 0 for step, _ in comparison.by_step)} of the {comparison.steps} steps that both have differ")
+        _say(
+            f"{sum(step >= 0 for step, _ in comparison.by_step)} of the {comparison.steps} "
+            "steps that both have differ"
+        )
     else:
         _say(f"{_plain(wording.spread(comparison))} ({wording.kinds(comparison)})")
     for item in comparison.weights[:_MOST_SHOWN]:
-        _say(f"  {for_terminal(item.name, 200)}: {_plain(wording.how_far(item)) or 'digests differ'}")
+        _say(
+            f"  {for_terminal(item.name, 200)}: {_plain(wording.how_far(item)) or 'digests differ'}"
+        )
     if more := and_more(len(comparison.weights) - _MOST_SHOWN):
         _say(f"  {more}")
 

@@ -1,6 +1,8 @@
-"""`repro-gate diagnose`: the deterministic runs alone, and where they diverge, the search for the cause, told as it goes.
+"""`repro-gate diagnose`: the deterministic runs alone, and where they diverge, the search for the
+cause, told as it goes.
 
-The story is for people; the JSON lines hold the same for tools, with every use of a factor that differed.
+The story is for people; the JSON lines hold the same for tools, with every use of a factor that
+differed.
 """
 
 from __future__ import annotations
@@ -33,14 +35,27 @@ _SHOWN, _KEPT = 8, 1_000  # lines that differed: told in the story, written as J
 _ALL = 1 << 62  # later than any step
 
 
-def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], None], lines: TextIO | None, view: View) -> int:
-    """Diagnose the training of a spec and return the exit code: 0 where the runs agree, 1 where they diverged.
+def diagnose(
+    spec: Spec,
+    options: Options,
+    watch: Watch,
+    tell: Callable[[str], None],
+    lines: TextIO | None,
+    view: View,
+) -> int:
+    """Diagnose the training of a spec and return the exit code: 0 where the runs agree, 1 where
+    they diverged.
 
-    The search is bounded by the spec, by its defaults under `diagnosis: false`; a tolerance is not looked at. `tell` gets the story, line
-    by line and safe to print; `lines` is the open file for JSON lines. Raises Inconclusive where the runs could not be compared.
+    The search is bounded by the spec, by its defaults under `diagnosis: false`; a tolerance is not
+    looked at. `tell` gets the story, line by line and safe to print; `lines` is the open file for
+    JSON lines. Raises Inconclusive where the runs could not be compared.
     """
     told = _Told(tell, lines)
-    whole = replace(spec, diagnosis=spec.diagnosis or DiagnosisBounds(), determinism=replace(spec.determinism, tolerance=None))
+    whole = replace(
+        spec,
+        diagnosis=spec.diagnosis or DiagnosisBounds(),
+        determinism=replace(spec.determinism, tolerance=None),
+    )
     results, found = diagnose_alone(whole, options, watch, told.compared, told.pair)
     for run in results.runs:
         if run.log_matters:
@@ -48,14 +63,26 @@ def diagnose(spec: Spec, options: Options, watch: Watch, tell: Callable[[str], N
     diverged = any(not comparison.identical for comparison in results.comparisons.values())
     if results.interrupted and not diverged:
         raise Inconclusive(results.interrupted, remedy="diagnose it again")
-    if not diverged and (bad := next((run for run in results.runs if not run.good and run.plan.name not in results.fragile), None)):
-        raise Inconclusive(f"run {bad.plan.name}: {for_terminal(bad.problem, 1_000)}", remedy=bad.remedy)
+    if not diverged and (
+        bad := next(
+            (run for run in results.runs if not run.good and run.plan.name not in results.fragile),
+            None,
+        )
+    ):
+        raise Inconclusive(
+            f"run {bad.plan.name}: {for_terminal(bad.problem, 1_000)}", remedy=bad.remedy
+        )
     if not results.comparisons:
-        raise Inconclusive("no two runs could be compared", remedy="run the gate, whose report says why: `repro-gate run`")
+        raise Inconclusive(
+            "no two runs could be compared",
+            remedy="run the gate, whose report says why: `repro-gate run`",
+        )
     told.write({"event": "diagnosis", "diagnosis": msgspec.to_builtins(found)})
     if found is not None:
         tell("")
-        for line in widgets.printed(replace(view, colour=False), *_answer(found)).rstrip("\n").split("\n"):
+        for line in (
+            widgets.printed(replace(view, colour=False), *_answer(found)).rstrip("\n").split("\n")
+        ):
             tell(line)
     return EXIT_CODES["fail" if diverged or found is not None else "pass"]
 
@@ -76,13 +103,25 @@ class _Told:
         """The two deterministic runs of each seed."""
         for seed, comparison in results.comparisons.items():
             first = comparison.first_divergence
-            self._tell(f"two runs with seed {seed}: they " + ("agree" if first is None else f"diverge {sentence(first)}"))
-            self.write({"event": "runs", "seed": seed, "identical": comparison.identical, "first_divergence": msgspec.to_builtins(first)})
+            self._tell(
+                f"two runs with seed {seed}: they "
+                + ("agree" if first is None else f"diverge {sentence(first)}")
+            )
+            self.write(
+                {
+                    "event": "runs",
+                    "seed": seed,
+                    "identical": comparison.identical,
+                    "first_divergence": msgspec.to_builtins(first),
+                }
+            )
 
     def pair(self, purpose: str, setting: Setting, pair: Pair) -> None:
         """One pair of runs of the search."""
         self._number += 1
-        differed = suspects(*pair.uses, until=_ALL if pair.first is None else max(pair.first.step, 0))
+        differed = suspects(
+            *pair.uses, until=_ALL if pair.first is None else max(pair.first.step, 0)
+        )
         operator = culprit(*pair.operators)
         showed = f"failed: {for_terminal(pair.failed, 300)}" if pair.failed else "they agree"
         if pair.first is not None:
@@ -97,7 +136,10 @@ class _Told:
                 "event": "pair",
                 "number": self._number,
                 "purpose": purpose,
-                "setting": {**msgspec.to_builtins(setting), "pinned": sorted(msgspec.to_builtins(setting.pinned), key=str)},
+                "setting": {
+                    **msgspec.to_builtins(setting),
+                    "pinned": sorted(msgspec.to_builtins(setting.pinned), key=str),
+                },
                 "failed": pair.failed,
                 "first_divergence": msgspec.to_builtins(pair.first),
                 "uses": [msgspec.to_builtins(item) for item in islice(differed, _KEPT)],
@@ -117,4 +159,6 @@ def _use(suspect: Suspect) -> str:
     """One line that got different answers."""
     use = suspect.use
     where = place(*use.site) if use.site[0] else "outside the workspace"
-    return for_terminal(f"{use.factor}: {use.source} in {where} differs, from step {use.step} on", 300)
+    return for_terminal(
+        f"{use.factor}: {use.source} in {where} differs, from step {use.step} on", 300
+    )

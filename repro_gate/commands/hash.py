@@ -1,4 +1,5 @@
-"""`repro-gate hash`: the config hash of a checkout, or the one that a report or a baseline carries."""
+"""`repro-gate hash`: the config hash of a checkout, or the one that a report or a baseline
+carries."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from repro_gate.spec.loader import load_spec
 
 
 def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
-    """The config hash at `path`: a report.json, a repro.baseline.yml with one platform, else a spec or its folder. Raises GateError."""
+    """The config hash at `path`: a report.json, a repro.baseline.yml with one platform, else a spec
+    or its folder. Raises GateError."""
     if path.suffix == ".json":
         return load_config_hash(path)
     if path.suffix in (".yml", ".yaml") and path.stem.endswith("baseline"):
@@ -42,7 +44,9 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
     with (
-        confined(sandbox, os.environ, root, resolve_data(spec.data, folder), reach, tell=watch.said),
+        confined(
+            sandbox, os.environ, root, resolve_data(spec.data, folder), reach, tell=watch.said
+        ),
         installed(spec, root, os.environ, sandbox, tell=watch.said) as outer,
         obeyed(),
     ):
@@ -50,8 +54,8 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
 
 
 def load_config_hash(path: Path) -> ConfigHash:
-    """The config hash in the report at `path`, or the one that `hash --json` wrote there. Raises GateError naming the file: unreadable,
-    neither, no config hash in it, or a forged one."""
+    """The config hash in the report at `path`, or the one that `hash --json` wrote there. Raises
+    GateError naming the file: unreadable, neither, no config hash in it, or a forged one."""
     name = for_terminal(str(path), 200)
     raw = read_json(path)
     if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
@@ -68,7 +72,11 @@ def load_config_hash(path: Path) -> ConfigHash:
     try:
         return from_json(document)
     except UsageError as error:
-        raise UsageError(f"{name}: {for_terminal(error.message, 600)}", remedy=error.remedy, reason_id=error.reason_id) from None
+        raise UsageError(
+            f"{name}: {for_terminal(error.message, 600)}",
+            remedy=error.remedy,
+            reason_id=error.reason_id,
+        ) from None
 
 
 def as_json(found: ConfigHash) -> str:
@@ -78,13 +86,19 @@ def as_json(found: ConfigHash) -> str:
 
 def diff_as_json(moves: Sequence[ChangedInput]) -> str:
     """The inputs that changed, as `report.baseline.changed_inputs` lists them."""
-    return json.dumps({"changed_inputs": [asdict(item) for item in moves]}, indent=2, sort_keys=True) + "\n"
+    return (
+        json.dumps({"changed_inputs": [asdict(item) for item in moves]}, indent=2, sort_keys=True)
+        + "\n"
+    )
 
 
 def _recorded(path: Path) -> ConfigHash:
     baseline = read_baseline(path)
     if baseline is None:
-        raise UsageError(f"{path}: there is no such file", remedy="name a repro.baseline.yml, a report.json or a spec")
+        raise UsageError(
+            f"{path}: there is no such file",
+            remedy="name a repro.baseline.yml, a report.json or a spec",
+        )
     if len(baseline.entries) != 1:
         raise UsageError(
             f"{path}: it records {len(baseline.entries)} platforms, so it has no one config hash",

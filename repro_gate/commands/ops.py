@@ -1,6 +1,8 @@
-"""`repro-gate ops`: measures which torch operators repeat their bits on this machine, shows a catalog, or compares two.
+"""`repro-gate ops`: measures which torch operators repeat their bits on this machine, shows a
+catalog, or compares two.
 
-Exit code 0 where the catalog is whole, 2 for bad arguments or files, 3 where it could not be measured, or not to its end.
+Exit code 0 where the catalog is whole, 2 for bad arguments or files, 3 where it could not be
+measured, or not to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ from repro_gate.sandbox.selection import choose
 
 def ops(options: argparse.Namespace) -> int:
     """Measure and show, or only show or compare what is in files. Raises GateError."""
-    files = {name: path for name in ("json", "markdown", "html") if (path := getattr(options, name)) is not None}
+    files = {
+        name: path
+        for name in ("json", "markdown", "html")
+        if (path := getattr(options, name)) is not None
+    }
     read = [path for path in (options.catalog, options.compare) if path is not None]
     if len({path.resolve() for path in (*files.values(), *read)}) < len(files) + len(read):
         raise UsageError("one file is named twice", remedy="name another file")
@@ -41,9 +47,16 @@ def ops(options: argparse.Namespace) -> int:
         found = _measured(options)
     page = operators.page(found) if before is None else operators.compared(before, found)
     texts = {"markdown": operator_pages.markdown, "html": operator_pages.html}
-    written = [output.write(path, file.text(found) if name == "json" else texts[name](page)) for name, path in files.items()]
+    written = [
+        output.write(path, file.text(found) if name == "json" else texts[name](page))
+        for name, path in files.items()
+    ]
     with log_guard(os.environ):
-        print(operator_pages.terminal(page, output.view(), verbose=options.verbose), end="", flush=True)
+        print(
+            operator_pages.terminal(page, output.view(), verbose=options.verbose),
+            end="",
+            flush=True,
+        )
     if not all(written):
         return UsageError.exit_code
     return 0 if found.complete or options.catalog is not None else Inconclusive.exit_code
@@ -60,11 +73,20 @@ def _measured(options: argparse.Namespace) -> Catalog:
         command=_command(options),
     )
     if bad := next((name for name in wanted.own if not all(name.partition(":")[::2])), None):
-        raise UsageError(f"--op {bad}: is not of the form module:function", remedy="such as `--op mykernels.ops:scatter`")
+        raise UsageError(
+            f"--op {bad}: is not of the form module:function",
+            remedy="such as `--op mykernels.ops:scatter`",
+        )
     sandbox = choose(os.environ)
     if wanted.own and sandbox.own_user:
-        problem = "--op: the training has a user of its own here, who cannot read the current folder"
-        raise UsageError(problem, remedy="measure your own operators where gate and training are one user: `REPRO_GATE_SANDBOX=same-user`")
+        problem = (
+            "--op: the training has a user of its own here, who cannot read the current folder"
+        )
+        raise UsageError(
+            problem,
+            remedy="measure your own operators where gate and training are one user: "
+            "`REPRO_GATE_SANDBOX=same-user`",
+        )
     with (
         watching(sys.stderr, terminal=sys.stderr.isatty(), quiet=options.quiet) as watch,
         confined(sandbox, os.environ, Path.cwd(), tell=watch.said),
@@ -76,7 +98,8 @@ def _measured(options: argparse.Namespace) -> Catalog:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command line without the files that it writes, which say nothing about what was measured."""
+    """The command line without the files that it writes, which say nothing about what was
+    measured."""
     words = ["repro-gate", "ops"]
     for name in ("device", "only"):
         words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
@@ -87,7 +110,8 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _keep(found: Catalog, environment: Mapping[str, str]) -> None:
-    """Keep a whole catalog for gate runs on this platform; a quick one does not take the place of one that is not."""
+    """Keep a whole catalog for gate runs on this platform; a quick one does not take the place of
+    one that is not."""
     path = file.cached_path(environment, found.platform)
     if path is None or not found.complete or found.scope == "some":
         return
@@ -99,12 +123,22 @@ def _keep(found: Catalog, environment: Mapping[str, str]) -> None:
     try:
         file.write(path, found)
     except OSError as error:
-        told = f"repro-gate: {path}: cannot be written: {error.strerror}; gate runs will not know this catalog"
+        told = (
+            f"repro-gate: {path}: cannot be written: {error.strerror}; gate runs will not know "
+            "this catalog"
+        )
         print(for_log(for_terminal(told), environment), file=sys.stderr)
 
 
 def _only_shown(options: argparse.Namespace) -> None:
     """Raises UsageError for what only a measurement could heed."""
-    given = [name for name in ("device", "only", "quick", "op", "python", "fresh") if getattr(options, name)]
+    given = [
+        name
+        for name in ("device", "only", "quick", "op", "python", "fresh")
+        if getattr(options, name)
+    ]
     if given:
-        raise UsageError(f"--{given[0]}: nothing is measured where a catalog is named", remedy="leave one of them out")
+        raise UsageError(
+            f"--{given[0]}: nothing is measured where a catalog is named",
+            remedy="leave one of them out",
+        )

@@ -1,4 +1,5 @@
-"""What commands print on standard output, and the files that they write on request, one for each format of a report."""
+"""What commands print on standard output, and the files that they write on request, one for each
+format of a report."""
 
 from __future__ import annotations
 
@@ -21,19 +22,27 @@ Files = Sequence[tuple[Format, Path]]
 
 
 def files_of(options: argparse.Namespace, read: Sequence[Path] = ()) -> Files:
-    """The files that the command line asks for. Raises UsageError for one that cannot be written, that is named twice or is in `read`."""
-    files = [(form, path) for form in FORMATS if (path := getattr(options, form.option, None)) is not None]
+    """The files that the command line asks for. Raises UsageError for one that cannot be written,
+    that is named twice or is in `read`."""
+    files = [
+        (form, path)
+        for form in FORMATS
+        if (path := getattr(options, form.option, None)) is not None
+    ]
     taken = {path.resolve(): "the report that is read" for path in read}
     for form, path in files:
         writable(path)
         other = taken.setdefault(path.resolve(), f"--{form.option}")
         if other != f"--{form.option}":
-            raise UsageError(f"--{form.option} {path}: is the file of {other} too", remedy="name another file")
+            raise UsageError(
+                f"--{form.option} {path}: is the file of {other} too", remedy="name another file"
+            )
     return files
 
 
 def remove(files: Files) -> None:
-    """Whoever reads a file after us must not find an older report. What is no file of its own, such as /dev/null, stays."""
+    """Whoever reads a file after us must not find an older report. What is no file of its own, such
+    as /dev/null, stays."""
     for _, path in files:
         if path.is_file() and not path.is_symlink():
             path.unlink(missing_ok=True)
@@ -46,7 +55,8 @@ def rendered(report: Report, form: Format) -> str:
 
 
 def show(report: Report, files: Files, *, verbose: bool) -> bool:
-    """Print a report, its files first: a closed pipe must not lose them. Gives whether all of them could be written."""
+    """Print a report, its files first: a closed pipe must not lose them. Gives whether all of them
+    could be written."""
     written = [path for form, path in files if write(path, rendered(report, form))]
     print_report(report, verbose, [str(path) for path in written])
     return len(written) == len(files)
@@ -63,27 +73,36 @@ def print_report(report: Report, verbose: bool, written: Sequence[str] = ()) -> 
 def view(verbose: bool = False) -> View:
     """Standard output; where it is no terminal, a line is as wide as it needs to be."""
     terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else PLAIN.width
-    return View(width=width, encoding=sys.stdout.encoding or "utf-8", colour=terminal, verbose=verbose)
+    width = (
+        shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else PLAIN.width
+    )
+    return View(
+        width=width, encoding=sys.stdout.encoding or "utf-8", colour=terminal, verbose=verbose
+    )
 
 
 def writable(path: Path | None) -> None:
     """Raise UsageError for a file that cannot be written: before the runs, not after them."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise UsageError(
-            f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'its folder does not exist'}",
+            f"{path}: cannot be written: "
+            f"{'it is a folder' if path.is_dir() else 'its folder does not exist'}",
             remedy="name a file in a folder that exists",
         )
 
 
 def make_empty(folder: Path | None) -> None:
-    """Make the folder of `--keep-traces`. Raise UsageError if it cannot be made or written to, or holds something: before the runs."""
+    """Make the folder of `--keep-traces`. Raise UsageError if it cannot be made or written to, or
+    holds something: before the runs."""
     if folder is None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise UsageError(f"--keep-traces {folder}: already exists and is not empty", remedy="name a new folder")
+            raise UsageError(
+                f"--keep-traces {folder}: already exists and is not empty",
+                remedy="name a new folder",
+            )
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -92,10 +111,15 @@ def make_empty(folder: Path | None) -> None:
 
 
 def write(path: Path, text: str) -> bool:
-    """Write a file; False, and a line on standard error, where that fails: what is printed besides is still worth having."""
+    """Write a file; False, and a line on standard error, where that fails: what is printed besides
+    is still worth having."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        print(f"repro-gate: {for_log(for_terminal(str(path)), os.environ)}: cannot be written: {error.strerror}", file=sys.stderr)
+        print(
+            f"repro-gate: {for_log(for_terminal(str(path)), os.environ)}: cannot be written: "
+            f"{error.strerror}",
+            file=sys.stderr,
+        )
         return False
     return True

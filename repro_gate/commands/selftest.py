@@ -1,4 +1,5 @@
-"""`repro-gate selftest`: the table of faults and how the gate found them, and the same as JSON for audits (`docs/selftest.md`)."""
+"""`repro-gate selftest`: the table of faults and how the gate found them, and the same as JSON for
+audits (`docs/selftest.md`)."""
 
 from __future__ import annotations
 
@@ -22,12 +23,18 @@ from repro_gate.report.document import plain, to_text
 from repro_gate.report.model import View
 
 SCHEMA_ID = "repro-gate/selftest/v1"
-_STYLE = {"caught": "green", "not caught": "bold white on red", "not applicable": "dim", "inconclusive": "yellow"}
+_STYLE = {
+    "caught": "green",
+    "not caught": "bold white on red",
+    "not applicable": "dim",
+    "inconclusive": "yellow",
+}
 _OUTCOMES = {0: "caught", 1: "not caught", 3: "inconclusive"}
 
 
 def show_selftest(found: SelfTest, spec: str, json_file: Path | None) -> None:
-    """Print the table of a self-test, its JSON first: a closed pipe must not lose it. `spec` is as it was given."""
+    """Print the table of a self-test, its JSON first: a closed pipe must not lose it. `spec` is as
+    it was given."""
     if json_file is not None:
         output.write(json_file, to_text(as_json(found, spec)))
     with log_guard(os.environ):
@@ -37,30 +44,53 @@ def show_selftest(found: SelfTest, spec: str, json_file: Path | None) -> None:
 def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
     """The document of a self-test."""
     rows = [
-        {**asdict(row), "about": FAULTS[row.fault], "put": _put(row.put), "found": msgspec.to_builtins(row.found)} for row in found.rows
+        {
+            **asdict(row),
+            "about": FAULTS[row.fault],
+            "put": _put(row.put),
+            "found": msgspec.to_builtins(row.found),
+        }
+        for row in found.rows
     ]
-    head = {"schema": SCHEMA_ID, "tool_version": __version__, "spec": spec, "outcome": _OUTCOMES[found.exit_code]}
-    document = plain({**head, "seed": found.seed, "steps": found.steps, "seconds": found.seconds, "faults": rows})
+    head = {
+        "schema": SCHEMA_ID,
+        "tool_version": __version__,
+        "spec": spec,
+        "outcome": _OUTCOMES[found.exit_code],
+    }
+    document = plain(
+        {**head, "seed": found.seed, "steps": found.steps, "seconds": found.seconds, "faults": rows}
+    )
     assert isinstance(document, dict)
     return document
 
 
 def _put(place: Place | None) -> dict[str, object] | None:
-    return None if place is None else {"step": place.step, "kind": place.kind, "name": place.name, "process": place.process}
+    return (
+        None
+        if place is None
+        else {"step": place.step, "kind": place.kind, "name": place.name, "process": place.process}
+    )
 
 
 def table(found: SelfTest, view: View) -> str:
     """One row for each fault, then what it comes to."""
     rows = widgets.grid(10, 14, None)
     for row in found.rows:
-        rows.add_row(Text(row.fault), widgets.say(row.outcome, _STYLE[row.outcome]), Text("\n").join(_lines(row)))
+        rows.add_row(
+            Text(row.fault),
+            widgets.say(row.outcome, _STYLE[row.outcome]),
+            Text("\n").join(_lines(row)),
+        )
     return widgets.printed(view, rows, Text(""), widgets.say(_sentence(found)))
 
 
 def _lines(row: Row) -> Iterator[Text]:
     yield widgets.say(FAULTS[row.fault])
     if row.put is not None:
-        put = Divergence(step=row.put.step, kind=row.put.kind, name=row.put.name, process=row.put.process)
+        put = Divergence(
+            step=row.put.step, kind=row.put.kind, name=row.put.name, process=row.put.process
+        )
         yield widgets.text((("say", "put in: "), *wording.where(put)))
     if row.found is not None:
         yield widgets.text((("say", "found:  "), *wording.where(row.found)))
@@ -70,11 +100,23 @@ def _lines(row: Row) -> Iterator[Text]:
 
 def _sentence(found: SelfTest) -> str:
     """What it comes to, in one sentence."""
-    named = {outcome: [row.fault for row in found.rows if row.outcome == outcome] for outcome in _STYLE}
-    apart = f"; not applicable: {', '.join(named['not applicable'])}" if named["not applicable"] else ""
+    named = {
+        outcome: [row.fault for row in found.rows if row.outcome == outcome] for outcome in _STYLE
+    }
+    apart = (
+        f"; not applicable: {', '.join(named['not applicable'])}" if named["not applicable"] else ""
+    )
     if found.exit_code == 0:
-        return f"all {len(named['caught'])} faults that apply were caught where they were put in{apart}"
+        return (
+            f"all {len(named['caught'])} faults that apply were caught where they were put "
+            f"in{apart}"
+        )
     if found.exit_code == 1:
-        return f"not caught: {', '.join(named['not caught'])}: do not trust a pass of this gate on this machine{apart}"
-    which = named["inconclusive"] or (["weight"] if any(row.fault == "weight" for row in found.rows) else named["not applicable"])
+        return (
+            f"not caught: {', '.join(named['not caught'])}: do not trust a pass of this gate on "
+            f"this machine{apart}"
+        )
+    which = named["inconclusive"] or (
+        ["weight"] if any(row.fault == "weight" for row in found.rows) else named["not applicable"]
+    )
     return f"inconclusive, for these faults show nothing: {', '.join(which)}{apart}"

@@ -1,1 +1,2 @@
-"""Compares traces and artifacts: pure functions, no files. First divergence, noise floor, determinism cost, tolerances."""
+"""Compares traces and artifacts: pure functions, no files. First divergence, noise floor,
+determinism cost, tolerances."""

@@ -1,4 +1,5 @@
-"""What the files hold that a training wrote, and in which of their values two of them differ. Pure: `runs.artifacts` reads the files."""
+"""What the files hold that a training wrote, and in which of their values two of them differ. Pure:
+`runs.artifacts` reads the files."""
 
 from __future__ import annotations
 
@@ -7,16 +8,19 @@ from dataclasses import dataclass, field
 
 from repro_gate.compare.model import Value
 
-MAX_NUMBER = 25  # characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
+# characters of a number: every float has fewer, and a report keeps integers of up to 30 digits
+MAX_NUMBER = 25
 WHOLE_FILE = "(file)"  # the name of the one leaf of a file that is compared by its bytes
-_STRUCTURE = "(structure)"  # what differs when every leaf is equal, yet containers or the types of keys are not
+# what differs when every leaf is equal, yet containers or the types of keys are not
+_STRUCTURE = "(structure)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """One value of a file. `kind` is `tensor`, `number`, `text` or `bytes`; `dtype` torch's name (`float32`), numpy's description (`>f4`)
-    or the type of a scalar (`int`, `str`, `None`, `dict` for an empty one). `digest` (hex) sees dtype, shape and the elements in logical
-    order, or type and value; `value` is the value itself where it is short."""
+    """One value of a file. `kind` is `tensor`, `number`, `text` or `bytes`; `dtype` torch's name
+    (`float32`), numpy's description (`>f4`) or the type of a scalar (`int`, `str`, `None`, `dict`
+    for an empty one). `digest` (hex) sees dtype, shape and the elements in logical order, or type
+    and value; `value` is the value itself where it is short."""
 
     kind: str
     dtype: str | None
@@ -27,9 +31,10 @@ class Leaf:
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file's leaves by name, in its order. `format` is `torch`, `safetensors`, `distributed` (a folder), `npz`, `npy`, `json`, `jsonl`,
-    `csv`, `tsv` or `opaque` (compared by its bytes). `digest` is the SHA-256 of its bytes, `structure` a digest over container types and
-    types of keys, `note` what a person should know."""
+    """A file's leaves by name, in its order. `format` is `torch`, `safetensors`, `distributed` (a
+    folder), `npz`, `npy`, `json`, `jsonl`, `csv`, `tsv` or `opaque` (compared by its bytes).
+    `digest` is the SHA-256 of its bytes, `structure` a digest over container types and types of
+    keys, `note` what a person should know."""
 
     format: str
     digest: str = ""
@@ -40,9 +45,10 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class LeafDifference:
-    """One leaf in which two artifacts differ: `artifact` names the file, `leaf` the leaf in it. `what` is `value`, `dtype`, `shape`,
-    `kind`, `missing` (on one side), `format` (the files were read in different ways) or `structure`. `values` are both sides where they are
-    short, `detail` says in words what the values do not show."""
+    """One leaf in which two artifacts differ: `artifact` names the file, `leaf` the leaf in it.
+    `what` is `value`, `dtype`, `shape`, `kind`, `missing` (on one side), `format` (the files were
+    read in different ways) or `structure`. `values` are both sides where they are short, `detail`
+    says in words what the values do not show."""
 
     artifact: str
     leaf: str
@@ -55,7 +61,11 @@ class LeafDifference:
     @property
     def name(self) -> str:
         """File and leaf as one name: `out/final.pt: state_dict.weight`."""
-        return f"{self.artifact}: {self.leaf}" if self.artifact and self.leaf else self.artifact or self.leaf
+        return (
+            f"{self.artifact}: {self.leaf}"
+            if self.artifact and self.leaf
+            else self.artifact or self.leaf
+        )
 
 
 def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifference, ...]:
@@ -63,13 +73,23 @@ def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifferen
     if a.digest == b.digest:
         return ()
     if a.format != b.format:
-        detail = "; ".join(f"{side}: {artifact.note}" for side, artifact in (("first", a), ("second", b)) if artifact.note)
+        detail = "; ".join(
+            f"{side}: {artifact.note}"
+            for side, artifact in (("first", a), ("second", b))
+            if artifact.note
+        )
         detail = detail or f"{a.format} in the first, {b.format} in the second"
         return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what="format", detail=detail),)
     names = dict.fromkeys([*a.leaves, *b.leaves])
-    found = [item for leaf in names if (item := _difference(name, leaf, a.leaves.get(leaf), b.leaves.get(leaf)))]
+    found = [
+        item
+        for leaf in names
+        if (item := _difference(name, leaf, a.leaves.get(leaf), b.leaves.get(leaf)))
+    ]
     if not found and a.structure != b.structure:
-        detail = "every value is equal, but containers, the types of keys, or what is trainable are not"
+        detail = (
+            "every value is equal, but containers, the types of keys, or what is trainable are not"
+        )
         found = [LeafDifference(artifact=name, leaf=_STRUCTURE, what="structure", detail=detail)]
     return tuple(found)
 
@@ -90,11 +110,20 @@ def _difference(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> Lea
     if a is not None and b is not None:
         first, second = _value(a), _value(b)
         values = (first, second) if first is not None and second is not None else None
-    return LeafDifference(artifact=artifact, leaf=name, what=what, values=values, dtype=known.dtype, shape=known.shape, detail=detail)
+    return LeafDifference(
+        artifact=artifact,
+        leaf=name,
+        what=what,
+        values=values,
+        dtype=known.dtype,
+        shape=known.shape,
+        detail=detail,
+    )
 
 
 def _value(leaf: Leaf) -> Value | None:
-    """Return the value of a scalar by its type, as text where it is no number or a very long one; None where it is not known."""
+    """Return the value of a scalar by its type, as text where it is no number or a very long one;
+    None where it is not known."""
     if leaf.value is None or leaf.shape is not None:
         return None
     if leaf.kind != "number" or len(leaf.value) > MAX_NUMBER:

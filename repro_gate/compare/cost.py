@@ -1,18 +1,23 @@
 """The cost of determinism, from the step times of interleaved runs, with a 95 % interval. Pure.
 
-The time of a run is its pace: the mean step of the fastest of forty stretches of equal length. Other work on the machine only ever adds to
-a step, for seconds at a time, so the fastest stretch scatters less between runs than the median step does; and in a long run it holds every
-kind of step where several optimizers take turns. The time of an arm is the geometric mean of its runs', the figure the ratio of the arms.
-The interval is Student's, of the difference of two means of logarithms, with the scatter between runs estimated from both arms together
-(Student 1908; without Welch's correction: both arms run the same program on the same machine). It holds whatever makes runs scatter, the
-machine's other load included, as far as runs scatter alike: with two runs of each arm, two degrees of freedom, it is 4.3 standard errors
-wide to each side, with six it is 2.2. Runs come in the order on, off, off, on, so that a steady drift of the machine cancels in the figure.
+The time of a run is its pace: the mean step of the fastest of forty stretches of equal length.
+Other work on the machine only ever adds to a step, for seconds at a time, so the fastest stretch
+scatters less between runs than the median step does; and in a long run it holds every kind of step
+where several optimizers take turns. The time of an arm is the geometric mean of its runs', the
+figure the ratio of the arms. The interval is Student's, of the difference of two means of
+logarithms, with the scatter between runs estimated from both arms together (Student 1908; without
+Welch's correction: both arms run the same program on the same machine). It holds whatever makes
+runs scatter, the machine's other load included, as far as runs scatter alike: with two runs of each
+arm, two degrees of freedom, it is 4.3 standard errors wide to each side, with six it is 2.2. Runs
+come in the order on, off, off, on, so that a steady drift of the machine cancels in the figure.
 
-Pairs of runs are added until the interval is narrow. Whoever stops at the first narrow interval prefers those that are narrow by luck:
-with six pairs at most, 95 % intervals would hold the true cost in 90 % of cases. So the runs end early only where even the 99 % interval
-is narrow, and that one is reported; where they end for another reason (`cost.pairs`, no time left), the ordinary 95 % interval is. Strict
-looks on the way and an ordinary one at the end: the rule of Haybittle (1971) and Peto et al. (1976), whose looks are stricter still.
-`benchmarks/cost_coverage.py` shows how often the interval holds the true cost under this very rule.
+Pairs of runs are added until the interval is narrow. Whoever stops at the first narrow interval
+prefers those that are narrow by luck: with six pairs at most, 95 % intervals would hold the true
+cost in 90 % of cases. So the runs end early only where even the 99 % interval is narrow, and that
+one is reported; where they end for another reason (`cost.pairs`, no time left), the ordinary 95 %
+interval is. Strict looks on the way and an ordinary one at the end: the rule of Haybittle (1971)
+and Peto et al. (1976), whose looks are stricter still. `benchmarks/cost_coverage.py` shows how
+often the interval holds the true cost under this very rule.
 """
 
 from __future__ import annotations
@@ -28,9 +33,17 @@ from repro_gate.compare.traces import processes
 from repro_gate.trace.model import Trace
 
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
-PLAUSIBLE = (-50.0, 300.0)  # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
+# percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
+PLAUSIBLE = (
+    -50.0,
+    300.0,
+)
 NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
-MISSED, MISSED_EARLY = 0.05, 0.01  # how often an interval may miss the true cost: the last look's, and that of any look before it
+# how often an interval may miss the true cost: the last look's, and that of any look before it
+MISSED, MISSED_EARLY = (
+    0.05,
+    0.01,
+)
 STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
@@ -38,9 +51,11 @@ StepTimes = Mapping[TimedArm, Sequence[float]]
 Runs = Sequence[Sequence[float]]  # step times of each run of one arm, in milliseconds
 
 
-def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int) -> Cost | None:
-    """The cost from the traces of the deterministic runs and of the default runs. None where an arm has fewer than two runs, or a run fewer
-    than three timed steps or steps of no length."""
+def measure_cost(
+    on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
+) -> Cost | None:
+    """The cost from the traces of the deterministic runs and of the default runs. None where an arm
+    has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
     arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
     if not _enough(arms):
         return None
@@ -64,47 +79,66 @@ def measure_cost(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], 
     )
 
 
-def needs_more_runs(on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int) -> bool:
-    """Return whether the interval of the cost is still too wide; False if these runs have no cost, which more of them would not have."""
+def needs_more_runs(
+    on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
+) -> bool:
+    """Return whether the interval of the cost is still too wide; False if these runs have no cost,
+    which more of them would not have."""
     arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
     return _enough(arms) and needs_another_pair(arms[0], arms[1])
 
 
-def speed_change(arm: TimedArm, now: Sequence[float], before: Sequence[float]) -> SpeedChange | None:
-    """How much slower a step of one arm is now, from the pace of each run in milliseconds; None where a side has fewer than two. The two
-    sides ran one after the other, so a drift of the machine between them is part of the figure."""
+def speed_change(
+    arm: TimedArm, now: Sequence[float], before: Sequence[float]
+) -> SpeedChange | None:
+    """How much slower a step of one arm is now, from the pace of each run in milliseconds; None
+    where a side has fewer than two. The two sides ran one after the other, so a drift of the
+    machine between them is part of the figure."""
     if min(len(now), len(before)) < 2:
         return None
     sides = [[(paced,) for paced in side] for side in (now, before)]
     figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
-    return SpeedChange(arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides)))
+    return SpeedChange(
+        arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides))
+    )
 
 
 def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
-    """`speed_change` of each arm that both sides timed: the pace of each run in milliseconds, by arm."""
+    """`speed_change` of each arm that both sides timed: the pace of each run in milliseconds, by
+    arm."""
     found = (speed_change(arm, now[arm], before[arm]) for arm in now if arm in before)
     return tuple(item for item in found if item is not None)
 
 
 def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
-    """The pace of each run of an arm, in milliseconds; none where a run has too few timed steps for a cost."""
+    """The pace of each run of an arm, in milliseconds; none where a run has too few timed steps for
+    a cost."""
     timed = [step_times(run, warmup) for run in runs]
     return tuple(map(pace, timed)) if timed and _enough([timed, timed]) else ()
 
 
 def _enough(sides: Sequence[Runs]) -> bool:
-    return all(len(runs) > 1 and all(len(times) >= FEWEST and pace(times) > 0 for times in runs) for runs in sides)
+    return all(
+        len(runs) > 1 and all(len(times) >= FEWEST and pace(times) > 0 for times in runs)
+        for runs in sides
+    )
 
 
 def interval(on: Runs, off: Runs, missed: float = MISSED) -> tuple[float, float]:
-    """The interval of the cost, in percent, from two runs or more of each arm: the true cost lies outside it in `missed` of cases."""
+    """The interval of the cost, in percent, from two runs or more of each arm: the true cost lies
+    outside it in `missed` of cases."""
     figure = fmean(map(_logarithm, on)) - fmean(map(_logarithm, off))
-    half = student_t(len(on) + len(off) - 2, missed) * _scatter(on, off) * math.sqrt(1 / len(on) + 1 / len(off))
+    half = (
+        student_t(len(on) + len(off) - 2, missed)
+        * _scatter(on, off)
+        * math.sqrt(1 / len(on) + 1 / len(off))
+    )
     return percent(math.exp(figure - half), 1.0), percent(math.exp(figure + half), 1.0)
 
 
 def cost_interval(on: Runs, off: Runs) -> tuple[float, float]:
-    """Return the interval to report: the strict one if the runs could end for its sake, else that of 95 %."""
+    """Return the interval to report: the strict one if the runs could end for its sake, else that
+    of 95 %."""
     return interval(on, off) if needs_another_pair(on, off) else interval(on, off, MISSED_EARLY)
 
 
@@ -122,7 +156,8 @@ def narrow(ends: tuple[float, float]) -> bool:
 
 @functools.cache
 def student_t(freedom: int, missed: float = MISSED) -> float:
-    """Return the two-sided quantile of Student's t with two or more degrees of freedom, which is exceeded in `missed` of cases."""
+    """Return the two-sided quantile of Student's t with two or more degrees of freedom, which is
+    exceeded in `missed` of cases."""
     low, high = 0.0, 1000.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -131,7 +166,8 @@ def student_t(freedom: int, missed: float = MISSED) -> float:
 
 
 def _share_within(t: float, freedom: int) -> float:
-    """Return the share of Student's distribution between -t and t (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    """Return the share of Student's distribution between -t and t (Abramowitz and Stegun 1964,
+    26.7.3 and 26.7.4)."""
     angle, odd = math.atan(t / math.sqrt(freedom)), freedom % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, freedom - 1, 2):
@@ -141,7 +177,8 @@ def _share_within(t: float, freedom: int) -> float:
 
 
 def _scatter(on: Runs, off: Runs) -> float:
-    """The standard deviation of the logarithms of runs about the mean of their arm, pooled over both."""
+    """The standard deviation of the logarithms of runs about the mean of their arm, pooled over
+    both."""
     logs = [[_logarithm(times) for times in runs] for runs in (on, off)]
     squares = sum((value - fmean(arm)) ** 2 for arm in logs for value in arm)
     return math.sqrt(squares / (len(on) + len(off) - 2))
@@ -155,12 +192,17 @@ def _logarithm(times: Sequence[float]) -> float:
 def pace(times: Sequence[float]) -> float:
     """Return the mean step time of the fastest stretch of a run, of one step at least."""
     length = max(1, len(times) // STRETCHES)
-    return min(fmean(times[start : start + length]) for start in range(0, len(times) - length + 1, length))
+    return min(
+        fmean(times[start : start + length]) for start in range(0, len(times) - length + 1, length)
+    )
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
-    """Milliseconds of each step after the warm-up; of several processes the slowest, since steps wait for it."""
-    runs = [[mark.ms for mark in trace.steps] for trace in processes(traces).values() if trace.steps]
+    """Milliseconds of each step after the warm-up; of several processes the slowest, since steps
+    wait for it."""
+    runs = [
+        [mark.ms for mark in trace.steps] for trace in processes(traces).values() if trace.steps
+    ]
     if not runs:
         return []
     length = min(len(run) for run in runs)
@@ -173,12 +215,19 @@ def peak_bytes(traces: Sequence[Trace]) -> int:
 
 
 def _memory_interval(peaks: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the memory cost, in percent, over every way to draw as many pairs of runs as there are: a run has one
-    peak, so with two pairs it is the range of what the pairs say."""
+    """The 95 % bootstrap interval of the memory cost, in percent, over every way to draw as many
+    pairs of runs as there are: a run has one peak, so with two pairs it is the range of what the
+    pairs say."""
     if not all(off for _, off in peaks):
         return None
-    draws = itertools.product(peaks, repeat=len(peaks)) if len(peaks) <= 4 else [(pair,) for pair in peaks]
-    figures = sorted(percent(max(on for on, _ in drawn), max(off for _, off in drawn)) for drawn in draws)
+    draws = (
+        itertools.product(peaks, repeat=len(peaks))
+        if len(peaks) <= 4
+        else [(pair,) for pair in peaks]
+    )
+    figures = sorted(
+        percent(max(on for on, _ in drawn), max(off for _, off in drawn)) for drawn in draws
+    )
     return figures[int(0.025 * (len(figures) - 1))], figures[math.ceil(0.975 * (len(figures) - 1))]
 
 
@@ -191,6 +240,7 @@ def _suspicion(figure: float) -> str | None:
     if PLAUSIBLE[0] <= figure <= PLAUSIBLE[1]:
         return None
     return (
-        f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of measurement (too few steps, another load on the "
+        f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of "
+        "measurement (too few steps, another load on the "
         "machine, autotuning inside the timed steps) than the cost of the flags"
     )

@@ -1,4 +1,5 @@
-"""How far two runs are apart where they differ: the figures that the second run's probe measured, and the gaps of their losses. Pure."""
+"""How far two runs are apart where they differ: the figures that the second run's probe measured,
+and the gaps of their losses. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from repro_gate.trace.model import Trace
 Key = tuple[int, str, int]
 
 
-def with_distance(divergence: Divergence, measured: Mapping[tuple[str, int, Any, str], Measured]) -> Divergence:
-    """Return the divergence with the distance of its two values, if it has them, else with the figures measured for it, if any were. An
-    artifact's is known from reading it."""
+def with_distance(
+    divergence: Divergence, measured: Mapping[tuple[str, int, Any, str], Measured]
+) -> Divergence:
+    """Return the divergence with the distance of its two values, if it has them, else with the
+    figures measured for it, if any were. An artifact's is known from reading it."""
     if divergence.distance is not None or divergence.kind == "artifact":
         return divergence
     figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
@@ -35,8 +38,13 @@ def differs(figures: Measured) -> bool:
 
 
 def distance_of(figures: Measured) -> Distance:
-    """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm, None where that is zero."""
-    relative = figures.l2 / figures.reference_l2 if figures.l2 is not None and figures.reference_l2 else None
+    """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm,
+    None where that is zero."""
+    relative = (
+        figures.l2 / figures.reference_l2
+        if figures.l2 is not None and figures.reference_l2
+        else None
+    )
     return Distance(figures.max_abs, figures.max_ulp, figures.l2, finite(relative))
 
 
@@ -52,23 +60,35 @@ def key_of(block: Block) -> Key:
 
 def losses_of(trace: Trace) -> dict[int, float]:
     """Step -> the loss of its last backward pass."""
-    return {block.step: float.fromhex(block.values[0]) for block in trace.blocks if block.kind == "loss" and block.values}
+    return {
+        block.step: float.fromhex(block.values[0])
+        for block in trace.blocks
+        if block.kind == "loss" and block.values
+    }
 
 
 def losses_of_both(a: Trace | None, b: Trace | None) -> tuple[tuple[int, float, float], ...]:
     if a is None or b is None:
         return ()
     first, second = losses_of(a), losses_of(b)
-    return tuple((step, value, second[step]) for step, value in sorted(first.items()) if step in second)
+    return tuple(
+        (step, value, second[step]) for step, value in sorted(first.items()) if step in second
+    )
 
 
-def loss_gaps(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> tuple[tuple[int, float], ...]:
+def loss_gaps(
+    first: Mapping[str, Trace], second: Mapping[str, Trace]
+) -> tuple[tuple[int, float], ...]:
     gaps: dict[int, float] = {}
     for label in first.keys() & second.keys():
-        counterparts = {key_of(block): block.values for block in second[label].blocks if block.kind == "loss"}
+        counterparts = {
+            key_of(block): block.values for block in second[label].blocks if block.kind == "loss"
+        }
         for block in first[label].blocks:
             for one, other in zip(block.values, counterparts.get(key_of(block), ()), strict=False):
-                gaps[block.step] = max(gaps.get(block.step, 0.0), _gap(float.fromhex(one), float.fromhex(other)))
+                gaps[block.step] = max(
+                    gaps.get(block.step, 0.0), _gap(float.fromhex(one), float.fromhex(other))
+                )
     return tuple(sorted(gaps.items()))
 
 
@@ -80,14 +100,23 @@ def _gap(a: float, b: float) -> float:
 
 
 def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
-    """What was measured at the end and differs: parameters before optimizer state, farthest first (by relative L2, NaN before all)."""
+    """What was measured at the end and differs: parameters before optimizer state, farthest first
+    (by relative L2, NaN before all)."""
     found = [
         Divergence(
-            step=item.step, kind=item.kind, name=item.name, process=label, dtype=item.dtype, shape=item.shape, distance=distance_of(item)
+            step=item.step,
+            kind=item.kind,
+            name=item.name,
+            process=label,
+            dtype=item.dtype,
+            shape=item.shape,
+            distance=distance_of(item),
         )
         for label, trace in second.items()
         for item in trace.distances
-        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer") and differs(item)
+        if item.step == len(trace.steps) - 1
+        and item.kind in ("parameter", "optimizer")
+        and differs(item)
     ]
 
     def rank(item: Divergence) -> tuple[bool, float]:
@@ -98,7 +127,8 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
 
 
 def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
-    """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values, NaN and infinities."""
+    """Return |a - b| and the ULP of two finite numbers of one dtype; None for texts, truth values,
+    NaN and infinities."""
     if not (_is_number(a) and _is_number(b)):
         return None
     packing = {"float32": "f", "float64": "d", "float": "d", "float16": "e"}.get(dtype or "")
@@ -120,7 +150,8 @@ def _is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def _place(value: float, packing: str) -> int:
-    """The value's place among the representable values of its type: neighbours differ by 1. Raises OverflowError beyond its range."""
+    """The value's place among the representable values of its type: neighbours differ by 1. Raises
+    OverflowError beyond its range."""
     content = struct.pack("<" + packing, value)
     bits = int.from_bytes(content, "little")
     top = 1 << (8 * len(content) - 1)

@@ -1,4 +1,5 @@
-"""The fingerprint of a run: one short digest for each step and each kind, so that two reports can be compared. Pure."""
+"""The fingerprint of a run: one short digest for each step and each kind, so that two reports can
+be compared. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from repro_gate.trace.model import Trace
 
 
 def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fingerprint:
-    """Digests over everything but the kind `leave_out` that all processes of a run recorded, in the order in which they did."""
+    """Digests over everything but the kind `leave_out` that all processes of a run recorded, in the
+    order in which they did."""
     by_step: dict[int, Any] = {}
     by_kind: dict[str, Any] = {}
     tables: dict[int, bytes] = {}  # digests of rows, which blocks of one table share
@@ -25,8 +27,12 @@ def fingerprint(traces: Sequence[Trace], seed: int, leave_out: str = "") -> Fing
                 continue
             rows = tables.get(id(block.rows))
             if rows is None:
-                rows = tables[id(block.rows)] = hashlib.sha256(rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])).digest()
-            content = rfc8785.dumps([label, block.step, block.kind, block.at]) + rows + block.digests
+                rows = tables[id(block.rows)] = hashlib.sha256(
+                    rfc8785.dumps([[*row[:2], list(row[2])] for row in block.rows])
+                ).digest()
+            content = (
+                rfc8785.dumps([label, block.step, block.kind, block.at]) + rows + block.digests
+            )
             by_step.setdefault(block.step, hashlib.sha256()).update(content)
             by_kind.setdefault(block.kind, hashlib.sha256()).update(content)
     return Fingerprint(

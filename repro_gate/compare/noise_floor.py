@@ -12,7 +12,8 @@ from repro_gate.trace.model import Trace
 
 
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
-    """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold NaN, `loss_gap` without a loss."""
+    """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold
+    NaN, `loss_gap` without a loss."""
     comparison = compare_runs(a, b)
     losses = comparison.losses
     gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
@@ -33,19 +34,23 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
 
 
 def beside_noise(comparison: Comparison, floor: NoiseFloor | None) -> tuple[str, float | None]:
-    """What a difference is beside a noise floor: `identical`, `within-noise` or `beyond-noise`, and how many times the floor's loss gap its
-    own is (None where that is no number). The first is empty where there is no floor, or no loss to compare."""
+    """What a difference is beside a noise floor: `identical`, `within-noise` or `beyond-noise`, and
+    how many times the floor's loss gap its own is (None where that is no number). The first is
+    empty where there is no floor, or no loss to compare."""
     if comparison.identical:
         return "identical", None
     gap = max((gap for _, gap in comparison.loss_gaps), default=None)
     if floor is None or floor.loss_gap is None or gap is None:
         return "", None
     times = gap / floor.loss_gap if floor.loss_gap else None
-    return "within-noise" if gap <= floor.loss_gap else "beyond-noise", finite(times) if times is not None else None
+    return "within-noise" if gap <= floor.loss_gap else "beyond-noise", finite(
+        times
+    ) if times is not None else None
 
 
 def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
-    """The digests that a run recorded of the quantity that diverged, in the step in which it did."""
+    """The digests that a run recorded of the quantity that diverged, in the step in which it
+    did."""
     trace = processes(run).get(item.process)
     return [
         block.digest(place)
@@ -57,7 +62,8 @@ def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
 
 
 def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]:
-    """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one vector."""
+    """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one
+    vector."""
     pairs = [
         (item.l2, item.reference_l2)
         for trace in second.values()
@@ -67,5 +73,9 @@ def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]
     gaps = [gap for gap, norm in pairs if gap is not None and norm is not None]
     if not gaps or len(gaps) < len(pairs):
         return None, None
-    l2, norm = math.hypot(*gaps), math.hypot(*(norm for _, norm in pairs if norm is not None))  # hypot: a square may be no float
+    # hypot: a square may be no float
+    l2, norm = (
+        math.hypot(*gaps),
+        math.hypot(*(norm for _, norm in pairs if norm is not None)),
+    )
     return finite(l2), finite(l2 / norm) if norm else None

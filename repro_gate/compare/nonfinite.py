@@ -1,4 +1,5 @@
-"""Says which numbers of a training are not finite from its first steps to its end, and whether the memory fill made them so. Pure."""
+"""Says which numbers of a training are not finite from its first steps to its end, and whether the
+memory fill made them so. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
 from repro_gate.trace.model import Trace
 
-FIRST_STEPS = 2  # a loss that is finite until later has diverged, which is the training's own affair
+FIRST_STEPS = (
+    2  # a loss that is finite until later has diverged, which is the training's own affair
+)
 _CAUSE = "memory was read before it was written (uninitialized-memory)"
 _FILL = "the flag fill_uninitialized_memory writes NaN there"
 
 
 def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool) -> Iterator[str]:
-    """One sentence for the parameters that hold NaN and one for the losses, for each process. `default` is a run without the flags, where
-    there is one; `filled`: the run had the flag that fills uninitialized memory."""
+    """One sentence for the parameters that hold NaN and one for the losses, for each process.
+    `default` is a run without the flags, where there is one; `filled`: the run had the flag that
+    fills uninitialized memory."""
     others = processes(default or ())
     for label, trace in processes(run).items():
         inside = "" if label == "main" else f" in process {label}"
@@ -25,14 +29,21 @@ def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: boo
 
 
 def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
-    own = {(kind, name): whole for kind, name, step, whole in other.nonfinite if step < 0} if other is not None else None
+    own = (
+        {(kind, name): whole for kind, name, step, whole in other.nonfinite if step < 0}
+        if other is not None
+        else None
+    )
     from_fill, before, later = list[str](), list[str](), list[str]()
     for kind, name, step, whole in trace.nonfinite:
         if kind == "parameter" and step >= 0:
             later.append(name)
         elif kind == "parameter":
-            theirs = None if own is None else own.get((kind, name))  # old memory may hold a NaN by chance, but not NaN alone
-            by_fill = filled and (whole if own is None else theirs is None or (whole and not theirs))
+            # old memory may hold a NaN by chance, but not NaN alone
+            theirs = None if own is None else own.get((kind, name))
+            by_fill = filled and (
+                whole if own is None else theirs is None or (whole and not theirs)
+            )
             (from_fill if by_fill else before).append(name)
     since = f"NaN from before the first step to the end{inside}"
     if from_fill:
@@ -47,9 +58,15 @@ def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) ->
 def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
     losses = finite_losses(trace)
     first = next((step for step, finite in losses.items() if not finite), None)
-    if first is None or first - min(losses) >= FIRST_STEPS or any(finite for step, finite in losses.items() if step > first):
+    if (
+        first is None
+        or first - min(losses) >= FIRST_STEPS
+        or any(finite for step, finite in losses.items() if step > first)
+    ):
         return
-    sentence = f"no loss is finite from step {first} to the last of {len(trace.steps)} steps{inside}"
+    sentence = (
+        f"no loss is finite from step {first} to the last of {len(trace.steps)} steps{inside}"
+    )
     buffers = [name for kind, name, step, _ in trace.nonfinite if kind == "buffer" and step < 0]
     if buffers:
         sentence += f"; buffer {', '.join(buffers[:3])} holds NaN from before the first step on"
@@ -63,7 +80,9 @@ def finite_losses(trace: Trace) -> Mapping[int, bool]:
     found: dict[int, bool] = {}
     for block in trace.blocks:
         if block.kind == "loss" and block.values:
-            found[block.step] = found.get(block.step, False) or any(math.isfinite(float.fromhex(value)) for value in block.values)
+            found[block.step] = found.get(block.step, False) or any(
+                math.isfinite(float.fromhex(value)) for value in block.values
+            )
     return found
 
 

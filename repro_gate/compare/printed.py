@@ -1,5 +1,6 @@
-"""Numbers that two runs printed and that differ, but for what differs between any two runs: clock times, durations, speeds, memory, ids.
-Where it is not clear what a number is, nothing is said. The text is untrusted: it has a deadline, and each regular expression is linear."""
+"""Numbers that two runs printed and that differ, but for what differs between any two runs: clock
+times, durations, speeds, memory, ids. Where it is not clear what a number is, nothing is said. The
+text is untrusted: it has a deadline, and each regular expression is linear."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ _DAYS = 3 * 86_400  # seconds
 
 _BAR = re.compile(r"\d%\||\bit \[\d\d:\d\d|\[\d\d:\d\d<|[━█▉▊▋▌▍▎▏╸╺]{3}|\[[=>.#-]{8,}\]|\baten::")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_CLOCK = re.compile(  # dates, times of day, durations with colons, time stamps; then addresses, versions, ids, URLs and paths
+# dates, times of day, durations with colons, time stamps; then addresses, versions, ids, URLs and
+# paths
+_CLOCK = re.compile(
     r"""\b[IWEF]\d{4}\ \d\d:\d\d:\d\d\.\d+\s+\d+                               # glog: severity, date, time, thread
     | (?<![\d.])(?:19|20)\d\d([-_./]?)\d\d\1\d\d
       (?:[T\ _-]{0,3}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d(?:[.,]\d+)?)?)?(?:Z|\s?[+-]\d\d:?\d\d)?(?![\d.])
@@ -29,7 +32,7 @@ _CLOCK = re.compile(  # dates, times of day, durations with colons, time stamps;
     | \b\w+://\S+ | \b\d+(?:\.\d+){2,}\S* | \b0x[0-9a-fA-F]+ | \blocalhost:\d+
     | (?<![^\W_])(?<![.+-])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}(?:-[0-9a-f]{4,})*(?!\w) | \btmp\w{6,}
     | (?<![\w.)\]/])(?:~|\.{1,2})?/[A-Za-z_.][^\s'",;:)\]]*
-    """,
+    """,  # noqa: E501
     re.VERBOSE,
 )
 _NUMBER = re.compile(
@@ -38,7 +41,8 @@ _NUMBER = re.compile(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
 _CUT = re.compile(r"[,;|{}\t\n]")
-_UNIT_AHEAD = re.compile(r"\((?:us|ms|s|secs?|seconds?|[KMG]i?B)\)")  # `time (ms) | forward: 1.2 | optimizer: 0.3`
+# `time (ms) | forward: 1.2 | optimizer: 0.3`
+_UNIT_AHEAD = re.compile(r"\((?:us|ms|s|secs?|seconds?|[KMG]i?B)\)")
 _ATTACHED = re.compile(r"[^\W\d_]*(?:/[^\W\d_]+)?")
 _UNIT = re.compile(
     r"""[^\W\d_]
@@ -46,7 +50,7 @@ _UNIT = re.compile(
       |fps)\b(?!\s*[:=])
     | \s?[\w.]{0,20}\s?/\s?(?:s|secs?|seconds?|ms|min|minute|hr?|hour)\b
     | \s\w{1,20}\sper\s(?:sec|second|min|minute|hour)\b
-    """,
+    """,  # noqa: E501
     re.VERBOSE,
 )
 
@@ -61,10 +65,14 @@ _VOLATILE = words(
     mins minute minutes hour hours days speed throughput fps ips sps wps ups tps qps rps tgs
     mfu hfu flops tflops gflops bandwidth memory mem vram ram rss alloc allocated reserved cached usage util utilization utilisation cpu
     gpu gpus disk power watts temp pid ppid process tid thread port host hostname addr address uuid timestamp date fwd bwd forward backward
-    gb mb kb gib mib free comm io loading preprocess postprocess inference"""
+    gb mb kb gib mib free comm io loading preprocess postprocess inference"""  # noqa: E501
 )
-_VOLATILE_LAST = frozenset(("data", "in", "after", "s", "id"))  # `Data 0.012`, `done in 3.4`: only right before the number
-_POSITION = words("step steps iter iters iteration iterations it epoch epochs batch batches update updates round rank")
+# `Data 0.012`, `done in 3.4`: only right before the number
+_VOLATILE_LAST = frozenset(("data", "in", "after", "s", "id"))
+_POSITION = words(
+    "step steps iter iters iteration iterations it epoch epochs batch batches update updates "
+    "round rank"
+)
 
 
 class Late(Exception):
@@ -77,11 +85,15 @@ def in_time(until: float) -> None:
         raise Late
 
 
-def differing_numbers(a: Iterable[str], b: Iterable[str], until: float = math.inf) -> list[tuple[str, str, str]]:
-    """(name, first run's, second run's) of printed numbers that differ, in the order of the first run, each name once.
+def differing_numbers(
+    a: Iterable[str], b: Iterable[str], until: float = math.inf
+) -> list[tuple[str, str, str]]:
+    """(name, first run's, second run's) of printed numbers that differ, in the order of the first
+    run, each name once.
 
-    Lines are compared as two bags, so their order does not count; two lines belong together where they are the same but for numbers, and
-    say the same step and epoch. A line that only one run printed is left out: logs are cut at their beginning, and some log by the clock.
+    Lines are compared as two bags, so their order does not count; two lines belong together where
+    they are the same but for numbers, and say the same step and epoch. A line that only one run
+    printed is left out: logs are cut at their beginning, and some log by the clock.
     """
     left, right = _lines(a, until), _lines(b, until)
     only_left, only_right = Counter(left) - Counter(right), Counter(right) - Counter(left)
@@ -105,7 +117,8 @@ def differing_numbers(a: Iterable[str], b: Iterable[str], until: float = math.in
 
 @dataclass(frozen=True)
 class Line:
-    """A printed line: the text without its numbers and the steps that it names (`key`), and the numbers that have to repeat."""
+    """A printed line: the text without its numbers and the steps that it names (`key`), and the
+    numbers that have to repeat."""
 
     key: tuple[str, ...]
     values: tuple[tuple[str, str], ...]
@@ -123,11 +136,15 @@ def without_volatile(text: str) -> str:
 
 def without_times(text: str) -> str:
     """A text whose dates, times, addresses, ids and paths are replaced by one sign."""
-    return _CLOCK.sub(lambda found: found[0] if found["epoch"] and not _of_these_days(found["epoch"]) else "§", text)
+    return _CLOCK.sub(
+        lambda found: found[0] if found["epoch"] and not _of_these_days(found["epoch"]) else "§",
+        text,
+    )
 
 
 def _of_these_days(digits: str) -> bool:
-    """Whether a number can be a time that a run just read, also where the clock was varied; any other large number is a number."""
+    """Whether a number can be a time that a run just read, also where the clock was varied; any
+    other large number is a number."""
     return abs(int(digits[:10]) - time.time()) < _DAYS
 
 
@@ -161,7 +178,8 @@ def line_of(text: str) -> Line | None:
 
 
 def _numbers(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """(start, end, kind, name) of every number that stands for itself. Kinds: `volatile`, `position` (a step), `value`, `bare` (no name).
+    """(start, end, kind, name) of every number that stands for itself. Kinds: `volatile`,
+    `position` (a step), `value`, `bare` (no name).
 
     A number without a word before it is of the last one's kind: `Time 0.123 (0.130)`, `[0.1, 0.2]`.
     """
@@ -170,13 +188,21 @@ def _numbers(text: str) -> Iterator[tuple[int, int, str, str]]:
         start, stop = found.span()
         *earlier, last = _CUT.split(text[end:start])
         label = next((part for part in (last, *reversed(earlier)) if _WORD.search(part)), "")
-        unit_ahead = unit_ahead or any(part is not label and _UNIT_AHEAD.search(part) for part in earlier)
+        unit_ahead = unit_ahead or any(
+            part is not label and _UNIT_AHEAD.search(part) for part in earlier
+        )
         whole = (found["digits"] or ".").replace(",", "").isdigit() and "e" not in found[0].lower()
         if label:
             kind, name = kind_of(label, whole), _name(label)
         elif whole and kind == "bare" and text[stop : stop + 1] == "/":
             kind = "position"
-        now = "volatile" if unit_ahead or _UNIT.match(text, stop) else "bare" if kind == "position" and not whole else kind
+        now = (
+            "volatile"
+            if unit_ahead or _UNIT.match(text, stop)
+            else "bare"
+            if kind == "position" and not whole
+            else kind
+        )
         yield start, stop, now, name
         attached = _ATTACHED.match(text, stop)
         end = attached.end() if attached else stop

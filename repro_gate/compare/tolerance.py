@@ -1,4 +1,5 @@
-"""The looser bar, where a spec asks for one: losses and final weights within absolute tolerances. Pure."""
+"""The looser bar, where a spec asks for one: losses and final weights within absolute tolerances.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +10,41 @@ from repro_gate.spec.model import Tolerance
 
 
 def alike(comparison: Comparison, tolerance: Tolerance | None) -> bool:
-    """Return whether two runs are the same, as the spec asks for it: bitwise identical, or within its tolerance if it has one."""
-    return comparison.identical or (tolerance is not None and not outside_tolerance(comparison, tolerance))
+    """Return whether two runs are the same, as the spec asks for it: bitwise identical, or within
+    its tolerance if it has one."""
+    return comparison.identical or (
+        tolerance is not None and not outside_tolerance(comparison, tolerance)
+    )
 
 
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
     """What lies outside the tolerance, as sentences; empty where everything compared is within it.
 
-    Losses of every process are compared with `loss` at every step, final parameters' max_abs with `weights`. NaN on one side, a loss or a
-    tensor that one run lacks, and an artifact that differs are outside any tolerance. State that was not measured cannot pass, and the
-    sentence says so.
+    Losses of every process are compared with `loss` at every step, final parameters' max_abs with
+    `weights`. NaN on one side, a loss or a tensor that one run lacks, and an artifact that differs
+    are outside any tolerance. State that was not measured cannot pass, and the sentence says so.
     """
     found = []
     bad = [(gap, step) for step, gap in comparison.loss_gaps if gap > tolerance.loss]
     if bad:
         gap, step = max(bad)
-        found.append(f"the loss differs by {_amount(gap)} at step {step}, {tolerance.loss:g} is allowed")
+        found.append(
+            f"the loss differs by {_amount(gap)} at step {step}, {tolerance.loss:g} is allowed"
+        )
     if comparison.unmeasured:
-        some = "1 parameter differs" if comparison.unmeasured == 1 else f"{comparison.unmeasured} parameters differ"
+        some = (
+            "1 parameter differs"
+            if comparison.unmeasured == 1
+            else f"{comparison.unmeasured} parameters differ"
+        )
         found.append(f"{some} at the end, and how far could not be measured")
     for item in comparison.weights:
         far = item.distance.max_abs if item.distance is not None else None
         if item.kind == "parameter" and (far is None or not far <= tolerance.weights):
-            found.append(f"{item.name} differs by {_amount(far)} at the end, {tolerance.weights:g} is allowed")
+            found.append(
+                f"{item.name} differs by {_amount(far)} at the end, {tolerance.weights:g} is "
+                "allowed"
+            )
     missing = comparison.unmatched
     if missing is not None:
         found.append(f"{missing.name} at step {missing.step}: {missing.detail}")

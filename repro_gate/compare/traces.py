@@ -1,6 +1,8 @@
-"""Compares two runs bit for bit: where they first diverge in order of execution, how many tensors differ, and how far.
+"""Compares two runs bit for bit: where they first diverge in order of execution, how many tensors
+differ, and how far.
 
-Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two runs by their key. Pure.
+Blocks of two traces are paired by (step, kind, at), rows of two blocks by name, processes of two
+runs by their key. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +12,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from repro_gate.compare.distances import Key, key_of, loss_gaps, losses_of_both, weights, with_distance
+from repro_gate.compare.distances import (
+    Key,
+    key_of,
+    loss_gaps,
+    losses_of_both,
+    weights,
+    with_distance,
+)
 from repro_gate.compare.heat_map import Marks, heat_map, measured_over_steps
 from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, Tally, Value
 from repro_gate.errors import Inconclusive
@@ -19,14 +28,27 @@ from repro_gate.trace.fields import Measured, Row
 from repro_gate.trace.format import DIGEST_BYTES, DIGESTS
 from repro_gate.trace.model import Trace
 
-WITHIN_A_STEP = ("rng", "batch", "loss", "gradient")  # recorded before the optimizer's step; the rest may be the state at the end
+# recorded before the optimizer's step; the rest may be the state at the end
+WITHIN_A_STEP = (
+    "rng",
+    "batch",
+    "loss",
+    "gradient",
+)
 ONLY_FIRST, ONLY_SECOND = "recorded in the first run only", "recorded in the second run only"
 
 
-def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Divergence] = (), artifact_leaves: int = 0) -> Comparison:
-    """Compare all processes of two runs. `artifacts` are differences of declared artifacts, found elsewhere; they come last in execution.
+def compare_runs(
+    a: Sequence[Trace],
+    b: Sequence[Trace],
+    artifacts: Sequence[Divergence] = (),
+    artifact_leaves: int = 0,
+) -> Comparison:
+    """Compare all processes of two runs. `artifacts` are differences of declared artifacts, found
+    elsewhere; they come last in execution.
 
-    `b` may carry the distances that its probe measured against `a`; the figures are attached where they belong.
+    `b` may carry the distances that its probe measured against `a`; the figures are attached where
+    they belong.
     """
     first = processes(a)
     second = measured_alike(first, processes(b))
@@ -37,9 +59,16 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
     found += [(steps, place, item) for place, item in enumerate(artifacts)]
     earliest = min(found, key=lambda item: item[:2])[2] if found else None
     measured = _measured(second)
-    final = {(label, name) for label, step, kind, name in measured if kind == "parameter" and step == len(second[label].steps)}
+    final = {
+        (label, name)
+        for label, step, kind, name in measured
+        if kind == "parameter" and step == len(second[label].steps)
+    }
     main = next(iter(first), "")
-    by_kind = {kind: Tally(len(names), len(tally.differing.get(kind, ()))) for kind, names in tally.names.items()}
+    by_kind = {
+        kind: Tally(len(names), len(tally.differing.get(kind, ())))
+        for kind, names in tally.names.items()
+    }
     if artifact_leaves or artifacts:
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
@@ -52,33 +81,48 @@ def compare_runs(a: Sequence[Trace], b: Sequence[Trace], artifacts: Sequence[Div
         first_divergence=None if earliest is None else with_distance(earliest, measured),
         by_kind={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
         by_step=tuple(sorted(tally.by_step.items())),
-        differing_steps=sum(0 <= step < steps for step in tally.by_step),  # what comes after the last step is no step
+        # what comes after the last step is no step
+        differing_steps=sum(0 <= step < steps for step in tally.by_step),
         losses=losses_of_both(first.get(main), second.get(main)),
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,
-        unmeasured=sum(kind == "parameter" and (label, name) not in final for label, kind, name in tally.apart),
+        unmeasured=sum(
+            kind == "parameter" and (label, name) not in final for label, kind, name in tally.apart
+        ),
         heat_map=heat_map(tally.marks),
     )
     return measured_over_steps(comparison, second, again=False)
 
 
 def measured_alike(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> dict[str, Trace]:
-    """Return the second run's processes, without the distances of those that took more or fewer steps than their counterparts: a probe
-    measures what its run ends with, which is then the state of another step."""
-    alike = {label: label in first and len(first[label].steps) == len(trace.steps) for label, trace in second.items()}
-    return {label: trace if alike[label] else replace(trace, distances=[]) for label, trace in second.items()}
+    """Return the second run's processes, without the distances of those that took more or fewer
+    steps than their counterparts: a probe measures what its run ends with, which is then the state
+    of another step."""
+    alike = {
+        label: label in first and len(first[label].steps) == len(trace.steps)
+        for label, trace in second.items()
+    }
+    return {
+        label: trace if alike[label] else replace(trace, distances=[])
+        for label, trace in second.items()
+    }
 
 
 def with_replay(comparison: Comparison, second: Sequence[Trace]) -> Comparison:
-    """The comparison with what was measured when the same training was run twice again, `second` beside the first."""
+    """The comparison with what was measured when the same training was run twice again, `second`
+    beside the first."""
     found, first = processes(second), comparison.first_divergence
-    known = replace(comparison, first_divergence=None if first is None else with_distance(first, _measured(found)))
+    known = replace(
+        comparison,
+        first_divergence=None if first is None else with_distance(first, _measured(found)),
+    )
     return measured_over_steps(known, found, again=True)
 
 
 def _same_digest(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> None:
-    """Raises Inconclusive where a process digested tensors in one way in the first run and in another in the second."""
+    """Raises Inconclusive where a process digested tensors in one way in the first run and in
+    another in the second."""
     for label in first.keys() & second.keys():
         names = [named_digest([trace]) for trace in (first[label], second[label])]
         if first[label].facts.get("digest") != second[label].facts.get("digest"):
@@ -86,7 +130,8 @@ def _same_digest(first: Mapping[str, Trace], second: Mapping[str, Trace]) -> Non
 
 
 def named_digest(traces: Iterable[Trace]) -> str:
-    """What digested the tensors of these processes: a name of DIGESTS, several joined by `+`, or empty. What a trace says is untrusted."""
+    """What digested the tensors of these processes: a name of DIGESTS, several joined by `+`, or
+    empty. What a trace says is untrusted."""
     found = {trace.facts.get("digest", "") for trace in traces}
     return "+".join(sorted(name if name in DIGESTS else "unknown" for name in found if name))
 
@@ -94,29 +139,47 @@ def named_digest(traces: Iterable[Trace]) -> str:
 def other_digest(what: str, first: str, second: str) -> Inconclusive:
     """What was digested by two algorithms tells nothing about bits."""
     known = (*DIGESTS, "unknown")  # a report may say anything
-    first, second = (name if name and set(name.split("+")) <= set(known) else "an unnamed digest" for name in (first, second))
+    first, second = (
+        name if name and set(name.split("+")) <= set(known) else "an unnamed digest"
+        for name in (first, second)
+    )
     return Inconclusive(
         f"{what}: tensors were digested by {first} in the first run and by {second} in the second",
-        remedy="use one Python version, and install the `xxhash` package beside torch where the gate's own does not fit",
+        remedy="use one Python version, and install the `xxhash` package beside torch where the "
+        "gate's own does not fit",
         reason_id="determinism/other-digest",
     )
 
 
-def _divergences(first: Mapping[str, Trace], second: Mapping[str, Trace], tally: _Tally) -> list[tuple[int, float, Divergence]]:
-    """(step, place in the process's order, what differs) of the first differences of each process."""
+def _divergences(
+    first: Mapping[str, Trace], second: Mapping[str, Trace], tally: _Tally
+) -> list[tuple[int, float, Divergence]]:
+    """(step, place in the process's order, what differs) of the first differences of each
+    process."""
     found: list[tuple[int, float, Divergence]] = []
     for label in dict.fromkeys([*first, *second]):
         if label in first and label in second:
-            found += ((item.step, place, item) for place, item in _compare_process(label, first[label], second[label], tally))
+            found += (
+                (item.step, place, item)
+                for place, item in _compare_process(label, first[label], second[label], tally)
+            )
         else:
             detail = ONLY_FIRST if label in first else ONLY_SECOND
-            missing = Divergence(step=-1, kind="parameter", name=f"process {label}", process=label, detail=detail)
+            missing = Divergence(
+                step=-1, kind="parameter", name=f"process {label}", process=label, detail=detail
+            )
             found.append((-1, -1, missing))
             tally.unmatched = tally.unmatched or missing
     if set(tally.differing) == {"rng"} and all(item.kind == "rng" for _, _, item in found):
         tally.marks.leave_out("rng")
-        found, tally.unmatched, tally.by_step = [], None, {}  # states of generators alone, which no recorded number depends on
-    for label in first.keys() & second.keys():  # more steps in one run: after whatever differs in the steps that both took
+        # states of generators alone, which no recorded number depends on
+        found, tally.unmatched, tally.by_step = (
+            [],
+            None,
+            {},
+        )
+    # more steps in one run: after whatever differs in the steps that both took
+    for label in first.keys() & second.keys():
         counts = len(first[label].steps), len(second[label].steps)
         if counts[0] != counts[1]:
             found.append((min(counts), math.inf, unequal_length(*counts, label)))
@@ -130,19 +193,22 @@ def _measured(second: Mapping[str, Trace]) -> dict[tuple[str, int, str, str], Me
     for label, trace in second.items():
         for item in trace.distances:
             measured[label, item.step, item.kind, item.name] = item
-            if item.step == len(trace.steps) - 1:  # what is digested after the last step is what was kept
+            # what is digested after the last step is what was kept
+            if item.step == len(trace.steps) - 1:
                 measured[label, item.step + 1, item.kind, item.name] = item
     return measured
 
 
 def first_difference(label: str, a: Mapping[Key, Block], block: Block) -> Divergence | None:
-    """Whether a block of the second run, as it arrives, differs from its counterpart. A missing one is left to the whole comparison."""
+    """Whether a block of the second run, as it arrives, differs from its counterpart. A missing one
+    is left to the whole comparison."""
     counterpart = a.get(key_of(block))
     return None if counterpart is None else next(_differences(label, counterpart, block), None)
 
 
 def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
-    """The processes of a run that recorded something, by label: their key, numbered by command line and start where several share one."""
+    """The processes of a run that recorded something, by label: their key, numbered by command line
+    and start where several share one."""
     labelled: dict[str, Trace] = {}
     numbers: dict[str, int] = {}
     trained = [trace for trace in traces if trace.trained]
@@ -156,7 +222,8 @@ def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
 
 
 class _Tally:
-    """Counts distinct quantities and those that differ, without touching each row of blocks that are equal."""
+    """Counts distinct quantities and those that differ, without touching each row of blocks that
+    are equal."""
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
@@ -164,7 +231,9 @@ class _Tally:
         self.names: dict[str, set[tuple[str, str]]] = {}
         self.differing: dict[str, set[tuple[str, str]]] = {}
         self.by_step: dict[int, int] = {}
-        self.apart: dict[tuple[str, str, str], Divergence] = {}  # what differs where it was last recorded
+        self.apart: dict[
+            tuple[str, str, str], Divergence
+        ] = {}  # what differs where it was last recorded
         self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
@@ -187,19 +256,39 @@ class _Tally:
             self.unmatched = item
 
 
-def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tuple[float, Divergence]]:
-    """The first difference of each of the two kinds (a differing row; a block without its counterpart), counting all on the way.
+def _compare_process(
+    label: str, a: Trace, b: Trace, tally: _Tally
+) -> list[tuple[float, Divergence]]:
+    """The first difference of each of the two kinds (a differing row; a block without its
+    counterpart), counting all on the way.
 
-    Steps that one process took and the other did not are no differences of tensors: `unequal_length` tells of them."""
-    if (a.stopped or b.stopped) and None in (a.end, b.end):  # one was ended before it could say in which state
-        a, b = (replace(trace, blocks=[block for block in trace.blocks if block.step < len(trace.steps)]) for trace in (a, b))
+    Steps that one process took and the other did not are no differences of tensors:
+    `unequal_length` tells of them.
+    """
+    # one was ended before it could say in which state
+    if (a.stopped or b.stopped) and None in (
+        a.end,
+        b.end,
+    ):
+        a, b = (
+            replace(
+                trace, blocks=[block for block in trace.blocks if block.step < len(trace.steps)]
+            )
+            for trace in (a, b)
+        )
     common, unequal = min(len(a.steps), len(b.steps)), len(a.steps) != len(b.steps)
-    counterparts = {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks} if unequal else set()
+    counterparts = (
+        {key_of(block) for block in a.blocks} & {key_of(block) for block in b.blocks}
+        if unequal
+        else set()
+    )
 
     def counts(block: Block) -> bool:
         if not unequal or block.step < common:
             return True
-        return block.step == common and block.kind in WITHIN_A_STEP and key_of(block) in counterparts
+        return (
+            block.step == common and block.kind in WITHIN_A_STEP and key_of(block) in counterparts
+        )
 
     rest = {key_of(block): block for block in b.blocks if counts(block)}
     found: list[tuple[float, Divergence]] = []
@@ -223,19 +312,27 @@ def _compare_process(label: str, a: Trace, b: Trace, tally: _Tally) -> list[tupl
         for row in block.rows if key_of(block) in rest else ():
             item = _divergence(label, block, row, detail=ONLY_SECOND)
             tally.differs(label, item)
-            extra = extra or [(place - 0.5, item)]  # before the block that the first run has in its place
+            # before the block that the first run has in its place
+            extra = extra or [(place - 0.5, item)]
     return found + extra
 
 
 def _read_before(item: Divergence, first: Divergence) -> bool:
-    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded after the parameters that it changed."""
-    number = item.kind == "optimizer" and item.values is not None and item.name.startswith("param_groups.")
+    """Whether an optimizer's step read `item` before it wrote `first`: a learning rate is recorded
+    after the parameters that it changed."""
+    number = (
+        item.kind == "optimizer"
+        and item.values is not None
+        and item.name.startswith("param_groups.")
+    )
     return number and first.kind == "parameter" and not first.detail and item.step == first.step
 
 
 def unequal_length(first: int, second: int, label: str = "main") -> Divergence:
     detail = f"{first} optimizer steps in the first run, {second} in the second"
-    return Divergence(step=min(first, second), kind="optimizer", name=STEPS, process=label, detail=detail)
+    return Divergence(
+        step=min(first, second), kind="optimizer", name=STEPS, process=label, detail=detail
+    )
 
 
 def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
@@ -255,7 +352,10 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
         if index < len(a.values) and at < len(b.values):
             values = _number(a.values[index], row[1]), _number(b.values[at], b.rows[at][1])
         if b.rows[at][1:] != row[1:]:
-            detail = f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} in the second"
+            detail = (
+                f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} "
+                f"{list(b.rows[at][2])} in the second"
+            )
             yield _divergence(label, a, row, values=values, detail=detail)
         elif _digest(first, index) != _digest(second, at):
             yield _divergence(label, a, row, values=values)
@@ -264,16 +364,31 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
 
 
 def _number(text: str, dtype: str) -> Value:
-    """Return the number that a trace holds as a hex float, as the bool or int that it was. What a trace says of its dtype is untrusted."""
+    """Return the number that a trace holds as a hex float, as the bool or int that it was. What a
+    trace says of its dtype is untrusted."""
     number = float.fromhex(text)
     if dtype == "bool":
         return bool(number)
     return int(number) if dtype == "int" and math.isfinite(number) else number
 
 
-def _divergence(label: str, block: Block, row: Row, *, values: tuple[Value, Value] | None = None, detail: str = "") -> Divergence:
+def _divergence(
+    label: str,
+    block: Block,
+    row: Row,
+    *,
+    values: tuple[Value, Value] | None = None,
+    detail: str = "",
+) -> Divergence:
     return Divergence(
-        step=block.step, kind=block.kind, name=row[0], process=label, dtype=row[1], shape=row[2], values=values, detail=detail
+        step=block.step,
+        kind=block.kind,
+        name=row[0],
+        process=label,
+        dtype=row[1],
+        shape=row[2],
+        values=values,
+        detail=detail,
     )
 
 

@@ -1,5 +1,6 @@
-"""What differs between two runs though nothing recorded does: printed numbers, written files, modules that no optimizer updates. A
-difference found here is a notice, never a failure. Pure but for the clock: what is compared is untrusted, so it has one deadline."""
+"""What differs between two runs though nothing recorded does: printed numbers, written files,
+modules that no optimizer updates. A difference found here is a notice, never a failure. Pure but
+for the clock: what is compared is untrusted, so it has one deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _NAMED = 4  # files or folders in a notice
 
 
 def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str, str]]:
-    """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes longer than `seconds` is cut, and told."""
+    """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes
+    longer than `seconds` is cut, and told."""
     found: dict[str, tuple[str, str]] = {}
     until, late = time.monotonic() + seconds, f"what {seconds:g} s were enough for"
     try:
@@ -35,17 +37,33 @@ def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str,
     except Late:
         files_cut = late
     if names:
-        many = f"{len(names):,} files that the runs wrote differ and are" if len(names) > 1 else "1 file that the runs wrote differs and is"
+        many = (
+            f"{len(names):,} files that the runs wrote differ and are"
+            if len(names) > 1
+            else "1 file that the runs wrote differs and is"
+        )
         cut = f" (looked at: {files_cut})" if files_cut else ""
         message = f"{many} not declared: {_folded(sorted(names))}{cut}"
         found["unrecorded/files"] = (message, "declare under capture.artifacts what has to repeat")
     elif files_cut:
-        found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {files_cut}", "")
+        found["unrecorded/files"] = (
+            f"not every file that the runs wrote was compared: {files_cut}",
+            "",
+        )
     if numbers:
-        shown = listed([f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`" for name, left, right in numbers], _SHOWN)
+        shown = listed(
+            [
+                f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
+                for name, left, right in numbers
+            ],
+            _SHOWN,
+        )
         what = "a printed number differs" if len(numbers) == 1 else "printed numbers differ"
         message = f"{what} between the two deterministic runs: {shown}"
-        found["unrecorded/log"] = (message, "evaluate with a seeded sampler, or call repro_gate.record to compare it")
+        found["unrecorded/log"] = (
+            message,
+            "evaluate with a seeded sampler, or call repro_gate.record to compare it",
+        )
     elif log_cut:
         found["unrecorded/log"] = (f"not every printed number was compared: {log_cut}", "")
     return found
@@ -60,22 +78,28 @@ def _folded(names: Sequence[str]) -> str:
         entries = [
             members[0]
             if len(members) == 1
-            else f"{os.path.commonpath([os.path.dirname(name) for name in members])}/ ({len(members):,} files)"
+            else f"{os.path.commonpath([os.path.dirname(name) for name in members])}/ "
+            f"({len(members):,} files)"
             for members in groups.values()
         ]
     return listed([shortened(escaped(entry)) for entry in entries], _NAMED)
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
-    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one name, as many must be there in both runs:
-    what one has more of may be garbage that is not yet collected."""
+    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one
+    name, as many must be there in both runs: what one has more of may be garbage that is not yet
+    collected."""
     first, second = processes(a), processes(b)
     found: dict[str, None] = {}
     for label, trace in first.items():
         ours, theirs = _by_name(trace), _by_name(second[label]) if label in second else {}
         for key, digests in ours.items():
             if len(theirs.get(key, ())) == len(digests) and theirs[key] != digests:
-                found[f"module {key[1]} (no optimizer)" if key[0] == "module" else f"attribute {key[1]}"] = None
+                found[
+                    f"module {key[1]} (no optimizer)"
+                    if key[0] == "module"
+                    else f"attribute {key[1]}"
+                ] = None
     return tuple(found)
 
 

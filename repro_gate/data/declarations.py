@@ -1,6 +1,8 @@
-"""Declared items that stand for others: `.dvc` files and Croissant metadata, turned into the items that these declare.
+"""Declared items that stand for others: `.dvc` files and Croissant metadata, turned into the items
+that these declare.
 
-They come from an untrusted checkout: limits on size, depth and count, no path out of the checkout, every fault a problem with its line.
+They come from an untrusted checkout: limits on size, depth and count, no path out of the checkout,
+every fault a problem with its line.
 """
 
 from __future__ import annotations
@@ -43,11 +45,13 @@ class _Expansion:
 def expand_items(
     items: Sequence[DataItem], spec_dir: Path, root: Path | None = None
 ) -> tuple[tuple[DataItem, ...], tuple[DataProblem, ...]]:
-    """The items with every `.dvc` file and Croissant metadata replaced by what it declares, and what is wrong with the declarations.
+    """The items with every `.dvc` file and Croissant metadata replaced by what it declares, and
+    what is wrong with the declarations.
 
-    An item without a digest takes it from the `.dvc` file beside it. A sha256 that the spec states for a declaration file is compared with
-    that file's own bytes. `root` is the checkout's; by default the nearest folder above the spec that holds `.git`, or the spec's own.
-    Raises UsageError for an item whose path is none.
+    An item without a digest takes it from the `.dvc` file beside it. A sha256 that the spec states
+    for a declaration file is compared with that file's own bytes. `root` is the checkout's; by
+    default the nearest folder above the spec that holds `.git`, or the spec's own. Raises
+    UsageError for an item whose path is none.
     """
     folder = Path(os.path.abspath(spec_dir))
     top = _checkout_root(folder) if root is None else Path(os.path.abspath(root))
@@ -64,7 +68,10 @@ def _expand(item: DataItem, expansion: _Expansion) -> None:
     found: Found | None = None
     if path.name.endswith(_DVC) and path.name != _DVC and not path.is_dir():
         found = _dvc(item.path, path, expansion)
-    elif path.name.lower().endswith(_JSON) and (found := _croissant(item, path, expansion)) is not None:
+    elif (
+        path.name.lower().endswith(_JSON)
+        and (found := _croissant(item, path, expansion)) is not None
+    ):
         pass  # as below
     elif item.sha256 is None and item.md5 is None and os.path.isfile(f"{path}{_DVC}"):
         _adopt(item, path, expansion)
@@ -74,7 +81,9 @@ def _expand(item: DataItem, expansion: _Expansion) -> None:
         own = hashlib.sha256(path.read_bytes()).hexdigest() if item.sha256 is not None else None
         if item.sha256 != own:
             message = f"sha256 expected {item.sha256}, found {own}"
-            expansion.refuse(escaped(item.path), message, "restore the file, or state its new sha256 in the spec")
+            expansion.refuse(
+                escaped(item.path), message, "restore the file, or state its new sha256 in the spec"
+            )
         expansion.problems += found.problems
         located = [_located(one, item.path, path, expansion) for one in found.items]
         expansion.items += [one for one in located if one is not None]
@@ -88,24 +97,37 @@ def _adopt(item: DataItem, path: Path, expansion: _Expansion) -> None:
         expansion.items.append(item)
         return
     expansion.problems += found.problems
-    own = next((one for one in found.items if os.path.normpath(file.parent / one.path) == os.fspath(path)), None)
+    own = next(
+        (one for one in found.items if os.path.normpath(file.parent / one.path) == os.fspath(path)),
+        None,
+    )
     declared = _located(own, name, file, expansion) if own is not None else None
     if not found.problems and declared is None:
         message = f"does not declare {quoted(item.path)}, which it lies beside"
-        expansion.refuse(found.where(1), message, "`dvc add` the data, or state its sha256 in the spec")
+        expansion.refuse(
+            found.where(1), message, "`dvc add` the data, or state its sha256 in the spec"
+        )
     expansion.items.append(item if declared is None else replace(declared, path=item.path))
 
 
 def _located(item: DataItem, name: str, file: Path, expansion: _Expansion) -> DataItem | None:
-    """An item of a declaration file (at `file`, called `name` by the spec), relative to the spec; None where its path is refused."""
+    """An item of a declaration file (at `file`, called `name` by the spec), relative to the spec;
+    None where its path is refused."""
     if "\0" in item.path or any("\ud800" <= character <= "\udfff" for character in item.path):
         expansion.refuse(item.source, f"{quoted(item.path)} is not a path", "mend the path")
         return None
     absolute = Path(os.path.normpath(file.parent / item.path))
     bounds = expansion.root if file.is_relative_to(expansion.root) else file.parent
     if os.path.isabs(item.path) or not absolute.is_relative_to(bounds):
-        message = f"{quoted(item.path)} leads out of {'the checkout' if bounds == expansion.root else quoted(bounds)}"
-        expansion.refuse(item.source, message, "declare data outside the checkout in the spec, by its absolute path")
+        message = (
+            f"{quoted(item.path)} leads out of "
+            f"{'the checkout' if bounds == expansion.root else quoted(bounds)}"
+        )
+        expansion.refuse(
+            item.source,
+            message,
+            "declare data outside the checkout in the spec, by its absolute path",
+        )
         return None
     return replace(item, path=os.path.normpath(os.path.join(os.path.dirname(name), item.path)))
 
@@ -113,24 +135,32 @@ def _located(item: DataItem, name: str, file: Path, expansion: _Expansion) -> Da
 def _croissant(item: DataItem, path: Path, expansion: _Expansion) -> Found | None:
     """What Croissant metadata states; None for JSON that is data."""
     try:
-        return read_croissant(read_text(path, _within(path, expansion), MAX_CROISSANT), item.path, path.parent)
+        return read_croissant(
+            read_text(path, _within(path, expansion), MAX_CROISSANT), item.path, path.parent
+        )
     except Unreadable:
         with contextlib.suppress(OSError):
-            if os.path.getsize(path) > MAX_CROISSANT and b'"@context"' in read_start(path, _SNIFFED):
+            if os.path.getsize(path) > MAX_CROISSANT and b'"@context"' in read_start(
+                path, _SNIFFED
+            ):
                 message = f"is larger than {MAX_CROISSANT >> 20} MiB, metadata is far smaller"
-                expansion.refuse(escaped(item.path), message, "declare the files themselves in the spec")
+                expansion.refuse(
+                    escaped(item.path), message, "declare the files themselves in the spec"
+                )
         return None
 
 
 def _dvc(name: str, path: Path, expansion: _Expansion) -> Found | None:
     """What a `.dvc` file states; None, and a problem, where it cannot be read.
 
-    Messages quote what is wrong with a file, so a link is not followed to a file that is not the checkout's; where the spec names one
-    elsewhere, not to what is no `.dvc` file.
+    Messages quote what is wrong with a file, so a link is not followed to a file that is not the
+    checkout's; where the spec names one elsewhere, not to what is no `.dvc` file.
     """
     try:
         within = _within(path, expansion)
-        why = leads_out(path, within) or ("" if os.path.realpath(path).endswith(_DVC) else "is no `.dvc` file")
+        why = leads_out(path, within) or (
+            "" if os.path.realpath(path).endswith(_DVC) else "is no `.dvc` file"
+        )
         if why:
             raise Unreadable(f"is a link to a file that {why}: it is not read")
         return read_dvc(read_text(path, within, MAX_DVC), name)
@@ -144,4 +174,6 @@ def _within(path: Path, expansion: _Expansion) -> Path:
 
 
 def _checkout_root(folder: Path) -> Path:
-    return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder)
+    return next(
+        (above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder
+    )

@@ -1,4 +1,5 @@
-"""Declared data: where it lies, whether it is what the spec says, and whether a run wrote to it. Nothing here changes a byte of it."""
+"""Declared data: where it lies, whether it is what the spec says, and whether a run wrote to it.
+Nothing here changes a byte of it."""
 
 from __future__ import annotations
 
@@ -10,18 +11,28 @@ from pathlib import Path
 
 from repro_gate.data.cache import DataCache
 from repro_gate.data.hashing import Progress, Reading, read_digests
-from repro_gate.data.tree import dvc_patterns, entry_identity, entry_name, identity_fields, list_files
+from repro_gate.data.tree import (
+    dvc_patterns,
+    entry_identity,
+    entry_name,
+    identity_fields,
+    list_files,
+)
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 
-_NAMED_FILES = 10_000  # above this many files a fingerprint is only a digest, and a change names the item instead of its files
+# above this many files a fingerprint is only a digest, and a change names the item instead of its
+# files
+_NAMED_FILES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFinding:
-    """One declared item compared with its digests and size. `actual` is None, and `problem` says why, where it could not be read.
+    """One declared item compared with its digests and size. `actual` is None, and `problem` says
+    why, where it could not be read.
 
-    `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where the declaration stands.
+    `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where
+    the declaration stands.
     """
 
     path: str
@@ -43,7 +54,8 @@ class DataFinding:
 
     @property
     def matches(self) -> bool | None:
-        """Whether every declared digest and size is what was found; None where no digest is declared and nothing is wrong."""
+        """Whether every declared digest and size is what was found; None where no digest is
+        declared and nothing is wrong."""
         if self.declared:
             return not self.mismatches
         return False if self.mismatches and not self.problem else None
@@ -56,19 +68,31 @@ class DataFinding:
             found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
         if self.md5_actual is not None and self.md5_expected != self.md5_actual:
             found.append(f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}")
-        if self.actual is not None and self.size_expected not in (None, self.size) and not self._folder_of_dvc:
-            found.append(f"{self.path}: size expected {self.size_expected} bytes, found {self.size}")
+        if (
+            self.actual is not None
+            and self.size_expected not in (None, self.size)
+            and not self._folder_of_dvc
+        ):
+            found.append(
+                f"{self.path}: size expected {self.size_expected} bytes, found {self.size}"
+            )
         return tuple(found)
 
     @property
     def _folder_of_dvc(self) -> bool:
-        """DVC leaves some files out (`.git`), of the size too; its listing names each that counts, so where that is right, all is."""
-        return self.md5_expected is not None and self.md5_expected.endswith(".dir") and self.md5_actual == self.md5_expected
+        """DVC leaves some files out (`.git`), of the size too; its listing names each that counts,
+        so where that is right, all is."""
+        return (
+            self.md5_expected is not None
+            and self.md5_expected.endswith(".dir")
+            and self.md5_actual == self.md5_expected
+        )
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What `stat` says about one declared item. `files` has (path, size, mtime_ns, inode) of each file while there are few enough."""
+    """What `stat` says about one declared item. `files` has (path, size, mtime_ns, inode) of each
+    file while there are few enough."""
 
     digest: str
     files: frozenset[tuple[str, int, int, int]] = frozenset()
@@ -90,30 +114,41 @@ def resolve_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[Path, ...]:
 
 
 def verify_data(
-    items: Sequence[DataItem], spec_dir: Path, *, progress: Progress | None = None, cache: DataCache | None = None
+    items: Sequence[DataItem],
+    spec_dir: Path,
+    *,
+    progress: Progress | None = None,
+    cache: DataCache | None = None,
 ) -> tuple[DataFinding, ...]:
     """The size and digests of each declared item, beside the declared ones.
 
-    A file's is the sha256 of its bytes. A folder's is the sha256 over one record for each file below it, ordered by the bytes of its path
-    relative to the folder: the file's sha256 in hex, two spaces, the path, a NUL. Links are followed (a loop is a problem), empty folders
-    do not count. The same figure from a shell, in the folder:
-    `find -L . -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -0r sha256sum -z -- | sha256sum`.
+    A file's is the sha256 of its bytes. A folder's is the sha256 over one record for each file
+    below it, ordered by the bytes of its path relative to the folder: the file's sha256 in hex, two
+    spaces, the path, a NUL. Links are followed (a loop is a problem), empty folders do not count.
+    The same figure from a shell, in the folder: `find -L . -type f -printf '%P\\0' | LC_ALL=C sort
+    -z | xargs -0r sha256sum -z -- | sha256sum`.
 
-    Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at most four times a second. With a `cache`,
-    what has not changed since it was last read is not read again.
+    Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at
+    most four times a second. With a `cache`, what has not changed since it was last read is not
+    read again.
     """
-    wanted = [(data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5")) for item in items]
+    wanted = [
+        (data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5"))
+        for item in items
+    ]
     readings = read_digests(dict.fromkeys(wanted), progress, cache)
     return tuple(_finding(item, readings[key]) for key, item in zip(wanted, items, strict=True))
 
 
 def read_data_state(items: Sequence[DataItem], spec_dir: Path) -> DataState:
-    """A fingerprint of each declared item by its path in the spec: size, time of change and inode of every file, no contents."""
+    """A fingerprint of each declared item by its path in the spec: size, time of change and inode
+    of every file, no contents."""
     return {item.path: _fingerprint(data_path(item, spec_dir)) for item in items}
 
 
 def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
-    """Declared files that changed, appeared or went between two states, by their paths in the spec; sorted."""
+    """Declared files that changed, appeared or went between two states, by their paths in the spec;
+    sorted."""
     changed: list[str] = []
     for path in {**before, **after}:
         old, new = before.get(path, Fingerprint("")), after.get(path, Fingerprint(""))
@@ -125,9 +160,24 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
 
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
     md5 = reading.digests.get("md5")
-    problem = f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} {reading.problem}" if reading.problem else ""
-    if reading.is_folder and md5 not in (None, item.md5) and (patterns := dvc_patterns(reading.path)) is not None:
-        problem, md5 = f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns that are not read here", None
+    problem = (
+        f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} "
+        f"{reading.problem}"
+        if reading.problem
+        else ""
+    )
+    if (
+        reading.is_folder
+        and md5 not in (None, item.md5)
+        and (patterns := dvc_patterns(reading.path)) is not None
+    ):
+        problem, md5 = (
+            (
+                f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns "
+                "that are not read here"
+            ),
+            None,
+        )
     return DataFinding(
         path=item.path,
         expected=item.sha256,

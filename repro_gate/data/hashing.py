@@ -1,4 +1,5 @@
-"""Digests of declared files and folders: read by a thread for each processor, in flat memory, unless the cache knows them."""
+"""Digests of declared files and folders: read by a thread for each processor, in flat memory,
+unless the cache knows them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
-from repro_gate.data.tree import Listing, dvc_md5, entry_identity, entry_name, identity, list_files, listing_identity, size_in, tree_sha256
+from repro_gate.data.tree import (
+    Listing,
+    dvc_md5,
+    entry_identity,
+    entry_name,
+    identity,
+    list_files,
+    listing_identity,
+    size_in,
+    tree_sha256,
+)
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
@@ -31,7 +42,8 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
 @dataclass(kw_only=True)
 class Reading:
-    """What was found at one path: `digests` by kind, as a declaration writes them, or in `problem` why there are none.
+    """What was found at one path: `digests` by kind, as a declaration writes them, or in `problem`
+    why there are none.
 
     While it is read, `file_digests` has for each kind those of all files, in the listing's order.
     """
@@ -60,10 +72,16 @@ class Reading:
             self.problem = f"cannot be read: {error.strerror or error}"
 
 
-def read_digests(wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None) -> dict[Wanted, Reading]:
+def read_digests(
+    wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None
+) -> dict[Wanted, Reading]:
     """A reading for each wanted path and kinds of digest."""
     readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted}
-    unread = [(reading, listing) for reading in readings.values() if (listing := _plan(reading, cache)) is not None]
+    unread = [
+        (reading, listing)
+        for reading in readings.values()
+        if (listing := _plan(reading, cache)) is not None
+    ]
     read_at = time.time_ns()
     _digest_all(unread, progress, sum(reading.size for reading in readings.values()))
     while unread:
@@ -71,10 +89,17 @@ def read_digests(wanted: Collection[Wanted], progress: Progress | None = None, c
     return readings
 
 
-def digest_file(path: bytes, expected: bytes, kinds: tuple[str, ...], advance: Callable[[int], None] = lambda _: None) -> list[bytes]:
-    """The digests of one regular file, by `kinds`. `expected` is its identity before; `advance` is told of the bytes read by and by.
+def digest_file(
+    path: bytes,
+    expected: bytes,
+    kinds: tuple[str, ...],
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[bytes]:
+    """The digests of one regular file, by `kinds`. `expected` is its identity before; `advance` is
+    told of the bytes read by and by.
 
-    Raises OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the file that `expected` is of.
+    Raises OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the
+    file that `expected` is of.
     """
     size, done = size_in(expected), 0
     hashes = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds]
@@ -96,16 +121,21 @@ def digest_file(path: bytes, expected: bytes, kinds: tuple[str, ...], advance: C
 
 
 def _read(descriptor: int, count: int) -> bytes:
-    """Exactly so many bytes, or all up to the end: one read may give less than the file has (a network's file system)."""
+    """Exactly so many bytes, or all up to the end: one read may give less than the file has (a
+    network's file system)."""
     data = os.read(descriptor, count)
     while 0 < len(data) < count and (more := os.read(descriptor, count - len(data))):
         data += more
     return data
 
 
-def _digest_all(unread: Collection[tuple[Reading, Listing]], progress: Progress | None, total: int) -> None:
-    """Fill in `file_digests`. What cannot be read becomes the reading's problem; an interrupt ends the threads at their next piece."""
-    jobs = sorted(_jobs(unread), key=lambda job: job[-1], reverse=True)  # large files first: none is left for the end
+def _digest_all(
+    unread: Collection[tuple[Reading, Listing]], progress: Progress | None, total: int
+) -> None:
+    """Fill in `file_digests`. What cannot be read becomes the reading's problem; an interrupt ends
+    the threads at their next piece."""
+    # large files first: none is left for the end
+    jobs = sorted(_jobs(unread), key=lambda job: job[-1], reverse=True)
     done, lock, stopped = total - sum(job[-1] for job in jobs), threading.Lock(), threading.Event()
 
     def advance(count: int) -> None:
@@ -122,14 +152,20 @@ def _digest_all(unread: Collection[tuple[Reading, Listing]], progress: Progress 
                 return
             entry = listing.entries[number]
             try:
-                digests = digest_file(folder + entry_name(entry), entry_identity(entry), reading.kinds, advance)
+                digests = digest_file(
+                    folder + entry_name(entry), entry_identity(entry), reading.kinds, advance
+                )
             except OSError as error:
                 reading.fail(entry_name(entry), error)
                 return
             for kind, value in zip(reading.kinds, digests, strict=True):
-                reading.file_digests[kind][number * KINDS[kind] : (number + 1) * KINDS[kind]] = value
+                reading.file_digests[kind][number * KINDS[kind] : (number + 1) * KINDS[kind]] = (
+                    value
+                )
 
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     with ThreadPoolExecutor(min(processors, _THREADS)) as pool:
         try:
             waiting = {pool.submit(digest, *job[:-1]) for job in jobs}
@@ -147,8 +183,11 @@ def _digest_all(unread: Collection[tuple[Reading, Listing]], progress: Progress 
         progress(total, total)
 
 
-def _jobs(unread: Collection[tuple[Reading, Listing]]) -> Iterator[tuple[Reading, Listing, int, int, int]]:
-    """Files `first` to before `last` of a listing, and their bytes: a few hundred small ones, or a large one."""
+def _jobs(
+    unread: Collection[tuple[Reading, Listing]],
+) -> Iterator[tuple[Reading, Listing, int, int, int]]:
+    """Files `first` to before `last` of a listing, and their bytes: a few hundred small ones, or a
+    large one."""
     for reading, listing in unread:
         first, size = 0, 0
         for number, entry in enumerate(listing.entries):
@@ -168,13 +207,25 @@ def _plan(reading: Reading, cache: DataCache | None) -> Listing | None:
         name = os.fsencode(error.filename) if isinstance(error.filename, str | bytes) else b""
         reading.fail(name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error)
         return None
-    reading.size, reading.files, reading.is_folder = listing.size, len(listing.entries), listing.is_folder
+    reading.size, reading.files, reading.is_folder = (
+        listing.size,
+        len(listing.entries),
+        listing.is_folder,
+    )
     if cache is not None and _is_kept(listing):
-        found = {kind: cache.find(*_key(listing, kind), listing_identity(listing)) for kind in reading.kinds}
+        found = {
+            kind: cache.find(*_key(listing, kind), listing_identity(listing))
+            for kind in reading.kinds
+        }
         if None not in found.values():
-            reading.digests, reading.cached = {kind: digest for kind, digest in found.items() if digest is not None}, True
+            reading.digests, reading.cached = (
+                {kind: digest for kind, digest in found.items() if digest is not None},
+                True,
+            )
             return None
-    reading.file_digests = {kind: bytearray(KINDS[kind] * len(listing.entries)) for kind in reading.kinds}
+    reading.file_digests = {
+        kind: bytearray(KINDS[kind] * len(listing.entries)) for kind in reading.kinds
+    }
     return listing
 
 
@@ -184,7 +235,11 @@ def _finish(reading: Reading, listing: Listing, cache: DataCache | None, read_at
     if reading.problem:
         return
     for kind in reading.kinds:
-        reading.digests[kind] = tree_sha256(listing, columns[kind]) if kind == "sha256" else dvc_md5(listing, columns[kind])
+        reading.digests[kind] = (
+            tree_sha256(listing, columns[kind])
+            if kind == "sha256"
+            else dvc_md5(listing, columns[kind])
+        )
         if cache is None or not _is_kept(listing):
             continue
         found, now = reading.digests[kind], listing_identity(listing)
@@ -196,5 +251,6 @@ def _is_kept(listing: Listing) -> bool:
 
 
 def _key(listing: Listing, kind: str) -> tuple[str, Path]:
-    """What the cache calls a digest (a folder's is another thing than a file's), and the real path that it is of."""
+    """What the cache calls a digest (a folder's is another thing than a file's), and the real path
+    that it is of."""
     return f"folder:{kind}" if listing.is_folder else kind, Path(os.path.realpath(listing.root))

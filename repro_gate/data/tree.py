@@ -1,6 +1,8 @@
-"""Lists the files below a declared path, and makes the one digest that stands for all of them: Repro Gate's own, or DVC's.
+"""Lists the files below a declared path, and makes the one digest that stands for all of them:
+Repro Gate's own, or DVC's.
 
-Reads folders and inodes, never contents. A listing is one bytes object a file, so that 100,000 files take ten megabytes.
+Reads folders and inodes, never contents. A listing is one bytes object a file, so that 100,000
+files take ten megabytes.
 """
 
 from __future__ import annotations
@@ -19,21 +21,30 @@ from repro_gate.files import read_start
 
 MAX_FILES = 5_000_000  # half a gigabyte of listing
 MAX_FOLDERS = 1_000_000  # each counted as often as a path leads to it
-MAX_VISITS = 1_000  # of one folder, by paths with `NESTED` links or more on them: with links to links, paths double at each level
+# of one folder, by paths with `NESTED` links or more on them: with links to links, paths double at
+# each level
+MAX_VISITS = 1_000
 NESTED = 3
 
 _IDENTITY = struct.Struct("<5Q")
 _WORD = (1 << 64) - 1
 _IGNORE_BYTES = 64 * 1024
-_DVC_IGNORES = (b".git", b".hg", b".dvc")  # dvc/ignore.py: the patterns that hold in every repository
+# dvc/ignore.py: the patterns that hold in every repository
+_DVC_IGNORES = (
+    b".git",
+    b".hg",
+    b".dvc",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """One file (a single entry with an empty name) or all files below a folder, links followed, ordered by the bytes of their paths.
+    """One file (a single entry with an empty name) or all files below a folder, links followed,
+    ordered by the bytes of their paths.
 
-    An entry is the path relative to the root, NUL, and the file's identity. `newest` is the latest time of change of any of them, in
-    nanoseconds; `linked` are folders that were reached through a link.
+    An entry is the path relative to the root, NUL, and the file's identity. `newest` is the latest
+    time of change of any of them, in nanoseconds; `linked` are folders that were reached through a
+    link.
     """
 
     root: Path
@@ -45,13 +56,15 @@ class Listing:
 
 
 def identity(status: os.stat_result) -> bytes:
-    """What must stay the same for two readings to be of the same bytes: size, times of change of contents and inode, inode, device."""
+    """What must stay the same for two readings to be of the same bytes: size, times of change of
+    contents and inode, inode, device."""
     fields = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
     return _IDENTITY.pack(*(field & _WORD for field in fields))
 
 
 def identity_fields(found: bytes) -> tuple[int, int, int, int, int]:
-    """An identity's size in bytes, times of change of contents and inode in nanoseconds (mod 2**64), inode and device."""
+    """An identity's size in bytes, times of change of contents and inode in nanoseconds (mod
+    2**64), inode and device."""
     size, contents, inode_change, inode, device = _IDENTITY.unpack(found)
     return size, contents, inode_change, inode, device
 
@@ -72,11 +85,18 @@ def entry_identity(entry: bytes) -> bytes:
 
 
 def list_files(root: Path) -> Listing:
-    """All there is at `root`. Raises OSError: missing, unreadable, neither file nor folder, a folder in itself, more than the limits."""
+    """All there is at `root`. Raises OSError: missing, unreadable, neither file nor folder, a
+    folder in itself, more than the limits."""
     status = os.stat(root)
     if stat.S_ISREG(status.st_mode):
         newest = max(status.st_mtime_ns, status.st_ctime_ns)
-        return Listing(root=root, is_folder=False, entries=(b"\0" + identity(status),), size=status.st_size, newest=newest)
+        return Listing(
+            root=root,
+            is_folder=False,
+            entries=(b"\0" + identity(status),),
+            size=status.st_size,
+            newest=newest,
+        )
     if not stat.S_ISDIR(status.st_mode):
         raise OSError(f"{root} is neither a file nor a folder")
     top = os.fsencode(root) + b"/"
@@ -85,7 +105,8 @@ def list_files(root: Path) -> Listing:
     waiting: list[tuple[bytes, frozenset[tuple[int, int]], int]] = [(b"", frozenset(), 0)]
     while waiting:
         prefix, above, links = waiting.pop()
-        descriptor = os.open(top + prefix, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # by descriptor, `stat` is a third faster
+        # by descriptor, `stat` is a third faster
+        descriptor = os.open(top + prefix, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
             here = (status.st_dev, status.st_ino)
@@ -110,9 +131,12 @@ def list_files(root: Path) -> Listing:
         finally:
             os.close(descriptor)
     _check_limits(root, len(entries), folders, 0)
-    entries.sort()  # a NUL sorts before any byte of a longer path, so this is the order of the paths
+    # a NUL sorts before any byte of a longer path, so this is the order of the paths
+    entries.sort()
     size = sum(map(size_in, map(entry_identity, entries)))
-    return Listing(root=root, is_folder=True, entries=entries, size=size, newest=newest, linked=tuple(linked))
+    return Listing(
+        root=root, is_folder=True, entries=entries, size=size, newest=newest, linked=tuple(linked)
+    )
 
 
 def _check_limits(root: Path, files: int, folders: int, visits: int) -> None:
@@ -122,7 +146,9 @@ def _check_limits(root: Path, files: int, folders: int, visits: int) -> None:
     if folders > MAX_FOLDERS:
         raise OSError(f"more than {MAX_FOLDERS:,} folders lie below {root}, links followed")
     if visits > MAX_VISITS:
-        raise OSError(f"links to links lead to the same folder below {root} in more than {MAX_VISITS:,} ways")
+        raise OSError(
+            f"links to links lead to the same folder below {root} in more than {MAX_VISITS:,} ways"
+        )
 
 
 def listing_identity(listing: Listing) -> bytes:
@@ -136,25 +162,37 @@ def listing_identity(listing: Listing) -> bytes:
 
 
 def tree_sha256(listing: Listing, digests: bytes | bytearray) -> str:
-    """The sha256 that stands for a listing, in hex; `digests` are those of its files, 32 bytes each. `verify_data` says how it is made."""
+    """The sha256 that stands for a listing, in hex; `digests` are those of its files, 32 bytes
+    each. `verify_data` says how it is made."""
     if not listing.is_folder:
         return digests.hex()
     tree = hashlib.sha256()
     for number, entry in enumerate(listing.entries):
-        tree.update(digests[32 * number : 32 * number + 32].hex().encode() + b"  " + entry_name(entry) + b"\0")
+        tree.update(
+            digests[32 * number : 32 * number + 32].hex().encode()
+            + b"  "
+            + entry_name(entry)
+            + b"\0"
+        )
     return tree.hexdigest()
 
 
 def dvc_md5(listing: Listing, digests: bytes | bytearray) -> str:
-    """The md5 that DVC states for a listing; `digests` are those of its files, 16 bytes each. For a folder, that of a JSON list of
-    `{"md5", "relpath"}` with `.dir` behind it (dvc_data/hashfile/tree.py, `Tree.as_bytes` and `digest`).
+    """The md5 that DVC states for a listing; `digests` are those of its files, 16 bytes each. For a
+    folder, that of a JSON list of `{"md5", "relpath"}` with `.dir` behind it
+    (dvc_data/hashfile/tree.py, `Tree.as_bytes` and `digest`).
 
-    DVC does not walk into linked folders, nor into `.git`, `.hg` and `.dvc`. It orders by code point, which is the order of UTF-8 bytes:
-    only names that are no UTF-8 move when the text is sorted.
+    DVC does not walk into linked folders, nor into `.git`, `.hg` and `.dvc`. It orders by code
+    point, which is the order of UTF-8 bytes: only names that are no UTF-8 move when the text is
+    sorted.
     """
     if not listing.is_folder:
         return digests.hex()
-    seen = sorted((os.fsdecode(entry_name(entry)), number) for number, entry in enumerate(listing.entries) if _seen_by_dvc(listing, entry))
+    seen = sorted(
+        (os.fsdecode(entry_name(entry)), number)
+        for number, entry in enumerate(listing.entries)
+        if _seen_by_dvc(listing, entry)
+    )
     digest, between = hashlib.md5(b"[", usedforsecurity=False), b""
     for name, number in seen:
         file = {"md5": digests[16 * number : 16 * number + 16].hex(), "relpath": name}
@@ -172,7 +210,8 @@ def _seen_by_dvc(listing: Listing, entry: bytes) -> bool:
 
 
 def dvc_patterns(folder: Path) -> Path | None:
-    """The `.dvcignore` above a folder, up to the repository's root, that has any pattern; with one, DVC may see fewer files."""
+    """The `.dvcignore` above a folder, up to the repository's root, that has any pattern; with one,
+    DVC may see fewer files."""
     for above in folder.parents:
         try:
             lines = read_start(above / ".dvcignore", _IGNORE_BYTES).splitlines()

@@ -1,7 +1,9 @@
-"""The diagnosis of one divergence: from the first divergent quantity to a cause, its line, and the runs that prove it.
+"""The diagnosis of one divergence: from the first divergent quantity to a cause, its line, and the
+runs that prove it.
 
-Watch a pair; pin what differed, the likeliest first, until the divergence is gone; where it only moves to a later place, keep what moved it
-and go on from there. Operators are asked where the factors say nothing.
+Watch a pair; pin what differed, the likeliest first, until the divergence is gone; where it only
+moves to a later place, keep what moved it and go on from there. Operators are asked where the
+factors say nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +23,18 @@ from repro_gate.trace.format import HANDED
 from repro_gate.trace.notebook import place
 
 REPLAYS = 30
-_WATCHED = 3  # pairs that are watched before a divergence counts as one that does not come back; the last of them under stress
+# pairs that are watched before a divergence counts as one that does not come back; the last of them
+# under stress
+_WATCHED = 3
 _CAUSES = 4  # that are needed together, at most
 _AGREEING = 3  # pairs that must agree at most, however rarely the runs diverge
 _NUMERIC = ("loss", "gradient", "parameter", "optimizer", "buffer")  # what operators made
-_UNSEEN = ("memory", "addresses", "threads")  # whose every use no watcher notes; where addresses are fixed, so is what old memory holds
+# whose every use no watcher notes; where addresses are fixed, so is what old memory holds
+_UNSEEN = (
+    "memory",
+    "addresses",
+    "threads",
+)
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
 _NAMED = 200  # lines of which one decides, at most
@@ -43,7 +52,8 @@ class Undone:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec says."""
+    """What is to be explained. `steps`: where pinned pairs are cut off, None: where the spec
+    says."""
 
     first: Divergence
     undone: Sequence[Undone] = ()
@@ -51,7 +61,8 @@ class Case:
 
 
 def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
-    """Why two runs diverged first at `case.first`. Never raises Exhausted: what was found by then is returned."""
+    """Why two runs diverged first at `case.first`. Never raises Exhausted: what was found by then
+    is returned."""
     search = _Search(case, experiments)
     try:
         search.run()
@@ -61,11 +72,19 @@ def diagnose(case: Case, experiments: Experiments) -> Diagnosis:
 
 
 def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
-    """Which line reads memory that nothing had written, where two equal runs have no finite numbers: torch fills such memory with NaN, and
-    with another fill they are finite. None where they are not."""
+    """Which line reads memory that nothing had written, where two equal runs have no finite
+    numbers: torch fills such memory with NaN, and with another fill they are finite. None where
+    they are not."""
     try:
-        lines = {Unit(use.factor, use.site): use for use in experiments.pair(Setting(steps=steps)).uses[0] if use.factor == "memory"}
-        units = sorted((unit for unit in lines if unit.site and unit.site[0]), key=lambda unit: not lines[unit].direct)
+        lines = {
+            Unit(use.factor, use.site): use
+            for use in experiments.pair(Setting(steps=steps)).uses[0]
+            if use.factor == "memory"
+        }
+        units = sorted(
+            (unit for unit in lines if unit.site and unit.site[0]),
+            key=lambda unit: not lines[unit].direct,
+        )
 
         def finite(chosen: frozenset[Unit]) -> bool:
             pair = experiments.pair(Setting(steps=steps, pinned=chosen))
@@ -87,7 +106,10 @@ def diagnose_nan(experiments: Experiments, steps: int) -> Diagnosis | None:
         line=use.site[1],
         confirmed=True,
         message=f"{use.call or use.source} in {place(*use.site)} {factor.did}",
-        evidence=("the flag fill_uninitialized_memory fills it with NaN", f"confirmed: {factor.held}, the numbers are finite"),
+        evidence=(
+            "the flag fill_uninitialized_memory fills it with NaN",
+            f"confirmed: {factor.held}, the numbers are finite",
+        ),
         remedy=factor.remedy,
     )
 
@@ -100,10 +122,14 @@ class _Search:
         self.until = case.first  # the divergence that is to go
         self.seen = Pair()  # the pair that showed it
         self.pinned: frozenset[Unit] = frozenset()
-        self.agreed: Counter[frozenset[Unit]] = Counter()  # pinned sets, and how many pairs in a row agreed with them
+        # pinned sets, and how many pairs in a row agreed with them
+        self.agreed: Counter[frozenset[Unit]] = Counter()
         self.by_operator = False  # the last cause is an operator, and nothing was held to show it
-        self.stress = False  # whether it comes back under stress only, which all that follows is then under
-        self.stable = True  # whether it comes at the same step each time: else nothing follows from a later one
+        self.stress = (
+            False  # whether it comes back under stress only, which all that follows is then under
+        )
+        # whether it comes at the same step each time: else nothing follows from a later one
+        self.stable = True
         self.found: list[Diagnosis] = []
         self.evidence: list[str] = []
         self.ruled_out: list[str] = []
@@ -119,23 +145,45 @@ class _Search:
     def told(self) -> Diagnosis:
         """What was found: the first cause, with those that are needed besides."""
         whole = self.seen.first is None and self.found
-        ruled_out, rate = tuple(dict.fromkeys(self.ruled_out)), self.rate if self.rate.diverged < self.rate.pairs else None
+        ruled_out, rate = (
+            tuple(dict.fromkeys(self.ruled_out)),
+            self.rate if self.rate.diverged < self.rate.pairs else None,
+        )
         if not self.found and (handed := self._handed_over()) is not None:
             return replace(handed, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
         if not self.found:
             message = "no factor or operator that the gate can hold fixed explains it"
-            return Diagnosis(cause="unknown", message=message, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
+            return Diagnosis(
+                cause="unknown",
+                message=message,
+                evidence=tuple(self.evidence),
+                ruled_out=ruled_out,
+                rate=rate,
+            )
         first, *others = self.found
         if self.pinned:
             last = self.seen.steps - 1 if whole else self.until.step - 1
-            held = " and ".join(dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned)))
+            held = " and ".join(
+                dict.fromkeys(BY_NAME[unit.factor].held for unit in sorted(self.pinned))
+            )
             until = f"up to step {last}" if last >= 0 else "before the first step"
-            proven = f"confirmed: {held}" if first.confirmed else f"seen: {'with all of them held fixed' if first.one_of else held}"
+            proven = (
+                f"confirmed: {held}"
+                if first.confirmed
+                else f"seen: {'with all of them held fixed' if first.one_of else held}"
+            )
             self.evidence.append(f"{proven}, two runs are bitwise identical {until}")
-        return replace(first, also=tuple(others), evidence=(*self.evidence, *first.evidence), ruled_out=ruled_out, rate=rate)
+        return replace(
+            first,
+            also=tuple(others),
+            evidence=(*self.evidence, *first.evidence),
+            ruled_out=ruled_out,
+            rate=rate,
+        )
 
     def _watch(self) -> None:
-        """A pair that diverges, with every use of a factor noted: cut off after that step; longer where it does not come back."""
+        """A pair that diverges, with every use of a factor noted: cut off after that step; longer
+        where it does not come back."""
         for tried in range(_WATCHED):
             steps = _cut(self.until) if tried == 0 else self.case.steps
             stress = tried == _WATCHED - 1
@@ -148,37 +196,57 @@ class _Search:
                 self.stable = tried == 0 and pair.first.step == self.until.step
                 self.until, self.stress = pair.first, stress
                 if stress:
-                    self.evidence.append("it came back under load, with threads, tasks and processes that begin at odd times")
+                    self.evidence.append(
+                        "it came back under load, with threads, tasks and processes that begin "
+                        "at odd times"
+                    )
                 return
-        self.evidence.append(f"it did not come back in {_WATCHED} more pairs, the last under load: a rare race")
+        self.evidence.append(
+            f"it did not come back in {_WATCHED} more pairs, the last under load: a rare race"
+        )
 
     def _one_cause(self) -> bool:
         """Find what makes the divergence in progress go, and hold it from here on."""
-        found = [item for item in suspects(*self.seen.uses, until=_until(self.until)) if item.unit not in self.pinned]
+        found = [
+            item
+            for item in suspects(*self.seen.uses, until=_until(self.until))
+            if item.unit not in self.pinned
+        ]
         flags = [Unit("flags", item.site) for item in self.case.undone]
         direct = [item.unit for item in found if item.use.direct and item.use.site[0]]
-        races = [Unit("threads")] if self._races() else []  # luck may hide a race from any other pair: it is ruled out first
+        # luck may hide a race from any other pair: it is ruled out first
+        races = [Unit("threads")] if self._races() else []
         likeliest = list(dict.fromkeys(flags + races + direct))
-        others = [item.unit for item in found if not item.use.direct and item.unit.site]  # what libraries asked for on behalf of its lines
+        # what libraries asked for on behalf of its lines
+        others = [item.unit for item in found if not item.use.direct and item.unit.site]
         numeric = self.until.kind in _NUMERIC
         if not likeliest and numeric and self._operator():
             return True
         units = likeliest + others
-        if self._explained(units[: 1 + len(races)], units, found, "what lines of the training asked for"):
+        if self._explained(
+            units[: 1 + len(races)], units, found, "what lines of the training asked for"
+        ):
             return True
         if likeliest and numeric and self._operator():
             return True
         rest = self._whole(found)
         return self._explained(rest[:2], rest, found, "every factor as a whole")
 
-    def _explained(self, alone: Sequence[Unit], units: Sequence[Unit], found: Sequence[Suspect], name: str) -> bool:
-        """Whether one of `alone`, or all `units` together, make the divergence go; what does is held from here on."""
+    def _explained(
+        self, alone: Sequence[Unit], units: Sequence[Unit], found: Sequence[Suspect], name: str
+    ) -> bool:
+        """Whether one of `alone`, or all `units` together, make the divergence go; what does is
+        held from here on."""
         free = tuple(unit for unit in dict.fromkeys(units) if unit not in self.pinned)
-        tried = dict.fromkeys([*(frozenset({unit}) for unit in alone if unit in free), frozenset(free)])
+        tried = dict.fromkeys(
+            [*(frozenset({unit}) for unit in alone if unit in free), frozenset(free)]
+        )
         try:
             enough = bool(free) and any(self._sufficient(chosen) for chosen in tried)
         except Exhausted:
-            agreed = next((chosen for chosen in tried if self.agreed[self.pinned | chosen]), frozenset())
+            agreed = next(
+                (chosen for chosen in tried if self.agreed[self.pinned | chosen]), frozenset()
+            )
             if agreed:  # in fewer pairs than it takes to exclude luck
                 self._hold([unit for unit in free if unit in agreed], found, known=False)
             raise
@@ -191,19 +259,23 @@ class _Search:
         return False
 
     def _whole(self, found: Sequence[Suspect]) -> list[Unit]:
-        """Every factor, likeliest first: those that no watcher sees, then those that differed at no line of the workspace."""
+        """Every factor, likeliest first: those that no watcher sees, then those that differed at no
+        line of the workspace."""
         seen = {item.unit.factor for item in found if not item.unit.site}
         names = [*_UNSEEN, *sorted(seen), *(factor.name for factor in FACTORS)]
         return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
-        """Whether the divergence is gone with these pinned too, in as many pairs as it takes to exclude luck. Where it only comes later, it
-        has to come at the same place twice: one that comes anywhere shows nothing by coming later."""
+        """Whether the divergence is gone with these pinned too, in as many pairs as it takes to
+        exclude luck. Where it only comes later, it has to come at the same place twice: one that
+        comes anywhere shows nothing by coming later."""
         pinned = self.pinned | units
         later: set[Divergence | None] = set()
         while self.agreed[pinned] < max(self._needed(), 2 if later - {None} else 1):
             pair = self._pinned(pinned, again=self.agreed[pinned] > 0)
-            later.add(None if pair.first is None else replace(pair.first, values=None, distance=None))
+            later.add(
+                None if pair.first is None else replace(pair.first, values=None, distance=None)
+            )
             self.stable = self.stable and len(later) == 1
             if not gone(pair, self.until) or not (self.stable or pair.first is None):
                 self.agreed[pinned] = 0
@@ -212,49 +284,75 @@ class _Search:
         return True
 
     def _needed(self) -> int:
-        """Pairs that must agree: those that all agree by luck in less than one case of ten, by how often pairs diverge; two for a race."""
+        """Pairs that must agree: those that all agree by luck in less than one case of ten, by how
+        often pairs diverge; two for a race."""
         share = self.rate.diverged / self.rate.pairs
         by_rate = 1 if share == 1 or self.stress else math.ceil(math.log(0.1) / math.log(1 - share))
         return min(max(by_rate, 2 if self._races() else 1), _AGREEING)
 
     def _pinned(self, units: frozenset[Unit], again: bool = False) -> Pair:
-        return self.experiments.pair(Setting(steps=self.case.steps, pinned=units, stress=self.stress), again=again)
+        return self.experiments.pair(
+            Setting(steps=self.case.steps, pinned=units, stress=self.stress), again=again
+        )
 
     def _races(self) -> bool:
-        """Whether the training's own code started threads or processes before the divergence. A loader's workers hand over in order."""
-        return Unit("threads") not in self.pinned and any(use.direct for use in started(self.seen.uses[0], "threads"))
+        """Whether the training's own code started threads or processes before the divergence. A
+        loader's workers hand over in order."""
+        return Unit("threads") not in self.pinned and any(
+            use.direct for use in started(self.seen.uses[0], "threads")
+        )
 
     def _handed_over(self) -> Diagnosis | None:
-        """Return the line that takes results as they come, as the likely cause where no runs were left to prove or rule it out; None if no
-        line does."""
-        use = next((use for use in started(self.seen.uses[0], "threads") if use.source.endswith(HANDED)), None)
+        """Return the line that takes results as they come, as the likely cause where no runs were
+        left to prove or rule it out; None if no line does."""
+        use = next(
+            (use for use in started(self.seen.uses[0], "threads") if use.source.endswith(HANDED)),
+            None,
+        )
         if use is None or self.ruled_out:
             return None
         at = Suspect(unit=Unit("threads"), use=use, other=None)
         return replace(self._cause(at.unit, [at]), confirmed=False)
 
     def _hold(self, chosen: Sequence[Unit], found: Sequence[Suspect], *, known: bool) -> None:
-        """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of it is needed, any may be innocent."""
+        """Tell of what is sufficient, and go on with it held. Where it is not `known` that all of
+        it is needed, any may be innocent."""
         moved = self._pinned(self.pinned | frozenset(chosen))
         causes = [self._cause(unit, found) for unit in chosen[: _CAUSES if known else _NAMED]]
         if not known:
-            lines = tuple(ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line) for item in causes)
-            likely = causes[0] if causes[0].file or len(causes) == 1 else Diagnosis(cause="unknown", message=_NOT_REDUCED)
+            lines = tuple(
+                ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line)
+                for item in causes
+            )
+            likely = (
+                causes[0]
+                if causes[0].file or len(causes) == 1
+                else Diagnosis(cause="unknown", message=_NOT_REDUCED)
+            )
             causes = [replace(likely, confirmed=False, one_of=lines if len(lines) > 1 else ())]
         if not known and len(chosen) > 1:
             names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
-            self.evidence.append(f"the runs were used up before it was known whether fewer of these {len(chosen)} ({names}) are enough")
+            self.evidence.append(
+                "the runs were used up before it was known whether fewer of these "
+                f"{len(chosen)} ({names}) are enough"
+            )
         self.found += causes
         self.pinned |= frozenset(chosen)
         if moved.first is not None:
-            self.evidence.append(f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}")
+            self.evidence.append(
+                f"then the runs diverge only at step {moved.first.step}, in {moved.first.name}"
+            )
             self.until = moved.first
         self.seen = moved
 
     def _cause(self, unit: Unit, found: Sequence[Suspect]) -> Diagnosis:
         factor = BY_NAME[unit.factor]
         suspect = next((item for item in found if item.unit == unit), None)
-        flag = next((item for item in self.case.undone if item.site == unit.site), None) if unit.factor == "flags" else None
+        flag = (
+            next((item for item in self.case.undone if item.site == unit.site), None)
+            if unit.factor == "flags"
+            else None
+        )
         use = None if suspect is None else suspect.use
         if not (factor.by_line or (use and use.site[0])):  # else single lines were ruled out before
             use = next(iter(started(self.seen.uses[0], unit.factor)), use)
@@ -277,12 +375,19 @@ class _Search:
         )
 
     def _place(self, unit: Unit) -> tuple[Site, str]:
-        """The line that a factor reached, where no use of it names one: the first line whose values differ with every other factor held."""
-        free = {unit.factor, "flags"} | ({"addresses"} if unit.factor == "memory" else set())  # fixed addresses fix what old memory holds
+        """The line that a factor reached, where no use of it names one: the first line whose values
+        differ with every other factor held."""
+        # fixed addresses fix what old memory holds
+        free = {unit.factor, "flags"} | ({"addresses"} if unit.factor == "memory" else set())
         others = frozenset(Unit(item.name) for item in FACTORS if item.name not in free)
         try:
             pair = self.experiments.pair(
-                Setting(steps=_cut(self.until), pinned=self.pinned | others, lines=True, step=max(self.until.step, 0))
+                Setting(
+                    steps=_cut(self.until),
+                    pinned=self.pinned | others,
+                    lines=True,
+                    step=max(self.until.step, 0),
+                )
             )
         except Exhausted:
             return _NOWHERE, ""
@@ -290,16 +395,19 @@ class _Search:
         return (line.site, line.text) if line is not None else (_NOWHERE, "")
 
     def _recorded(self) -> tuple[Setting, Pair, Culprit | None]:
-        """A pair with its operators recorded, those of the divergence's step; of one that moves, those of all early steps."""
+        """A pair with its operators recorded, those of the divergence's step; of one that moves,
+        those of all early steps."""
         step = self.until.step if self.stable else max(self.until.step, _EARLY)
         setting = Setting(steps=max(step, 0) + 1, pinned=self.pinned, operators=True, step=step)
         pair = self.experiments.pair(setting)
         return setting, pair, culprit(*pair.operators)
 
     def _operator(self) -> bool:
-        """Look for an operator that got the same bits and gave others; where there is one, replay it on its own inputs."""
+        """Look for an operator that got the same bits and gave others; where there is one, replay
+        it on its own inputs."""
         setting, pair, shown = self._recorded()
-        if shown is None and gone(pair, self.until):  # it did not come this time: it may come at any step
+        # it did not come this time: it may come at any step
+        if shown is None and gone(pair, self.until):
             self.rate = replace(self.rate, pairs=self.rate.pairs + 1)
             if self.stable:
                 self.stable = False
@@ -307,14 +415,18 @@ class _Search:
         if shown is None:
             if not pair.failed:
                 count, step = len(pair.operators[0]), max(setting.step, 0)
-                self.ruled_out.append(f"{count:,} operators of step {step} agree, or are not there in both runs")
+                self.ruled_out.append(
+                    f"{count:,} operators of step {step} agree, or are not there in both runs"
+                )
             return False
         if shown.operator is None:
             self.evidence.append(shown.between)
             return False
         record = shown.operator
         try:
-            again = self.experiments.pair(replace(setting, replay=(record.name, record.count))).operators
+            again = self.experiments.pair(
+                replace(setting, replay=(record.name, record.count))
+            ).operators
         except Exhausted:
             again = ((), ())
         distinct = next((item.distinct for run in again for item in run if item.distinct), {})
@@ -324,7 +436,8 @@ class _Search:
 
 
 def _cut(until: Divergence) -> int | None:
-    """How many steps a run makes that ends right after the divergence; None: all, where that is at its end."""
+    """How many steps a run makes that ends right after the divergence; None: all, where that is at
+    its end."""
     return None if until.kind == "artifact" or until.name == STEPS else max(until.step, 0) + 1
 
 

@@ -14,7 +14,8 @@ from repro_gate.factors import Cause, Site
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """What is pinned or not as a whole: one factor at one line, or (`site` None) in the whole run."""
+    """What is pinned or not as a whole: one factor at one line, or (`site` None) in the whole
+    run."""
 
     factor: str
     site: Site | None = None
@@ -38,8 +39,9 @@ class Use:
 
 @dataclass(frozen=True)
 class Line:
-    """One execution of a line of the workspace: a digest of the values that it touched, what is written there, and a digest of the order of
-    the sets among those values (empty: there were none)."""
+    """One execution of a line of the workspace: a digest of the values that it touched, what is
+    written there, and a digest of the order of the sets among those values (empty: there were
+    none)."""
 
     process: str
     step: int
@@ -51,7 +53,8 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorCall:
-    """One operator that torch dispatched: digests of its tensors, in order. `count`: which time in the step, from 1.
+    """One operator that torch dispatched: digests of its tensors, in order. `count`: which time in
+    the step, from 1.
 
     `simple`: a view or an element-wise operator, which cannot give two outputs for one input.
     """
@@ -70,8 +73,9 @@ class OperatorCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a pair of runs is done. `steps` is where both are cut off (None: where the spec says), `step` the one whose operators, or up to
-    which lines of the workspace, are recorded. `stress`: under load, with threads, tasks and processes that begin at odd times."""
+    """How a pair of runs is done. `steps` is where both are cut off (None: where the spec says),
+    `step` the one whose operators, or up to which lines of the workspace, are recorded. `stress`:
+    under load, with threads, tasks and processes that begin at odd times."""
 
     steps: int | None
     pinned: frozenset[Unit] = frozenset()
@@ -84,8 +88,9 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """What a pair of runs showed: where it diverged (None: it did not), and what was watched in each run. `steps` is how many they made,
-    `finite` whether their numbers were, `failed` says why it could not be compared."""
+    """What a pair of runs showed: where it diverged (None: it did not), and what was watched in
+    each run. `steps` is how many they made, `finite` whether their numbers were, `failed` says why
+    it could not be compared."""
 
     first: Divergence | None = None
     steps: int = 0
@@ -110,7 +115,9 @@ class ShownUse:
 
     factor: Annotated[str, Meta(description="The factor: `entropy`, `clock`, …")]
     call: Annotated[str, Meta(description="The call as it is written. Untrusted text.")]
-    file: Annotated[str, Meta(description="File, relative to the checkout; empty where no line of it asked.")] = ""
+    file: Annotated[
+        str, Meta(description="File, relative to the checkout; empty where no line of it asked.")
+    ] = ""
     line: Annotated[int, Meta(description="Its line, from 1; 0 where none is known.", ge=0)] = 0
     count: Annotated[int, Meta(description="How often, in the first run.", ge=0)] = 0
     differs: Annotated[bool, Meta(description="Whether the two runs got other answers.")] = False
@@ -122,53 +129,106 @@ class ShownOperator:
 
     name: Annotated[str, Meta(description="Its name: `aten.index_put_.default`.")]
     phase: Annotated[str, Meta(description="`forward`, `backward` or `optimizer`.")]
-    file: Annotated[str, Meta(description="File of the line that called it; empty where none is known.")] = ""
+    file: Annotated[
+        str, Meta(description="File of the line that called it; empty where none is known.")
+    ] = ""
     line: Annotated[int, Meta(description="That line, from 1; 0 where none is known.", ge=0)] = 0
-    same_inputs: Annotated[bool, Meta(description="Whether both runs gave it the same bits.")] = True
-    same_outputs: Annotated[bool, Meta(description="Whether it gave the same bits in both runs.")] = True
+    same_inputs: Annotated[bool, Meta(description="Whether both runs gave it the same bits.")] = (
+        True
+    )
+    same_outputs: Annotated[
+        bool, Meta(description="Whether it gave the same bits in both runs.")
+    ] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all sentences may hold untrusted text."""
+    """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all
+    sentences may hold untrusted text."""
 
     cause: Annotated[Cause, Meta(description="The cause; each has a page in `docs/causes/`.")]
-    factor: Annotated[str | None, Meta(description="The factor that was held fixed: `entropy`, `clock`, …; null where it is none.")] = None
-    op: Annotated[str | None, Meta(description="The operator that gave other bits: `aten.index_put_`; null where it is none.")] = None
-    call: Annotated[str, Meta(description="Source text of the call, or the flag; may be empty.")] = ""
+    factor: Annotated[
+        str | None,
+        Meta(
+            description="The factor that was held fixed: `entropy`, `clock`, …; "
+            "null where it is none."
+        ),
+    ] = None
+    op: Annotated[
+        str | None,
+        Meta(
+            description="The operator that gave other bits: `aten.index_put_`; "
+            "null where it is none."
+        ),
+    ] = None
+    call: Annotated[
+        str, Meta(description="Source text of the call, or the flag; may be empty.")
+    ] = ""
     file: Annotated[
         str,
         Meta(
-            description="File of the cause, relative to the checkout; `a.ipynb#cell 2` is a notebook's cell; empty where no line is known."
+            description="File of the cause, relative to the checkout; `a.ipynb#cell 2` is a "
+            "notebook's "
+            "cell; empty where no line is known."
         ),
     ] = ""
-    line: Annotated[int, Meta(description="Its line, in a notebook that of its cell, from 1; 0 where none is known.", ge=0)] = 0
+    line: Annotated[
+        int,
+        Meta(
+            description="Its line, in a notebook that of its cell, from 1; 0 where none is known.",
+            ge=0,
+        ),
+    ] = 0
     confirmed: Annotated[
         bool,
         Meta(
-            description="Whether runs proved it: they agree with the factor held fixed, or the operator gave several outputs for one input."
+            description="Whether runs proved it: they agree with the factor held fixed, or the "
+            "operator "
+            "gave several outputs for one input."
         ),
     ] = False
     message: Annotated[str, Meta(description="One sentence.")] = ""
-    evidence: Annotated[tuple[str, ...], Meta(description="What was seen, in order.", max_length=100)] = ()
+    evidence: Annotated[
+        tuple[str, ...], Meta(description="What was seen, in order.", max_length=100)
+    ] = ()
     remedy: Annotated[str, Meta(description="What to do; may be empty.")] = ""
-    ruled_out: Annotated[tuple[str, ...], Meta(description="What was shown not to be the cause.", max_length=100)] = ()
+    ruled_out: Annotated[
+        tuple[str, ...], Meta(description="What was shown not to be the cause.", max_length=100)
+    ] = ()
     also: Annotated[
-        tuple[Diagnosis, ...], Meta(description="Further causes: the runs agree only with these held fixed too.", max_length=20)
+        tuple[Diagnosis, ...],
+        Meta(
+            description="Further causes: the runs agree only with these held fixed too.",
+            max_length=20,
+        ),
     ] = ()
     one_of: Annotated[
         tuple[ShownUse, ...],
         Meta(
-            description="Where the search ended before it was known which of several decides: these and the cause itself, likeliest first.",
+            description="Where the search ended before it was known which of several decides: "
+            "these and "
+            "the cause itself, likeliest first.",
             max_length=200,
         ),
     ] = ()
-    rate: Annotated[Rate | None, Meta(description="How often equal runs diverge; null where every pair did.")] = None
+    rate: Annotated[
+        Rate | None, Meta(description="How often equal runs diverge; null where every pair did.")
+    ] = None
     excerpt: Annotated[
         tuple[tuple[int, str], ...],
-        Meta(description="The cause's line and those around it, of the commit: number and text. Untrusted text.", max_length=11),
+        Meta(
+            description="The cause's line and those around it, of the commit: number and text. "
+            "Untrusted text.",
+            max_length=11,
+        ),
     ] = ()
-    uses: Annotated[tuple[ShownUse, ...], Meta(description="Uses of factors, those that differed first.", max_length=200)] = ()
-    operators: Annotated[tuple[ShownOperator, ...], Meta(description="Operators around the one that gave other bits.", max_length=50)] = ()
+    uses: Annotated[
+        tuple[ShownUse, ...],
+        Meta(description="Uses of factors, those that differed first.", max_length=200),
+    ] = ()
+    operators: Annotated[
+        tuple[ShownOperator, ...],
+        Meta(description="Operators around the one that gave other bits.", max_length=50),
+    ] = ()
     runs: Annotated[int, Meta(description="Runs that the diagnosis made.", ge=0)] = 0
     seconds: Annotated[float, Meta(description="How long it took, in seconds.", ge=0)] = 0.0

@@ -1,7 +1,7 @@
 """Which operator it was: the first that got the same bits in both runs and gave other bits.
 
-Records are aligned by process, phase, line, operator and which time that was, never by position: one operator more in a run shifts
-nothing.
+Records are aligned by process, phase, line, operator and which time that was, never by position:
+one operator more in a run shifts nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from repro_gate.diagnosis.model import Diagnosis, OperatorCall, ShownOperator
 from repro_gate.trace.notebook import place
 
-_COLLECTIVES = ("c10d.", "_c10d_functional.", "c10d_functional.")  # in flight: what a record holds may not be there yet
+# in flight: what a record holds may not be there yet
+_COLLECTIVES = (
+    "c10d.",
+    "_c10d_functional.",
+    "c10d_functional.",
+)
 _WAYS = {
     "as-trained": "as it was called",
     "one-thread": "with one thread",
@@ -24,7 +29,8 @@ _WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """What the records say. `operator` is None where something that torch does not dispatch wrote: `between` says where."""
+    """What the records say. `operator` is None where something that torch does not dispatch wrote:
+    `between` says where."""
 
     operator: OperatorCall | None
     equal_before: int
@@ -32,7 +38,8 @@ class Culprit:
 
 
 def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Culprit | None:
-    """The first record that explains the divergence, in the order of the first run; None where all that can be compared is equal."""
+    """The first record that explains the divergence, in the order of the first run; None where all
+    that can be compared is equal."""
     twins = dict(_keyed(second))
     equal, previous = 0, None
     for key, record in _keyed(first):
@@ -41,7 +48,10 @@ def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Cu
             continue
         if record.inputs != twin.inputs or (record.outputs != twin.outputs and record.simple):
             after = "the beginning of the step" if previous is None else previous.name
-            between = f"something that torch does not dispatch wrote between {after} and {record.name}; {equal:,} operators before it agree"
+            between = (
+                f"something that torch does not dispatch wrote between {after} and "
+                f"{record.name}; {equal:,} operators before it agree"
+            )
             return Culprit(operator=None, equal_before=equal, between=between)
         if record.outputs != twin.outputs:
             return Culprit(operator=record, equal_before=equal)
@@ -49,11 +59,16 @@ def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Cu
     return None
 
 
-def around(first: Sequence[OperatorCall], second: Sequence[OperatorCall], most: int = 5) -> tuple[ShownOperator, ...]:
-    """The first operator that gave other bits, with as many as `most` before and behind it; empty where none did."""
+def around(
+    first: Sequence[OperatorCall], second: Sequence[OperatorCall], most: int = 5
+) -> tuple[ShownOperator, ...]:
+    """The first operator that gave other bits, with as many as `most` before and behind it; empty
+    where none did."""
     twins = dict(_keyed(second))
     paired = [(record, twins[key]) for key, record in _keyed(first) if key in twins]
-    at = next((number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs), None)
+    at = next(
+        (number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs), None
+    )
     return tuple(
         ShownOperator(
             name=one.name,
@@ -67,10 +82,15 @@ def around(first: Sequence[OperatorCall], second: Sequence[OperatorCall], most: 
     )
 
 
-def told_operator(shown: Culprit, record: OperatorCall, distinct: Mapping[str, int], replays: int) -> Diagnosis:
-    """The diagnosis of an operator; `distinct` says how many outputs its replays gave, by how they were run (0: it raised)."""
+def told_operator(
+    shown: Culprit, record: OperatorCall, distinct: Mapping[str, int], replays: int
+) -> Diagnosis:
+    """The diagnosis of an operator; `distinct` says how many outputs its replays gave, by how they
+    were run (0: it raised)."""
     where = f", the {record.phase} of {place(*record.site)}," if record.site[0] else ""
-    replayed = ", ".join(f"{_WAYS.get(name, name)} {count or 'it raises'}" for name, count in distinct.items())
+    replayed = ", ".join(
+        f"{_WAYS.get(name, name)} {count or 'it raises'}" for name, count in distinct.items()
+    )
     evidence = [f"{shown.equal_before:,} operators before it agree in both runs"]
     if replayed:
         evidence.append(f"distinct outputs of {replays} replays on its own inputs: {replayed}")
@@ -83,7 +103,8 @@ def told_operator(shown: Culprit, record: OperatorCall, distinct: Mapping[str, i
         confirmed=distinct.get("as-trained", 0) > 1,
         message=f"{record.name}{where} got the same bits in both runs and gave other bits",
         evidence=tuple(evidence),
-        remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator that adds in a fixed order",
+        remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator "
+        "that adds in a fixed order",
     )
 
 

@@ -1,7 +1,9 @@
-"""Why a varied run is not the same as the first: which of what was varied decides, and which line was told of it.
+"""Why a varied run is not the same as the first: which of what was varied decides, and which line
+was told of it.
 
-An experiment is one run that is varied in some of it, cut off where the varied run had diverged, and compared with the first run's traces.
-It starts none itself. What lines of the training were told otherwise before that is tried first, what nobody asked for last.
+An experiment is one run that is varied in some of it, cut off where the varied run had diverged,
+and compared with the first run's traces. It starts none itself. What lines of the training were
+told otherwise before that is tried first, what nobody asked for last.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from repro_gate.trace.notebook import place
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What is varied by one name: the cause that it is, what a line "depends on", what to write instead, and what its uses are called
-    (empty: only the first line whose values differ can be seen)."""
+    """What is varied by one name: the cause that it is, what a line "depends on", what to write
+    instead, and what its uses are called (empty: only the first line whose values differ can be
+    seen)."""
 
     cause: Cause
     what: str
@@ -30,44 +33,102 @@ class Surrounding:
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
 _ARGUMENT = "take what has to matter from the command line or a file of the checkout"
-_HASHES = 'sort what comes out of the set; or make the seed part of the recipe: `train.env: {PYTHONHASHSEED: "0"}`'
+_HASHES = (
+    "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
+    '{PYTHONHASHSEED: "0"}`'
+)
 SURROUNDINGS = {
     "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE, "path"),
     "home": Surrounding("process-identity", "the path of HOME", _RELATIVE, "home"),
-    "tmpdir": Surrounding("process-identity", "the path of the folder for temporary files", _RELATIVE, "tmpdir"),
-    "hostname": Surrounding("process-identity", "the host's name", BY_NAME["identity"].remedy, "identity"),
+    "tmpdir": Surrounding(
+        "process-identity", "the path of the folder for temporary files", _RELATIVE, "tmpdir"
+    ),
+    "hostname": Surrounding(
+        "process-identity", "the host's name", BY_NAME["identity"].remedy, "identity"
+    ),
     "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC", "timezone"),
     "locale": Surrounding("external-input", "the locale", _ARGUMENT, "locale"),
-    "umask": Surrounding("process-identity", "the umask", "make no number of a file's permissions", "umask"),
-    "environment": Surrounding("external-input", "the order of the environment", "ask for variables by their names", "environment"),
-    "file-times": Surrounding("wall-clock", "the times of files", "make no number of a file's time; use its content", "file-times"),
-    "clock": Surrounding("wall-clock", "the time of day and durations", BY_NAME["clock"].remedy, "clock"),
-    "listing": Surrounding("file-order", "the order in which a directory is listed", BY_NAME["listing"].remedy, "listing"),
-    "hash-seed": Surrounding("hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES, ""),
-    "memory": Surrounding("uninitialized-memory", "what memory holds before it is written", BY_NAME["memory"].remedy, "memory"),
-    "threads": Surrounding("thread-race", "the number of threads", "set it: OMP_NUM_THREADS under train.env", "threads"),
+    "umask": Surrounding(
+        "process-identity", "the umask", "make no number of a file's permissions", "umask"
+    ),
+    "environment": Surrounding(
+        "external-input",
+        "the order of the environment",
+        "ask for variables by their names",
+        "environment",
+    ),
+    "file-times": Surrounding(
+        "wall-clock",
+        "the times of files",
+        "make no number of a file's time; use its content",
+        "file-times",
+    ),
+    "clock": Surrounding(
+        "wall-clock", "the time of day and durations", BY_NAME["clock"].remedy, "clock"
+    ),
+    "listing": Surrounding(
+        "file-order",
+        "the order in which a directory is listed",
+        BY_NAME["listing"].remedy,
+        "listing",
+    ),
+    "hash-seed": Surrounding(
+        "hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES, ""
+    ),
+    "memory": Surrounding(
+        "uninitialized-memory",
+        "what memory holds before it is written",
+        BY_NAME["memory"].remedy,
+        "memory",
+    ),
+    "threads": Surrounding(
+        "thread-race", "the number of threads", "set it: OMP_NUM_THREADS under train.env", "threads"
+    ),
 }
 # What decides most often first, where lines asked for several in the same way.
-_RANK = ("listing", "hash-seed", "path", "hostname", "clock", "file-times", "tmpdir", "home", "threads", "memory")
-_UNWATCHED = ("hash-seed", "path", "threads", "memory")  # no call need ask for them: `__file__`, the order of a set
+_RANK = (
+    "listing",
+    "hash-seed",
+    "path",
+    "hostname",
+    "clock",
+    "file-times",
+    "tmpdir",
+    "home",
+    "threads",
+    "memory",
+)
+# no call need ask for them: `__file__`, the order of a set
+_UNWATCHED = (
+    "hash-seed",
+    "path",
+    "threads",
+    "memory",
+)
 _ALONE = 4  # names that lines asked for are tried one by one before halves are
 _HOST = ("os.uname", "socket.gethostname", "socket.getfqdn", "platform.node")
 _NAMED = 3  # names that a message holds
 _USED_UP = "the runs or the time of the search were used up before it was known which"
-_VARY_LESS = "vary less under `robustness.vary` to find out, or let `repro-gate diagnose` take its time"
+_VARY_LESS = (
+    "vary less under `robustness.vary` to find out, or let `repro-gate diagnose` take its time"
+)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one experiment showed: whether the run was another than the first, and what its lines were told, in order of execution."""
+    """What one experiment showed: whether the run was another than the first, and what its lines
+    were told, in order of execution."""
 
     differs: bool
     uses: tuple[Use, ...] = ()
 
 
-def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozenset[str]], Outcome]) -> Diagnosis | None:
-    """Which of `names` the varied run diverged by, up to step `until`; None where it was chance: varied in all of them again, a run is the
-    same. `where` says where it did; `run` does one experiment, and raises Exhausted where no more may be done."""
+def diagnose(
+    names: Sequence[str], until: int, where: str, run: Callable[[frozenset[str]], Outcome]
+) -> Diagnosis | None:
+    """Which of `names` the varied run diverged by, up to step `until`; None where it was chance:
+    varied in all of them again, a run is the same. `where` says where it did; `run` does one
+    experiment, and raises Exhausted where no more may be done."""
     known: dict[frozenset[str], Outcome] = {}
 
     def outcome(varied: frozenset[str]) -> Outcome:
@@ -78,14 +139,23 @@ def diagnose(names: Sequence[str], until: int, where: str, run: Callable[[frozen
     try:
         plain = outcome(frozenset())
         if plain.differs:
-            return _unknown("a run that is varied in nothing is another one too: the training is not repeatable")
+            return _unknown(
+                "a run that is varied in nothing is another one too: the training is not repeatable"
+            )
         everything = outcome(frozenset(names))
         if not everything.differs:
             return None
-        asked = {name: _remoteness(differing(plain.uses, everything.uses, SURROUNDINGS[name].uses, until)) for name in names}
+        asked = {
+            name: _remoteness(
+                differing(plain.uses, everything.uses, SURROUNDINGS[name].uses, until)
+            )
+            for name in names
+        }
         units = [Unit(name) for name in _likeliest(asked)]
         alone = min(max(sum(remote == 0 for remote in asked.values()), 2), _ALONE)
-        found, reduced = smallest(units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs, alone)
+        found, reduced = smallest(
+            units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs, alone
+        )
         varied = outcome(frozenset(unit.factor for unit in found))
     except Exhausted:
         return _unknown(_USED_UP)
@@ -98,38 +168,62 @@ def _remoteness(uses: Sequence[Use]) -> int | None:
 
 
 def _likeliest(asked: Mapping[str, int | None]) -> list[str]:
-    """The names by how they were asked for (`remoteness`; None: no line was told anything else): first by a call of the training itself,
-    then by a library on its behalf, or what needs no call; what nobody asked for comes last."""
+    """The names by how they were asked for (`remoteness`; None: no line was told anything else):
+    first by a call of the training itself, then by a library on its behalf, or what needs no call;
+    what nobody asked for comes last."""
 
     def key(name: str) -> tuple[int, int]:
         remote = asked[name]
         unseen = 1 if name in _UNWATCHED else 3
-        return unseen if remote is None else remote, _RANK.index(name) if name in _RANK else len(_RANK)
+        return unseen if remote is None else remote, _RANK.index(name) if name in _RANK else len(
+            _RANK
+        )
 
     return sorted(asked, key=key)
 
 
 def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
-    """What is known where the search ended before: one of these, the likeliest first, or several of them."""
-    lines = tuple(ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line) for item in left)
+    """What is known where the search ended before: one of these, the likeliest first, or several of
+    them."""
+    lines = tuple(
+        ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line)
+        for item in left
+    )
     names = listed(
-        [f"{item.factor} ({item.call} in {place(item.file, item.line)})" if item.file else item.factor for item in lines], _NAMED
+        [
+            f"{item.factor} ({item.call} in {place(item.file, item.line)})"
+            if item.file
+            else item.factor
+            for item in lines
+        ],
+        _NAMED,
     )
     first = left[0] if left[0].file else replace(_unknown(_USED_UP), remedy="")
-    message = f"repeatable, but not robust: it is one of these {len(left)}, or several of them, likeliest first: {names} ({_USED_UP})"
+    message = (
+        f"repeatable, but not robust: it is one of these {len(left)}, or several of them, "
+        f"likeliest first: {names} ({_USED_UP})"
+    )
     remedy = "; or ".join(text for text in (first.remedy, _VARY_LESS) if text)
-    return replace(first, message=message, confirmed=False, evidence=(), one_of=lines, remedy=remedy)
+    return replace(
+        first, message=message, confirmed=False, evidence=(), one_of=lines, remedy=remedy
+    )
 
 
 def at_line(found: Diagnosis, name: str, line: Line | None) -> Diagnosis:
-    """Return what was found with the first line whose values differ when `name` is varied; as it was if there is none."""
+    """Return what was found with the first line whose values differ when `name` is varied; as it
+    was if there is none."""
     if line is None:
         return found
-    message = f"repeatable, but not robust: {line.text} in {place(*line.site)} depends on {SURROUNDINGS[name].what}"
+    message = (
+        f"repeatable, but not robust: {line.text} in {place(*line.site)} depends on "
+        f"{SURROUNDINGS[name].what}"
+    )
     return replace(found, call=line.text, file=line.site[0], line=line.site[1], message=message)
 
 
-def _told(name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, where: str) -> Diagnosis:
+def _told(
+    name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, where: str
+) -> Diagnosis:
     said = SURROUNDINGS[name]
     use = next(iter(differing(plain, varied, said.uses, until)), None)
     file, line = use.site if use is not None else ("", 0)
@@ -143,23 +237,33 @@ def _told(name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, wh
         line=line,
         confirmed=True,
         message=f"repeatable, but not robust: {asked} depends on {said.what}",
-        evidence=(f"confirmed: varied in {name} alone, a run diverges from the first {where}; varied in nothing, it does not",),
+        evidence=(
+            (
+                f"confirmed: varied in {name} alone, a run diverges from the first {where}; varied "
+                "in nothing, it does not"
+            ),
+        ),
         remedy=said.remedy,
     )
 
 
 def differing(plain: Sequence[Use], varied: Sequence[Use], factor: str, until: int) -> list[Use]:
-    """Return the uses of a factor that were told something else in the varied run, in order of execution. Lines of the training that asked
-    themselves come first, of those the ones that asked another number of times: a loop that waits for a time."""
+    """Return the uses of a factor that were told something else in the varied run, in order of
+    execution. Lines of the training that asked themselves come first, of those the ones that asked
+    another number of times: a loop that waits for a time."""
     known = {_place(use): use for use in plain}
     told = [use for use in varied if use.factor == factor and use.step <= until and use.site[0]]
-    told = [use for use in told if factor != "identity" or use.source in _HOST]  # a process number is another one in each run
+    # a process number is another one in each run
+    told = [use for use in told if factor != "identity" or use.source in _HOST]
 
     def last(use: Use) -> tuple[int, bool, int]:
         twin = known.get(_place(use))
         return remoteness(use), twin is None or twin.count == use.count, use.step
 
-    return sorted((use for use in told if getattr(known.get(_place(use)), "digest", "") != use.digest), key=last)
+    return sorted(
+        (use for use in told if getattr(known.get(_place(use)), "digest", "") != use.digest),
+        key=last,
+    )
 
 
 def _place(use: Use) -> tuple[object, ...]:
@@ -167,4 +271,6 @@ def _place(use: Use) -> tuple[object, ...]:
 
 
 def _unknown(why: str) -> Diagnosis:
-    return Diagnosis(cause="unknown", message=f"repeatable, but not robust: {why}", remedy=_VARY_LESS)
+    return Diagnosis(
+        cause="unknown", message=f"repeatable, but not robust: {why}", remedy=_VARY_LESS
+    )

@@ -1,8 +1,10 @@
-"""The search for a cause: it asks for pairs of runs and is told what they showed; it starts none itself.
+"""The search for a cause: it asks for pairs of runs and is told what they showed; it starts none
+itself.
 
-A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place where they did. The search looks for a
-smallest sufficient set: what a library draws for its own names is told apart because it is not in it. Bisection is Zeller's and
-Hildebrandt's ddmin ("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
+A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place
+where they did. The search looks for a smallest sufficient set: what a library draws for its own
+names is told apart because it is not in it. Bisection is Zeller's and Hildebrandt's ddmin
+("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ class Exhausted(Exception):
 
 
 class Experiments:
-    """Pairs of runs, done when asked for and remembered. `left` is how many more may be done; a pair is two runs."""
+    """Pairs of runs, done when asked for and remembered. `left` is how many more may be done; a
+    pair is two runs."""
 
     def __init__(self, run: Callable[[Setting], Pair], pairs: int) -> None:
         self._run, self.left = run, pairs
@@ -35,8 +38,9 @@ class Experiments:
 
 
 def gone(pair: Pair, until: Divergence) -> bool:
-    """Whether the divergence is not there any more in a pinned pair: it agrees as far as that step, or diverges only later. Where the runs
-    took different numbers of steps, it agrees however many it took."""
+    """Whether the divergence is not there any more in a pinned pair: it agrees as far as that step,
+    or diverges only later. Where the runs took different numbers of steps, it agrees however many
+    it took."""
     if pair.failed:
         return False
     if pair.first is None:
@@ -48,11 +52,15 @@ def _place(item: Divergence) -> tuple[int, int]:
     return item.step, KINDS.index(item.kind)
 
 
-def smallest(units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool], alone: int = 2) -> tuple[tuple[Unit, ...], bool]:
-    """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can be left out. And whether that is known:
-    False where the runs were used up before, and fewer units may do.
+def smallest(
+    units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool], alone: int = 2
+) -> tuple[tuple[Unit, ...], bool]:
+    """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can
+    be left out. And whether that is known: False where the runs were used up before, and fewer
+    units may do.
 
-    The likeliest stand first in `units`; the first of them, as many as `alone` says, are tried one by one before halves are.
+    The likeliest stand first in `units`; the first of them, as many as `alone` says, are tried one
+    by one before halves are.
     """
     current, parts = list(units), 2
     try:

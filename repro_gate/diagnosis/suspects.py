@@ -1,4 +1,5 @@
-"""Which uses of which factors differed between two watched runs before they diverged, likeliest first; and the first line that did."""
+"""Which uses of which factors differed between two watched runs before they diverged, likeliest
+first; and the first line that did."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A line whose answers differed. `use` is its first differing one, `other` the other run's at that place (None: it made none)."""
+    """A line whose answers differed. `use` is its first differing one, `other` the other run's at
+    that place (None: it made none)."""
 
     unit: Unit
     use: Use
@@ -23,39 +25,61 @@ class Suspect:
 
 
 def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Suspect]:
-    """The lines whose answers differed at or before step `until`: calls by the training's own code first, those of libraries on its behalf,
-    what is asked while a library is imported; then by factor and time."""
+    """The lines whose answers differed at or before step `until`: calls by the training's own code
+    first, those of libraries on its behalf, what is asked while a library is imported; then by
+    factor and time."""
     found: dict[Unit, Suspect] = {}
     same_lines = set(_any_order(first)) & set(_any_order(second))
     twins = _by_place(second)
     for key, use in _by_place(first).items():
         twin = twins.pop(key, None)
-        if use.step <= until and (twin is None or (twin.count, twin.digest) != (use.count, use.digest)):
+        if use.step <= until and (
+            twin is None or (twin.count, twin.digest) != (use.count, use.digest)
+        ):
             _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=twin))
     for use in twins.values():
         if use.step <= until:
             _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=None))
     return sorted(
         _read_rather_than_asked_for(found),
-        key=lambda item: (not item.use.site[0], remoteness(item.use), _RANK[item.unit.factor], item.use.step, item.use.site),
+        key=lambda item: (
+            not item.use.site[0],
+            remoteness(item.use),
+            _RANK[item.unit.factor],
+            item.use.step,
+            item.use.site,
+        ),
     )
 
 
 def shown(first: Sequence[Use], second: Sequence[Use], most: int = 200) -> tuple[ShownUse, ...]:
-    """Each line's uses of each factor, over all steps: those whose answers differed first, then those of the training's own lines."""
+    """Each line's uses of each factor, over all steps: those whose answers differed first, then
+    those of the training's own lines."""
     differing = {_asked(item.use) for item in suspects(first, second, until=1 << 62)}
-    counts: Counter[tuple[str, Site, str]] = Counter({_asked(use): 0 for use in second if _asked(use) in differing})
+    counts: Counter[tuple[str, Site, str]] = Counter(
+        {_asked(use): 0 for use in second if _asked(use) in differing}
+    )
     for use in first:
         counts[_asked(use)] += use.count
-    ordered = sorted(counts, key=lambda key: (key not in differing, not key[1][0], _RANK[key[0]], key[1], key[2]))
+    ordered = sorted(
+        counts, key=lambda key: (key not in differing, not key[1][0], _RANK[key[0]], key[1], key[2])
+    )
     return tuple(
-        ShownUse(factor=key[0], call=key[2], file=key[1][0], line=key[1][1], count=counts[key], differs=key in differing)
+        ShownUse(
+            factor=key[0],
+            call=key[2],
+            file=key[1][0],
+            line=key[1][1],
+            count=counts[key],
+            differs=key in differing,
+        )
         for key in ordered[:most]
     )
 
 
 def remoteness(use: Use) -> int:
-    """How far a line is from what was asked for it: 0 it asked itself, 1 a library that it called did, 2 a module that it imported did."""
+    """How far a line is from what was asked for it: 0 it asked itself, 1 a library that it called
+    did, 2 a module that it imported did."""
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
@@ -64,8 +88,8 @@ def _asked(use: Use) -> tuple[str, Site, str]:
 
 
 def started(uses: Sequence[Use], factor: str) -> list[Use]:
-    """Return the lines that used a factor at all, whatever came back: those that take results as they come first, then calls by the
-    training's own code, the nearest in time first."""
+    """Return the lines that used a factor at all, whatever came back: those that take results as
+    they come first, then calls by the training's own code, the nearest in time first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
     return sorted(own, key=lambda use: (not use.source.endswith(HANDED), not use.direct, -use.step))
 
@@ -77,31 +101,46 @@ def answers(suspect: Suspect) -> str:
     if other is None:
         return f"{use.source} was called {before} of one run only"
     if other.count != use.count:
-        return f"{use.source} was called {use.count:,} times {before} of one run and {other.count:,} times in the other"
+        return (
+            f"{use.source} was called {use.count:,} times {before} of one run and "
+            f"{other.count:,} times in the other"
+        )
     return f"{use.source} gave other answers in the two runs, {before} first"
 
 
 def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | None:
-    """The line after which two runs held different values for the first time, or took different ways; None where none was seen.
+    """The line after which two runs held different values for the first time, or took different
+    ways; None where none was seen.
 
-    Each process is compared with its twin by position: up to the first difference both ran the same lines. A process that trains comes
-    before its workers.
+    Each process is compared with its twin by position: up to the first difference both ran the same
+    lines. A process that trains comes before its workers.
     """
-    for process in sorted({item.process for item in first}, key=lambda name: (name != "main", name)):
+    for process in sorted(
+        {item.process for item in first}, key=lambda name: (name != "main", name)
+    ):
         a, b = ([item for item in lines if item.process == process] for lines in (first, second))
         for index, (one, other) in enumerate(zip(a, b, strict=False)):
             if one.site != other.site:
                 return a[max(index - 1, 0)]  # the line before went two ways
-            if one.digest != other.digest:  # where a set came in another order, the line that made the set
+            # where a set came in another order, the line that made the set
+            if one.digest != other.digest:
                 made = (one.order, other.order)
-                return one if made[0] == made[1] else next(x for x, y in zip(a, b, strict=False) if (x.order, y.order) == made)
+                return (
+                    one
+                    if made[0] == made[1]
+                    else next(x for x, y in zip(a, b, strict=False) if (x.order, y.order) == made)
+                )
     return None
 
 
 def _read_rather_than_asked_for(found: dict[Unit, Suspect]) -> list[Suspect]:
     """Without the lines that only asked whether a file is there, where another line read it."""
     read = {item.use.source for item in found.values()}
-    return [item for item in found.values() if not item.use.source.endswith(ASKED) or item.use.source.removesuffix(ASKED) not in read]
+    return [
+        item
+        for item in found.values()
+        if not item.use.source.endswith(ASKED) or item.use.source.removesuffix(ASKED) not in read
+    ]
 
 
 def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
@@ -118,11 +157,17 @@ def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
 
 def _any_order(uses: Sequence[Use]) -> list[tuple[object, ...]]:
     """What commands printed, whatever the order of its lines."""
-    return [(use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest) for use in uses if use.source.endswith(ANY_ORDER)]
+    return [
+        (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
+        for use in uses
+        if use.source.endswith(ANY_ORDER)
+    ]
 
 
 def _unit(use: Use, same_lines: Collection[tuple[object, ...]]) -> Unit:
-    if use.factor == "commands" and any(item[:3] == (use.process, use.site, use.source) for item in same_lines):
+    if use.factor == "commands" and any(
+        item[:3] == (use.process, use.site, use.source) for item in same_lines
+    ):
         return Unit("parallel", use.site)
     by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
     return Unit(use.factor, use.site if by_line and use.site[0] else None)
@@ -135,5 +180,6 @@ def _keep(found: dict[Unit, Suspect], suspect: Suspect) -> None:
 
 
 def _later(use: Use) -> tuple[bool, int, bool]:
-    """Return what makes a use say less of its unit than another: it hands nothing over as it comes, it came later, a library asked."""
+    """Return what makes a use say less of its unit than another: it hands nothing over as it comes,
+    it came later, a library asked."""
     return not use.source.endswith(HANDED), use.step, not use.direct

@@ -1,7 +1,9 @@
-"""The factors: what lies outside the declared inputs and may differ between two runs, and what a person is told about each.
+"""The factors: what lies outside the declared inputs and may differ between two runs, and what a
+person is told about each.
 
-A factor can be watched, pinned or varied. How that is done inside the training's process is the probe's (`probe/factors/`, one file
-each); what the gate does from outside it (environment, address layout) stands here.
+A factor can be watched, pinned or varied. How that is done inside the training's process is the
+probe's (`probe/factors/`, one file each); what the gate does from outside it (environment, address
+layout) stands here.
 """
 
 from __future__ import annotations
@@ -30,10 +32,12 @@ Site = tuple[str, int]  # file of the workspace and line
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """One factor. `did` completes "`CALL` in FILE:LINE …" for a person; `remedy` says what to write instead.
+    """One factor. `did` completes "`CALL` in FILE:LINE …" for a person; `remedy` says what to write
+    instead.
 
-    `by_line`: the probe can pin single lines; else the whole run is pinned. `pinned` are environment variables that pin it;
-    `fixed_addresses`: it is pinned by turning address randomisation off.
+    `by_line`: the probe can pin single lines; else the whole run is pinned. `pinned` are
+    environment variables that pin it; `fixed_addresses`: it is pinned by turning address
+    randomisation off.
     """
 
     name: str
@@ -61,7 +65,8 @@ ENTROPY = Factor(
     cause="unseeded-rng",
     did="drew from the operating system",
     held="with that draw held fixed",
-    remedy="give the generator a seed of its own: `default_rng(seed)`, `random.Random(seed)`, `generator.manual_seed(seed)`, "
+    remedy="give the generator a seed of its own: `default_rng(seed)`, `random.Random(seed)`, "
+    "`generator.manual_seed(seed)`, "
     "`env.reset(seed=seed)`",
 )
 
@@ -71,7 +76,8 @@ CLOCK = Factor(
     cause="wall-clock",
     did="read the clock",
     held="with that time held fixed",
-    remedy="keep time out of the numbers: count steps, and make seeds, schedules and budgets of what is declared",
+    remedy="keep time out of the numbers: count steps, and make seeds, schedules and budgets of "
+    "what is declared",
 )
 
 # The order in which a file system lists a directory.
@@ -89,10 +95,12 @@ IDENTITY = Factor(
     cause="process-identity",
     did="asked who the process is",
     held="with that answer held fixed",
-    remedy="make seeds and names of the rank or of a number that the configuration declares, not of the process, host or path",
+    remedy="make seeds and names of the rank or of a number that the configuration declares, not "
+    "of the process, host or path",
 )
 
-# The hash seed of strings in child processes that drop `PYTHONHASHSEED`, or ignore it (`python -I`, `-E`).
+# The hash seed of strings in child processes that drop `PYTHONHASHSEED`, or ignore it (`python -I`,
+# `-E`).
 HASHING = Factor(
     name="hashing",
     cause="hash-order",
@@ -107,16 +115,19 @@ LEFTOVERS = Factor(
     cause="leftover-state",
     did="read what an earlier run had left outside its workspace",
     held="with what earlier runs had left out of sight",
-    remedy="write below the working directory, or clear that place before the run; declare under `data` what every run shall begin with",
+    remedy="write below the working directory, or clear that place before the run; declare under "
+    "`data` what every run shall begin with",
 )
 
-# Files outside the workspace that nobody declared and that something else changes; what the machine says of itself (`/proc`, `/sys`).
+# Files outside the workspace that nobody declared and that something else changes; what the machine
+# says of itself (`/proc`, `/sys`).
 FILES = Factor(
     name="files",
     cause="external-input",
     did="read a file outside the checkout that changed between the runs",
     held="with that file held as the first run found it",
-    remedy="copy the file into the checkout or declare it under `data` with its sha256; keep the state of the machine out of the numbers",
+    remedy="copy the file into the checkout or declare it under `data` with its sha256; keep the "
+    "state of the machine out of the numbers",
 )
 
 # What a socket receives from outside the training's own processes.
@@ -125,7 +136,8 @@ NETWORK = Factor(
     cause="external-input",
     did="received something else from the network in each run",
     held="with the bytes of that connection held as the first run received them",
-    remedy="fetch it once, keep it in the checkout or declare it under `data` with its sha256, and train from that",
+    remedy="fetch it once, keep it in the checkout or declare it under `data` with its sha256, and "
+    "train from that",
 )
 
 # What programs print that the training starts and reads from.
@@ -134,7 +146,8 @@ COMMANDS = Factor(
     cause="external-input",
     did="started a program that printed something else in each run",
     held="with the output of that program held as the first run read it",
-    remedy="keep what the program prints in a file of the checkout, or give it inputs and a seed that are declared",
+    remedy="keep what the program prints in a file of the checkout, or give it inputs and a seed "
+    "that are declared",
 )
 
 # The same lines in another order: the program ran several at once.
@@ -146,13 +159,15 @@ PARALLEL = Factor(
     remedy="sort the lines, number them, or run the programs one after the other",
 )
 
-# Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets and dictionaries keyed by objects.
+# Where objects lie in memory: `id()`, the default `hash()` and `repr()`, and the order of sets and
+# dictionaries keyed by objects.
 ADDRESSES = Factor(
     name="addresses",
     cause="process-identity",
     did="used the address of an object",
     held="with the address layout held fixed",
-    remedy="order and key objects by a name or number of theirs; give classes in sets a `__hash__` made of their values",
+    remedy="order and key objects by a name or number of theirs; give classes in sets a `__hash__` "
+    "made of their values",
     fixed_addresses=True,
 )
 
@@ -162,7 +177,8 @@ THREADS = Factor(
     cause="thread-race",
     did="started threads whose order decides",
     held="with threads taking turns",
-    remedy="collect results by their index, not as they finish; guard shared state with a lock; let one thread write",
+    remedy="collect results by their index, not as they finish; guard shared state with a lock; "
+    "let one thread write",
     by_line=False,
     pinned={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
 )
@@ -180,6 +196,22 @@ MEMORY = Factor(
     pinned={"MALLOC_PERTURB_": "85"},
 )
 
-# In the order in which they are tried: what explains most divergences, and is pinned at the least risk, comes first.
-FACTORS = (FLAGS, LEFTOVERS, ENTROPY, CLOCK, LISTING, IDENTITY, HASHING, FILES, NETWORK, COMMANDS, PARALLEL, ADDRESSES, THREADS, MEMORY)
+# In the order in which they are tried: what explains most divergences, and is pinned at the least
+# risk, comes first.
+FACTORS = (
+    FLAGS,
+    LEFTOVERS,
+    ENTROPY,
+    CLOCK,
+    LISTING,
+    IDENTITY,
+    HASHING,
+    FILES,
+    NETWORK,
+    COMMANDS,
+    PARALLEL,
+    ADDRESSES,
+    THREADS,
+    MEMORY,
+)
 BY_NAME = {factor.name: factor for factor in FACTORS}

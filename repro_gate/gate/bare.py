@@ -1,4 +1,5 @@
-"""One run without the gate, where the training crashed and nothing could be compared: does it crash without probe and flags too?"""
+"""One run without the gate, where the training crashed and nothing could be compared: does it crash
+without probe and flags too?"""
 
 from __future__ import annotations
 
@@ -15,25 +16,47 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
-_LEAST, _TIMES = 30.0, 3  # nobody stops it at train.steps: seconds that it gets at least, and how many times what the crash took
+_LEAST, _TIMES = (
+    30.0,
+    3,
+    # nobody stops it at train.steps: seconds that it gets at least, and how many times what the
+    # crash took
+)
 
 
 def bare_run(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> Run | None:
-    """The run without the gate; None where no crash asks for one, torch itself says why it refused, or it could not be done."""
+    """The run without the gate; None where no crash asks for one, torch itself says why it refused,
+    or it could not be done."""
     crashed = next((run for run in results.runs if run.log_matters and _deterministic(run)), None)
-    lost = not results.comparisons and not results.interrupted and not any(run.good for run in results.runs if _deterministic(run))
+    lost = (
+        not results.comparisons
+        and not results.interrupted
+        and not any(run.good for run in results.runs if _deterministic(run))
+    )
     if crashed is None or not lost or crashed.reason_id == NO_DETERMINISTIC:
         return None
-    exited = crashed.outcome == "crashed" and crashed.ended.exit_code not in (None, 0, *CANNOT_START)
+    exited = crashed.outcome == "crashed" and crashed.ended.exit_code not in (
+        None,
+        0,
+        *CANNOT_START,
+    )
     if not exited and (crashed.ended.signal is None or not crashed_by_itself(crashed)):
         return None
-    watch.said("the training crashed: one more run, without probe and flags, tells whether it crashes without the gate too")
+    watch.said(
+        "the training crashed: one more run, without probe and flags, tells whether it crashes "
+        "without the gate too"
+    )
     seconds = min(spec.train.timeout, max(_LEAST, _TIMES * crashed.ended.seconds))
     plan = Plan(name="bare", arm=Arm("bare", crashed.plan.arm.seed), bare=True)
     limited = replace(spec, train=replace(spec.train, timeout=seconds))
     try:
         bare = launch(limited, plan, site_of(spec, folder, frozenset()), lambda _: None)
-    except (KeyboardInterrupt, Inconclusive, OSError):  # what the other runs came to is told as it is
+    except (
+        KeyboardInterrupt,
+        Inconclusive,
+        OSError,
+    ):
+        # what the other runs came to is told as it is
         return None
     from_outside = bare.ended.out_of_memory or bare.ended.signal == signal.SIGKILL
     return None if from_outside and not bare.ended.timed_out else bare

@@ -1,4 +1,5 @@
-"""The diagnosis of a gate run: does the pairs of short runs that the search asks for, and reads what they showed."""
+"""The diagnosis of a gate run: does the pairs of short runs that the search asks for, and reads
+what they showed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from repro_gate.checks.opened import left_over
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Line, OperatorCall, Pair, Setting, ShownUse, Unit, Use
+from repro_gate.diagnosis.model import (
+    Diagnosis,
+    Line,
+    OperatorCall,
+    Pair,
+    Setting,
+    ShownUse,
+    Unit,
+    Use,
+)
 from repro_gate.diagnosis.operators import around
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.diagnosis.suspects import shown
@@ -36,28 +46,56 @@ from repro_gate.trace.model import Trace
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
 _AROUND, _SOURCE = 2, 1 << 20  # lines before and behind that of a cause; bytes of its file
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
-_SHORT = 30.0  # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges later is seen too
-# Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock that is pinned, it never ends.
+# seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges
+# later is seen too
+_SHORT = 30.0
+# Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock
+# that is pinned, it never ends.
 _LONGEST, _TIMES = 60.0, 10.0
-_ALONE = {"flags", "hashing", "addresses", "threads", "memory"}  # factors whose pin gives nothing of the pair's first run to its second
-Seen = Callable[[str, Setting, Pair], None]  # is told of each pair of runs: what it was for, how it was done, what it showed
+# factors whose pin gives nothing of the pair's first run to its second
+_ALONE = {
+    "flags",
+    "hashing",
+    "addresses",
+    "threads",
+    "memory",
+}
+# is told of each pair of runs: what it was for, how it was done, what it showed
+Seen = Callable[[str, Setting, Pair], None]
 
 
-def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None) -> Diagnosis | None:
-    """Why the deterministic runs of the first seed that diverged did so; None where none did, or only within the tolerance, and under
-    `diagnosis: false`."""
+def diagnosis_of(
+    spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None
+) -> Diagnosis | None:
+    """Why the deterministic runs of the first seed that diverged did so; None where none did, or
+    only within the tolerance, and under `diagnosis: false`."""
     bounds, tolerance = spec.diagnosis, spec.determinism.tolerance
     seed, first = next(
-        ((seed, item.first_divergence) for seed, item in results.comparisons.items() if item.first_divergence is not None), (0, None)
+        (
+            (seed, item.first_divergence)
+            for seed, item in results.comparisons.items()
+            if item.first_divergence is not None
+        ),
+        (0, None),
     )
     if bounds is None or results.interrupted or (first is None and _finite(results.runs)):
         return None
-    if first is not None and tolerance is not None and not outside_tolerance(results.comparisons[seed], tolerance):
+    if (
+        first is not None
+        and tolerance is not None
+        and not outside_tolerance(results.comparisons[seed], tolerance)
+    ):
         return None
     began, done = monotonic(), 0
-    watched, dispatched = Pair(), Pair()  # the pairs that show what the training asked for, and what torch did for it
+    # the pairs that show what the training asked for, and what torch did for it
+    watched, dispatched = (
+        Pair(),
+        Pair(),
+    )
     longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
-    short = replace(spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest)))
+    short = replace(
+        spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest))
+    )
     outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
 
     def pair(setting: Setting) -> Pair:
@@ -68,7 +106,9 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
         watch.said(f"diagnosis: {_told(setting)}")
         found = _pair(short, folder, seed, setting, outside, done)
         if not setting.pinned:
-            outside = _Outside(outside.left if not found.failed else (), (*found.uses[0], *found.uses[1]))
+            outside = _Outside(
+                outside.left if not found.failed else (), (*found.uses[0], *found.uses[1])
+            )
         if setting.operators and setting.replay is None:
             dispatched = found
         elif not (setting.pinned or setting.lines or found.failed or watched.uses[0]):
@@ -79,38 +119,74 @@ def diagnosis_of(spec: Spec, folder: GateFolder, results: Results, watch: Watch,
 
     experiments = Experiments(pair, bounds.runs // 2)
     if first is None:
-        found = diagnose_nan(experiments, _NAN_STEPS) if spec.determinism.allow_nonfinite is False else None
+        found = (
+            diagnose_nan(experiments, _NAN_STEPS)
+            if spec.determinism.allow_nonfinite is False
+            else None
+        )
     else:
-        seconds = next((run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"), _SHORT)
-        steps = spec.train.steps if seconds < _SHORT or first.kind == "artifact" else max(first.step, 0) + 1
+        seconds = next(
+            (run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"),
+            _SHORT,
+        )
+        steps = (
+            spec.train.steps
+            if seconds < _SHORT or first.kind == "artifact"
+            else max(first.step, 0) + 1
+        )
         found = diagnose(Case(first=first, undone=_undone(results.runs), steps=steps), experiments)
     if found is None:
         return None
     uses, operators = shown(*watched.uses), around(*dispatched.operators)
-    found = replace(found, uses=uses, operators=operators, excerpt=_excerpt(folder.snapshot.root, found.file, found.line))
+    found = replace(
+        found,
+        uses=uses,
+        operators=operators,
+        excerpt=_excerpt(folder.snapshot.root, found.file, found.line),
+    )
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
 def blamed(found: Diagnosis | None) -> dict[str, str] | None:
-    """Return the lines, each with its call, whose draws from the operating system a diagnosis names; None if it proves no other cause."""
+    """Return the lines, each with its call, whose draws from the operating system a diagnosis
+    names; None if it proves no other cause."""
     causes = () if found is None else (found, *found.also)
-    named: list[Diagnosis | ShownUse] = [*causes, *(item for cause in causes for item in cause.one_of)]
-    lines = {notebook.place(item.file, item.line): item.call for item in named if item.factor == ENTROPY.name and item.file}
+    named: list[Diagnosis | ShownUse] = [
+        *causes,
+        *(item for cause in causes for item in cause.one_of),
+    ]
+    lines = {
+        notebook.place(item.file, item.line): item.call
+        for item in named
+        if item.factor == ENTROPY.name and item.file
+    }
     return lines if lines or (found is not None and found.confirmed) else None
 
 
 def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
-    """The line and those around it, as the commit has them; empty where the path names no text file of the checkout."""
+    """The line and those around it, as the commit has them; empty where the path names no text file
+    of the checkout."""
     path, cell = notebook.split(file)
     name = inside(path)
     try:
-        text = read_text(root / name, root, notebook.MAX_BYTES if cell else _SOURCE) if name is not None and line > 0 else ""
+        text = (
+            read_text(root / name, root, notebook.MAX_BYTES if cell else _SOURCE)
+            if name is not None and line > 0
+            else ""
+        )
     except Unreadable:
         return ()
-    lines = (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0].splitlines() if cell else text.splitlines()
+    lines = (
+        (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0].splitlines()
+        if cell
+        else text.splitlines()
+    )
     first = max(line - _AROUND, 1)
     return (
-        tuple((number, clip(text, 300)) for number, text in enumerate(lines[first - 1 : line + _AROUND], first))
+        tuple(
+            (number, clip(text, 300))
+            for number, text in enumerate(lines[first - 1 : line + _AROUND], first)
+        )
         if line <= len(lines)
         else ()
     )
@@ -118,9 +194,11 @@ def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
 
 @dataclass(frozen=True)
 class _Outside:
-    """What a diagnosis knows of files outside: those that the gate's own runs left behind, and what the watched pair used.
+    """What a diagnosis knows of files outside: those that the gate's own runs left behind, and what
+    the watched pair used.
 
-    Its first runs do not see what was left, its second ones do, as it was with the gate's own; so it need not be written anew.
+    Its first runs do not see what was left, its second ones do, as it was with the gate's own; so
+    it need not be written anew.
     """
 
     left: tuple[str, ...]
@@ -128,10 +206,18 @@ class _Outside:
 
     def config(self, pinned: Collection[Unit]) -> dict[str, object]:
         """For the probe. A file is pinned by its path, whichever line asks for it first."""
-        units = {(unit.factor, unit.site) for unit in pinned if unit.factor in ("leftovers", "files")}
+        units = {
+            (unit.factor, unit.site) for unit in pinned if unit.factor in ("leftovers", "files")
+        }
         return {
             "left": self.left,
-            "paths": sorted({use.source.removesuffix(ASKED) for use in self.uses if (use.factor, use.site) in units}),
+            "paths": sorted(
+                {
+                    use.source.removesuffix(ASKED)
+                    for use in self.uses
+                    if (use.factor, use.site) in units
+                }
+            ),
         }
 
 
@@ -146,7 +232,10 @@ def _told(setting: Setting) -> str:
     under = " under load, with threads that begin at odd times" * setting.stress
     if not setting.pinned:
         return f"two runs, every use of a factor watched{under}"
-    names = sorted(f"{unit.factor} at {notebook.place(*unit.site)}" if unit.site else unit.factor for unit in setting.pinned)
+    names = sorted(
+        f"{unit.factor} at {notebook.place(*unit.site)}" if unit.site else unit.factor
+        for unit in setting.pinned
+    )
     return f"two runs with {', '.join(names)} held fixed{under}"
 
 
@@ -156,19 +245,28 @@ def _showed(pair: Pair) -> str:
     return f"they diverge {sentence(pair.first)}" if pair.first is not None else "they agree"
 
 
-def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: _Outside, number: int) -> Pair:
-    # Names of one length: with addresses held fixed, what is allocated first decides where all else lies.
+def _pair(
+    spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: _Outside, number: int
+) -> Pair:
+    # Names of one length: with addresses held fixed, what is allocated first decides where all else
+    # lies.
     plan = _plan(spec, seed, setting, outside, f"diagnosis-{number}a")
     second = replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)
     if outside.left or {unit.factor for unit in setting.pinned} - _ALONE:
         recorded, factors = str(folder.path / "traces" / plan.name), plan.probe["factors"]
         assert isinstance(factors, dict)
-        second = replace(second, probe={**plan.probe, "factors": {**factors, "recording": recorded}})
-        plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorders": recorded}})  # of the same length
+        second = replace(
+            second, probe={**plan.probe, "factors": {**factors, "recording": recorded}}
+        )
+        # of the same length
+        plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorders": recorded}})
     results = run_series(spec, folder, Watch(), (plan, second), measure=False)
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:
-        return Pair(failed=next((run.problem for run in runs if run.problem), "") or "it could not be compared")
+        return Pair(
+            failed=next((run.problem for run in runs if run.problem), "")
+            or "it could not be compared"
+        )
     a, b = (list(labelled(run.traces)) for run in runs)
     return Pair(
         first=comparison.first_divergence,
@@ -181,19 +279,29 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: 
 
 
 def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str) -> Plan:
-    """How the first run of a pair is started: a factor is pinned as a whole, or at the lines that the setting names."""
-    pins: dict[str, list[list[object]] | None] = {unit.factor: None for unit in setting.pinned if unit.site is None}
+    """How the first run of a pair is started: a factor is pinned as a whole, or at the lines that
+    the setting names."""
+    pins: dict[str, list[list[object]] | None] = {
+        unit.factor: None for unit in setting.pinned if unit.site is None
+    }
     for unit in sorted(unit for unit in setting.pinned if unit.site is not None):
         sites = pins.setdefault(unit.factor, [])
         if sites is not None and unit.site is not None:
             sites.append(list(unit.site))
     watch = not setting.operators and not setting.lines
-    probe: dict[str, object] = {"factors": {"watch": watch, "pin": pins, "outside": outside.config(setting.pinned)}, "every": 1}
+    probe: dict[str, object] = {
+        "factors": {"watch": watch, "pin": pins, "outside": outside.config(setting.pinned)},
+        "every": 1,
+    }
     if setting.operators:
-        probe["operators"] = {"step": setting.step, "replay": None if setting.replay is None else [*setting.replay, REPLAYS]}
+        probe["operators"] = {
+            "step": setting.step,
+            "replay": None if setting.replay is None else [*setting.replay, REPLAYS],
+        }
     if setting.lines:
         probe["lines"] = setting.step
-    chosen = [BY_NAME[name] for name, sites in pins.items() if sites is None]  # else any line would look like the cause
+    # else any line would look like the cause
+    chosen = [BY_NAME[name] for name, sites in pins.items() if sites is None]
     return Plan(
         name=name,
         arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),
@@ -205,7 +313,8 @@ def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str)
 
 
 def labelled(traces: Sequence[Trace]) -> Iterator[tuple[str, Trace]]:
-    """Each process with a name that its twin in the other run has too: its key, and which of that key and command line it is."""
+    """Each process with a name that its twin in the other run has too: its key, and which of that
+    key and command line it is."""
     seen: Counter[tuple[object, ...]] = Counter()
     for trace in traces:
         key = (trace.key, trace.argv[:3])
@@ -236,7 +345,9 @@ def lines_of(traces: Sequence[tuple[str, Trace]]) -> Iterator[Line]:
     for process, trace in traces:
         for item in trace.uses:
             if item.factor == LINE:
-                yield Line(process, item.step, (item.file, item.line), item.digest, item.call, item.source)
+                yield Line(
+                    process, item.step, (item.file, item.line), item.digest, item.call, item.source
+                )
 
 
 def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorCall]:
@@ -257,9 +368,14 @@ def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorCall]:
 
 
 def _finite(runs: Sequence[Run]) -> bool:
-    """Whether the deterministic runs that came to their end have finite losses and parameters, as far as it matters to the verdict."""
+    """Whether the deterministic runs that came to their end have finite losses and parameters, as
+    far as it matters to the verdict."""
     good = (run for run in runs if run.good and run.plan.arm.name == "deterministic")
-    return not [sentence for run in good for sentence in nonfinite(run.traces, None, bool(run.plan.arm.flags.get(FILL)))]
+    return not [
+        sentence
+        for run in good
+        for sentence in nonfinite(run.traces, None, bool(run.plan.arm.flags.get(FILL)))
+    ]
 
 
 def _undone(runs: Sequence[Run]) -> list[Undone]:

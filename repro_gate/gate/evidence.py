@@ -1,5 +1,6 @@
-"""The evidence of a gate run: the checkout, declared data as found and this machine before any training (all that `repro-gate check` looks
-at); after it the runs, their config hash, and what a baseline records of them."""
+"""The evidence of a gate run: the checkout, declared data as found and this machine before any
+training (all that `repro-gate check` looks at); after it the runs, their config hash, and what a
+baseline records of them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results, against_control
 from repro_gate.spec.model import Spec
 
-IMAGE_VARIABLE = "REPRO_GATE_IMAGE"  # set by the container action: the image that the gate and its training run in, by digest
+# set by the container action: the image that the gate and its training run in, by digest
+IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
 
 NEED_TRAINING = tuple(item.id for item in ALL if item.needs == RUNS)
 
@@ -45,7 +47,8 @@ def gather(
     *,
     cached: bool = True,
 ) -> Evidence:
-    """What is known before any training, of a spec whose data is expanded; `problems` are those of the files that declare it."""
+    """What is known before any training, of a spec whose data is expanded; `problems` are those of
+    the files that declare it."""
     data, notes = verified(spec, watch, environment, cached=cached)
     return Evidence(
         spec=spec,
@@ -64,7 +67,8 @@ def gather(
 
 @contextlib.contextmanager
 def gathering(gathered: Callable[[Watch], Evidence], watch: Watch) -> Iterator[Future[Evidence]]:
-    """What `gathered` gives, in a thread of its own, with progress told to `watch`. Where nobody waits for it any more, it ends soon."""
+    """What `gathered` gives, in a thread of its own, with progress told to `watch`. Where nobody
+    waits for it any more, it ends soon."""
     ended = threading.Event()
 
     class Told(Watch):
@@ -85,29 +89,45 @@ def data_is_sound(evidence: Evidence) -> bool:
     return all(item.actual is not None and item.matches is not False for item in evidence.data)
 
 
-def verified(spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
-    """Declared data as found, hashed only where it has changed since, if the cache may be used; and why that was not used."""
+def verified(
+    spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool
+) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
+    """Declared data as found, hashed only where it has changed since, if the cache may be used; and
+    why that was not used."""
     folder = spec.path.parent
     path = default_cache_path(environment) if cached and spec.data else None
     if path is None:
         return verify_data(spec.data, folder, progress=watch.verifying), ()
     with DataCache(path) as cache:
-        return verify_data(spec.data, folder, progress=watch.verifying, cache=cache), tuple(cache.notes)
+        return verify_data(spec.data, folder, progress=watch.verifying, cache=cache), tuple(
+            cache.notes
+        )
 
 
 def check(spec: Spec, watch: Watch, *, cached: bool = True) -> tuple[CheckResult, ...]:
     """The results of the checks that need no training."""
     found = resolve(spec)
     return run_static(
-        gather(found.spec, found.problems, inspect_checkout(spec.path.parent), watch, os.environ, cached=cached), date.today()
+        gather(
+            found.spec,
+            found.problems,
+            inspect_checkout(spec.path.parent),
+            watch,
+            os.environ,
+            cached=cached,
+        ),
+        date.today(),
     )
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
-    """Return the evidence with what the runs came to. A varied run that plain ones do not contradict is `not_robust`; any other that is not
-    the same is chance."""
+    """Return the evidence with what the runs came to. A varied run that plain ones do not
+    contradict is `not_robust`; any other that is not the same is chance."""
     fragile = results.not_robust
-    varied = {seed: item if item.same or item in fragile else replace(item, by_chance=True) for seed, item in results.varied.items()}
+    varied = {
+        seed: item if item.same or item in fragile else replace(item, by_chance=True)
+        for seed, item in results.varied.items()
+    }
     return replace(
         evidence,
         files=results.folder.snapshot.files,
@@ -123,24 +143,61 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
 
 
 def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | None:
-    """The config hash of one series' runs, with its self-check; None where no deterministic run came to its end: the platform is not known.
+    """The config hash of one series' runs, with its self-check; None where no deterministic run
+    came to its end: the platform is not known.
 
-    Of `evidence` are declared data as found, this machine and the image, which every series of a gate run shares."""
-    facts = next((trace.facts for run in results.pair()[:1] for trace in processes(run.traces).values()), None)
+    Of `evidence` are declared data as found, this machine and the image, which every series of a
+    gate run shares.
+    """
+    facts = next(
+        (trace.facts for run in results.pair()[:1] for trace in processes(run.traces).values()),
+        None,
+    )
     if facts is None:
         return None
-    given = {**facts, "threads": thread_count(results.folder.outer)}  # what the training's own code sets is part of its code
-    return config_hash_of(results.spec, results.folder.snapshot, evidence.data, given, evidence.machine, evidence.running_image)
+    # what the training's own code sets is part of its code
+    given = {
+        **facts,
+        "threads": thread_count(results.folder.outer),
+    }
+    return config_hash_of(
+        results.spec,
+        results.folder.snapshot,
+        evidence.data,
+        given,
+        evidence.machine,
+        evidence.running_image,
+    )
 
 
-def entry_of_runs(results: Results, hashed: ConfigHash, machine: Mapping[str, str], now: datetime) -> Entry | None:
-    """What a baseline would record. None where any seed's two runs were not compared, or are not bitwise identical."""
+def entry_of_runs(
+    results: Results, hashed: ConfigHash, machine: Mapping[str, str], now: datetime
+) -> Entry | None:
+    """What a baseline would record. None where any seed's two runs were not compared, or are not
+    bitwise identical."""
     seeds = results.spec.random_state.seeds
-    if not all(seed in results.comparisons and results.comparisons[seed].identical for seed in seeds):
+    if not all(
+        seed in results.comparisons and results.comparisons[seed].identical for seed in seeds
+    ):
         return None
     recorded = []
     for run in (results.pair(seed)[0] for seed in seeds):
-        files = {name: item for name, item in results.artifacts.get(run.plan.name, {}).items() if item.readable}
-        recorded.append(result_of(run, dict(zip(files, results.reader.contents([*files.values()]), strict=True))))
+        files = {
+            name: item
+            for name, item in results.artifacts.get(run.plan.name, {}).items()
+            if item.readable
+        }
+        recorded.append(
+            result_of(
+                run, dict(zip(files, results.reader.contents([*files.values()]), strict=True))
+            )
+        )
     outside = outside_facts(results.pair()[0], machine)
-    return entry_of(hashed, recorded, outside, now.strftime("%Y-%m-%dT%H:%M:%SZ"), __version__, results.step_times())
+    return entry_of(
+        hashed,
+        recorded,
+        outside,
+        now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        __version__,
+        results.step_times(),
+    )

@@ -1,4 +1,5 @@
-"""What `repro-gate ops` has measured so far, kept in a file as it comes: a second start of the same command goes on from there."""
+"""What `repro-gate ops` has measured so far, kept in a file as it comes: a second start of the same
+command goes on from there."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ MAX_BYTES = 256 << 20
 
 
 class Kept:
-    """Rows by key, of the first process and of the second. Use it as a context manager. `path` is None where nothing can be kept.
+    """Rows by key, of the first process and of the second. Use it as a context manager. `path` is
+    None where nothing can be kept.
 
-    A file that is damaged is begun anew; where it cannot be written, nothing is kept, and `problem` says why. Raises Inconclusive where
-    another process is measuring into it.
+    A file that is damaged is begun anew; where it cannot be written, nothing is kept, and `problem`
+    says why. Raises Inconclusive where another process is measuring into it.
     """
 
     def __init__(self, path: Path | None, *, fresh: bool) -> None:
@@ -31,17 +33,26 @@ class Kept:
             return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            self._file = os.open(
+                path,
+                os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0),
+                0o600,
+            )
         except OSError as error:
             self._path, self.problem = None, f"{path} cannot be written: {error.strerror}"
             return
         if not try_lock(self._file):
-            raise Inconclusive("the same operators are being measured by another process", remedy="wait for its end", reason_id="ops/busy")
+            raise Inconclusive(
+                "the same operators are being measured by another process",
+                remedy="wait for its end",
+                reason_id="ops/busy",
+            )
         whole = 0 if fresh else self._read()
         os.truncate(self._file, whole)
 
     def _read(self) -> int:
-        """Take in what is there. The bytes of it that are whole: the last line may have been cut short."""
+        """Take in what is there. The bytes of it that are whole: the last line may have been cut
+        short."""
         with os.fdopen(os.dup(self._file), "rb") as file:
             file.seek(0)
             content = file.read(MAX_BYTES)
@@ -82,7 +93,12 @@ class Kept:
     def __enter__(self) -> Kept:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,5 @@
-"""What the caller of the gate asks for besides the spec. Built by `cli`, read by `gate`, `base` and `against`."""
+"""What the caller of the gate asks for besides the spec. Built by `cli`, read by `gate`, `base` and
+`against`."""
 
 from __future__ import annotations
 
@@ -12,19 +13,27 @@ from repro_gate.sandbox.identity import Sandbox
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Every field has the default of a bare `repro-gate run`. `overrides`, `seed` and `steps` are laid over whichever spec judges."""
+    """Every field has the default of a bare `repro-gate run`. `overrides`, `seed` and `steps` are
+    laid over whichever spec judges."""
 
     spec_as_given: str = "repro.yml"
     overrides: tuple[str, ...] = ()  # `key=value`, as given on the command line
     seed: int | None = None
     steps: int | None = None
     base: str | None = None  # the ref that the change is to be merged into; None: no base is known
-    policy: str | None = None  # whose spec judges, `head` or `base`; None: what the base branch's spec says
+    policy: str | None = (
+        None  # whose spec judges, `head` or `base`; None: what the base branch's spec says
+    )
     against: str | None = None  # a ref that is gated in the same call
     fail_fast: bool = False
     keep_traces: Path | None = None
     cache: bool = True  # take the digests of data that has not changed since they were made
-    cache_root: Path | None = None  # where the environments of `env.install` are kept; None: where this user's caches lie
-    locking: bool = False  # the result is to be recorded, so what was recorded before does not judge it
+    cache_root: Path | None = (
+        None  # where the environments of `env.install` are kept; None: where this user's caches lie
+    )
+    locking: bool = (
+        False  # the result is to be recorded, so what was recorded before does not judge it
+    )
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    sandbox: Sandbox = field(default_factory=Sandbox)  # who the training runs as: what `sandbox.choosing.choose` said
+    # who the training runs as: what `sandbox.choosing.choose` said
+    sandbox: Sandbox = field(default_factory=Sandbox)

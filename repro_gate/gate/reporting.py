@@ -1,4 +1,5 @@
-"""Makes the Report of a gate run from its evidence and results: runs the checks, measures the cost, asks for the verdict."""
+"""Makes the Report of a gate run from its evidence and results: runs the checks, measures the cost,
+asks for the verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from repro_gate.sandbox.selection import SAME_USER_REMEDY
 
 _TIMES = 200  # of the steps of one run
 _NOT_COMPARED = (
-    "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise identical, or did not train the "
+    "cannot compare this gate run with the baseline: its runs were not compared, are not "
+    "bitwise identical, or did not train the "
     "checkout's code"
 )
 
@@ -49,14 +51,17 @@ def findings_of(
     against: AgainstFinding | None,
     bare: Run | None,
 ) -> Findings:
-    """What the verdict rests on. `entry` is what a baseline would record, `bare` the run without the gate. What was recorded before does
-    not judge what is to be recorded now."""
+    """What the verdict rests on. `entry` is what a baseline would record, `bare` the run without
+    the gate. What was recorded before does not judge what is to be recorded now."""
     on, off = results.timed_runs()
-    compared = None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
+    compared = (
+        None if policy.baseline is None or entry is None else compare_entry(policy.baseline, entry)
+    )
     return Findings(
         spec=results.spec,
         comparisons=tuple(
-            SeedResult(seed, comparison, results.compared(seed), results.failed(seed)) for seed, comparison in results.comparisons.items()
+            SeedResult(seed, comparison, results.compared(seed), results.failed(seed))
+            for seed, comparison in results.comparisons.items()
         ),
         runs=results.runs,
         bare=bare,
@@ -73,7 +78,9 @@ def findings_of(
         baseline=compared,
         recording=options.locking,
         against=against,
-        not_compared=_NOT_COMPARED if policy.baseline is not None and entry is None and not options.locking else "",
+        not_compared=_NOT_COMPARED
+        if policy.baseline is not None and entry is None and not options.locking
+        else "",
         unproven=_unproven(hashed),
         unrecorded=results.unrecorded,
         remarks=(*policy.notes, *evidence.notes, *results.notes),
@@ -92,7 +99,8 @@ def make_report(
     started: datetime,
     seconds: float,
 ) -> Report:
-    """The whole report of one gate run. `before` is what the preflight saw that is worth knowing; `seconds` is how long it took."""
+    """The whole report of one gate run. `before` is what the preflight saw that is worth knowing;
+    `seconds` is how long it took."""
     verdict, reasons, notes = decide(findings)
     first = next(iter(results.pair()), None)
     report = Report(
@@ -102,7 +110,14 @@ def make_report(
         seconds=round(seconds, 3),
         subject=_subject(options, evidence),
         reasons=reasons,
-        notes=(*notes, *before, *(Reason("sandbox/same-user", note, SAME_USER_REMEDY) for note in options.sandbox.notes)),
+        notes=(
+            *notes,
+            *before,
+            *(
+                Reason("sandbox/same-user", note, SAME_USER_REMEDY)
+                for note in options.sandbox.notes
+            ),
+        ),
         comparisons=findings.comparisons,
         diagnosis=findings.diagnosis,
         settings=_settings(first),
@@ -111,8 +126,16 @@ def make_report(
         cost=findings.cost,
         cost_budget_pct=results.spec.cost.max_percent,
         checklist=findings.checklist,
-        runs=tuple(_summary(run, sum(item.readable for item in results.artifacts.get(run.plan.name, {}).values())) for run in results.runs),
-        fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence)) if first else None,
+        runs=tuple(
+            _summary(
+                run,
+                sum(item.readable for item in results.artifacts.get(run.plan.name, {}).values()),
+            )
+            for run in results.runs
+        ),
+        fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence))
+        if first
+        else None,
         tolerance=results.spec.determinism.tolerance,
         config_hash=hashed,
         baseline=findings.baseline,
@@ -124,16 +147,23 @@ def make_report(
 
 def _ignored(evidence: Evidence) -> dict[str, str]:
     """What `ignored_data` finds, by paths from the spec's folder, as `data:` has them."""
-    return {os.path.relpath(evidence.root / path, evidence.folder): place for path, place in ignored_data(evidence).items()}
+    return {
+        os.path.relpath(evidence.root / path, evidence.folder): place
+        for path, place in ignored_data(evidence).items()
+    }
 
 
 def _unproven(hashed: ConfigHash | None) -> str:
-    """Why a config hash does not stand for its inputs; empty where it does, or where there is none."""
+    """Why a config hash does not stand for its inputs; empty where it does, or where there is
+    none."""
     check = None if hashed is None else hashed.self_check
     if check is None or check.complete:
         return ""
     again = "" if check.stable else ", and hashing twice gave two hashes"
-    return f"internal error: {check.inputs - check.covered} of {check.inputs} inputs do not affect the config hash{again}"
+    return (
+        f"internal error: {check.inputs - check.covered} of {check.inputs} inputs do not affect "
+        f"the config hash{again}"
+    )
 
 
 def _subject(options: Options, evidence: Evidence) -> Subject:
@@ -145,20 +175,28 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
         commit=evidence.commit,
         uncommitted=evidence.uncommitted,
         seeds=spec.random_state.seeds,
-        versions={name: value for name, value in facts.items() if name not in ("process", "interpreter")},
+        versions={
+            name: value for name, value in facts.items() if name not in ("process", "interpreter")
+        },
         sandbox=options.sandbox.level,
     )
 
 
 def _spec_path(options: Options, evidence: Evidence) -> str:
-    """The spec's path in the checkout, with `/` between its parts: the same however it was named. As given where there is no checkout."""
+    """The spec's path in the checkout, with `/` between its parts: the same however it was named.
+    As given where there is no checkout."""
     root = None if evidence.checkout is None else evidence.checkout.root
     path = os.path.realpath(evidence.spec.path)
-    return options.spec_as_given if root is None or not Path(path).is_relative_to(root) else Path(path).relative_to(root).as_posix()
+    return (
+        options.spec_as_given
+        if root is None or not Path(path).is_relative_to(root)
+        else Path(path).relative_to(root).as_posix()
+    )
 
 
 def _unsteady(evidence: Evidence) -> str:
-    """The kind that no fingerprint may hold: the generators' states, where they alone differ between two runs."""
+    """The kind that no fingerprint may hold: the generators' states, where they alone differ
+    between two runs."""
     comparison = evidence.comparison
     rng = comparison.by_kind.get("rng") if comparison is not None and comparison.identical else None
     return "rng" if rng is not None and rng.differing else ""
@@ -180,7 +218,11 @@ def _non_finite(run: Run | None) -> tuple[tuple[int, str], ...]:
 
 
 def _summary(run: Run, artifacts: int) -> RunSummary:
-    marks = max((trace.steps for trace in run.traces), key=lambda steps: sum(mark.ms for mark in steps), default=[])
+    marks = max(
+        (trace.steps for trace in run.traces),
+        key=lambda steps: sum(mark.ms for mark in steps),
+        default=[],
+    )
     return RunSummary(
         name=run.plan.name,
         arm=run.plan.arm.name,
@@ -192,7 +234,9 @@ def _summary(run: Run, artifacts: int) -> RunSummary:
         processes=len(processes(run.traces)),
         step_seconds=round(sum(mark.ms for mark in marks) / 1e3, 3),
         probe_seconds=round(sum(mark.probe_ms for mark in marks) / 1e3, 3),
-        step_ms=_thinned([mark.ms for mark in marks]) if run.plan.arm.name in ("deterministic", "default") else (),
+        step_ms=_thinned([mark.ms for mark in marks])
+        if run.plan.arm.name in ("deterministic", "default")
+        else (),
         settings=_settings(run),
         log_tail=run.ended.tail[-60:] if run.log_matters else (),
         artifacts=artifacts,
@@ -205,8 +249,14 @@ def _thinned(times: Sequence[float]) -> tuple[float, ...]:
 
 
 def _reproduce(options: Options, report: Report) -> str:
-    """One command that shows the finding again: the spec, and where runs diverge, just the seed and the steps that it takes."""
-    command = ["repro-gate", "run", options.spec_as_given, *(part for item in options.overrides for part in ("--set", item))]
+    """One command that shows the finding again: the spec, and where runs diverge, just the seed and
+    the steps that it takes."""
+    command = [
+        "repro-gate",
+        "run",
+        options.spec_as_given,
+        *(part for item in options.overrides for part in ("--set", item)),
+    ]
     if report.determinism is not None and report.determinism.narrowed:
         command += report.determinism.narrowed
     else:
@@ -214,7 +264,12 @@ def _reproduce(options: Options, report: Report) -> str:
         command += ["--steps", str(options.steps)] if options.steps is not None else []
         base = options.base
         if base is None and options.policy == "base" and report.base is not None:
-            base = report.base.ref  # the job's own variable named it, and a person's machine has none
-        for name, value in (("--against", options.against), ("--base", base), ("--policy", options.policy)):
+            # the job's own variable named it, and a person's machine has none
+            base = report.base.ref
+        for name, value in (
+            ("--against", options.against),
+            ("--base", base),
+            ("--policy", options.policy),
+        ):
             command += [name, value] if value is not None else []
     return shlex.join(command)

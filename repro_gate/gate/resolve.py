@@ -1,5 +1,5 @@
-"""A spec resolved: its declared data expanded to the items that `.dvc` files and Croissant metadata stand for, by the checkout's files or
-by those of one commit."""
+"""A spec resolved: its declared data expanded to the items that `.dvc` files and Croissant metadata
+stand for, by the checkout's files or by those of one commit."""
 
 from __future__ import annotations
 
@@ -30,16 +30,24 @@ class Resolved:
 
 
 def resolve(spec: Spec, folder: Path | None = None, root: Path | None = None) -> Resolved:
-    """Expand the spec's data by the declarations in `folder` (the spec's own), inside `root` (the checkout's)."""
+    """Expand the spec's data by the declarations in `folder` (the spec's own), inside `root` (the
+    checkout's)."""
     items, problems = expand_items(spec.data, folder or spec.path.parent, root)
     return Resolved(replace(spec, data=items), problems)
 
 
 class CommitFiles:
-    """The spec and baseline of one commit, where the head has its own at `path`. `name` is the spec's path in the repository."""
+    """The spec and baseline of one commit, where the head has its own at `path`. `name` is the
+    spec's path in the repository."""
 
     def __init__(self, root: Path, commit: str, name: str, path: Path, options: Options) -> None:
-        self.root, self.commit, self.name, self.path, self.options = root, commit, name, path, options
+        self.root, self.commit, self.name, self.path, self.options = (
+            root,
+            commit,
+            name,
+            path,
+            options,
+        )
 
     @cached_property
     def raw(self) -> bytes | None:
@@ -47,14 +55,19 @@ class CommitFiles:
         return file_at(self.root, self.commit, self.name, MAX_SPEC_BYTES)
 
     def spec(self, *, overridden: bool) -> Resolved | None:
-        """The spec, resolved with the declarations of this commit; None where there is none. `overridden`: with what the command line lays
-        over it. Raises UsageError for one with mistakes."""
+        """The spec, resolved with the declarations of this commit; None where there is none.
+        `overridden`: with what the command line lays over it. Raises UsageError for one with
+        mistakes."""
         if self.raw is None:
             return None
         source, given = f"{self.commit[:12]}:{self.name}", self.options
         if not overridden:
             return self._resolve(load_spec_bytes(self.raw, source, self.path))
-        return self._resolve(load_spec_bytes(self.raw, source, self.path, given.overrides, seed=given.seed, steps=given.steps))
+        return self._resolve(
+            load_spec_bytes(
+                self.raw, source, self.path, given.overrides, seed=given.seed, steps=given.steps
+            )
+        )
 
     def baseline(self) -> Baseline | None:
         """None where this commit has no baseline. Raises UsageError for one that cannot be used."""
@@ -65,9 +78,18 @@ class CommitFiles:
     def _resolve(self, spec: Spec) -> Resolved:
         folder = os.path.dirname(self.name)
         with scratch_folder() as scratch:
-            for name in (name for item in spec.data for name in (item.path, f"{item.path}.dvc") if name.lower().endswith(DECLARING)):
+            for name in (
+                name
+                for item in spec.data
+                for name in (item.path, f"{item.path}.dvc")
+                if name.lower().endswith(DECLARING)
+            ):
                 path = os.path.normpath(os.path.join(folder, name))
-                raw = None if path.startswith(("..", "/")) else file_at(self.root, self.commit, path, MAX_CROISSANT)
+                raw = (
+                    None
+                    if path.startswith(("..", "/"))
+                    else file_at(self.root, self.commit, path, MAX_CROISSANT)
+                )
                 if raw is not None:
                     (scratch / path).parent.mkdir(parents=True, exist_ok=True)
                     (scratch / path).write_bytes(raw)

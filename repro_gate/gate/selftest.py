@@ -1,7 +1,9 @@
-"""`repro-gate selftest`: whether the gate, on this machine and with this training, finds a fault that is put in on purpose.
+"""`repro-gate selftest`: whether the gate, on this machine and with this training, finds a fault
+that is put in on purpose.
 
-A clean pair first, which must be identical. Then one more run for each fault, compared with the first by the gate's own comparison, checks
-and verdict. A fault is caught where it was put in, or it is not caught.
+A clean pair first, which must be identical. Then one more run for each fault, compared with the
+first by the gate's own comparison, checks and verdict. A fault is caught where it was put in, or it
+is not caught.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ Outcome = Literal["caught", "not caught", "not applicable", "inconclusive"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One fault: where it was `put`, how the gate found it, and whether that is right. `why` says what a person should know."""
+    """One fault: where it was `put`, how the gate found it, and whether that is right. `why` says
+    what a person should know."""
 
     fault: str
     outcome: Outcome
@@ -54,7 +57,8 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """What a self-test came to: one row for each fault that was asked for, of `steps` optimizer steps with `seed`."""
+    """What a self-test came to: one row for each fault that was asked for, of `steps` optimizer
+    steps with `seed`."""
 
     seed: int
     steps: int
@@ -63,7 +67,8 @@ class SelfTest:
 
     @property
     def exit_code(self) -> int:
-        """0: all were caught that apply, the weight among them; 1: one was not; 3: one could not be tried, or none applies."""
+        """0: all were caught that apply, the weight among them; 1: one was not; 3: one could not be
+        tried, or none applies."""
         outcomes = [row.outcome for row in self.rows]
         if "not caught" in outcomes:
             return 1
@@ -71,8 +76,15 @@ class SelfTest:
         return 3 if "inconclusive" in outcomes or no_weight or "caught" not in outcomes else 0
 
 
-def selftest(given: Spec, options: Options, watch: Watch, faults: Sequence[str] = (), steps: int | None = None) -> SelfTest:
-    """Try these faults, all where none is named, in runs of `steps`. Raises Inconclusive where the clean runs are not the same."""
+def selftest(
+    given: Spec,
+    options: Options,
+    watch: Watch,
+    faults: Sequence[str] = (),
+    steps: int | None = None,
+) -> SelfTest:
+    """Try these faults, all where none is named, in runs of `steps`. Raises Inconclusive where the
+    clean runs are not the same."""
     began = monotonic()
     with prepared(given, options, watch) as (effective, folder):
         seed = effective.random_state.seeds[0]
@@ -82,17 +94,30 @@ def selftest(given: Spec, options: Options, watch: Watch, faults: Sequence[str] 
         clean = _clean(spec, folder, watch, seed)
         trial = _Trial(whole, spec, folder, watch, clean)
         rows = tuple(trial.row(name) for name in FAULTS if name in (faults or FAULTS))
-        return SelfTest(seed=seed, steps=clean.pair()[0].steps, rows=rows, seconds=round(monotonic() - began, 3))
+        return SelfTest(
+            seed=seed, steps=clean.pair()[0].steps, rows=rows, seconds=round(monotonic() - began, 3)
+        )
 
 
-def judge(fault: str, put: Place, comparison: Comparison, clean: Run, faulty: Run, spec: Spec) -> Row:
-    """Whether the gate's verdict on a clean and a faulty run names the fault where it was put in."""
+def judge(
+    fault: str, put: Place, comparison: Comparison, clean: Run, faulty: Run, spec: Spec
+) -> Row:
+    """Whether the gate's verdict on a clean and a faulty run names the fault where it was put
+    in."""
     first, pair = comparison.first_divergence, (clean, faulty)
-    evidence = Evidence(spec=spec, commit=None, uncommitted=(), files=0, runs=pair, pair=pair, comparison=comparison)
+    evidence = Evidence(
+        spec=spec, commit=None, uncommitted=(), files=0, runs=pair, pair=pair, comparison=comparison
+    )
     flags, generators = flags_effective(evidence), generators_equal(evidence)
     result = SeedResult(clean.plan.arm.seed, comparison)
-    verdict, found, _ = decide(Findings(spec=spec, comparisons=(result,), runs=(), checklist=(flags, generators), cost=None))
-    reasons = tuple(item.id for item in found if verdict == "fail" and item.id != "checklist/uncovered")
+    verdict, found, _ = decide(
+        Findings(
+            spec=spec, comparisons=(result,), runs=(), checklist=(flags, generators), cost=None
+        )
+    )
+    reasons = tuple(
+        item.id for item in found if verdict == "fail" and item.id != "checklist/uncovered"
+    )
     row = Row(fault=fault, outcome="not caught", put=put, found=first, reasons=reasons)
     if put.kind == "flag":
         line = f"{put.name} is False from step {put.step} on"
@@ -100,10 +125,17 @@ def judge(fault: str, put: Place, comparison: Comparison, clean: Run, faulty: Ru
     if put.kind == "rng" and first is None:
         name = put.name if put.process == "main" else f"{put.process}: {put.name}"
         row = replace(row, why="a warning: no recorded number depends on this generator")
-        return _by_check(row, generators, lambda text: text == f"{name}: differs from step {put.step} on")
+        return _by_check(
+            row, generators, lambda text: text == f"{name}: differs from step {put.step} on"
+        )
     if first is not None and "determinism/diverged" in reasons and _there(put, first):
         return replace(row, outcome="caught")
-    return replace(row, why="the gate finds no difference" if first is None else "the gate finds it in another place")
+    return replace(
+        row,
+        why="the gate finds no difference"
+        if first is None
+        else "the gate finds it in another place",
+    )
 
 
 def _there(put: Place, first: Divergence) -> bool:
@@ -113,11 +145,17 @@ def _there(put: Place, first: Divergence) -> bool:
 
 
 def _by_check(row: Row, result: CheckResult, told: Callable[[str], bool]) -> Row:
-    """A fault that a check names in its evidence: where the check fails or warns, as the spec has it."""
+    """A fault that a check names in its evidence: where the check fails or warns, as the spec has
+    it."""
     seen = result.status in ("fail", "warn")
     line = next((text for text in result.evidence if told(text)), "") if seen else ""
     if line:
-        return replace(row, outcome="caught", reasons=(result.id,), why="; ".join(filter(None, (line, row.why))))
+        return replace(
+            row,
+            outcome="caught",
+            reasons=(result.id,),
+            why="; ".join(filter(None, (line, row.why))),
+        )
     return replace(row, why=f"{result.id} says: {result.message}")
 
 
@@ -127,18 +165,35 @@ def _plan(spec: Spec, name: str, put: Place | None = None, fault: str = "") -> P
 
 
 def _clean(spec: Spec, folder: GateFolder, watch: Watch, seed: int) -> Results:
-    """The clean pair. Raises Inconclusive where it cannot be compared, or diverges: no fault would stand out."""
+    """The clean pair. Raises Inconclusive where it cannot be compared, or diverges: no fault would
+    stand out."""
     first = _plan(spec, "clean-1")
-    clean = _whole(run_series(spec, folder, watch, (first, replace(first, name="clean-2", second_of=first.name)), measure=False))
+    clean = _whole(
+        run_series(
+            spec,
+            folder,
+            watch,
+            (first, replace(first, name="clean-2", second_of=first.name)),
+            measure=False,
+        )
+    )
     bad = next((run for run in clean.runs if not run.good), None)
     comparison = clean.comparisons.get(seed)
     if comparison is not None and comparison.first_divergence is not None:
         where = sentence(comparison.first_divergence)
         remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
-        raise Inconclusive(f"two clean runs diverge {where}, so that no fault of ours would stand out", remedy=remedy)
+        raise Inconclusive(
+            f"two clean runs diverge {where}, so that no fault of ours would stand out",
+            remedy=remedy,
+        )
     if bad is not None or comparison is None:
-        problem = for_terminal(bad.problem, 1_000) if bad is not None else "they could not be compared"
-        raise Inconclusive(f"the clean runs: {problem}", remedy=bad.remedy if bad is not None else "make the gate pass first")
+        problem = (
+            for_terminal(bad.problem, 1_000) if bad is not None else "they could not be compared"
+        )
+        raise Inconclusive(
+            f"the clean runs: {problem}",
+            remedy=bad.remedy if bad is not None else "make the gate pass first",
+        )
     return clean
 
 
@@ -147,15 +202,26 @@ def _whole(results: Results) -> Results:
     if results.interrupted == INTERRUPTED:
         raise KeyboardInterrupt
     if results.interrupted:
-        raise Inconclusive(results.interrupted, remedy="free space, or set TMPDIR to a folder that can be written")
+        raise Inconclusive(
+            results.interrupted, remedy="free space, or set TMPDIR to a folder that can be written"
+        )
     return results
 
 
 class _Trial:
-    """The runs of a self-test: `whole` is the spec as it stands, `spec` the one with fewer steps, `clean` its pair."""
+    """The runs of a self-test: `whole` is the spec as it stands, `spec` the one with fewer steps,
+    `clean` its pair."""
 
-    def __init__(self, whole: Spec, spec: Spec, folder: GateFolder, watch: Watch, clean: Results) -> None:
-        self.whole, self.spec, self.folder, self.watch, self.clean = whole, spec, folder, watch, clean
+    def __init__(
+        self, whole: Spec, spec: Spec, folder: GateFolder, watch: Watch, clean: Results
+    ) -> None:
+        self.whole, self.spec, self.folder, self.watch, self.clean = (
+            whole,
+            spec,
+            folder,
+            watch,
+            clean,
+        )
 
     def row(self, fault: str) -> Row:
         """Put one fault in, and see how it is found."""
@@ -177,10 +243,13 @@ class _Trial:
         return _unusable(fault, put, faulty) or self._judged(fault, put, self.clean, faulty)
 
     def _race(self, put: Place) -> Row:
-        """Two runs that race, for one that does not has no such operator; more where it came to the same."""
+        """Two runs that race, for one that does not has no such operator; more where it came to the
+        same."""
         first: Results | None = None
         for number in range(_RACES):
-            faulty = self._run(self.spec, _plan(self.spec, f"selftest-race-{number + 1}", put, "race"))
+            faulty = self._run(
+                self.spec, _plan(self.spec, f"selftest-race-{number + 1}", put, "race")
+            )
             if bad := _unusable("race", put, faulty):
                 return bad
             if first is None:
@@ -191,25 +260,38 @@ class _Trial:
         return Row(fault="race", outcome="inconclusive", put=put, why=why)
 
     def _checkpoint(self) -> Row:
-        """A file is damaged after its run; where the short runs write none, that takes two whole ones."""
+        """A file is damaged after its run; where the short runs write none, that takes two whole
+        ones."""
         spec, clean = self.spec, self.clean
         if not spec.capture.artifacts:
-            return Row(fault="checkpoint", outcome="not applicable", why="capture.artifacts names no file")
+            return Row(
+                fault="checkpoint", outcome="not applicable", why="capture.artifacts names no file"
+            )
         name = checkpoint_of([*clean.artifacts.get(clean.runs[0].plan.name, {}).values()])
         if name is None and spec.train.steps != self.whole.train.steps:
             self.watch.said("  the short runs write no artifact: two whole runs")
             spec = self.whole
             clean = self._run(spec, _plan(spec, "clean-whole"))
             if not clean.runs[0].good:
-                return _unusable("checkpoint", None, clean, noted=False) or Row(fault="checkpoint", outcome="inconclusive")
+                return _unusable("checkpoint", None, clean, noted=False) or Row(
+                    fault="checkpoint", outcome="inconclusive"
+                )
             name = checkpoint_of([*clean.artifacts.get("clean-whole", {}).values()])
         if name is None:
-            return Row(fault="checkpoint", outcome="not applicable", why="no file matches capture.artifacts after a run")
+            return Row(
+                fault="checkpoint",
+                outcome="not applicable",
+                why="no file matches capture.artifacts after a run",
+            )
         put, failed = Place(step=last_step(clean.runs), kind="artifact", name=name), list[str]()
-        faulty = self._run(spec, _plan(spec, "selftest-checkpoint"), partial(self._damage, name, failed))
+        faulty = self._run(
+            spec, _plan(spec, "selftest-checkpoint"), partial(self._damage, name, failed)
+        )
         if failed:
             return Row(fault="checkpoint", outcome="inconclusive", put=put, why=failed[0])
-        return _unusable("checkpoint", put, faulty, noted=False) or self._judged("checkpoint", put, clean, faulty)
+        return _unusable("checkpoint", put, faulty, noted=False) or self._judged(
+            "checkpoint", put, clean, faulty
+        )
 
     def _damage(self, name: str, failed: list[str], root: Path) -> None:
         try:
@@ -218,22 +300,39 @@ class _Trial:
         except (OSError, ValueError) as error:
             failed.append(f"{name} could not be changed: {error}")
 
-    def _run(self, spec: Spec, plan: Plan, wrote: Callable[[Path], None] = lambda _: None) -> Results:
+    def _run(
+        self, spec: Spec, plan: Plan, wrote: Callable[[Path], None] = lambda _: None
+    ) -> Results:
         return _whole(run_series(spec, self.folder, Watch(), (plan,), measure=False, wrote=wrote))
 
     def _judged(self, fault: str, put: Place, clean: Results, faulty: Results) -> Row:
-        return judge(fault, put, clean.compare_with(faulty), clean.runs[0], faulty.runs[0], self.spec)
+        return judge(
+            fault, put, clean.compare_with(faulty), clean.runs[0], faulty.runs[0], self.spec
+        )
 
 
 def _unusable(fault: str, put: Place | None, results: Results, *, noted: bool = True) -> Row | None:
-    """Where a run with a fault ended badly, or the fault was not put in: that shows nothing of the gate."""
+    """Where a run with a fault ended badly, or the fault was not put in: that shows nothing of the
+    gate."""
     run = results.runs[0]
     if not run.good:
-        return Row(fault=fault, outcome="inconclusive", put=put, why=f"its run {run.outcome}: {run.problem}")
+        return Row(
+            fault=fault,
+            outcome="inconclusive",
+            put=put,
+            why=f"its run {run.outcome}: {run.problem}",
+        )
     if noted and not _notes(run):
-        return Row(fault=fault, outcome="inconclusive", put=put, why="the probe did not come to put it in")
+        return Row(
+            fault=fault, outcome="inconclusive", put=put, why="the probe did not come to put it in"
+        )
     return None
 
 
 def _notes(run: Run) -> list[str]:
-    return [message for trace in run.traces for identifier, message in trace.notes if identifier == _NOTE]
+    return [
+        message
+        for trace in run.traces
+        for identifier, message in trace.notes
+        if identifier == _NOTE
+    ]

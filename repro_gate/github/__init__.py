@@ -1,1 +1,2 @@
-"""GitHub's side of the gate: event, API, comment, workflow commands. Calls `gate` and `report`; of the rest only `cli` calls it."""
+"""GitHub's side of the gate: event, API, comment, workflow commands. Calls `gate` and `report`; of
+the rest only `cli` calls it."""

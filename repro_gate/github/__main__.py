@@ -1,7 +1,9 @@
-"""`python -m repro_gate.github action|gate|publish|comment`: the steps of the actions. Errors are printed here.
+"""`python -m repro_gate.github action|gate|publish|comment`: the steps of the actions. Errors are
+printed here.
 
-`action`, of the container and of `native`, gates and publishes in one process. In `docker-run`, `gate` runs untrusted code and has no
-token, and `publish` has the token and runs no untrusted code. `comment` posts the report of another job.
+`action`, of the container and of `native`, gates and publishes in one process. In `docker-run`,
+`gate` runs untrusted code and has no token, and `publish` has the token and runs no untrusted code.
+`comment` posts the report of another job.
 """
 
 from __future__ import annotations
@@ -27,15 +29,20 @@ def main(arguments: Sequence[str]) -> int:
 
     end_cleanly()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whatever the runner's locale: a name must not end the step
+        # whatever the runner's locale: a name must not end the step
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         if len(arguments) > 1 or (arguments and arguments[0] not in PHASES):
-            raise UsageError(f"{' '.join(arguments)}: is no phase of the action", remedy=f"one of {', '.join(PHASES)}")
+            raise UsageError(
+                f"{' '.join(arguments)}: is no phase of the action",
+                remedy=f"one of {', '.join(PHASES)}",
+            )
         phase = arguments[0] if arguments else "action"
         if phase in TRAINING:
             start_anew(os.environ, keep=secret_names(os.environ))
-        secrets = handed_over()  # all of them are taken out of the report; the gate itself needs no more than the token
+        # all of them are taken out of the report; the gate itself needs no more than the token
+        secrets = handed_over()
         needed = {name: value for name, value in secrets.items() if name in NEEDED}
         return _run(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
     except GateError as error:
@@ -47,7 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
         import traceback
 
-        _print_error("an error inside the gate, which says nothing about the training; please report it:")
+        _print_error(
+            "an error inside the gate, which says nothing about the training; please report it:"
+        )
         for line in traceback.format_exc().rstrip().split("\n"):
             print(for_workflow_log(line), file=sys.stderr)
         return Inconclusive.exit_code

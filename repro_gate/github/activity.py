@@ -1,7 +1,9 @@
-"""What an event asks of the action: `decide` and, for the action `comment`, `decide_comment`, pure functions over inputs and job.
+"""What an event asks of the action: `decide` and, for the action `comment`, `decide_comment`, pure
+functions over inputs and job.
 
-Its refusals protect a workflow that was not meant for untrusted code. They cannot stop a fork's pull request that changes the workflow
-itself: who may start a workflow at all is GitHub's setting, "Approval for running fork pull request workflows".
+Its refusals protect a workflow that was not meant for untrusted code. They cannot stop a fork's
+pull request that changes the workflow itself: who may start a workflow at all is GitHub's setting,
+"Approval for running fork pull request workflows".
 """
 
 from __future__ import annotations
@@ -12,12 +14,28 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from repro_gate.escape import for_terminal
-from repro_gate.github.event import IssueCommentEvent, PullRequest, PullRequestEvent, PushEvent, WorkflowRun, WorkflowRunEvent, payload_of
+from repro_gate.github.event import (
+    IssueCommentEvent,
+    PullRequest,
+    PullRequestEvent,
+    PushEvent,
+    WorkflowRun,
+    WorkflowRunEvent,
+    payload_of,
+)
 from repro_gate.github.settings import Inputs, Job
 
-# Pushed by a bot once a maintainer has read a fork's change: docs.gha-runners.nvidia.com, "copy-pr-bot".
+# Pushed by a bot once a maintainer has read a fork's change: docs.gha-runners.nvidia.com,
+# "copy-pr-bot".
 _COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)
-_NO_REPORT = ("skipped", "cancelled", "action_required", "stale", "startup_failure")  # conclusions of runs that hold no report
+# conclusions of runs that hold no report
+_NO_REPORT = (
+    "skipped",
+    "cancelled",
+    "action_required",
+    "stale",
+    "startup_failure",
+)
 
 
 class Activity(Enum):
@@ -31,19 +49,25 @@ class Activity(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do for one event. `pull` is the pull request where the event has it, `find_by` says how to find it where not."""
+    """What to do for one event. `pull` is the pull request where the event has it, `find_by` says
+    how to find it where not."""
 
     activity: Activity
     reason: str = ""  # a sentence for REFUSE and NOTHING
     remedy: str = ""
     pull: PullRequest | None = None
-    find_by: str = ""  # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head this is
-    tested_sha: str = ""  # the commit that this job tests, by its event; empty: whatever is checked out
+    # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head
+    # this is
+    find_by: str = ""
+    tested_sha: str = (
+        ""  # the commit that this job tests, by its event; empty: whatever is checked out
+    )
     workflow_run: WorkflowRun | None = None
 
     @property
     def foreign(self) -> bool:
-        """Whether code from elsewhere may have written the report: another workflow run's, or that of a fork's pull request."""
+        """Whether code from elsewhere may have written the report: another workflow run's, or that
+        of a fork's pull request."""
         return self.workflow_run is not None or (self.pull is not None and self.pull.fork)
 
 
@@ -53,76 +77,123 @@ def decide(inputs: Inputs, job: Job) -> Decision:
 
 
 def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
-    """`pull_request` and its reviews: a fork's token is read-only. `pull_request_target`: secrets and a token that may write, always."""
+    """`pull_request` and its reviews: a fork's token is read-only. `pull_request_target`: secrets
+    and a token that may write, always."""
     event = payload_of(job.event, job.event_name, PullRequestEvent)
     pull, target = event.pull_request, job.event_name == "pull_request_target"
     if pull.state == "closed" or event.action == "closed":
-        return Decision(activity=Activity.NOTHING, reason=f"pull request {pull.number} is closed: there is nothing to gate", pull=pull)
-    if inputs.pull_request not in (None, pull.number):
-        reason = f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which is {pull.number}"
         return Decision(
-            activity=Activity.REFUSE, reason=reason, remedy="leave the input out: it is for events that name no pull request", pull=pull
+            activity=Activity.NOTHING,
+            reason=f"pull request {pull.number} is closed: there is nothing to gate",
+            pull=pull,
+        )
+    if inputs.pull_request not in (None, pull.number):
+        reason = (
+            f"`pull_request: {inputs.pull_request}` is not the pull request of this event, "
+            f"which is {pull.number}"
+        )
+        return Decision(
+            activity=Activity.REFUSE,
+            reason=reason,
+            remedy="leave the input out: it is for events that name no pull request",
+            pull=pull,
         )
     if not pull.fork or inputs.allow_forks or not (target or job.self_hosted):
         return Decision(activity=Activity.GATE, pull=pull, tested_sha=pull.head.sha)
-    fork = "a fork that has been deleted" if pull.head_repository is None else f"the fork {_shown(pull.head_repository)}"
+    fork = (
+        "a fork that has been deleted"
+        if pull.head_repository is None
+        else f"the fork {_shown(pull.head_repository)}"
+    )
     if target:
-        why = "`pull_request_target` has the repository's secrets and a token that may write: untrusted code would run beside them"
+        why = (
+            "`pull_request_target` has the repository's secrets and a token that may write: "
+            "untrusted code would run beside them"
+        )
         remedy = (
-            "gate in `on: pull_request` and post the report from a second workflow, `uses: repro-gate/repro-gate/comment`; "
-            '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this job\'s rights'
+            "gate in `on: pull_request` and post the report from a second workflow, `uses: "
+            "repro-gate/repro-gate/comment`; "
+            '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this '
+            "job's rights"
         )
     else:
         why = "this runner is self-hosted: untrusted code would run on this machine"
         remedy = (
-            f"gate forks on a runner of GitHub's, or copy the change to a branch `pull-request/{pull.number}` of this repository once "
-            'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull request run code on this machine'
+            "gate forks on a runner of GitHub's, or copy the change to a branch "
+            f"`pull-request/{pull.number}` of this repository once "
+            'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull '
+            "request run code on this machine"
         )
-    return Decision(activity=Activity.REFUSE, reason=f"pull request {pull.number} is of {fork}, and {why}", remedy=remedy, pull=pull)
+    return Decision(
+        activity=Activity.REFUSE,
+        reason=f"pull request {pull.number} is of {fork}, and {why}",
+        remedy=remedy,
+        pull=pull,
+    )
 
 
 def _of_comment(inputs: Inputs, job: Job) -> Decision:
-    """`issue_comment`: the default branch's rights, and whatever code the job has checked out for somebody's comment."""
+    """`issue_comment`: the default branch's rights, and whatever code the job has checked out for
+    somebody's comment."""
     issue = payload_of(job.event, job.event_name, IssueCommentEvent).issue
     if issue.pull_request is None:
         return _unknown(inputs, job)
     if not inputs.allow_forks:
         return Decision(
             activity=Activity.REFUSE,
-            reason=f"a comment on pull request {issue.number} started this job: it has the repository's secrets and a token that may "
+            reason=f"a comment on pull request {issue.number} started this job: it has the "
+            "repository's secrets and a token that may "
             "write, and the code that it has checked out may be untrusted",
-            remedy='gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull request run with '
+            remedy='gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of '
+            "that pull request run with "
             "this job's rights",
         )
     return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or f"number:{issue.number}")
 
 
 def _of_push(inputs: Inputs, job: Job) -> Decision:
-    """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever runner."""
+    """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever
+    runner."""
     if job.event is not None and payload_of(job.event, job.event_name, PushEvent).deleted:
-        return Decision(activity=Activity.NOTHING, reason=f"{_shown(job.ref)} was deleted: there is nothing to gate")
+        return Decision(
+            activity=Activity.NOTHING,
+            reason=f"{_shown(job.ref)} was deleted: there is nothing to gate",
+        )
     copied = _COPIED.fullmatch(job.ref)
-    by = f"number:{copied[1]}" if copied else f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
+    by = (
+        f"number:{copied[1]}"
+        if copied
+        else f"commit:{job.sha}"
+        if job.ref.startswith("refs/heads/")
+        else ""
+    )
     return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
 
 
 def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
     return Decision(
         activity=Activity.REFUSE,
-        reason="`workflow_run` has the repository's secrets and a token that may write: code of the run that it names must "
+        reason="`workflow_run` has the repository's secrets and a token that may write: code of "
+        "the run that it names must "
         "not run beside them",
-        remedy="to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it in the workflow that this one waits for",
+        remedy="to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
+        "in the workflow that this one waits for",
     )
 
 
 def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
-    """Merge queues, schedules and starts by hand: no pull request but one that the input names, whose head the job has checked out."""
+    """Merge queues, schedules and starts by hand: no pull request but one that the input names,
+    whose head the job has checked out."""
     return Decision(activity=Activity.GATE, find_by=_chosen(inputs))
 
 
 def _unknown(inputs: Inputs, job: Job) -> Decision:
     """Any other event: gate what is checked out, and comment nowhere."""
-    reason = "" if inputs.pull_request is not None else f"the event {_shown(job.event_name)} names no pull request to comment on"
+    reason = (
+        ""
+        if inputs.pull_request is not None
+        else f"the event {_shown(job.event_name)} names no pull request to comment on"
+    )
     return Decision(activity=Activity.GATE, reason=reason, find_by=_chosen(inputs))
 
 
@@ -141,15 +212,20 @@ _TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
 
 
 def decide_comment(inputs: Inputs, job: Job) -> Decision:
-    """Decide what to post: the report of this workflow run; in a `workflow_run` job, that of the run that has ended, whose pull request is
-    asked of GitHub, never of the run's files. Raises UsageError as `decide` does."""
+    """Decide what to post: the report of this workflow run; in a `workflow_run` job, that of the
+    run that has ended, whose pull request is asked of GitHub, never of the run's files. Raises
+    UsageError as `decide` does."""
     if job.event_name != "workflow_run":
-        found = decide(replace(inputs, allow_forks=True), job)  # nothing of the pull request runs in this job
-        return replace(found, activity=Activity.COMMENT) if found.activity is Activity.GATE else found
+        # nothing of the pull request runs in this job
+        found = decide(replace(inputs, allow_forks=True), job)
+        return (
+            replace(found, activity=Activity.COMMENT) if found.activity is Activity.GATE else found
+        )
     if inputs.pull_request is not None:
         return Decision(
             activity=Activity.REFUSE,
-            reason=f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the pull request of the "
+            reason=f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to "
+            "the pull request of the "
             "run that it is from",
             remedy="leave the input `pull_request` out",
         )
@@ -158,9 +234,15 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
     if event.action != "completed" or run.status != "completed":
         reason = f"run {run.id} has not ended yet, so there is no report"
     elif run.event != "pull_request":
-        reason = f"run {run.id} was started by {_shown(run.event)}, not by a pull request: there is nothing to comment on"
+        reason = (
+            f"run {run.id} was started by {_shown(run.event)}, not by a pull request: there is "
+            "nothing to comment on"
+        )
     elif run.conclusion is None or run.conclusion in _NO_REPORT:
-        reason = f"run {run.id} ended as {_shown(run.conclusion) if run.conclusion else 'no conclusion'}: it left no report"
+        reason = (
+            f"run {run.id} ended as "
+            f"{_shown(run.conclusion) if run.conclusion else 'no conclusion'}: it left no report"
+        )
     if reason:
         return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
     return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)

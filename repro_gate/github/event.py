@@ -1,6 +1,8 @@
-"""What GitHub sends: the types of webhook payloads and API answers, with bounds, and the one way to decode them.
+"""What GitHub sends: the types of webhook payloads and API answers, with bounds, and the one way to
+decode them.
 
-Names of branches, forks and workflows in it are untrusted. What is used is checked strictly; fields that no type names may be anything.
+Names of branches, forks and workflows in it are untrusted. What is used is checked strictly; fields
+that no type names may be anything.
 """
 
 from __future__ import annotations
@@ -17,13 +19,18 @@ from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, read_whole
 
-MAX_BYTES = 25 * 1024 * 1024  # GitHub delivers no larger payload: docs.github.com, "Webhook events and payloads", Payload cap
+# GitHub delivers no larger payload: docs.github.com, "Webhook events and payloads", Payload cap
+MAX_BYTES = 25 * 1024 * 1024
 
 _COMMIT = r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z"  # SHA-1 or SHA-256
 _REPOSITORY = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*/(?!\.\.?\Z)[A-Za-z0-9_.-]+\Z"
-_MEANING = {f"`str` matching regex {_COMMIT!r}": "a commit of 40 hex digits", f"`str` matching regex {_REPOSITORY!r}": "`owner/name`"}
+_MEANING = {
+    f"`str` matching regex {_COMMIT!r}": "a commit of 40 hex digits",
+    f"`str` matching regex {_REPOSITORY!r}": "`owner/name`",
+}
 
-Number = Annotated[int, Meta(ge=1, lt=2**53)]  # beyond it JSON numbers are no longer exact everywhere
+# beyond it JSON numbers are no longer exact everywhere
+Number = Annotated[int, Meta(ge=1, lt=2**53)]
 Commit = Annotated[str, Meta(pattern=_COMMIT)]
 Ref = Annotated[str, Meta(max_length=1024)]
 Word = Annotated[str, Meta(max_length=255)]
@@ -69,7 +76,10 @@ class PullRequest(msgspec.Struct, frozen=True):
     @property
     def fork(self) -> bool:
         """Whether its code comes from another repository, or from one that is gone."""
-        return self.head_repository is None or self.head_repository.lower() != self.base.repo.full_name.lower()
+        return (
+            self.head_repository is None
+            or self.head_repository.lower() != self.base.repo.full_name.lower()
+        )
 
 
 class _Id(msgspec.Struct, frozen=True):
@@ -150,7 +160,8 @@ class PushEvent(msgspec.Struct, frozen=True):
 
 
 class Malformed(Exception):
-    """JSON that is not as GitHub sends it. The message is one line, names the field and what was expected there."""
+    """JSON that is not as GitHub sends it. The message is one line, names the field and what was
+    expected there."""
 
 
 def decode(data: bytes, kind: type[_Found]) -> _Found:
@@ -171,7 +182,8 @@ def decode(data: bytes, kind: type[_Found]) -> _Found:
 
 
 def read_event(path: Path | None) -> bytes | None:
-    """The payload at `path`; None where there is no such file. Raises UsageError for what is not a regular file or over MAX_BYTES."""
+    """The payload at `path`; None where there is no such file. Raises UsageError for what is not a
+    regular file or over MAX_BYTES."""
     if path is None:
         return None
     if not path.exists():
@@ -183,22 +195,28 @@ def read_event(path: Path | None) -> bytes | None:
 
 
 def payload_of(data: bytes | None, event_name: str, kind: type[_Found]) -> _Found:
-    """The payload of an event. Raises UsageError naming the field that is missing or not as GitHub sends it."""
+    """The payload of an event. Raises UsageError naming the field that is missing or not as GitHub
+    sends it."""
     if data is None:
         raise UsageError(
-            f"the event `{for_terminal(event_name, 100)}` has no payload: GITHUB_EVENT_PATH names no file",
-            remedy="run the action in a workflow; in a container of your own, mount the folder of GITHUB_EVENT_PATH into it",
+            f"the event `{for_terminal(event_name, 100)}` has no payload: GITHUB_EVENT_PATH "
+            "names no file",
+            remedy="run the action in a workflow; in a container of your own, mount the folder of "
+            "GITHUB_EVENT_PATH into it",
             reason_id="action/event",
         )
     try:
         return decode(data, kind)
     except Malformed as error:
         reason = str(error)
-    raise _unusable(f"the payload of `{for_terminal(event_name, 100)}` is not as GitHub sends it: {reason}")
+    raise _unusable(
+        f"the payload of `{for_terminal(event_name, 100)}` is not as GitHub sends it: {reason}"
+    )
 
 
 def is_repository(text: str) -> bool:
-    """Whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_` and `.`."""
+    """Whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_` and
+    `.`."""
     return len(text) <= 200 and re.match(_REPOSITORY, text) is not None
 
 
@@ -210,6 +228,7 @@ def is_commit(text: str) -> bool:
 def _unusable(why: str) -> UsageError:
     return UsageError(
         f"the event (GITHUB_EVENT_PATH): {for_terminal(why, 500)}",
-        remedy="start the job anew; if it happens again, a step before this one has changed the event's file",
+        remedy="start the job anew; if it happens again, a step before this one has changed the "
+        "event's file",
         reason_id="action/event",
     )

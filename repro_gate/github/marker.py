@@ -1,4 +1,5 @@
-"""The hidden first line of the sticky comment: whose it is, of which run, and what that run found, so that a later one sees what is new."""
+"""The hidden first line of the sticky comment: whose it is, of which run, and what that run found,
+so that a later one sees what is new."""
 
 from __future__ import annotations
 
@@ -20,8 +21,16 @@ _OPEN, _CLOSE = "<!-- repro-gate ", " -->"
 Tenths = Annotated[int, Meta(ge=-(10**9), le=10**9)]
 
 
-class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="v", tag=1):
-    """What the hidden first line says: whose comment it is and of which run. Hex digits and numbers cannot end an HTML comment."""
+class Marker(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="v",
+    tag=1,
+):
+    """What the hidden first line says: whose comment it is and of which run. Hex digits and numbers
+    cannot end an HTML comment."""
 
     key: Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]  # `key_for`
     head_sha: Commit = field(name="head")
@@ -29,30 +38,41 @@ class Marker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     run_attempt: Number = field(name="attempt")
     state: Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z")]  # digest of what `on-change` compares
     verdict: Annotated[str, Meta(pattern=r"^(pass|fail|inconclusive)?\Z")] = ""
-    cost: tuple[Tenths, Tenths] | None = None  # interval of the determinism cost, in tenths of a percent
+    cost: tuple[Tenths, Tenths] | None = (
+        None  # interval of the determinism cost, in tenths of a percent
+    )
 
 
 def key_for(*known: str) -> str:
-    """Return the marker's key, 32 hex digits, of what the posting job knows: its workflow, its own name, inputs. Never of a report's text:
-    a forged report would choose whose comment it replaces, and make as many as it likes."""
+    """Return the marker's key, 32 hex digits, of what the posting job knows: its workflow, its own
+    name, inputs. Never of a report's text: a forged report would choose whose comment it replaces,
+    and make as many as it likes."""
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
 
 def marker_line(marker: Marker) -> str:
-    """The line itself, without its end. Raises UsageError for a marker that could not be read back."""
+    """The line itself, without its end. Raises UsageError for a marker that could not be read
+    back."""
     line = f"{_OPEN}{msgspec.json.encode(marker).decode()}{_CLOSE}"
     if read_marker(line) != marker:
         raise UsageError(
             f"no comment can be marked for {for_terminal(str(marker), MARKER_LIMIT)}",
-            remedy="a marker holds a commit of 40 or 64 hex digits and the numbers of a workflow run: post a report that the action made",
+            remedy="a marker holds a commit of 40 or 64 hex digits and the numbers of a workflow "
+            "run: post a report that the action made",
         )
     return line
 
 
 def read_marker(body: str) -> Marker | None:
-    """The marker in a comment's first line; None where there is none or it is not exactly of the form that `marker_line` writes."""
+    """The marker in a comment's first line; None where there is none or it is not exactly of the
+    form that `marker_line` writes."""
     line = body[: MARKER_LIMIT + 2].partition("\n")[0].removesuffix("\r")
-    if len(line) > MARKER_LIMIT or not line.isascii() or not line.startswith(_OPEN) or not line.endswith(_CLOSE):
+    if (
+        len(line) > MARKER_LIMIT
+        or not line.isascii()
+        or not line.startswith(_OPEN)
+        or not line.endswith(_CLOSE)
+    ):
         return None
     data = line[len(_OPEN) : -len(_CLOSE)].encode()
     try:

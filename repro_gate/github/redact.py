@@ -1,6 +1,8 @@
-"""Takes secrets out of a report before it is posted or uploaded: the values that this job was given, GitHub's tokens and private keys.
+"""Takes secrets out of a report before it is posted or uploaded: the values that this job was
+given, GitHub's tokens and private keys.
 
-GitHub masks its logs, never its comments. This is the second line of defence; the first is that training is started without the secrets.
+GitHub masks its logs, never its comments. This is the second line of defence; the first is that
+training is started without the secrets.
 """
 
 from __future__ import annotations
@@ -28,35 +30,57 @@ _SHORTEST_LINE = 16  # characters of one line of a secret of several lines
 
 _PERSONAL = re.compile(r"(?:^|_)PAT(?:_|$)", re.IGNORECASE)  # a personal access token
 _NO_SECRET_NAME = re.compile(
-    r"TOKENIZ|AUTHOR|AUTH_SOCK|_(FILE|PATH|DIR|HOST|USER|NAME|TYPE|MODE)$|^GOOGLE_APPLICATION_CREDENTIALS$", re.IGNORECASE
+    r"TOKENIZ|AUTHOR|AUTH_SOCK|_(FILE|PATH|DIR|HOST|USER|NAME|TYPE|MODE)$|^GOOGLE_APPLICATION_CREDENTIALS$",
+    re.IGNORECASE,
 )
-_PLAIN_VALUE = re.compile(r"(?:true|false|enabled?|disabled?|required|optional|always|never|default|\d{1,9}|\*{3,})", re.IGNORECASE)
+_PLAIN_VALUE = re.compile(
+    r"(?:true|false|enabled?|disabled?|required|optional|always|never|default|\d{1,9}|\*{3,})",
+    re.IGNORECASE,
+)
 
-# Tokens of GitHub, of the hubs that training loads from, and of clouds; JSON web tokens; the user and password of a URL. A token does not
-# begin inside a word, which also keeps a text of beginnings from being searched to its end from each of them.
+# Tokens of GitHub, of the hubs that training loads from, and of clouds; JSON web tokens; the user
+# and password of a URL. A token does not begin inside a word, which also keeps a text of beginnings
+# from being searched to its end from each of them.
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9_-]{20,}(?:\.[A-Za-z0-9_-]{10,}){0,2}|github_pat_[A-Za-z0-9_]{20,}"
     r"|hf_[A-Za-z0-9]{30,}(?![A-Za-z0-9_])|wandb_v1_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z2-7]{16}(?![A-Za-z0-9])"
     r"|sk-(?:ant|proj)-[A-Za-z0-9_-]{20,})|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
     r"|(?<=://)[^\s/:@'\"<>]{0,200}:[^\s/@'\"<>]{1,400}(?=@)"
-    r"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 "
+    r"]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
 )
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-# A field that holds one of the report's own words keeps it, whatever the secrets are: a password that is one gives nothing away there.
-_OWN_WORDS = frozenset({*EXIT_CODES, *STATUSES, *CATEGORIES, *KINDS, *BASELINE_STATUSES, *CAUSES, "recipe", "platform", "head", "base"})
+# A field that holds one of the report's own words keeps it, whatever the secrets are: a password
+# that is one gives nothing away there.
+_OWN_WORDS = frozenset(
+    {
+        *EXIT_CODES,
+        *STATUSES,
+        *CATEGORIES,
+        *KINDS,
+        *BASELINE_STATUSES,
+        *CAUSES,
+        "recipe",
+        "platform",
+        "head",
+        "base",
+    }
+)
 _Value = TypeVar("_Value")
 
 
 def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
-    """A text, or a report with all texts in it: every known secret (of SHORTEST characters and more, also in base64 or quoted) and whatever
-    looks like a token as MARK, the names in its mappings included. A private key is found over several lines of a log."""
+    """A text, or a report with all texts in it: every known secret (of SHORTEST characters and
+    more, also in base64 or quoted) and whatever looks like a token as MARK, the names in its
+    mappings included. A private key is found over several lines of a log."""
     found: _Value = _redacted(value, _pattern(frozenset(known)))
     return found
 
 
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables that hold a secret by their name, longest first; switches and places of files are none."""
+    """The values of variables that hold a secret by their name, longest first; switches and places
+    of files are none."""
     found = {
         value
         for name, value in environment.items()
@@ -78,14 +102,20 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
         return rows if isinstance(value, list) else tuple(rows)
     if isinstance(value, Mapping):
         names = _apart(_redacted(name, known) for name in value)
-        return {name: _redacted(item, known) for name, item in zip(names, value.values(), strict=True)}
+        return {
+            name: _redacted(item, known) for name, item in zip(names, value.values(), strict=True)
+        }
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{item.name: _redacted(getattr(value, item.name), known) for item in fields(value)})
+        return replace(
+            value,
+            **{item.name: _redacted(getattr(value, item.name), known) for item in fields(value)},
+        )
     return value
 
 
 def _apart(names: Iterable[str]) -> Iterator[str]:
-    """Two names that were secrets are still two names. Each counts on where it ended: there may be 100,000 of them."""
+    """Two names that were secrets are still two names. Each counts on where it ended: there may be
+    100,000 of them."""
     taken: dict[str, int] = {}
     for name in names:
         text = name
@@ -103,30 +133,47 @@ def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         text = row if isinstance(row, str) else ""
         yield row, within and text is row
         begins, ends = [*_KEY_BEGINS.finditer(text)], _KEY_ENDS.search(text)
-        within = _KEY_ENDS.search(text, begins[-1].end()) is None if begins else within and text is row and ends is None
+        within = (
+            _KEY_ENDS.search(text, begins[-1].end()) is None
+            if begins
+            else within and text is row and ends is None
+        )
 
 
 @lru_cache(maxsize=8)
 def _pattern(known: frozenset[str]) -> re.Pattern[str] | None:
-    """Every spelling of the known secrets, the longest first; None where there is nothing to look for."""
-    spelled = sorted({text for secret in known for text in _spellings(secret.strip())}, key=lambda text: (-len(text), text))
+    """Every spelling of the known secrets, the longest first; None where there is nothing to look
+    for."""
+    spelled = sorted(
+        {text for secret in known for text in _spellings(secret.strip())},
+        key=lambda text: (-len(text), text),
+    )
     return re.compile("|".join(map(re.escape, spelled))) if spelled else None
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """As it is, line by line where it has several, quoted for a URL or for JSON, and in base64 wherever it may begin there."""
+    """As it is, line by line where it has several, quoted for a URL or for JSON, and in base64
+    wherever it may begin there."""
     if len(secret) < SHORTEST:
         return
     lines = [line.strip() for line in secret.splitlines()]
-    for text in (secret, *(line for line in lines if len(lines) > 1 and len(line) >= _SHORTEST_LINE)):
+    for text in (
+        secret,
+        *(line for line in lines if len(lines) > 1 and len(line) >= _SHORTEST_LINE),
+    ):
         yield from (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
-        for quoted in (quote(text, safe="", errors="replace"), quote_plus(text, errors="replace"), quote(text, errors="replace")):
+        for quoted in (
+            quote(text, safe="", errors="replace"),
+            quote_plus(text, errors="replace"),
+            quote(text, errors="replace"),
+        ):
             yield from (quoted, re.sub("%[0-9A-F]{2}", lambda found: found.group().lower(), quoted))
         yield from _base64(text.encode("utf-8", "surrogatepass"))
 
 
 def _base64(secret: bytes) -> Iterator[str]:
-    """The part of its base64 that does not depend on its neighbours, for each of the three ways in which it can lie (`user:secret`)."""
+    """The part of its base64 that does not depend on its neighbours, for each of the three ways in
+    which it can lie (`user:secret`)."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode().rstrip("=")
         first = -(-before * 8 // 6)  # characters that hold bits of what stands before

@@ -1,7 +1,9 @@
-"""The folders that the gate makes in the workspace: the report folder, which the publishing step reads, and the `cache` folder.
+"""The folders that the gate makes in the workspace: the report folder, which the publishing step
+reads, and the `cache` folder.
 
-The workspace is untrusted: no link in a path is followed, and a file under one of our names is replaced, never written through. The folders
-belong to the workspace's owner, and git ignores them, so that a second gate in the same job still finds a clean checkout.
+The workspace is untrusted: no link in a path is followed, and a file under one of our names is
+replaced, never written through. The folders belong to the workspace's owner, and git ignores them,
+so that a second gate in the same job still finds a clean checkout.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
 from repro_gate.report.untrusted_json import ReportError
 
-REPORT, MARKDOWN, HTML, SARIF, PROBLEM = "report.json", "report.md", "report.html", "report.sarif", "problem.json"
+REPORT, MARKDOWN, HTML, SARIF, PROBLEM = (
+    "report.json",
+    "report.md",
+    "report.html",
+    "report.sarif",
+    "problem.json",
+)
 _TEXT = 20_000  # characters of a problem's text that are kept
 _PROBLEM_BYTES = 2**20
 
@@ -32,7 +40,8 @@ Text = Annotated[str, Meta(max_length=_TEXT)]
 
 @dataclass(frozen=True)
 class Problem:
-    """Why there is no report: an error for a person, as `errors.GateError` tells it. `exit_code` 0: nothing was to be done."""
+    """Why there is no report: an error for a person, as `errors.GateError` tells it. `exit_code` 0:
+    nothing was to be done."""
 
     message: Text
     remedy: Text
@@ -42,16 +51,26 @@ class Problem:
     @classmethod
     def of(cls, error: GateError) -> Problem:
         """The problem that an error is."""
-        return cls(error.message, error.remedy, 2 if error.exit_code == UsageError.exit_code else 3, error.reason_id)
+        return cls(
+            error.message,
+            error.remedy,
+            2 if error.exit_code == UsageError.exit_code else 3,
+            error.reason_id,
+        )
 
     def without(self, known: Sequence[str]) -> Problem:
-        """The same with every known secret, and whatever looks like a token, taken out: a spec's text may stand in a message."""
+        """The same with every known secret, and whatever looks like a token, taken out: a spec's
+        text may stand in a message."""
         return replace(self, message=redact(self.message, known), remedy=redact(self.remedy, known))
 
 
 def problem_of(activity: str, reason: str, remedy: str) -> Problem:
     """Why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
-    return Problem(reason, remedy, 0, "action/nothing") if activity == "nothing" else Problem(reason, remedy, 2, "action/refuse")
+    return (
+        Problem(reason, remedy, 0, "action/nothing")
+        if activity == "nothing"
+        else Problem(reason, remedy, 2, "action/refuse")
+    )
 
 
 class Folder:
@@ -64,7 +83,12 @@ class Folder:
         """A new file of that name. Raises OSError where it cannot be written."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
+        handle = os.open(
+            name,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o644,
+            dir_fd=self._descriptor,
+        )
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
@@ -72,32 +96,48 @@ class Folder:
 
     def write_problem(self, problem: Problem) -> None:
         """What stands in for a report."""
-        clipped = {key: value[:_TEXT] if isinstance(value, str) else value for key, value in asdict(problem).items()}
+        clipped = {
+            key: value[:_TEXT] if isinstance(value, str) else value
+            for key, value in asdict(problem).items()
+        }
         self.write(PROBLEM, json.dumps(clipped, indent=2) + "\n")
 
     def clear(self) -> None:
         """Remove an earlier gate's files, so that nobody takes them for this one's."""
-        for name in (PROBLEM, REPORT, MARKDOWN, HTML, SARIF):  # a problem first: the next step must not tell a committed one
+        # a problem first: the next step must not tell a committed one
+        for name in (
+            PROBLEM,
+            REPORT,
+            MARKDOWN,
+            HTML,
+            SARIF,
+        ):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._descriptor)
 
 
 @contextlib.contextmanager
 def open_folder(workspace: Path, name: str) -> Iterator[Folder]:
-    """Make and open the report folder `name` (a relative path) of the workspace, emptied of an earlier gate's files.
+    """Make and open the report folder `name` (a relative path) of the workspace, emptied of an
+    earlier gate's files.
 
-    Raises UsageError for a link or a file in its path, and for something in it that cannot be removed.
+    Raises UsageError for a link or a file in its path, and for something in it that cannot be
+    removed.
     """
-    with _opened(workspace, name, lambda why: _unusable("report", name, why, "repro-gate-report"), clear=True) as folder:
+    with _opened(
+        workspace, name, lambda why: _unusable("report", name, why, "repro-gate-report"), clear=True
+    ) as folder:
         yield folder
 
 
 @contextlib.contextmanager
 def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
-    """Inside the block the cache folder belongs to the gate, afterwards to the workspace's owner again.
+    """Inside the block the cache folder belongs to the gate, afterwards to the workspace's owner
+    again.
 
-    The cache of digests is used only where nobody else could have written it, and root's files would break the runner's next checkout.
-    A folder outside the workspace is left alone. Raises UsageError for the workspace itself and for a link in the folder's path.
+    The cache of digests is used only where nobody else could have written it, and root's files
+    would break the runner's next checkout. A folder outside the workspace is left alone. Raises
+    UsageError for the workspace itself and for a link in the folder's path.
     """
     inside = cache is not None and Path(os.path.normpath(cache)).is_relative_to(workspace)
     if cache is None or not inside:
@@ -121,8 +161,11 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError], clear: bool = False) -> Iterator[Folder]:
-    """The folder `name` of the workspace, hidden from git; each missing folder on the way is made and given to the workspace's owner."""
+def _opened(
+    workspace: Path, name: str, unusable: Callable[[str], UsageError], clear: bool = False
+) -> Iterator[Folder]:
+    """The folder `name` of the workspace, hidden from git; each missing folder on the way is made
+    and given to the workspace's owner."""
     status = os.stat(workspace)
     owner = (status.st_uid, status.st_gid)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -147,7 +190,9 @@ def _opened(workspace: Path, name: str, unusable: Callable[[str], UsageError], c
                 folder.clear()
             folder.write(".gitignore", "*\n")
         except OSError as error:
-            raise unusable(f"{error.filename!r} in it cannot be replaced ({error.strerror})") from None
+            raise unusable(
+                f"{error.filename!r} in it cannot be replaced ({error.strerror})"
+            ) from None
         yield folder
 
 
@@ -158,13 +203,15 @@ def _unusable(what: str, name: str, why: str, example: str) -> UsageError:
 
 
 def _chown(handle: int, owner: tuple[int, int]) -> None:
-    """What root makes in somebody's workspace is theirs: a root-owned file breaks the next checkout."""
+    """What root makes in somebody's workspace is theirs: a root-owned file breaks the next
+    checkout."""
     if os.geteuid() == 0:
         os.fchown(handle, *owner)
 
 
 def _chown_tree(folder: Path, uid: int, gid: int) -> None:
-    """The whole tree to one owner: links themselves, never what they lead to, and folders by their descriptors, so that none is swapped."""
+    """The whole tree to one owner: links themselves, never what they lead to, and folders by their
+    descriptors, so that none is swapped."""
     for _, names, files, descriptor in os.fwalk(folder):
         for name in (*names, *files):
             with contextlib.suppress(FileNotFoundError):
@@ -175,20 +222,27 @@ def _chown_tree(folder: Path, uid: int, gid: int) -> None:
 def find_report(workspace: Path, name: str) -> Path:
     """Return where report.json is, or would be, for the folder `name` of the workspace.
 
-    Raises ReportError for a link on the way: a checkout with one in the folder's place would choose what is published.
+    Raises ReportError for a link on the way: a checkout with one in the folder's place would choose
+    what is published.
     """
     path = workspace / name / REPORT
     for place in (path, *path.parents):
         if place == workspace:
             break
         if os.path.islink(place):
-            remedy = "name a folder that is not part of the checkout: `with: {report: repro-gate-report}`"
-            raise ReportError(f"{_shown(place)}: is a link", remedy=remedy, reason_id="action/report-folder")
+            remedy = (
+                "name a folder that is not part of the checkout: `with: {report: "
+                "repro-gate-report}`"
+            )
+            raise ReportError(
+                f"{_shown(place)}: is a link", remedy=remedy, reason_id="action/report-folder"
+            )
     return path
 
 
 def read_problem(folder: Path) -> Problem | None:
-    """The problem that an earlier step left; None where there is none. Raises ReportError for one that the gate did not write."""
+    """The problem that an earlier step left; None where there is none. Raises ReportError for one
+    that the gate did not write."""
     path = folder / PROBLEM
     if not os.path.lexists(path):
         return None

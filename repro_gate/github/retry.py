@@ -1,7 +1,8 @@
-"""How a request to GitHub's API waits and is tried again: `GitHubRetry`, a `urllib3.Retry`. Where it gives up, an ApiError says why.
+"""How a request to GitHub's API waits and is tried again: `GitHubRetry`, a `urllib3.Retry`. Where
+it gives up, an ApiError says why.
 
-The waits are those of "Rate limits for the REST API" and "Best practices for using the REST API" (docs.github.com/rest). Durations are in
-seconds, times are UTC epoch seconds.
+The waits are those of "Rate limits for the REST API" and "Best practices for using the REST API"
+(docs.github.com/rest). Durations are in seconds, times are UTC epoch seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +16,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from urllib3.exceptions import ConnectTimeoutError, DecodeError, HTTPError, MaxRetryError, NewConnectionError, ProxyError, ReadTimeoutError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    DecodeError,
+    HTTPError,
+    MaxRetryError,
+    NewConnectionError,
+    ProxyError,
+    ReadTimeoutError,
+)
 from urllib3.util import Retry
 
 from repro_gate.escape import for_terminal
-from repro_gate.github.api_errors import FORBIDDEN, TOO_MANY, ApiError, Uncertain, json_of, lacks_permission, message_of
+from repro_gate.github.api_errors import (
+    FORBIDDEN,
+    TOO_MANY,
+    ApiError,
+    Uncertain,
+    json_of,
+    lacks_permission,
+    message_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -36,18 +53,21 @@ _RANDOM = random.SystemRandom()
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take: seconds to connect, seconds between two bytes, bytes of its answer, tries where an error may pass."""
+    """What one request may take: seconds to connect, seconds between two bytes, bytes of its
+    answer, tries where an error may pass."""
 
     connect: float = 10.0
     read: float = 30.0
-    # A page of 100 comments of 65,536 characters, each at most six bytes in JSON, is 39 MB: nobody's comments may stop the paging.
+    # A page of 100 comments of 65,536 characters, each at most six bytes in JSON, is 39 MB:
+    # nobody's comments may stop the paging.
     body: int = 48 * 2**20
     tries: int = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request. Errors name it by `path`. `once`: repeat it only where it was surely not done; `write`: it changes something."""
+    """One request. Errors name it by `path`. `once`: repeat it only where it was surely not done;
+    `write`: it changes something."""
 
     method: str
     url: str
@@ -63,9 +83,12 @@ class Call:
 
 
 class Pace:
-    """The clock of all requests: together they wait at most `patience` seconds, and two writes are BETWEEN_WRITES apart."""
+    """The clock of all requests: together they wait at most `patience` seconds, and two writes are
+    BETWEEN_WRITES apart."""
 
-    def __init__(self, sleep: Callable[[float], None], now: Callable[[], float], patience: float) -> None:
+    def __init__(
+        self, sleep: Callable[[float], None], now: Callable[[], float], patience: float
+    ) -> None:
         self.sleep, self.now, self.left = sleep, now, patience
         self.last_write: float | None = None
 
@@ -74,17 +97,25 @@ class Pace:
         self.sleep(seconds)
 
     def before_write(self, call: Call) -> None:
-        """Wait until the last write is long enough ago. Raises ApiError where the patience is used up."""
-        seconds = 0.0 if self.last_write is None else BETWEEN_WRITES - max(self.now() - self.last_write, 0.0)
+        """Wait until the last write is long enough ago. Raises ApiError where the patience is used
+        up."""
+        seconds = (
+            0.0
+            if self.last_write is None
+            else BETWEEN_WRITES - max(self.now() - self.last_write, 0.0)
+        )
         if seconds > self.left:
-            raise ApiError(f"{call}: the time to wait for GitHub is used up", reason_id="github/patience")
+            raise ApiError(
+                f"{call}: the time to wait for GitHub is used up", reason_id="github/patience"
+            )
         if seconds > 1e-3:  # a clock's rounding is no wait
             self.wait(seconds)
 
 
 class GitHubRetry(Retry):
-    """The tries of one request, for `HTTPAdapter(max_retries=…)`. It reads each whole answer, since rate limits are named in bodies and an
-    answer may be cut in its middle, and keeps the last one in `body`. Where it gives up, `failure` says why.
+    """The tries of one request, for `HTTPAdapter(max_retries=…)`. It reads each whole answer, since
+    rate limits are named in bodies and an answer may be cut in its middle, and keeps the last one
+    in `body`. Where it gives up, `failure` says why.
     """
 
     def __init__(self, call: Call, limits: Limits, pace: Pace) -> None:
@@ -108,18 +139,26 @@ class GitHubRetry(Retry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> Self:
-        """Prepare the next try. Raises MaxRetryError where there is none: the answer is final, or `failure` is set."""
+        """Prepare the next try. Raises MaxRetryError where there is none: the answer is final, or
+        `failure` is set."""
         if self._call.write:
             self._pace.last_write = self._pace.now()
         if response is not None:
             error = self._read(response)
         if error is not None:
             self._after_failure(*_meaning(error, self._limits))
-        elif response is not None and is_limited(response.status, response.headers, self.body, graphql=self._call.graphql):
+        elif response is not None and is_limited(
+            response.status, response.headers, self.body, graphql=self._call.graphql
+        ):
             self._after_limit(response)
         elif response is not None and response.status >= 500:
-            self._after_failure(f"GitHub answered {response.status}", status=response.status, asked=retry_after(response.headers) or 0.0)
-        if self.failure is not None or not self._pause:  # without a pause the answer is final: urllib3 returns it
+            self._after_failure(
+                f"GitHub answered {response.status}",
+                status=response.status,
+                asked=retry_after(response.headers) or 0.0,
+            )
+        # without a pause the answer is final: urllib3 returns it
+        if self.failure is not None or not self._pause:
             raise MaxRetryError(_pool, url or "", error)  # type: ignore[arg-type]
         return self
 
@@ -142,9 +181,16 @@ class GitHubRetry(Retry):
         return None
 
     def _after_failure(
-        self, reason: str, arrived: bool = True, passing: bool = True, *, status: int | None = None, asked: float = 0.0
+        self,
+        reason: str,
+        arrived: bool = True,
+        passing: bool = True,
+        *,
+        status: int | None = None,
+        asked: float = 0.0,
     ) -> None:
-        """Wait 1, 2, 4, … seconds, half of it by chance so that jobs do not come back together, and `asked` seconds at least.
+        """Wait 1, 2, 4, … seconds, half of it by chance so that jobs do not come back together, and
+        `asked` seconds at least.
 
         `arrived`: GitHub may have done what was asked; `passing`: trying again may help.
         """
@@ -153,29 +199,51 @@ class GitHubRetry(Retry):
         if self._call.once and arrived:
             remedy = "run the job again: it looks for what is there first"
             message = f"{self._call}: {reason}: it may or may not have been done"
-            self.failure = Uncertain(message, remedy=remedy, reason_id="github/uncertain", status=status)
+            self.failure = Uncertain(
+                message, remedy=remedy, reason_id="github/uncertain", status=status
+            )
             return
         if status is None:
             parts = urlsplit(self._call.url)
-            remedy = f"see that this machine reaches {parts.scheme}://{parts.netloc}: proxy (HTTPS_PROXY, NO_PROXY), certificates "
+            remedy = (
+                f"see that this machine reaches {parts.scheme}://{parts.netloc}: proxy "
+                "(HTTPS_PROXY, NO_PROXY), certificates "
+            )
             failure = ApiError(
-                f"{self._call}: {reason}{times}", remedy=f"{remedy}(REQUESTS_CA_BUNDLE), GITHUB_API_URL", reason_id="github/unreachable"
+                f"{self._call}: {reason}{times}",
+                remedy=f"{remedy}(REQUESTS_CA_BUNDLE), GITHUB_API_URL",
+                reason_id="github/unreachable",
             )
         else:
             remedy = "GitHub has trouble (www.githubstatus.com): run the job again later"
-            failure = ApiError(f"{reason} to {self._call}{times}", remedy=remedy, reason_id="github/trouble", status=status)
+            failure = ApiError(
+                f"{reason} to {self._call}{times}",
+                remedy=remedy,
+                reason_id="github/trouble",
+                status=status,
+            )
         backoff = 2.0 ** (self._failures - 1) * (0.5 + 0.5 * _RANDOM.random())
         last = not passing or self._failures >= self._limits.tries
-        self._pause_or_fail(failure, max(backoff, asked, BETWEEN_WRITES if self._call.write else 0.0), last=last)
+        self._pause_or_fail(
+            failure, max(backoff, asked, BETWEEN_WRITES if self._call.write else 0.0), last=last
+        )
 
     def _after_limit(self, response: BaseHTTPResponse) -> None:
         """GitHub refused for a rate limit, which means that it did nothing."""
         self._limited += 1
         seconds = limit_pause(response.headers, self._pace.now(), self._limited - 1)
         again = datetime.fromtimestamp(self._pace.now() + seconds, timezone.utc)
-        said = f"{self._call} was answered {response.status}; it can go on in {seconds:.0f} s, at {again:%Y-%m-%d %H:%M:%S} UTC"
+        said = (
+            f"{self._call} was answered {response.status}; it can go on in {seconds:.0f} s, at "
+            f"{again:%Y-%m-%d %H:%M:%S} UTC"
+        )
         remedy = "run the job again after that, or have fewer jobs share the token"
-        failure = ApiError(f"GitHub's rate limit: {said}", remedy=remedy, reason_id="github/rate-limit", status=response.status)
+        failure = ApiError(
+            f"GitHub's rate limit: {said}",
+            remedy=remedy,
+            reason_id="github/rate-limit",
+            status=response.status,
+        )
         self._pause_or_fail(failure, seconds, last=self._limited > _MOST_LIMITED)
 
     def _pause_or_fail(self, failure: ApiError, seconds: float, *, last: bool) -> None:
@@ -185,14 +253,30 @@ class GitHubRetry(Retry):
 
 
 def _meaning(error: Exception, limits: Limits) -> tuple[str, bool, bool]:
-    """What an error of urllib3 means: the reason as a clause, whether GitHub may have had the request, whether trying again may help."""
+    """What an error of urllib3 means: the reason as a clause, whether GitHub may have had the
+    request, whether trying again may help."""
     inner = list(_inside(error))
     if isinstance(error, OverflowError | DecodeError):
-        return str(error) if isinstance(error, OverflowError) else "the answer could not be unpacked", True, False
+        return (
+            str(error) if isinstance(error, OverflowError) else "the answer could not be unpacked",
+            True,
+            False,
+        )
     for item in inner:
         if isinstance(item, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {for_terminal(item.verify_message, 200)}", False, False
-    system = next((item.strerror for item in inner if isinstance(item, OSError) and isinstance(item.strerror, str)), "")
+            return (
+                f"its certificate is not trusted: {for_terminal(item.verify_message, 200)}",
+                False,
+                False,
+            )
+    system = next(
+        (
+            item.strerror
+            for item in inner
+            if isinstance(item, OSError) and isinstance(item.strerror, str)
+        ),
+        "",
+    )
     words = f": {for_terminal(system, 200)}" if system else ""
     if any(isinstance(item, NewConnectionError | ProxyError) for item in inner):
         return f"no connection could be made{words}", False, True
@@ -207,39 +291,61 @@ def _inside(error: object, depth: int = 8) -> Iterator[BaseException]:
     """`error` and every error inside it: urllib3 wraps the system's in arguments and causes."""
     if isinstance(error, BaseException) and depth:
         yield error
-        for item in (*error.args, getattr(error, "original_error", None), error.__cause__, error.__context__):
+        for item in (
+            *error.args,
+            getattr(error, "original_error", None),
+            error.__cause__,
+            error.__context__,
+        ):
             yield from _inside(item, depth - 1)
 
 
-def is_limited(status: int, headers: Mapping[str, str], body: bytes, *, graphql: bool = False) -> bool:
+def is_limited(
+    status: int, headers: Mapping[str, str], body: bytes, *, graphql: bool = False
+) -> bool:
     """Whether GitHub refused for a rate limit. GraphQL says so in an answer of 200."""
     if graphql and status == 200:
         document = json_of(body)
         errors = document.get("errors") if isinstance(document, dict) else None
-        kinds = [item.get("type") for item in errors if isinstance(item, dict)] if isinstance(errors, list) else []
+        kinds = (
+            [item.get("type") for item in errors if isinstance(item, dict)]
+            if isinstance(errors, list)
+            else []
+        )
         return "RATE_LIMITED" in kinds or "RATE_LIMIT" in kinds  # GitHub has used both
     message = message_of(body)
     if status != FORBIDDEN or lacks_permission(status, message):
         return status == TOO_MANY
     spent = headers.get("x-ratelimit-remaining") == "0"
-    return "retry-after" in headers or spent or any(words in message.lower() for words in ("rate limit", "abuse detection"))
+    return (
+        "retry-after" in headers
+        or spent
+        or any(words in message.lower() for words in ("rate limit", "abuse detection"))
+    )
 
 
 def limit_pause(headers: Mapping[str, str], now: float, earlier: int) -> float:
-    """How long GitHub wants to be left alone. `earlier` counts the refusals of this request before this one."""
+    """How long GitHub wants to be left alone. `earlier` counts the refusals of this request before
+    this one."""
     after, reset = retry_after(headers), _number(headers.get("x-ratelimit-reset"))
     if after is not None:
         return after
     if headers.get("x-ratelimit-remaining") == "0" and reset is not None:
-        return min(max(reset - now, 0.0) + 1.0, _LONGEST)  # a second more: the header has whole seconds, and clocks differ
+        # a second more: the header has whole seconds, and clocks differ
+        return min(max(reset - now, 0.0) + 1.0, _LONGEST)
     return min(SECONDARY * 2.0**earlier, _LONGEST)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The header `retry-after` in seconds, at least one; None where it is missing or is a date, which GitHub never sends."""
+    """The header `retry-after` in seconds, at least one; None where it is missing or is a date,
+    which GitHub never sends."""
     seconds = _number(headers.get("retry-after"))
     return None if seconds is None else min(max(seconds, 1.0), _LONGEST)
 
 
 def _number(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) <= 15 else None
+    return (
+        float(text)
+        if text is not None and text.isascii() and text.isdecimal() and len(text) <= 15
+        else None
+    )

@@ -1,7 +1,9 @@
-"""The first half of the action: gate the checkout and leave a report, or the reason why there is none, in the report folder.
+"""The first half of the action: gate the checkout and leave a report, or the reason why there is
+none, in the report folder.
 
-It runs untrusted code, so it is given no token and writes none of the runner's files; the publishing half does, in a later step or, in the
-container, in this process once nothing of the training is alive.
+It runs untrusted code, so it is given no token and writes none of the runner's files; the
+publishing half does, in a later step or, in the container, in this process once nothing of the
+training is alive.
 """
 
 from __future__ import annotations
@@ -16,22 +18,41 @@ from repro_gate.errors import GateError, obeyed
 from repro_gate.gate.options import Options
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import redact
-from repro_gate.github.report_folder import HTML, MARKDOWN, REPORT, SARIF, Folder, Problem, cache_folder, open_folder, problem_of
+from repro_gate.github.report_folder import (
+    HTML,
+    MARKDOWN,
+    REPORT,
+    SARIF,
+    Folder,
+    Problem,
+    cache_folder,
+    open_folder,
+    problem_of,
+)
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import PLAIN, Origin, Report, View
 from repro_gate.report.progress import watching
 from repro_gate.sandbox.selection import choose
 
 
-def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mapping[str, str], known: Sequence[str] = ()) -> None:
-    """Do what the decision says and leave the outcome in the report folder. Raises UsageError where that folder cannot be used.
+def gate_phase(
+    inputs: Inputs,
+    job: Job,
+    decision: Decision,
+    environment: Mapping[str, str],
+    known: Sequence[str] = (),
+) -> None:
+    """Do what the decision says and leave the outcome in the report folder. Raises UsageError where
+    that folder cannot be used.
 
     `known`: the secrets to take out of what is left there; `environment` need not hold them.
     """
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
         if decision.activity is not Activity.GATE:
-            folder.write_problem(problem_of(decision.activity.value, decision.reason, decision.remedy))
+            folder.write_problem(
+                problem_of(decision.activity.value, decision.reason, decision.remedy)
+            )
             return
         try:
             report = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
@@ -41,17 +62,34 @@ def gate_phase(inputs: Inputs, job: Job, decision: Decision, environment: Mappin
             folder.write_problem(Problem.of(error).without(known))
         except OSError as error:  # a full disk, a folder that may not be read
             where = "" if error.filename is None else f"{error.filename}: "
-            remedy = "free space on the runner, or let the action read and write there; nothing was found out about the training"
-            folder.write_problem(Problem(f"{where}{error.strerror or error}", remedy, 3, "action/system").without(known))
+            remedy = (
+                "free space on the runner, or let the action read and write there; nothing was "
+                "found out about the training"
+            )
+            folder.write_problem(
+                Problem(f"{where}{error.strerror or error}", remedy, 3, "action/system").without(
+                    known
+                )
+            )
         except MemoryError:
-            folder.write_problem(Problem("the gate ran out of memory", "use a runner with more memory", 3, "action/system"))
+            folder.write_problem(
+                Problem(
+                    "the gate ran out of memory",
+                    "use a runner with more memory",
+                    3,
+                    "action/system",
+                )
+            )
         except KeyboardInterrupt:
-            folder.write_problem(Problem("the gate was interrupted", "run the job again", 3, "action/interrupted"))
+            folder.write_problem(
+                Problem("the gate was interrupted", "run the job again", 3, "action/interrupted")
+            )
             raise
 
 
 def spec_path(inputs: Inputs) -> str:
-    """The spec's path relative to the workspace: how the report, the comment's marker and annotations name it."""
+    """The spec's path relative to the workspace: how the report, the comment's marker and
+    annotations name it."""
     path = os.path.normpath(os.path.join(inputs.working_directory, inputs.spec))
     return os.path.join(path, "repro.yml") if os.path.isdir(path) else path
 
@@ -74,21 +112,34 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
         environment=dict(environment),
         sandbox=choose(environment),
     )
-    with cache_folder(cache, job.workspace), obeyed(), watching(sys.stderr, terminal=False, github=True, quiet=False) as watch:
+    with (
+        cache_folder(cache, job.workspace),
+        obeyed(),
+        watching(sys.stderr, terminal=False, github=True, quiet=False) as watch,
+    ):
         return run_gate(spec, options, watch)
 
 
 def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -> Report:
-    """The report, naming the run that made it, and the commit: where the event names none, the one that is checked out."""
+    """The report, naming the run that made it, and the commit: where the event names none, the one
+    that is checked out."""
     name = os.path.basename(os.path.normpath(inputs.report))
     head = decision.tested_sha or report.subject.commit or job.sha
     return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
 
 
-def write_report(folder: Folder, report: Report, known: Sequence[str] = (), view: View = PLAIN) -> None:
-    """report.json, report.md, report.html and report.sarif, with every secret that is known taken out of the report first."""
+def write_report(
+    folder: Folder, report: Report, known: Sequence[str] = (), view: View = PLAIN
+) -> None:
+    """report.json, report.md, report.html and report.sarif, with every secret that is known taken
+    out of the report first."""
     from repro_gate.report import document, html, markdown, sarif
 
     clean = redact(report, known)
-    for name, render in ((REPORT, document.render), (MARKDOWN, markdown.summary), (HTML, html.render), (SARIF, sarif.render)):
+    for name, render in (
+        (REPORT, document.render),
+        (MARKDOWN, markdown.summary),
+        (HTML, html.render),
+        (SARIF, sarif.render),
+    ):
         folder.write(name, render(clean, view))

@@ -1,4 +1,5 @@
-"""What `comment: on-change` goes by: whether a report says something new, and what its comment's marker remembers of it."""
+"""What `comment: on-change` goes by: whether a report says something new, and what its comment's
+marker remembers of it."""
 
 from __future__ import annotations
 
@@ -8,16 +9,25 @@ import math
 
 from repro_gate.report.model import Report
 
-_NEWS = ("changed", "no-op", "drift")  # what a baseline or another ref says of a change that a reviewer should read
+# what a baseline or another ref says of a change that a reviewer should read
+_NEWS = (
+    "changed",
+    "no-op",
+    "drift",
+)
 
 
 def is_news(report: Report) -> bool:
-    """Whether a pass says what a reviewer does not expect of it: other results than the baseline's or the other ref's, or for other inputs
-    the same ones; another step time; weakened checks."""
+    """Whether a pass says what a reviewer does not expect of it: other results than the baseline's
+    or the other ref's, or for other inputs the same ones; another step time; weakened checks."""
     against = report.against
     compared = [item.status for item in (report.baseline, against) if item is not None]
     slower = against is not None and any(_sign(item.ci95) for item in against.speed)
-    return slower or any(status in _NEWS for status in compared) or (report.base is not None and bool(report.base.weakened))
+    return (
+        slower
+        or any(status in _NEWS for status in compared)
+        or (report.base is not None and bool(report.base.weakened))
+    )
 
 
 def tenths(report: Report) -> tuple[int, int] | None:
@@ -35,11 +45,14 @@ def _sign(interval: tuple[float, float]) -> int:
 
 
 def state_of(report: Report) -> str:
-    """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no number that changes with each run."""
+    """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no
+    number that changes with each run."""
     found, why, against = report.determinism, report.diagnosis, report.against
     first = None if found is None else found.comparison.first_divergence
     state = [
-        None if against is None else [against.status, sorted([item.arm, _sign(item.ci95)] for item in against.speed)],
+        None
+        if against is None
+        else [against.status, sorted([item.arm, _sign(item.ci95)] for item in against.speed)],
         report.verdict,
         sorted({item.id for item in report.reasons}),
         None if first is None else [first.step, first.kind, first.name],

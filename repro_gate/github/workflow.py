@@ -1,7 +1,8 @@
-"""What GitHub's runner reads from a step: its files (outputs, the job's summary) and the command that stops commands (stop-commands).
+"""What GitHub's runner reads from a step: its files (outputs, the job's summary) and the command
+that stops commands (stop-commands).
 
-The limits are the runner's own: github.com/actions/runner, `ExecutionContext.cs`, `FileCommandManager.cs`. Every command of the gate
-imports this file, so it imports little.
+The limits are the runner's own: github.com/actions/runner, `ExecutionContext.cs`,
+`FileCommandManager.cs`. Every command of the gate imports this file, so it imports little.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from typing import TextIO
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
 
-SUMMARY_BYTES = 1024 * 1024  # of a step, all that it writes together; a summary over it is left out whole
+# of a step, all that it writes together; a summary over it is left out whole
+SUMMARY_BYTES = 1024 * 1024
 
 _OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
 def write_outputs(path: Path | None, outputs: Mapping[str, str]) -> None:
-    """Append the step's outputs to GITHUB_OUTPUT, each between delimiters that nobody can guess; nothing where `path` is None.
+    """Append the step's outputs to GITHUB_OUTPUT, each between delimiters that nobody can guess;
+    nothing where `path` is None.
 
-    Raises Inconclusive where the runner's file is a link or no regular file, or cannot be written; ValueError for a name that is none.
+    Raises Inconclusive where the runner's file is a link or no regular file, or cannot be written;
+    ValueError for a name that is none.
     """
     if path is None:
         return
@@ -38,9 +42,11 @@ def write_outputs(path: Path | None, outputs: Mapping[str, str]) -> None:
 
 
 def write_summary(path: Path | None, markdown: str) -> bool:
-    """Append `markdown` to GITHUB_STEP_SUMMARY. False where it does not fit: nothing is written then, since the runner would drop all.
+    """Append `markdown` to GITHUB_STEP_SUMMARY. False where it does not fit: nothing is written
+    then, since the runner would drop all.
 
-    True where `path` is None: there is no summary to be left out of. Raises Inconclusive as `write_outputs` does.
+    True where `path` is None: there is no summary to be left out of. Raises Inconclusive as
+    `write_outputs` does.
     """
     if path is None:
         return True
@@ -66,16 +72,26 @@ def _heredoc(name: str, value: str) -> str:
 def _appending(path: Path, variable: str) -> Iterator[int]:
     """A descriptor of one of the runner's files, for reading and appending.
 
-    The runner makes these files before the step starts. One that is a link, a pipe or has a second name is not the runner's any more,
-    and as root we would write wherever it leads: it is refused.
+    The runner makes these files before the step starts. One that is a link, a pipe or has a second
+    name is not the runner's any more, and as root we would write wherever it leads: it is refused.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    flags = (
+        os.O_RDWR
+        | os.O_APPEND
+        | os.O_CREAT
+        | os.O_NOFOLLOW
+        | os.O_NONBLOCK
+        | os.O_NOCTTY
+        | os.O_CLOEXEC
+    )
     try:
         descriptor = os.open(path, flags, 0o644)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise _not_the_runners(path, variable, "is not a regular file, or has a second name")
+                raise _not_the_runners(
+                    path, variable, "is not a regular file, or has a second name"
+                )
             yield descriptor
         finally:
             os.close(descriptor)
@@ -99,16 +115,19 @@ def _joint(descriptor: int, size: int) -> int:
 def _not_the_runners(path: Path, variable: str, why: str) -> Inconclusive:
     return Inconclusive(
         f"{variable}: {for_terminal(os.fspath(path), 200)} {why}",
-        remedy="the runner makes this file for each step: look for a step or a mount that has put something else in its place",
+        remedy="the runner makes this file for each step: look for a step or a mount that has put "
+        "something else in its place",
         reason_id="action/runner-file",
     )
 
 
 @contextlib.contextmanager
 def log_guard(environment: Mapping[str, str], stream: TextIO | None = None) -> Iterator[None]:
-    """On GitHub, nothing that is printed in here is a workflow command: a line may start with anything. Elsewhere it does nothing.
+    """On GitHub, nothing that is printed in here is a workflow command: a line may start with
+    anything. Elsewhere it does nothing.
 
-    `stream` is standard output where it is None. The runner stops for the whole step, so nothing else may print commands meanwhile.
+    `stream` is standard output where it is None. The runner stops for the whole step, so nothing
+    else may print commands meanwhile.
     """
     if environment.get("GITHUB_ACTIONS") == "true":
         with commands_disabled(sys.stdout if stream is None else stream):
@@ -119,13 +138,15 @@ def log_guard(environment: Mapping[str, str], stream: TextIO | None = None) -> I
 
 @contextlib.contextmanager
 def commands_disabled(stream: TextIO) -> Iterator[None]:
-    """Between `::stop-commands::` and its end, with a fresh token that nothing inside can know. It is ended whatever happens."""
+    """Between `::stop-commands::` and its end, with a fresh token that nothing inside can know. It
+    is ended whatever happens."""
     token = secrets.token_hex(16)
     print(f"::stop-commands::{token}", file=stream, flush=True)
     try:
         yield
     except BaseException:
-        print(file=stream)  # it may have been cut off inside a line, and the end counts at the start of one only
+        # it may have been cut off inside a line, and the end counts at the start of one only
+        print(file=stream)
         raise
     finally:
         print(f"::{token}::", file=stream, flush=True)

@@ -1,5 +1,5 @@
-"""A requirements file in pip's hash-checking mode, and the files that it includes, as entries of a lock.
-The files come from the checkout and are untrusted: sizes and counts are bounded."""
+"""A requirements file in pip's hash-checking mode, and the files that it includes, as entries of a
+lock. The files come from the checkout and are untrusted: sizes and counts are bounded."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class LockfileError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One entry of a lock as it stands in the file. `hashes` are `algorithm:hex`, one for each file, empty text where a file has none;
-    `commit` and `folder` are set where the entry is a git repository or a folder."""
+    """One entry of a lock as it stands in the file. `hashes` are `algorithm:hex`, one for each
+    file, empty text where a file has none; `commit` and `folder` are set where the entry is a git
+    repository or a folder."""
 
     name: str = ""
     version: str | None = None
@@ -47,7 +48,8 @@ class Entry:
 
 @dataclass
 class Reading:
-    """The requirements files read so far, by their paths in the checkout, and how many lines they had."""
+    """The requirements files read so far, by their paths in the checkout, and how many lines they
+    had."""
 
     root: Path
     files: list[str] = field(default_factory=list)
@@ -55,8 +57,9 @@ class Reading:
 
 
 def read_requirements(path: Path, reading: Reading) -> Iterator[Entry]:
-    """The entries of a requirements file and of those that it includes. `-c`, indexes and the like pin nothing; what pip refuses under
-    `--require-hashes` (an editable, a repository, a range of versions) is a fault. Raises LockfileError."""
+    """The entries of a requirements file and of those that it includes. `-c`, indexes and the like
+    pin nothing; what pip refuses under `--require-hashes` (an editable, a repository, a range of
+    versions) is a fault. Raises LockfileError."""
     shown = os.path.relpath(path, reading.root)
     reading.files.append(shown)
     try:
@@ -77,7 +80,8 @@ def read_requirements(path: Path, reading: Reading) -> Iterator[Entry]:
 
 
 def _logical(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined and cut as pip does it, without comments and blank ones; numbered by their first line."""
+    """Lines joined and cut as pip does it, without comments and blank ones; numbered by their first
+    line."""
     held, start = list[str](), 0
     for number, line in enumerate([*text.splitlines(), ""], 1):
         start, comment = start if held else number, line.lstrip().startswith("#")
@@ -92,7 +96,10 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
 
 def _included(name: str, folder: Path, place: str, reading: Reading) -> Iterator[Entry]:
     if name.lower().startswith(("http:", "https:", "ftp:", "file:")):
-        yield Entry(place=place, fault=f"{name[:80]} is read from a URL, which may give another file tomorrow")
+        yield Entry(
+            place=place,
+            fault=f"{name[:80]} is read from a URL, which may give another file tomorrow",
+        )
     elif os.path.relpath(folder / name, reading.root) not in reading.files:
         if len(reading.files) >= MAX_FILES:
             raise LockfileError(f"{place}: includes more than {MAX_FILES} files")
@@ -114,17 +121,29 @@ def _requirement(line: str, place: str) -> Entry:
         raise LockfileError(f"{place}: `{text[:80]}` is no requirement") from None
     entry = Entry(name=wanted.name, place=place, marker=str(wanted.marker or ""), hashes=hashes)
     if wanted.url is None:
-        pins = [item.version for item in wanted.specifier if item.operator in ("==", "===") and not item.version.endswith(".*")]
+        pins = [
+            item.version
+            for item in wanted.specifier
+            if item.operator in ("==", "===") and not item.version.endswith(".*")
+        ]
         if len(pins) == len(wanted.specifier) == 1:
             return replace(entry, version=pins[0])
         return replace(entry, fault=f"`{str(wanted.specifier) or 'any version'}` is no one version")
     if _REPOSITORY.match(wanted.url):
-        return replace(entry, fault=f"{wanted.url[:80]} is a repository, which pip cannot check by hash")
+        return replace(
+            entry, fault=f"{wanted.url[:80]} is a repository, which pip cannot check by hash"
+        )
     try:
         parts = urlsplit(wanted.url)
         file = unquote(parts.path.rpartition("/")[2])
-        version = str((parse_wheel_filename(file) if file.endswith(".whl") else parse_sdist_filename(file))[1])
+        version = str(
+            (parse_wheel_filename(file) if file.endswith(".whl") else parse_sdist_filename(file))[1]
+        )
     except ValueError:  # its name says no version
         return entry
-    in_url = tuple(part.replace("=", ":", 1) for part in parts.fragment.split("&") if re.match(r"sha\d+=", part))
+    in_url = tuple(
+        part.replace("=", ":", 1)
+        for part in parts.fragment.split("&")
+        if re.match(r"sha\d+=", part)
+    )
     return replace(entry, version=version, hashes=hashes or in_url)

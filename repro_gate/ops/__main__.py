@@ -1,7 +1,7 @@
 """What the gate starts in the training's interpreter: `python …/repro_gate/ops REQUEST.json`.
 
-It loads the measuring code under the private name that the probe has in a training: nothing of the gate has to be installed there, and no
-`repro_gate` that is installed stands in its way.
+It loads the measuring code under the private name that the probe has in a training: nothing of the
+gate has to be installed there, and no `repro_gate` that is installed stands in its way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import types
 
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
-    if os.environ.get("PYTHONHASHSEED") != "0":  # some of PyTorch's samples come in the order of a set
+    # some of PyTorch's samples come in the order of a set
+    if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, here, *sys.argv[1:]])  # noqa: S606
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]

@@ -1,4 +1,5 @@
-"""The bits of what an operator returns: equality, a digest, the largest distance in ULP. Without NumPy or the gate's packages."""
+"""The bits of what an operator returns: equality, a digest, the largest distance in ULP. Without
+NumPy or the gate's packages."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _MOST_ULP = 1 << 62
 
 
 def leaves(torch: Any, value: Any) -> List[Leaf]:
-    """The dense tensors in a result, in order; a sparse one as its indices and values; what is no tensor as text."""
+    """The dense tensors in a result, in order; a sparse one as its indices and values; what is no
+    tensor as text."""
     from torch.utils._pytree import tree_leaves
 
     found: List[Leaf] = []
@@ -45,19 +47,28 @@ def _dense(torch: Any, tensor: Any) -> List[Any]:
 
 
 def equal(torch: Any, first: List[Leaf], second: List[Leaf]) -> bool:
-    """Whether two results have the same leaves, bit for bit: -0.0 is not +0.0, and a NaN equals its own bits."""
+    """Whether two results have the same leaves, bit for bit: -0.0 is not +0.0, and a NaN equals its
+    own bits."""
     return len(first) == len(second) and all(_same(torch, a, b) for a, b in zip(first, second))
 
 
 def _same(torch: Any, a: Leaf, b: Leaf) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a == b
-    return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(_integers(torch, a), _integers(torch, b)))
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and bool(torch.equal(_integers(torch, a), _integers(torch, b)))
+    )
 
 
 def _integers(torch: Any, tensor: Any) -> Any:
     name = _INTEGERS.get(tensor.element_size())
-    return tensor if name is None or (tensor.ndim == 0 and tensor.numel() == 0) else tensor.view(getattr(torch, name))
+    return (
+        tensor
+        if name is None or (tensor.ndim == 0 and tensor.numel() == 0)
+        else tensor.view(getattr(torch, name))
+    )
 
 
 def digest(torch: Any, found: List[Leaf]) -> str:
@@ -76,10 +87,17 @@ def digest(torch: Any, found: List[Leaf]) -> str:
 
 
 def largest_ulp(torch: Any, first: List[Leaf], second: List[Leaf]) -> Optional[int]:
-    """The largest number of representable values between two elements; None where no float differs, or where one side is NaN or missing."""
+    """The largest number of representable values between two elements; None where no float differs,
+    or where one side is NaN or missing."""
     largest: Optional[int] = None
     for a, b in zip(first, second):
-        if isinstance(a, str) or isinstance(b, str) or a.shape != b.shape or not ulp.exists(a.dtype) or not a.numel():
+        if (
+            isinstance(a, str)
+            or isinstance(b, str)
+            or a.shape != b.shape
+            or not ulp.exists(a.dtype)
+            or not a.numel()
+        ):
             continue
         absent = torch.isnan(a)
         if bool((absent != torch.isnan(b)).any()):
@@ -91,7 +109,11 @@ def largest_ulp(torch: Any, first: List[Leaf], second: List[Leaf]) -> Optional[i
 
 def size(tensor: Any) -> int:
     """Bytes of the memory that a tensor lies in; 0 where it has none of its own."""
-    return 0 if tensor.is_sparse or tensor.is_nested or tensor.device.type == "meta" else int(tensor.untyped_storage().nbytes())
+    return (
+        0
+        if tensor.is_sparse or tensor.is_nested or tensor.device.type == "meta"
+        else int(tensor.untyped_storage().nbytes())
+    )
 
 
 def fill(tensor: Any, byte: int, start: int = 0) -> None:

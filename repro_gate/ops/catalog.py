@@ -1,7 +1,8 @@
-"""The catalog of one platform: which torch operators repeat their bits there, as a JSON file that the gate writes, reads and looks up.
+"""The catalog of one platform: which torch operators repeat their bits there, as a JSON file that
+the gate writes, reads and looks up.
 
-A catalog that is read may be anybody's: it has limits on size and counts, and its texts are escaped by whoever prints them.
-`python -m repro_gate.ops.catalog` writes `schema.json` from the types here.
+A catalog that is read may be anybody's: it has limits on size and counts, and its texts are escaped
+by whoever prints them. `python -m repro_gate.ops.catalog` writes `schema.json` from the types here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ Text = Annotated[str, Meta(max_length=1_000)]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One object. Fields that it does not name are let through: a later version may have added them."""
+    """One object. Fields that it does not name are let through: a later version may have added
+    them."""
 
 
 class Platform(_Record, frozen=True, kw_only=True):
@@ -55,7 +57,9 @@ class Platform(_Record, frozen=True, kw_only=True):
     device_name: Annotated[Name, _is("Model of the GPU, or of the CPU.")]
     python: Annotated[Name, _is("Version of Python.")] = ""
     threads: Annotated[Count, _is("Threads that torch computes with on the CPU.")] = 0
-    isa: Annotated[Name, _is("Vector instructions that torch's CPU kernels use: `AVX2`, `AVX512`.")] = ""
+    isa: Annotated[
+        Name, _is("Vector instructions that torch's CPU kernels use: `AVX2`, `AVX512`.")
+    ] = ""
     driver: Annotated[Name, _is("Version of the NVIDIA driver.")] = ""
     cuda: Annotated[Name, _is("CUDA that torch was built for.")] = ""
     cudnn: Annotated[Name, _is("cuDNN, as torch numbers it.")] = ""
@@ -66,22 +70,38 @@ class Repeats(_Record, frozen=True, kw_only=True):
     """How often each row was executed, at most, and what that excludes."""
 
     in_process: Annotated[Count, _is("Executions alone, of each arm and size.")]
-    contended: Annotated[Count, _is("Executions beside other work on the same device, of each arm and size.")]
+    contended: Annotated[
+        Count, _is("Executions beside other work on the same device, of each arm and size.")
+    ]
     again: Annotated[Count, _is("Executions in the second process.")] = 0
     processes: Annotated[Count, _is("Fresh processes.")]
     excludes_rate: Annotated[
-        float, _is("So many executions without a difference exclude, at 95 %, a higher share that differs: 1 - 0.05^(1/n).", ge=0, le=1)
+        float,
+        _is(
+            "So many executions without a difference exclude, at 95 %, a higher share that "
+            "differs: 1 - 0.05^(1/n).",
+            ge=0,
+            le=1,
+        ),
     ]
 
 
 class Arm(_Record, frozen=True, kw_only=True):
     """What came of one row, with the determinism flags off or on."""
 
-    outcome: Annotated[Outcome, _is("`repeats`: all executions gave equal bits; `uninitialised`: memory was read before it was written.")]
+    outcome: Annotated[
+        Outcome,
+        _is(
+            "`repeats`: all executions gave equal bits; `uninitialised`: memory was read before "
+            "it was written."
+        ),
+    ]
     runs: Annotated[Count, _is("Executions compared.")] = 0
     differing: Annotated[Count, _is("Executions whose bits were not those of the first.")] = 0
     distinct: Annotated[Count, _is("Different results among them all.")] = 0
-    max_ulp: Annotated[Count | None, _is("Largest distance of two elements, in representable values of the dtype.")] = None
+    max_ulp: Annotated[
+        Count | None, _is("Largest distance of two elements, in representable values of the dtype.")
+    ] = None
     message: Annotated[Text, _is("The exception's text, or how the process ended. Untrusted.")] = ""
 
 
@@ -89,7 +109,9 @@ class Price(_Record, frozen=True, kw_only=True):
     """The time with the flags on over the time with them off."""
 
     ratio: Annotated[float, _is("Of the geometric means, over both processes.", gt=0)]
-    low: Annotated[float, _is("Lower end: the lower one of the 95 % intervals of the two processes.", gt=0)]
+    low: Annotated[
+        float, _is("Lower end: the lower one of the 95 % intervals of the two processes.", gt=0)
+    ]
     high: Annotated[float, _is("Upper end: the upper one.", gt=0)]
 
 
@@ -102,27 +124,51 @@ class Row(_Record, frozen=True, kw_only=True):
     direction: Annotated[Direction, _is("Whether the operator or its gradient was executed.")]
     off: Annotated[Arm, _is("With the flags off.")]
     on: Annotated[Arm, _is("With the flags on.")]
-    kernel: Annotated[Name, _is("The dispatched operator that the row is about: `aten.index_put_.default`; may be empty.")] = ""
-    form: Annotated[Name, _is("The arguments of that operator that choose its algorithm: `accumulate=True`; may be empty.")] = ""
-    dispatched: Annotated[tuple[Name, ...], _is("Operators dispatched in one execution.", max_length=100)] = ()
+    kernel: Annotated[
+        Name,
+        _is(
+            "The dispatched operator that the row is about: `aten.index_put_.default`; may be "
+            "empty."
+        ),
+    ] = ""
+    form: Annotated[
+        Name,
+        _is(
+            "The arguments of that operator that choose its algorithm: `accumulate=True`; may "
+            "be empty."
+        ),
+    ] = ""
+    dispatched: Annotated[
+        tuple[Name, ...], _is("Operators dispatched in one execution.", max_length=100)
+    ] = ()
     source: Annotated[Name, _is("Where the case comes from: `kernel`, `opinfo`, `user` …")] = ""
-    documented: Annotated[Documented, _is("What torch documents of it under the flag; empty where it is not on torch's list.")] = ""
+    documented: Annotated[
+        Documented,
+        _is("What torch documents of it under the flag; empty where it is not on torch's list."),
+    ] = ""
     size: Annotated[Name, _is("Shapes of its inputs.")] = ""
-    random: Annotated[bool, _is("Whether it draws from a generator, which was seeded before each execution.")] = False
-    price: Annotated[Price | None, _is("What the flags cost; null where both processes did not time it.")] = None
+    random: Annotated[
+        bool, _is("Whether it draws from a generator, which was seeded before each execution.")
+    ] = False
+    price: Annotated[
+        Price | None, _is("What the flags cost; null where both processes did not time it.")
+    ] = None
 
 
 class Entry(_Record, frozen=True, kw_only=True):
     """One entry of the list in the documentation of `torch.use_deterministic_algorithms`."""
 
     entry: Annotated[Text, _is("Its text, or the operator that it is about.")]
-    says: Annotated[Literal["deterministic", "raises"], _is("What torch says of it under the flag.")]
+    says: Annotated[
+        Literal["deterministic", "raises"], _is("What torch says of it under the flag.")
+    ]
     case: Annotated[Name | None, _is("A case that measures it; null where none does.")] = None
     here: Annotated[bool, _is("Whether it is about this device.")] = True
 
 
 class Controls(_Record, frozen=True, kw_only=True):
-    """Two operators whose answer is known, measured first: without both of them right there is no catalog."""
+    """Two operators whose answer is known, measured first: without both of them right there is no
+    catalog."""
 
     races: Annotated[Arm, _is("One that was made to race: it must differ.")]
     repeats: Annotated[Arm, _is("One that cannot differ.")]
@@ -135,9 +181,15 @@ class Catalog(_Record, frozen=True, kw_only=True):
     repro_gate: Annotated[Name, _is("Version of repro-gate.")]
     date: Annotated[Name, _is("When it was begun: UTC, ISO 8601.")]
     command: Annotated[Text, _is("The command that measured it.")]
-    seconds: Annotated[float, _is("Wall time, in seconds; that of interrupted starts is not in it.", ge=0)]
-    complete: Annotated[bool, _is("False where it was interrupted: the rows are those measured until then.")]
-    scope: Annotated[Scope, _is("`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`.")]
+    seconds: Annotated[
+        float, _is("Wall time, in seconds; that of interrupted starts is not in it.", ge=0)
+    ]
+    complete: Annotated[
+        bool, _is("False where it was interrupted: the rows are those measured until then.")
+    ]
+    scope: Annotated[
+        Scope, _is("`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`.")
+    ]
     platform: Platform
     repeats: Repeats
     controls: Controls
@@ -155,22 +207,33 @@ _DECODER = msgspec.json.Decoder(Catalog)
 
 
 def read(path: Path) -> Catalog:
-    """A catalog from an untrusted file: at most 32 MiB, valid by the schema. Raises UsageError, naming the file and what is wrong."""
+    """A catalog from an untrusted file: at most 32 MiB, valid by the schema. Raises UsageError,
+    naming the file and what is wrong."""
     name = for_terminal(os.fspath(path), 200)
     try:
         return _DECODER.decode(read_whole(path, MAX_BYTES))
     except Unreadable as error:
-        raise UsageError(f"{name}: {error}", remedy=f"check that {name} is there and readable", reason_id="ops/unreadable") from None
+        raise UsageError(
+            f"{name}: {error}",
+            remedy=f"check that {name} is there and readable",
+            reason_id="ops/unreadable",
+        ) from None
     except RecursionError:
         problem = "nested too deep"
     except (ValueError, msgspec.MsgspecError) as error:  # UnicodeDecodeError is a ValueError
         problem = for_terminal(str(error), 200)
-    remedy = "measure it anew with `repro-gate ops --json FILE`; `repro-gate schema --ops` prints what is expected"
-    raise UsageError(f"{name}: not a catalog of operators: {problem}", remedy=remedy, reason_id="ops/invalid")
+    remedy = (
+        "measure it anew with `repro-gate ops --json FILE`; `repro-gate schema --ops` prints "
+        "what is expected"
+    )
+    raise UsageError(
+        f"{name}: not a catalog of operators: {problem}", remedy=remedy, reason_id="ops/invalid"
+    )
 
 
 def text(catalog: Catalog) -> str:
-    """The file's text: one row a line, so that two catalogs can be compared by eye and by git. ASCII."""
+    """The file's text: one row a line, so that two catalogs can be compared by eye and by git.
+    ASCII."""
     parts = msgspec.to_builtins(catalog)
     rows = parts.pop("rows")
     head = json.dumps(parts, indent=1)[:-2]  # without its last brace
@@ -183,9 +246,12 @@ def write(path: Path, catalog: Catalog) -> None:
     replace_file(path, text(catalog).encode())
 
 
-def platform_of(facts: Mapping[str, str], machine: Mapping[str, str], device: Device | None = None) -> Platform:
-    """The platform by the facts of the training's interpreter (as a trace or `interpreter_facts` has them) and of the machine
-    (`read_machine`). `device` is the one that the facts name, where it is left out."""
+def platform_of(
+    facts: Mapping[str, str], machine: Mapping[str, str], device: Device | None = None
+) -> Platform:
+    """The platform by the facts of the training's interpreter (as a trace or `interpreter_facts`
+    has them) and of the machine (`read_machine`). `device` is the one that the facts name, where it
+    is left out."""
     where: Device = device or ("cuda" if facts.get("device", "").startswith("cuda") else "cpu")
     gpu = where == "cuda"
     threads = facts.get("threads", "")
@@ -204,16 +270,23 @@ def platform_of(facts: Mapping[str, str], machine: Mapping[str, str], device: De
 
 
 def platform_key(platform: Platform) -> str:
-    """The name of the platform's file in the cache: what decides about bits, readable, and a digest of it. Python is not part of it."""
+    """The name of the platform's file in the cache: what decides about bits, readable, and a digest
+    of it. Python is not part of it."""
     given = platform
-    on = (given.driver, given.cuda, given.cudnn) if given.device == "cuda" else (given.isa, f"{given.threads} threads")
+    on = (
+        (given.driver, given.cuda, given.cudnn)
+        if given.device == "cuda"
+        else (given.isa, f"{given.threads} threads")
+    )
     parts = (given.torch, given.device, given.device_name, *on)
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:12]
-    return f"{re.sub(r'[^A-Za-z0-9.+]+', '-', f'torch-{given.torch}-{given.device}-{given.device_name}')[:80]}-{digest}"
+    name = f"torch-{given.torch}-{given.device}-{given.device_name}"
+    return f"{re.sub(r'[^A-Za-z0-9.+]+', '-', name)[:80]}-{digest}"
 
 
 def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | None:
-    """Where the catalog of a platform is kept, `$XDG_CACHE_HOME/repro-gate/ops/KEY.json`; None where there is no home."""
+    """Where the catalog of a platform is kept, `$XDG_CACHE_HOME/repro-gate/ops/KEY.json`; None
+    where there is no home."""
     home = cache_folder(environment)
     return None if home is None else home / "ops" / f"{platform_key(platform)}.json"
 
@@ -224,9 +297,12 @@ def cached(environment: Mapping[str, str], platform: Platform) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def rows_of(catalog: Catalog, kernel: str, dtype: str = "", direction: str | None = None) -> list[Row]:
-    """The rows about one dispatched operator: `aten.index_put_.default`, or without its overload, or as a trace has it
-    (`aten::index_put_`). In place or not is one kernel. No dtype, or no direction: any."""
+def rows_of(
+    catalog: Catalog, kernel: str, dtype: str = "", direction: str | None = None
+) -> list[Row]:
+    """The rows about one dispatched operator: `aten.index_put_.default`, or without its overload,
+    or as a trace has it (`aten::index_put_`). In place or not is one kernel. No dtype, or no
+    direction: any."""
     wanted = _in_place_or_not(kernel.replace("::", "."))
     return [
         row
@@ -248,8 +324,11 @@ def schema_text() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"{SCHEMAS_URL}/ops/schema.json",
         "title": "Repro Gate catalog of operators",
-        "description": "What `repro-gate ops --json` writes. A part that was not measured is null. Readers ignore fields that they do not "
-        "know: later versions of v1 add fields and take none away. Texts may stem from foreign code and must be escaped where printed.",
+        "description": "What `repro-gate ops --json` writes. A part that was not measured is "
+        "null. Readers "
+        "ignore fields that they do not "
+        "know: later versions of v1 add fields and take none away. Texts may stem from foreign "
+        "code and must be escaped where printed.",
     }
     return json.dumps({**head, **msgspec.json.schema(Catalog)}, indent=2) + "\n"
 

@@ -1,4 +1,5 @@
-"""Keeps the device busy beside the operator that is measured: threads that multiply matrices, or a second CUDA stream."""
+"""Keeps the device busy beside the operator that is measured: threads that multiply matrices, or a
+second CUDA stream."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import contextlib
 import threading
 from typing import Any, Iterator
 
-_SIDE = 192  # of the matrices: a product takes about a millisecond, so that the load ends soon after it is told to
+# of the matrices: a product takes about a millisecond, so that the load ends soon after it is told
+# to
+_SIDE = 192
 
 
 class Contention:

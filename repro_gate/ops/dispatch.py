@@ -1,5 +1,5 @@
-"""What an operator dispatches: the names of its kernels, which of them gave other bits for equal ones, which one refused the flag, and
-whether memory that nothing has written reaches the result."""
+"""What an operator dispatches: the names of its kernels, which of them gave other bits for equal
+ones, which one refused the flag, and whether memory that nothing has written reaches the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..trace.dispatch import ASIDE, base, form, gives_unwritten, is_view, mode
 from . import bits
 
 MOST = 50  # names kept of one case
-# What prepares or finishes nearly every operator. It is the kernel of a case only where nothing else was dispatched.
+# What prepares or finishes nearly every operator. It is the kernel of a case only where nothing
+# else was dispatched.
 _COMMON = [
     "clone",
     "copy_",
@@ -43,7 +44,8 @@ class Record:
         self.raised = ""  # the first operator that did
 
     def kernel(self) -> str:
-        """The operator that does the work: the first that is neither a view nor common to all; in a backward, one that says so."""
+        """The operator that does the work: the first that is neither a view nor common to all; in a
+        backward, one that says so."""
         working = [name for name, view in zip(self.names, self.views) if not view]
         own = [name for name in working if base(name) not in _COMMON and not gives_unwritten(name)]
         backward = [name for name in own if "backward" in name]
@@ -54,10 +56,14 @@ class Record:
         return next((name for name in self.names if gives_unwritten(name)), "")
 
 
-def record(torch: Any, run: Callable[[], Any], byte: Optional[int] = None, digests: bool = False) -> Tuple[Record, Any]:
-    """Run once and note what is dispatched. `byte`: fill with it whatever `empty` and its like give. `digests`: note those of each call.
+def record(
+    torch: Any, run: Callable[[], Any], byte: Optional[int] = None, digests: bool = False
+) -> Tuple[Record, Any]:
+    """Run once and note what is dispatched. `byte`: fill with it whatever `empty` and its like
+    give. `digests`: note those of each call.
 
-    An exception of the operator's is passed on once it is noted: (record, None) where it says that the flag refuses it.
+    An exception of the operator's is passed on once it is noted: (record, None) where it says that
+    the flag refuses it.
     """
     found = Record()
     try:
@@ -71,7 +77,8 @@ def record(torch: Any, run: Callable[[], Any], byte: Optional[int] = None, diges
 
 
 def first_differing(torch: Any, run: Callable[[], Any], first: List[Call], seconds: float) -> str:
-    """The name of the first operator that, in one of many executions, gave other bits than in the first for equal ones; "" for none."""
+    """The name of the first operator that, in one of many executions, gave other bits than in the
+    first for equal ones; "" for none."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         found, _ = record(torch, run, digests=True)
@@ -84,7 +91,8 @@ def first_differing(torch: Any, run: Callable[[], Any], first: List[Call], secon
 
 
 def uninitialised(torch: Any, run: Callable[[], Any]) -> bool:
-    """Whether what `empty` and its like hold shows in the result: two executions, each with its own byte written there."""
+    """Whether what `empty` and its like hold shows in the result: two executions, each with its own
+    byte written there."""
     results = [bits.leaves(torch, record(torch, run, byte)[1]) for byte in (0x5A, 0x35)]
     again = bits.leaves(torch, record(torch, run, 0x35)[1])
     return not bits.equal(torch, results[0], results[1]) and bits.equal(torch, results[1], again)
@@ -100,7 +108,8 @@ def _mode(torch: Any, found: Record, byte: Optional[int], digests: bool) -> Any:
         if name.startswith(ASIDE):
             return function(*args, **kwargs)
         given = _digest(torch, (args, kwargs)) if digests else ""
-        held = bits.size(args[0]) if base(name) in ("resize_", "resize_as_") else 0  # bytes that it keeps
+        # bytes that it keeps
+        held = bits.size(args[0]) if base(name) in ("resize_", "resize_as_") else 0
         found.names.append(name)
         found.forms.setdefault(name, form(function, args, kwargs))
         found.views.append(is_view(function))
@@ -125,5 +134,9 @@ def _mode(torch: Any, found: Record, byte: Optional[int], digests: bool) -> Any:
 def _digest(torch: Any, value: Any) -> str:
     try:
         return bits.digest(torch, bits.leaves(torch, value))
-    except (RuntimeError, NotImplementedError):  # a layout that cannot be read here: never told from another
+    except (
+        RuntimeError,
+        NotImplementedError,
+    ):
+        # a layout that cannot be read here: never told from another
         return ""

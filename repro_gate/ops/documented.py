@@ -1,4 +1,5 @@
-"""The list in `torch.use_deterministic_algorithms`, as the torch at hand documents it, and which case measures which entry."""
+"""The list in `torch.use_deterministic_algorithms`, as the torch at hand documents it, and which
+case measures which entry."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Entry(NamedTuple):
-    """One entry: its text without markup, what torch says of it, and where. A layer's entry is of both directions, a function's of the
-    forward, unless it speaks of differentiating."""
+    """One entry: its text without markup, what torch says of it, and where. A layer's entry is of
+    both directions, a function's of the forward, unless it speaks of differentiating."""
 
     text: str
     kind: str  # "deterministic" or "raises"
@@ -43,14 +44,17 @@ def entries(torch: Any) -> List[Entry]:
 
 def _entry(markup: str, kind: str) -> Entry:
     text = re.sub(r":\w+:`~?([^`]*)`", r"\1", " ".join(markup.split())).replace("``", "")
-    devices = tuple(device for device in ("cpu", "cuda") if re.search(r"\b%s\b" % device.upper(), text)) or ("cpu", "cuda")
+    devices = tuple(
+        device for device in ("cpu", "cuda") if re.search(r"\b%s\b" % device.upper(), text)
+    ) or ("cpu", "cuda")
     if re.search(r"differentiate|requires grad", text):
         return Entry(text, kind, devices, ("backward",))
     return Entry(text, kind, devices, DIRECTIONS if text.startswith("torch.nn.") else ("forward",))
 
 
 def assign(cases: Sequence[Case], found: Sequence[Entry]) -> List[Entry]:
-    """Tell each case what is documented of it, as (device -> direction -> kind); the entries that no case measures are returned."""
+    """Tell each case what is documented of it, as (device -> direction -> kind); the entries that
+    no case measures are returned."""
     missing = []
     for entry in found:
         measuring = [case for case in cases if case.entry and re.search(case.entry, entry.text)]

@@ -1,6 +1,8 @@
-"""Measures one row of the catalog: one case in one dtype and direction, flags off and on, alone and beside other work.
+"""Measures one row of the catalog: one case in one dtype and direction, flags off and on, alone and
+beside other work.
 
-The two arms alternate, so that the machine's moods reach both alike. The first execution of each is compared with every later one.
+The two arms alternate, so that the machine's moods reach both alike. The first execution of each is
+compared with every later one.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ ARMS = ("off", "on")
 
 
 class Settings(NamedTuple):
-    """How often and how long. `repeats` counts the executions alone after the first; `price` asks for more timed pairs where the flag
-    changes something."""
+    """How often and how long. `repeats` counts the executions alone after the first; `price` asks
+    for more timed pairs where the flag changes something."""
 
     repeats: int = 4
     contended: int = 3
-    seconds: float = 0.25  # of one row's repeats, for each size; two executions are made in any case
+    seconds: float = (
+        0.25  # of one row's repeats, for each size; two executions are made in any case
+    )
     price: int = 6
     dear: bool = False  # take the price in any case
     seed: int = 0
@@ -58,7 +62,13 @@ class Arm:
         """It raised. Passes on what leaves no later operator of this process a chance."""
         if flags.fatal(error):
             raise error
-        self.outcome = "raises" if flags.refused(error) else "crash" if flags.out_of_memory(error) else "no-kernel"
+        self.outcome = (
+            "raises"
+            if flags.refused(error)
+            else "crash"
+            if flags.out_of_memory(error)
+            else "no-kernel"
+        )
         text = " ".join(str(error).split()) or type(error).__name__
         self.message = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
 
@@ -85,18 +95,37 @@ class Arm:
         }
 
 
-def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, settings: Settings, load: Contention) -> Dict[str, Any]:
-    """One row, as `worker` writes it. Torch's flags are off afterwards. Raises what no later row of this process would survive."""
+def measure(
+    torch: Any,
+    case: Case,
+    device: str,
+    dtype: str,
+    direction: str,
+    settings: Settings,
+    load: Contention,
+) -> Dict[str, Any]:
+    """One row, as `worker` writes it. Torch's flags are off afterwards. Raises what no later row of
+    this process would survive."""
     arms = {name: Arm() for name in ARMS}
-    row: Dict[str, Any] = {"size": "", "inputs": "", "kernel": "inductor" if case.compiled else "", "form": "", "dispatched": []}
+    row: Dict[str, Any] = {
+        "size": "",
+        "inputs": "",
+        "kernel": "inductor" if case.compiled else "",
+        "form": "",
+        "dispatched": [],
+    }
     row["random"] = case.random
     begun = time.monotonic()
     try:
         for size in range(min(case.sizes, settings.sizes)):
             if size and all(arm.done() for arm in arms.values()):
                 break
-            _one_size(_Bench(torch, case, device, dtype, direction, settings, load), size, arms, row)
-    except Exception as error:  # a sample that cannot be made, or an operator that this device, dtype or torch does not have
+            _one_size(
+                _Bench(torch, case, device, dtype, direction, settings, load), size, arms, row
+            )
+    except Exception as error:
+        # a sample that cannot be made, or an operator that this device, dtype or torch does not
+        # have
         if flags.fatal(error):
             raise
         if not arms["off"].done():
@@ -106,7 +135,9 @@ def measure(torch: Any, case: Case, device: str, dtype: str, direction: str, set
     if arms["off"].outcome == "no-kernel" and not arms["on"].runs:
         arms["on"].outcome, arms["on"].message = "no-kernel", arms["off"].message
     row.update({name: arms[name].line() for name in ARMS})
-    row.update({"times_%s_ms" % name: [round(value, 4) for value in arms[name].priced] for name in ARMS})
+    row.update(
+        {"times_%s_ms" % name: [round(value, 4) for value in arms[name].priced] for name in ARMS}
+    )
     row["seconds"] = round(time.monotonic() - begun, 3)
     return row
 
@@ -124,7 +155,8 @@ class _Bench(NamedTuple):
         return self.case.documented.get(self.device, {}).get(self.direction, "")
 
     def risky(self) -> bool:
-        """Whether it is known to race somewhere: a race that shows in few executions needs more of them."""
+        """Whether it is known to race somewhere: a race that shows in few executions needs more of
+        them."""
         return self.case.risky or bool(self.documented())
 
 
@@ -133,7 +165,9 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
     flags.switch(torch, False)
     runners: Dict[str, Runner] = {}
     sample = bench.case.make(torch, bench.device, bench.dtype, bench.direction, size, settings.seed)
-    row["inputs"] = row["inputs"] or bits.digest(torch, [*bits.leaves(torch, sample.inputs), sample.numbers])
+    row["inputs"] = row["inputs"] or bits.digest(
+        torch, [*bits.leaves(torch, sample.inputs), sample.numbers]
+    )
     for name in ARMS:
         if settings.flags not in ("both", name) or arms[name].done():
             continue
@@ -150,25 +184,43 @@ def _one_size(bench: _Bench, size: int, arms: Dict[str, Arm], row: Dict[str, Any
         _describe(torch, runners["off"], arms["off"], row)
     last = size + 1 == min(bench.case.sizes, settings.sizes)
     _repeat(bench, runners, arms, ("alone", "contended") if last or bench.risky() else ("alone",))
-    if "off" in runners and arms["off"].outcome == "differs" and not bench.case.compiled and settings.record:
+    if (
+        "off" in runners
+        and arms["off"].outcome == "differs"
+        and not bench.case.compiled
+        and settings.record
+    ):
         _blame(torch, runners["off"], row)
     if arms["on"].raised:
         row["kernel"], row["form"] = arms["on"].raised, arms["on"].form
-    if settings.price and not size and len(runners) == 2 and (settings.dear or (settings.record and _worth_a_price(bench, arms))):
+    if (
+        settings.price
+        and not size
+        and len(runners) == 2
+        and (settings.dear or (settings.record and _worth_a_price(bench, arms)))
+    ):
         _repeat(bench, runners, arms, ("priced",))
 
 
 def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
-    """The execution that the later ones are compared with; it warms up, too. False where there is none: the arm says why, or had a smaller
-    size."""
+    """The execution that the later ones are compared with; it warms up, too. False where there is
+    none: the arm says why, or had a smaller size."""
     torch = bench.torch
     flags.switch(torch, name == "on")
     kept = _versions(torch, runner.sample.inputs)
     try:
         runner.prepare()
         result = runner.run()
-        if kept != _versions(torch, runner.sample.inputs):  # it writes to its inputs: each execution is given copies of new ones
-            made = bench.case.make(torch, bench.device, bench.dtype, bench.direction, len(arm.digests), bench.settings.seed)
+        # it writes to its inputs: each execution is given copies of new ones
+        if kept != _versions(torch, runner.sample.inputs):
+            made = bench.case.make(
+                torch,
+                bench.device,
+                bench.dtype,
+                bench.direction,
+                len(arm.digests),
+                bench.settings.seed,
+            )
             runner.sample.inputs, runner.sample.copies = made.inputs, True
             runner.prepare()
             result = runner.run()
@@ -179,7 +231,9 @@ def _first(bench: _Bench, name: str, runner: Runner, arm: Arm) -> bool:
             if arm.outcome == "raises" and not bench.case.compiled:
                 arm.raised, arm.form = _raised(torch, runner)
         return False
-    arm.message = "the forward, which the flags refuse, ran without them" if runner.unflagged else ""
+    arm.message = (
+        "the forward, which the flags refuse, ran without them" if runner.unflagged else ""
+    )
     arm.digests.append(bits.digest(torch, arm.first))
     arm.runs, arm.differing, arm.distinct = 0, 0, {}
     arm.count(arm.digests[-1])
@@ -213,11 +267,18 @@ def _describe(torch: Any, runner: Runner, arm: Arm, row: Dict[str, Any]) -> None
         row["dispatched"] = row["dispatched"] or []
 
 
-def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], places: Tuple[str, ...]) -> None:
-    """Execute the arms in turn: `alone`, `contended` (beside other work), or `priced` (alone, only to time them)."""
+def _repeat(
+    bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], places: Tuple[str, ...]
+) -> None:
+    """Execute the arms in turn: `alone`, `contended` (beside other work), or `priced` (alone, only
+    to time them)."""
     torch, settings = bench.torch, bench.settings
     for place in places:
-        wanted = {"priced": settings.price, "alone": settings.repeats, "contended": settings.contended}[place]
+        wanted = {
+            "priced": settings.price,
+            "alone": settings.repeats,
+            "contended": settings.contended,
+        }[place]
         least = 1
         if place == "priced":
             least = _FEWEST
@@ -228,9 +289,14 @@ def _repeat(bench: _Bench, runners: Dict[str, Runner], arms: Dict[str, Arm], pla
         elif len(arms["off"].digests) > 1:
             wanted = -(-wanted // 2)  # the larger of two sizes
         with bench.load.busy() if place == "contended" and wanted else contextlib.nullcontext():
-            ends = time.monotonic() + settings.seconds / 2 * (_MORE if bench.risky() and place != "priced" else 1)
+            ends = time.monotonic() + settings.seconds / 2 * (
+                _MORE if bench.risky() and place != "priced" else 1
+            )
             for done in range(wanted):
-                if done >= least and (time.monotonic() > ends or (arms["off"].outcome == "differs" and done > settings.repeats)):
+                if done >= least and (
+                    time.monotonic() > ends
+                    or (arms["off"].outcome == "differs" and done > settings.repeats)
+                ):
                     break
                 for name, runner in runners.items():
                     flags.switch(torch, name == "on")
@@ -248,7 +314,9 @@ def _again(bench: _Bench, runner: Runner, arm: Arm, place: str) -> None:
         if bench.device == "cuda":
             torch.cuda.synchronize()
         if place != "contended":
-            (arm.priced if place == "priced" else arm.times).append((time.perf_counter() - started) * 1000)
+            (arm.priced if place == "priced" else arm.times).append(
+                (time.perf_counter() - started) * 1000
+            )
         found = bits.leaves(torch, result)
     except Exception as error:  # it ran the first time
         arm.fail(error)
@@ -266,7 +334,8 @@ def _again(bench: _Bench, runner: Runner, arm: Arm, place: str) -> None:
 
 
 def _blame(torch: Any, runner: Runner, row: Dict[str, Any]) -> None:
-    """Name the operator of a row that differs. One that differs too seldom for a few recorded executions keeps the row's kernel."""
+    """Name the operator of a row that differs. One that differs too seldom for a few recorded
+    executions keeps the row's kernel."""
     flags.switch(torch, False)
     with contextlib.suppress(Exception):
         first, _ = dispatch.record(torch, runner.run, digests=True)
@@ -283,7 +352,10 @@ def _worth_a_price(bench: _Bench, arms: Dict[str, Arm]) -> bool:
     if not (off.times and on.times):
         return False
     without, with_it = statistics.median(off.times), statistics.median(on.times)
-    return abs(with_it - without) > _NOTICED and not _CHEAPEST < with_it / max(without, 1e-9) < _DEAREST
+    return (
+        abs(with_it - without) > _NOTICED
+        and not _CHEAPEST < with_it / max(without, 1e-9) < _DEAREST
+    )
 
 
 def _copied(torch: Any, found: List[Any]) -> List[Any]:
@@ -295,5 +367,9 @@ def sizes_of(torch: Any, inputs: List[Any]) -> str:
     texts = []
     for item in tensors(torch, inputs)[:4]:
         shape = "x".join(map(str, item.shape)) or "scalar"
-        texts.append(shape if item.is_floating_point() or item.is_complex() else "%s %s" % (shape, str(item.dtype).split(".")[-1]))
+        texts.append(
+            shape
+            if item.is_floating_point() or item.is_complex()
+            else "%s %s" % (shape, str(item.dtype).split(".")[-1])
+        )
     return ", ".join(texts)[:200]

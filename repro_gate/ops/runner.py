@@ -1,4 +1,5 @@
-"""Executes one sample of a case again and again, forward or backward, from the same bits and the same seed."""
+"""Executes one sample of a case again and again, forward or backward, from the same bits and the
+same seed."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from .case import Sample
 
 
 class Runner:
-    """Executes one sample, under the flags as they stand. A backward runs again and again through one graph, where torch allows it; where
-    the flags refuse its forward, `unflagged`, that is made without them."""
+    """Executes one sample, under the flags as they stand. A backward runs again and again through
+    one graph, where torch allows it; where the flags refuse its forward, `unflagged`, that is made
+    without them."""
 
     def __init__(self, torch: Any, sample: Sample, direction: str, number: int) -> None:
         self.torch, self.sample, self.direction, self.number = torch, sample, direction, number
@@ -18,7 +20,8 @@ class Runner:
         self._once_only = self.unflagged = False
 
     def prepare(self) -> None:
-        """Make the graph that a backward goes through; with it stays what its forward chose under the flags."""
+        """Make the graph that a backward goes through; with it stays what its forward chose under
+        the flags."""
         self._graph = None
         if self.direction != "backward":
             return
@@ -52,7 +55,9 @@ class Runner:
         except RuntimeError as error:
             if self._once_only or flags.refused(error):
                 raise
-            self._once_only = True  # this graph bears no second backward, or its layer's buffers have moved on
+            self._once_only = (
+                True  # this graph bears no second backward, or its layer's buffers have moved on
+            )
         self._graph = self._forward()
         return self._backward()
 
@@ -83,11 +88,16 @@ class Runner:
     def _inputs(self) -> List[Any]:
         if not self.sample.copies:
             return self.sample.inputs
-        return [item.clone() if isinstance(item, self.torch.Tensor) else item for item in self.sample.inputs]
+        return [
+            item.clone() if isinstance(item, self.torch.Tensor) else item
+            for item in self.sample.inputs
+        ]
 
     def _backward(self) -> Any:
         outputs, weights, wanted = self._graph
-        found = self.torch.autograd.grad(outputs, wanted, weights, retain_graph=not self._once_only, allow_unused=True)
+        found = self.torch.autograd.grad(
+            outputs, wanted, weights, retain_graph=not self._once_only, allow_unused=True
+        )
         return [item for item in found if item is not None]
 
 
@@ -98,7 +108,11 @@ def tensors(torch: Any, value: Any) -> List[Any]:
 
 
 def _differentiable(torch: Any, item: Any) -> bool:
-    return isinstance(item, torch.Tensor) and (item.is_floating_point() or item.is_complex()) and item.is_leaf
+    return (
+        isinstance(item, torch.Tensor)
+        and (item.is_floating_point() or item.is_complex())
+        and item.is_leaf
+    )
 
 
 def _weights(torch: Any, output: Any, generator: Any) -> Any:
@@ -106,4 +120,8 @@ def _weights(torch: Any, output: Any, generator: Any) -> Any:
     if output.layout != torch.strided or output.is_nested:
         return torch.ones_like(output)
     kind = torch.complex64 if output.is_complex() else torch.float32
-    return torch.randn(output.shape, generator=generator, dtype=kind).to(output.dtype).to(output.device)
+    return (
+        torch.randn(output.shape, generator=generator, dtype=kind)
+        .to(output.dtype)
+        .to(output.device)
+    )

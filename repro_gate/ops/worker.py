@@ -1,12 +1,14 @@
-"""What runs in the training's interpreter for `repro-gate ops`: lists the catalog's cases, or measures some of them.
+"""What runs in the training's interpreter for `repro-gate ops`: lists the catalog's cases, or
+measures some of them.
 
     python …/repro_gate/ops REQUEST.json
 
-The request is one JSON object, the answer is JSON lines appended to the file that it names as `out`, since libraries print to standard
-output. `mode` is `list`, `measure` or `controls`. Every answer begins with one line {"about": …} and ends with {"done": true}; before each
-row there is a line {"began": …}, so that whoever started this knows which row crashed the process or never ended, and can start it again
-with that row in `skip`. Rows in `dear` get a price in any case. Flags are off when this starts; `CUBLAS_WORKSPACE_CONFIG` and limits are
-set by whoever starts it.
+The request is one JSON object, the answer is JSON lines appended to the file that it names as
+`out`, since libraries print to standard output. `mode` is `list`, `measure` or `controls`. Every
+answer begins with one line {"about": …} and ends with {"done": true}; before each row there is a
+line {"began": …}, so that whoever started this knows which row crashed the process or never ended,
+and can start it again with that row in `skip`. Rows in `dear` get a price in any case. Flags are
+off when this starts; `CUBLAS_WORKSPACE_CONFIG` and limits are set by whoever starts it.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def answer(torch: Any, request: Dict[str, Any], out: Any) -> None:
 
 
 def matching(cases: Sequence[Case], pattern: str) -> List[Case]:
-    """The cases whose name fits a shell pattern, or has the text in it where it is none; capitals are ignored."""
+    """The cases whose name fits a shell pattern, or has the text in it where it is none; capitals
+    are ignored."""
     wanted = pattern.lower()
     if any(sign in wanted for sign in "*?["):
         return [case for case in cases if fnmatch.fnmatchcase(case.name.lower(), wanted)]
@@ -83,7 +86,9 @@ def wanted(cases: Sequence[Case], request: Dict[str, Any]) -> List[Case]:
     return matching(found, str(request.get("pattern") or ""))
 
 
-def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: str, request: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _listed(
+    cases: Sequence[Case], missing: Sequence[documented.Entry], device: str, request: Dict[str, Any]
+) -> List[Dict[str, Any]]:
     lines: List[Dict[str, Any]] = []
     for case in wanted(cases, request):
         kinds = case.documented
@@ -95,7 +100,11 @@ def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: 
                 "documented": next(iter(kinds.get(device, {}).values()), ""),
                 "documented_on": {place: dict(of) for place, of in sorted(kinds.items())},
                 "dtypes": dtypes_of(case, request),
-                "rows": [[dtype, direction] for dtype in dtypes_of(case, request) for direction in case.directions(dtype)],
+                "rows": [
+                    [dtype, direction]
+                    for dtype in dtypes_of(case, request)
+                    for direction in case.directions(dtype)
+                ],
                 "random": case.random,
             }
         )
@@ -106,7 +115,9 @@ def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: 
                 "operator": entry.text,
                 "source": "documented",
                 "documented": entry.kind if device in entry.devices else "",
-                "documented_on": {place: dict.fromkeys(entry.directions, entry.kind) for place in entry.devices},
+                "documented_on": {
+                    place: dict.fromkeys(entry.directions, entry.kind) for place in entry.devices
+                },
                 "dtypes": [],
                 "rows": [],
                 "random": False,
@@ -119,7 +130,9 @@ def _listed(cases: Sequence[Case], missing: Sequence[documented.Entry], device: 
 
 def _measure_all(torch: Any, cases: Sequence[Case], request: Dict[str, Any], out: Any) -> None:
     device, by_name = str(request.get("device", "cpu")), {case.name: case for case in cases}
-    settings = Settings(**{"sizes": 1 if request.get("quick") else SIZES, **request.get("settings", {})})
+    settings = Settings(
+        **{"sizes": 1 if request.get("quick") else SIZES, **request.get("settings", {})}
+    )
     skipped, dear = ({tuple(item) for item in request.get(key, [])} for key in ("skip", "dear"))
     load = Contention(torch, device)
     try:
@@ -132,8 +145,24 @@ def _measure_all(torch: Any, cases: Sequence[Case], request: Dict[str, Any], out
                 for direction in case.directions(dtype):
                     if (name, dtype, direction) in skipped:
                         continue
-                    _write(out, {"began": {"case": name, "dtype": dtype, "direction": direction, "at": round(time.time(), 3)}})
-                    row = {"case": name, "operator": case.operator, "source": case.source, "dtype": dtype, "direction": direction}
+                    _write(
+                        out,
+                        {
+                            "began": {
+                                "case": name,
+                                "dtype": dtype,
+                                "direction": direction,
+                                "at": round(time.time(), 3),
+                            }
+                        },
+                    )
+                    row = {
+                        "case": name,
+                        "operator": case.operator,
+                        "source": case.source,
+                        "dtype": dtype,
+                        "direction": direction,
+                    }
                     row["documented"] = case.documented.get(device, {}).get(direction, "")
                     chosen = settings._replace(dear=(name, dtype, direction) in dear)
                     row.update(measure(torch, case, device, dtype, direction, chosen, load))

@@ -1,6 +1,8 @@
-"""What the gate starts in the training's interpreter outside of any training: `python probe facts EXTENSION` and `… artifacts REQUEST`.
+"""What the gate starts in the training's interpreter outside of any training: `python probe facts
+EXTENSION` and `… artifacts REQUEST`.
 
-It loads the probe under the name that it has in a training, whatever lies beside it or is installed.
+It loads the probe under the name that it has in a training, whatever lies beside it or is
+installed.
 """
 
 from __future__ import annotations

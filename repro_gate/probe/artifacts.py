@@ -1,6 +1,8 @@
-"""Reads checkpoints, arrays and tables that a training wrote, without executing what they hold: `python probe artifacts REQUEST`.
+"""Reads checkpoints, arrays and tables that a training wrote, without executing what they hold:
+`python probe artifacts REQUEST`.
 
-The gate starts it in the training's interpreter, as the training's user, when no training runs; it answers in JSON lines.
+The gate starts it in the training's interpreter, as the training's user, when no training runs; it
+answers in JSON lines.
 """
 
 from __future__ import annotations
@@ -22,18 +24,25 @@ from .process import printable
 
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
 MAX_MARKS = 2_000_000  # brackets, braces and commas of a .json file, also those in strings
-FREE_MEMORY, MAX_MEMORY = 4 * 2**30, 8  # bytes of address space beyond the imports, and for each byte of the largest file
+# bytes of address space beyond the imports, and for each byte of the largest file
+FREE_MEMORY, MAX_MEMORY = (
+    4 * 2**30,
+    8,
+)
 METADATA = ".metadata"  # the file that makes a folder a distributed checkpoint
-_REFUSED = re.compile(r"(?:GLOBAL|[Uu]nsupported (?:global|class)|instantiate)[: ]+(?:GLOBAL )?([\w.]+)")
+_REFUSED = re.compile(
+    r"(?:GLOBAL|[Uu]nsupported (?:global|class)|instantiate)[: ]+(?:GLOBAL )?([\w.]+)"
+)
 
 
 def main(request: str) -> None:
-    """Read the files of a request, {"files": [[number, path], …], "answer": path, "pairs": bool, "most": bytes,
-    "extension": path or null}, in order.
+    """Read the files of a request, {"files": [[number, path], …], "answer": path, "pairs": bool,
+    "most": bytes, "extension": path or null}, in order.
 
-    The answer has, for each file, ["file", number], then ["leaf", name, kind, dtype, shape, digest, value] for each leaf and
-    ["end", format, structure], or ["whole", note]. With `pairs`, an odd-numbered file behind its neighbour also has ["distance", name,
-    max_abs, max_ulp, l2, l2 of the first] for each tensor in which they differ.
+    The answer has, for each file, ["file", number], then ["leaf", name, kind, dtype, shape, digest,
+    value] for each leaf and ["end", format, structure], or ["whole", note]. With `pairs`, an
+    odd-numbered file behind its neighbour also has ["distance", name, max_abs, max_ulp, l2, l2 of
+    the first] for each tensor in which they differ.
     """
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     with open(request, encoding="utf-8") as file:
@@ -52,14 +61,24 @@ def main(request: str) -> None:
             contents = Contents(sizes[number])
             pair = wanted["pairs"] and number % 2 and previous[0] == number - 1
             try:
-                text = "".join(json.dumps(row) + "\n" for row in _read(contents, path, previous[1] if pair else None))
+                text = "".join(
+                    json.dumps(row) + "\n"
+                    for row in _read(contents, path, previous[1] if pair else None)
+                )
                 if len(text) > left:
                     raise Unreadable("it holds more than can be told")
             except Unreadable as error:
                 text = json.dumps(["whole", printable(str(error))]) + "\n"
-            except Exception as error:  # whatever a hostile file makes a reader raise: its bytes can be compared all the same
+            except Exception as error:
+                # whatever a hostile file makes a reader raise: its bytes can be compared all the
+                # same
                 why = printable(str(error).strip().split("\n")[0][:MAX_VALUE])
-                text = json.dumps(["whole", "it could not be read (%s: %s)" % (type(error).__name__, why)]) + "\n"
+                text = (
+                    json.dumps(
+                        ["whole", "it could not be read (%s: %s)" % (type(error).__name__, why)]
+                    )
+                    + "\n"
+                )
             answer.write(text)
             answer.flush()
             left -= len(text)
@@ -79,13 +98,22 @@ def _read(contents: Contents, path: str, other: Optional[Contents]) -> Iterator[
     yield ["end", name, contents.structure()]
     for row in contents.rows.values() if other is not None else ():
         before = other.rows.get(row[0]) if other is not None else None
-        if before is not None and row[0] in contents.tensors and before[2:4] == row[2:4] and before[4] != row[4]:
-            with contextlib.suppress(Exception):  # a type that has no distance: the digests say that it differs
+        if (
+            before is not None
+            and row[0] in contents.tensors
+            and before[2:4] == row[2:4]
+            and before[4] != row[4]
+        ):
+            # a type that has no distance: the digests say that it differs
+            with contextlib.suppress(Exception):
                 from .distance import measure
 
                 torch = _required("torch")
                 both = (item.tensors[row[0]] for item in (other, contents) if item is not None)
-                a, b = (item if isinstance(item, torch.Tensor) else torch.from_numpy(item.copy()) for item in both)
+                a, b = (
+                    item if isinstance(item, torch.Tensor) else torch.from_numpy(item.copy())
+                    for item in both
+                )
                 yield ["distance", row[0], *measure(torch, a, b)]
 
 
@@ -96,7 +124,8 @@ def _torch_file(out: Contents, path: str) -> None:
 
 
 def _load(source: Any, zipped: bool) -> Any:
-    """`torch.load` as far as it executes nothing: nothing but tensors, plain containers and what numpy stores its numbers in."""
+    """`torch.load` as far as it executes nothing: nothing but tensors, plain containers and what
+    numpy stores its numbers in."""
     import inspect
 
     torch = _required("torch")
@@ -109,7 +138,10 @@ def _load(source: Any, zipped: bool) -> Any:
             return torch.load(source, map_location="cpu", weights_only=True, **options)
     except pickle.UnpicklingError as error:
         named = _REFUSED.search(str(error))
-        raise Unreadable("torch does not load it without executing it" + (" (it names %s)" % named.group(1) if named else "")) from error
+        raise Unreadable(
+            "torch does not load it without executing it"
+            + (" (it names %s)" % named.group(1) if named else "")
+        ) from error
 
 
 def _numpy_allowed(torch: Any) -> Any:
@@ -118,7 +150,9 @@ def _numpy_allowed(torch: Any) -> Any:
 
         core = getattr(np, "_core", None) or np.core
         kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUMm"}
-        return torch.serialization.safe_globals([np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *kinds])
+        return torch.serialization.safe_globals(
+            [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *kinds]
+        )
     except Exception:  # numpy, or a torch before 2.5, is missing: neither is needed for tensors
         return contextlib.nullcontext()
 
@@ -137,7 +171,8 @@ def _npy(out: Contents, path: str) -> None:
 
 
 def _npz(out: Contents, path: str) -> None:
-    """Each array by itself: numpy writes the time of day into the archive. What is no array of numbers is compared as bytes."""
+    """Each array by itself: numpy writes the time of day into the archive. What is no array of
+    numbers is compared as bytes."""
     numpy = _required("numpy")
     with zipfile.ZipFile(path) as archive:
         infos = archive.infolist()
@@ -147,29 +182,46 @@ def _npz(out: Contents, path: str) -> None:
             out.spend(info.file_size)
             data = archive.read(info)
             try:
-                out.array(info.filename[: -len(".npy")], numpy.load(io.BytesIO(data), allow_pickle=False))
+                out.array(
+                    info.filename[: -len(".npy")], numpy.load(io.BytesIO(data), allow_pickle=False)
+                )
             except (ValueError, Unreadable):
                 out.data(info.filename, data)
 
 
 class _Metadata(pickle.Unpickler):
-    """The index of a distributed checkpoint, which torch writes as a pickle: no name is looked up but those of its plain records."""
+    """The index of a distributed checkpoint, which torch writes as a pickle: no name is looked up
+    but those of its plain records."""
 
     def find_class(self, module: str, name: str) -> Any:
-        records = module in ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem") and "." not in name
-        plain = (module, name) in (("torch", "Size"), ("torch.serialization", "_get_layout"), ("collections", "OrderedDict"))
-        plain = plain or (module.split(".")[0] == "pathlib" and name in ("PosixPath", "WindowsPath", "PurePosixPath"))
+        records = (
+            module
+            in ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
+            and "." not in name
+        )
+        plain = (module, name) in (
+            ("torch", "Size"),
+            ("torch.serialization", "_get_layout"),
+            ("collections", "OrderedDict"),
+        )
+        plain = plain or (
+            module.split(".")[0] == "pathlib"
+            and name in ("PosixPath", "WindowsPath", "PurePosixPath")
+        )
         if records or plain or module == "torch":
             found = super().find_class(module, name)
             kind = type(found).__name__
-            record = records and (kind in ("EnumMeta", "EnumType") or hasattr(found, "__dataclass_fields__"))
+            record = records and (
+                kind in ("EnumMeta", "EnumType") or hasattr(found, "__dataclass_fields__")
+            )
             if plain or record or (module == "torch" and kind == "dtype"):
                 return found
         raise Unreadable("its %s names %s.%s" % (METADATA, module, name))
 
 
 def _distributed(out: Contents, path: str) -> None:
-    """A folder of torch.distributed.checkpoint: one leaf for each tensor, or for each shard of it; other files as bytes."""
+    """A folder of torch.distributed.checkpoint: one leaf for each tensor, or for each shard of it;
+    other files as bytes."""
     _required("torch")
     import torch.distributed.checkpoint.filesystem
 
@@ -177,7 +229,9 @@ def _distributed(out: Contents, path: str) -> None:
         metadata = _Metadata(file).load()
     files = {os.path.relpath(file, path) for file in _files(path)} - {METADATA}
     whole = files - {info.relative_path for info in metadata.storage_data.values()}
-    for index, info in sorted(metadata.storage_data.items(), key=lambda item: (item[0].fqn, tuple(item[0].offset or ()))):
+    for index, info in sorted(
+        metadata.storage_data.items(), key=lambda item: (item[0].fqn, tuple(item[0].offset or ()))
+    ):
         if info.relative_path not in files:
             raise Unreadable("its %s names a file that is not there" % METADATA)
         if getattr(info, "transform_descriptors", None):
@@ -194,7 +248,8 @@ def _distributed(out: Contents, path: str) -> None:
 
 
 def _mapping(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """Return an object of a .json file. Raises Unreadable for a key that stands twice: one of its values would not be compared."""
+    """Return an object of a .json file. Raises Unreadable for a key that stands twice: one of its
+    values would not be compared."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise Unreadable("a key of an object stands twice in it")
@@ -202,7 +257,8 @@ def _mapping(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _json(out: Contents, path: str) -> None:
-    """To the last bit: `1` is not `1.0`, `-0.0` is not `0.0`; layout and the order of keys do not count."""
+    """To the last bit: `1` is not `1.0`, `-0.0` is not `0.0`; layout and the order of keys do not
+    count."""
     out.walk("", json.loads(_json_text(path), object_pairs_hook=_mapping))
 
 
@@ -220,9 +276,14 @@ def _json_text(path: str) -> str:
 
 
 def _table(out: Contents, path: str) -> None:
-    """Cell by cell as text. The first row is a header if none of its cells is empty or a number; else columns go by number, from 1."""
+    """Cell by cell as text. The first row is a header if none of its cells is empty or a number;
+    else columns go by number, from 1."""
     names: List[str] = []
-    rows = csv.reader(io.StringIO(_text(path), newline=""), delimiter="\t" if path.lower().endswith(".tsv") else ",", strict=True)
+    rows = csv.reader(
+        io.StringIO(_text(path), newline=""),
+        delimiter="\t" if path.lower().endswith(".tsv") else ",",
+        strict=True,
+    )
     for number, row in enumerate(rows, 1):
         if number > MAX_LEAVES:
             raise Unreadable("it has more than {:,} rows".format(MAX_LEAVES))
@@ -230,7 +291,12 @@ def _table(out: Contents, path: str) -> None:
             names = row[:10_000]
         out.container("row %d" % number, str(len(row)))
         for column, cell in enumerate(row):
-            out.text("row %d, column %s" % (number, names[column] if column < len(names) else column + 1), cell, "cell")
+            out.text(
+                "row %d, column %s"
+                % (number, names[column] if column < len(names) else column + 1),
+                cell,
+                "cell",
+            )
 
 
 def _numeric(cell: str) -> bool:
@@ -254,7 +320,9 @@ def _required(name: str) -> Any:
         return __import__(name)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError)
-        raise Unreadable("the training's Python has no %s" % name if missing else "%s cannot be imported" % name) from error
+        raise Unreadable(
+            "the training's Python has no %s" % name if missing else "%s cannot be imported" % name
+        ) from error
 
 
 def _files(path: str) -> Iterator[str]:
@@ -265,7 +333,8 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _limit_memory(room: int) -> None:
-    """At most `room` bytes of address space more than there are now, so that a file that asks for more is refused by itself."""
+    """At most `room` bytes of address space more than there are now, so that a file that asks for
+    more is refused by itself."""
     with contextlib.suppress(Exception):  # not Linux: the gate watches the time
         import resource
 
@@ -274,7 +343,9 @@ def _limit_memory(room: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
 
 
-READERS: Dict[str, Tuple[str, str, Callable[[Contents, str], None]]] = {  # suffix -> format, what it is read with, reader
+READERS: Dict[
+    str, Tuple[str, str, Callable[[Contents, str], None]]
+] = {  # suffix -> format, what it is read with, reader
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), ("torch", "torch", _torch_file)),
     ".safetensors": ("safetensors", "torch", _safetensors),
     ".npz": ("npz", "numpy", _npz),

@@ -1,7 +1,8 @@
-"""Watches, through Python's audit hooks, what reaches outside: files that are opened for reading are handed to `opened`, network
-connections are noted, writes to declared data are refused.
+"""Watches, through Python's audit hooks, what reaches outside: files that are opened for reading
+are handed to `opened`, network connections are noted, writes to declared data are refused.
 
-Declared data is linked into the workspace; the link itself cannot forbid a write to the one original, least of all to root.
+Declared data is linked into the workspace; the link itself cannot forbid a write to the one
+original, least of all to root.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Args = Tuple[Any, ...]
 
 
 def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
-    """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are told what is opened.
+    """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are
+    told what is opened.
 
     The hook raises nothing but the refusal to change declared data: PermissionError.
     """
@@ -41,13 +43,17 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
         except PermissionError as error:
             if error.strerror == _REFUSAL:
                 raise
-        except Exception:  # anything else is this file's mistake, or an event that is not Python's: the call that is watched goes on
+        except Exception:
+            # anything else is this file's mistake, or an event that is not Python's: the call that
+            # is watched goes on
             return
 
     sys.addaudithook(hook)
 
 
-def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[str, Callable[[Args], None]]:
+def _handlers(
+    files: Opened, draws: Draws, protected: Tuple[str, ...]
+) -> Dict[str, Callable[[Args], None]]:
     def loading(args: Args) -> None:
         if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
             files.read(args[0])
@@ -55,14 +61,18 @@ def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[s
     def replacing(event: str) -> Callable[[Args], None]:
         def handler(args: Args) -> None:
             for path in args[: _REPLACE[event]]:
-                if isinstance(path, (str, bytes)) and (event == "os.truncate" or not os.path.islink(path)):  # a link itself may go
+                # a link itself may go
+                if isinstance(path, (str, bytes)) and (
+                    event == "os.truncate" or not os.path.islink(path)
+                ):
                     _refuse(path, protected)
 
         return handler
 
     handlers: Dict[str, Callable[[Args], None]] = {
         "open": lambda args: _opening(args, files, draws, protected),
-        "import": lambda args: files.read(args[1]) if args[1] else None,  # the file of an extension module
+        # the file of an extension module
+        "import": lambda args: files.read(args[1]) if args[1] else None,
         "ctypes.dlopen": loading,
         "sqlite3.connect": loading,
         "os.chdir": lambda args: files.folder_changed(),
@@ -70,8 +80,11 @@ def _handlers(files: Opened, draws: Draws, protected: Tuple[str, ...]) -> Dict[s
         "os.unsetenv": lambda args: flags.variable_set(*args),
         "os.exec": lambda args: session.current().flush(),
         "sys.excepthook": lambda args: vars(session.current()).update(failed=True),
-        # connecting a datagram socket (type 2) sends nothing, it is done to learn one's own address; the module is not imported for it
-        "socket.connect": lambda args: _connected(args[1]) if getattr(args[0], "type", 1) != 2 else None,
+        # connecting a datagram socket (type 2) sends nothing, it is done to learn one's own
+        # address; the module is not imported for it
+        "socket.connect": lambda args: (
+            _connected(args[1]) if getattr(args[0], "type", 1) != 2 else None
+        ),
         "socket.sendto": lambda args: _connected(args[1]),
         "socket.sendmsg": lambda args: _connected(args[1]),
     }
@@ -92,7 +105,9 @@ def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]
     if isinstance(mode, str):
         empties, reads = "w" in mode or "x" in mode, "+" in mode
     else:  # what the file held goes with the opening, or there is no such file yet
-        empties = bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
+        empties = (
+            bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
+        )
         reads = bool(flags & os.O_RDWR)
     if not empties:
         files.changes(path, reads)

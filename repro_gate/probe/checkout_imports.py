@@ -1,5 +1,6 @@
-"""Makes a package of the checkout that is installed as a link to it (editable) come from the run's own workspace, which holds the code
-under test; and notes what was imported from the original checkout all the same. It must run before any line of the user's."""
+"""Makes a package of the checkout that is installed as a link to it (editable) come from the run's
+own workspace, which holds the code under test; and notes what was imported from the original
+checkout all the same. It must run before any line of the user's."""
 
 from __future__ import annotations
 
@@ -19,17 +20,23 @@ _BASES = ("", "src", "lib", "python")  # where a project keeps its packages
 
 
 class CheckoutImports:
-    """The checkout that the workspace is a copy of; an observer of the session. Without one in the configuration it redirects nothing."""
+    """The checkout that the workspace is a copy of; an observer of the session. Without one in the
+    configuration it redirects nothing."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
         given = config.get("checkout") or {}
-        self._root = str(given.get("root", "")).rstrip(os.sep) + os.sep  # a mere separator: there is no checkout
+        # a mere separator: there is no checkout
+        self._root = str(given.get("root", "")).rstrip(os.sep) + os.sep
         self._workspace = os.path.realpath(config.get("workspace", "")) + os.sep
         self._ignored = frozenset(given.get("ignored", ()))
         self._projects = frozenset(given.get("projects", ()))
-        own = [os.path.dirname(self._workspace.rstrip(os.sep)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+        own = [
+            os.path.dirname(self._workspace.rstrip(os.sep)),
+            os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        ]
         folders = opened.with_separator([*opened.interpreter(), *own])
-        self._others = tuple(folder for folder in folders if folder.startswith(self._root))  # an environment may lie in the checkout
+        # an environment may lie in the checkout
+        self._others = tuple(folder for folder in folders if folder.startswith(self._root))
         self._moved: Set[str] = set()  # folders of the workspace that stand for one of the checkout
         self._found: Set[str] = set()
         self._pending: List[List[str]] = []
@@ -38,17 +45,27 @@ class CheckoutImports:
         """Turn what leads into the checkout to the workspace."""
         if self._root == os.sep:
             return
-        sys.path[:] = list(dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path))
+        sys.path[:] = list(
+            dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path)
+        )
         for number, finder in enumerate(sys.meta_path):
             name = str(getattr(finder, "__module__", ""))
             if "editable" not in name:
                 continue
             module = sys.modules.get(name)
             mapping, spaces = getattr(module, "MAPPING", None), getattr(module, "NAMESPACES", None)
-            if isinstance(mapping, dict):  # setuptools' finder: package -> folder, and namespace -> folders
-                mapping.update({package: self._in_workspace(path) for package, path in mapping.items()})
+            # setuptools' finder: package -> folder, and namespace -> folders
+            if isinstance(mapping, dict):
+                mapping.update(
+                    {package: self._in_workspace(path) for package, path in mapping.items()}
+                )
                 spaces = spaces if isinstance(spaces, dict) else {}
-                spaces.update({space: [self._in_workspace(path) for path in paths] for space, paths in spaces.items()})
+                spaces.update(
+                    {
+                        space: [self._in_workspace(path) for path in paths]
+                        for space, paths in spaces.items()
+                    }
+                )
             else:
                 sys.meta_path[number] = _Redirected(finder, self)
         if self._moved:
@@ -57,11 +74,20 @@ class CheckoutImports:
     def redirect(self, spec: ModuleSpec) -> ModuleSpec:
         """What another finder found, in the workspace where it is there."""
         folders = (
-            None if spec.submodule_search_locations is None else [self._in_workspace(path) for path in spec.submodule_search_locations]
+            None
+            if spec.submodule_search_locations is None
+            else [self._in_workspace(path) for path in spec.submodule_search_locations]
         )
-        origin = self._in_workspace(spec.origin) if spec.origin and os.path.isabs(spec.origin) else None
+        origin = (
+            self._in_workspace(spec.origin) if spec.origin and os.path.isabs(spec.origin) else None
+        )
         if origin is not None and origin != spec.origin and os.path.isfile(origin):
-            return importlib.util.spec_from_file_location(spec.name, origin, submodule_search_locations=folders) or spec
+            return (
+                importlib.util.spec_from_file_location(
+                    spec.name, origin, submodule_search_locations=folders
+                )
+                or spec
+            )
         if spec.origin is None and folders:
             spec.submodule_search_locations = folders
         return spec
@@ -69,34 +95,49 @@ class CheckoutImports:
     def left_behind(self, entry: str) -> Optional[str]:
         """The checkout's folder for one of the workspace that stands for it; None for any other."""
         below = os.path.abspath(entry) + os.sep
-        return self._root + below[len(self._workspace) :].rstrip(os.sep) if below.startswith(tuple(self._moved)) else None
+        return (
+            self._root + below[len(self._workspace) :].rstrip(os.sep)
+            if below.startswith(tuple(self._moved))
+            else None
+        )
 
     def ignores(self, path: str) -> bool:
         parts = (self.relative(path) or "").split(os.sep)
-        return "/".join(parts) in self._ignored or any("/".join(parts[:n]) + "/" in self._ignored for n in range(1, len(parts)))
+        return "/".join(parts) in self._ignored or any(
+            "/".join(parts[:n]) + "/" in self._ignored for n in range(1, len(parts))
+        )
 
     def relative(self, path: str) -> Optional[str]:
-        """The path from the checkout's root; None for what lies elsewhere, or is an installed package, the interpreter or the gate."""
+        """The path from the checkout's root; None for what lies elsewhere, or is an installed
+        package, the interpreter or the gate."""
         below = os.path.realpath(path) + os.sep
-        if not below.startswith(self._root) or below.startswith(self._others) or any(part in below for part in opened.INSTALLED):
+        if (
+            not below.startswith(self._root)
+            or below.startswith(self._others)
+            or any(part in below for part in opened.INSTALLED)
+        ):
             return None
         return below[len(self._root) :].rstrip(os.sep)
 
     def has_copy(self, metadata: str, name: str, files: Iterable[str]) -> bool:
-        """Whether an installed distribution is a copy of what the checkout holds: pip noted its folder as the source, or it is called as
-        the checkout's project and one of the `files` that were loaded of it lies in the workspace too. A name alone proves nothing."""
+        """Whether an installed distribution is a copy of what the checkout holds: pip noted its
+        folder as the source, or it is called as the checkout's project and one of the `files` that
+        were loaded of it lies in the workspace too. A name alone proves nothing."""
         if self._root == os.sep or os.path.realpath(metadata).startswith(self._workspace):
             return False
         source = _source(metadata)
         if source is not None and self.relative(source) is not None:
             return True
         return name in self._projects and any(
-            os.path.isfile(os.path.join(self._workspace, base, file)) for file in files for base in _BASES
+            os.path.isfile(os.path.join(self._workspace, base, file))
+            for file in files
+            for base in _BASES
         )
 
     def flush(self, current: Any, last: bool) -> None:
-        """Write, at the end, the modules that came from the checkout (an installed package may be a link, so its top is looked at too); and
-        where the run is asked for them the imported distributions, and those of them that are copies of the checkout."""
+        """Write, at the end, the modules that came from the checkout (an installed package may be a
+        link, so its top is looked at too); and where the run is asked for them the imported
+        distributions, and those of them that are copies of the checkout."""
         if last and self._root != os.sep:
             self._look()
         if self._pending:
@@ -131,7 +172,8 @@ class CheckoutImports:
                     self._pending.append(row)
 
     def _clones(self) -> Dict[str, str]:
-        """Other folders that a project called as the checkout's is installed as a link to -> the project's name."""
+        """Other folders that a project called as the checkout's is installed as a link to -> the
+        project's name."""
         found: Dict[str, str] = {}
         for site in sys.path if self._projects else ():
             for name in os.listdir(site) if os.path.isdir(site) else ():
@@ -143,7 +185,8 @@ class CheckoutImports:
         return found
 
     def _clone_of(self, file: str, clones: Dict[str, str]) -> str:
-        """The project whose other clone a file belongs to, where the workspace has the same file; empty for any other file."""
+        """The project whose other clone a file belongs to, where the workspace has the same file;
+        empty for any other file."""
         real = os.path.realpath(file) if clones else ""
         own = (
             project
@@ -157,7 +200,9 @@ class CheckoutImports:
         relative = self.relative(path) if os.path.isabs(path) else None
         if relative is None:
             return path
-        own = os.path.join(self._workspace, relative) if relative else self._workspace.rstrip(os.sep)
+        own = (
+            os.path.join(self._workspace, relative) if relative else self._workspace.rstrip(os.sep)
+        )
         if must_exist and not os.path.isdir(own):
             return path
         self._moved.add(own + os.sep)
@@ -177,8 +222,9 @@ class _Redirected:
 
 
 class _Ignored:
-    """The last finder: what git ignores (a compiled extension, a generated `_version.py`, the metadata of an old editable install) is in no
-    workspace, so it comes from the original checkout."""
+    """The last finder: what git ignores (a compiled extension, a generated `_version.py`, the
+    metadata of an old editable install) is in no workspace, so it comes from the original
+    checkout."""
 
     def __init__(self, checkout: CheckoutImports) -> None:
         self._checkout = checkout
@@ -194,16 +240,26 @@ class _Ignored:
         from importlib.metadata import DistributionFinder, MetadataPathFinder
 
         folders = self._folders(context.path)
-        return MetadataPathFinder.find_distributions(DistributionFinder.Context(name=context.name, path=folders)) if folders else ()
+        return (
+            MetadataPathFinder.find_distributions(
+                DistributionFinder.Context(name=context.name, path=folders)
+            )
+            if folders
+            else ()
+        )
 
     def _folders(self, entries: Iterable[Any]) -> List[str]:
-        found = (self._checkout.left_behind(entry) for entry in entries if isinstance(entry, str) and os.path.isabs(entry))
+        found = (
+            self._checkout.left_behind(entry)
+            for entry in entries
+            if isinstance(entry, str) and os.path.isabs(entry)
+        )
         return [folder for folder in found if folder is not None]
 
 
 def _source(metadata: str, editable: bool = False) -> Optional[str]:
-    """The folder that pip copied a distribution from, as it notes it (PEP 610), or, where `editable`, the one it is linked to. None: that
-    is not told."""
+    """The folder that pip copied a distribution from, as it notes it (PEP 610), or, where
+    `editable`, the one it is linked to. None: that is not told."""
     try:
         with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:
             noted = json.load(file)
@@ -212,4 +268,10 @@ def _source(metadata: str, editable: bool = False) -> Optional[str]:
         return None
     if linked != editable or not url.startswith("file://"):
         return None
-    return os.fsdecode(re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), os.fsencode(url[len("file://") :])))
+    return os.fsdecode(
+        re.sub(
+            rb"%([0-9A-Fa-f]{2})",
+            lambda found: bytes([int(found[1], 16)]),
+            os.fsencode(url[len("file://") :]),
+        )
+    )

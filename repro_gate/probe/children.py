@@ -1,9 +1,12 @@
-"""Keeps the probe in the processes that this one starts, also where they are given an environment of their own.
+"""Keeps the probe in the processes that this one starts, also where they are given an environment
+of their own.
 
-Python's `subprocess` and `multiprocessing` hand the environment to `_posixsubprocess.fork_exec` as a list of bytes; `os.exec*` and
-`posix_spawn` take a mapping. In both, our folder goes back to the front of PYTHONPATH and the configuration's path back in, and a Python
-that is to ignore them is started by way of `isolated.py`. A Python that a shell starts by its path in a cleared environment cannot be
-reached from here: the gate sees such a process from outside, and names the line that started it.
+Python's `subprocess` and `multiprocessing` hand the environment to `_posixsubprocess.fork_exec` as
+a list of bytes; `os.exec*` and `posix_spawn` take a mapping. In both, our folder goes back to the
+front of PYTHONPATH and the configuration's path back in, and a Python that is to ignore them is
+started by way of `isolated.py`. A Python that a shell starts by its path in a cleared environment
+cannot be reached from here: the gate sees such a process from outside, and names the line that
+started it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ def pass_on(inject: str) -> None:
 
     def restore(environment: Mapping[Any, Any], command: Sequence[Any]) -> Mapping[str, str]:
         restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
-        entries = [entry for entry in restored.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
+        entries = [
+            entry
+            for entry in restored.get("PYTHONPATH", "").split(os.pathsep)
+            if entry and entry != inject
+        ]
         return {
             **restored,
             **factors.for_child(restored, command),
@@ -35,10 +42,14 @@ def pass_on(inject: str) -> None:
         }
 
     def fork_exec(original: Any, *args: Any) -> Any:
-        """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this process may have changed its own) or a
-        list of b"NAME=value"."""
+        """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this
+        process may have changed its own) or a list of b"NAME=value"."""
         if len(args) > 5:
-            pairs = os.environb if args[5] is None else dict(item.partition(b"=")[::2] for item in args[5])
+            pairs = (
+                os.environb
+                if args[5] is None
+                else dict(item.partition(b"=")[::2] for item in args[5])
+            )
             restored = [os.fsencode("%s=%s" % pair) for pair in restore(pairs, args[0]).items()]
             args = (reached(factors.child_command(args[0])), *args[1:5], restored, *args[6:])
         return _spawned(original(*args))
@@ -48,7 +59,11 @@ def pass_on(inject: str) -> None:
         if command:
             args = (args[0], reached(factors.child_command(command)), *args[2:])
         if len(args) > 2:  # None: inherit, from Python 3.13 on
-            args = (*args[:2], restore(os.environ if args[2] is None else args[2], command), *args[3:])
+            args = (
+                *args[:2],
+                restore(os.environ if args[2] is None else args[2], command),
+                *args[3:],
+            )
         elif kwargs.get("env") is not None:
             kwargs["env"] = restore(kwargs["env"], command)
         return _spawned(original(*args, **kwargs))
@@ -56,7 +71,13 @@ def pass_on(inject: str) -> None:
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)
     if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = wrapper
-    wrap(os, "system", lambda original, command: _spawned(os.getpid()) and original(in_shell(os.fsdecode(command))))
+    wrap(
+        os,
+        "system",
+        lambda original, command: (
+            _spawned(os.getpid()) and original(in_shell(os.fsdecode(command)))
+        ),
+    )
     wrap(os, "execve", _close_before)
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)
@@ -76,8 +97,10 @@ def _spawned(pid: int) -> int:
 
 
 def _close_before(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    """What takes this process's place writes a trace of its own: ours is closed before, and goes on where nothing took its place."""
-    if not isinstance(path, int) and not os.access(path, os.X_OK):  # `execvp` tries each folder on PATH
+    """What takes this process's place writes a trace of its own: ours is closed before, and goes on
+    where nothing took its place."""
+    # `execvp` tries each folder on PATH
+    if not isinstance(path, int) and not os.access(path, os.X_OK):
         return original(path, *args, **kwargs)
     session.close_session()
     try:

@@ -1,6 +1,8 @@
-"""What one artifact holds, as rows that can be compared: every tensor, array, number and text by its name, with a digest.
+"""What one artifact holds, as rows that can be compared: every tensor, array, number and text by
+its name, with a digest.
 
-One place gives the tensors of a checkpoint their names (`optimizer.state.0.exp_avg`) and bounds what a hostile file may hold.
+One place gives the tensors of a checkpoint their names (`optimizer.state.0.exp_avg`) and bounds
+what a hostile file may hold.
 """
 
 from __future__ import annotations
@@ -20,15 +22,21 @@ MAX_NAME = 4096  # characters of one leaf's name
 MAX_CHARACTERS = 64 * 2**20  # of all names and values of one file
 MAX_SIZE = 2**53  # of one dimension: above it a JSON number is no longer exact
 MAX_VALUE = 200  # characters of a value that is shown; its digest covers all of it
-FREE_BYTES, MAX_EXPANSION = 64 * 2**20, 16  # bytes digested whatever a file's size, and for each of its bytes: views share storages
+# bytes digested whatever a file's size, and for each of its bytes: views share storages
+FREE_BYTES, MAX_EXPANSION = (
+    64 * 2**20,
+    16,
+)
 
 
 class Unreadable(Exception):
-    """A file that is malformed, above a limit, or not to be read without executing it. The text completes `compared as a whole: …`."""
+    """A file that is malformed, above a limit, or not to be read without executing it. The text
+    completes `compared as a whole: …`."""
 
 
 class Contents:
-    """Rows (name, kind, dtype, shape, digest, value) of a file of `size` bytes, in its order; tensors by name; and its containers."""
+    """Rows (name, kind, dtype, shape, digest, value) of a file of `size` bytes, in its order;
+    tensors by name; and its containers."""
 
     def __init__(self, size: int) -> None:
         self.rows: Dict[str, List[Any]] = {}
@@ -39,8 +47,17 @@ class Contents:
         self._known: Dict[Any, str] = {}  # digests of tensors that share storage, shape and strides
         self._counts: Dict[str, int] = {}
 
-    def add(self, name: str, kind: str, dtype: str, shape: Optional[List[int]], digest: str, value: Optional[str] = None) -> str:
-        """Take one leaf; a name that comes again gets ` (2)` behind it. Raises Unreadable above the limits."""
+    def add(
+        self,
+        name: str,
+        kind: str,
+        dtype: str,
+        shape: Optional[List[int]],
+        digest: str,
+        value: Optional[str] = None,
+    ) -> str:
+        """Take one leaf; a name that comes again gets ` (2)` behind it. Raises Unreadable above the
+        limits."""
         name = first = printable(name) or "(root)"
         while name in self.rows:
             self._counts[first] = self._counts.get(first, 1) + 1
@@ -58,7 +75,9 @@ class Contents:
         self.rows[name] = [name, kind, printable(dtype[:MAX_VALUE]), shape, digest, value]
         return name
 
-    def data(self, name: str, content: bytes, dtype: str = "bytes", value: Optional[str] = None) -> None:
+    def data(
+        self, name: str, content: bytes, dtype: str = "bytes", value: Optional[str] = None
+    ) -> None:
         self.add(name, "bytes", dtype, [len(content)], hashlib.sha256(content).hexdigest(), value)
 
     def text(self, name: str, value: str, dtype: str = "str") -> None:
@@ -78,32 +97,61 @@ class Contents:
         tensor = tensor.detach()
         self.container(name, "tensor " + type(tensor).__name__)
         strided = tensor.layout is torch.strided and digest.in_memory(torch, tensor)
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()) if strided else None
+        key = (
+            (
+                tensor.data_ptr(),
+                tensor.dtype,
+                tensor.shape,
+                tensor.stride(),
+                tensor.is_conj(),
+                tensor.is_neg(),
+            )
+            if strided
+            else None
+        )
         found = self._known.get(key) if strided else None
         if found is None:
             self.spend(tensor.numel() * tensor.element_size() if strided else 0)
             found = self._known[key] = digest.digest_all(torch, [tensor]).hex()
             if digest.UNREAD:
-                raise Unreadable("it holds a tensor of a type that cannot be read (%s)" % digest.UNREAD.popitem()[0])
+                raise Unreadable(
+                    "it holds a tensor of a type that cannot be read (%s)"
+                    % digest.UNREAD.popitem()[0]
+                )
         _, dtype, shape = digest.describe(name, tensor)
-        item = tensor.item() if strided and tensor.numel() == 1 and not tensor.is_quantized else None
-        value = repr(item) if item is not None and item == item else None  # the digests of two NaNs say more
+        item = (
+            tensor.item() if strided and tensor.numel() == 1 and not tensor.is_quantized else None
+        )
+        # the digests of two NaNs say more
+        value = repr(item) if item is not None and item == item else None
         self.tensors[self.add(name, "tensor", dtype, list(shape), found, value)] = tensor
 
     def array(self, name: str, array: Any) -> None:
-        """A numpy array of numbers, texts or records. Raises Unreadable for one of objects, which is a pickle."""
+        """A numpy array of numbers, texts or records. Raises Unreadable for one of objects, which
+        is a pickle."""
         if array.dtype.hasobject:
             raise Unreadable("it holds an array of Python objects, which is a pickle")
         self.spend(array.nbytes)
         plain = array.dtype.names is None and array.dtype.isnative and array.dtype.kind in "biufc"
-        dtype = str(array.dtype) if plain else str(array.dtype.descr if array.dtype.names else array.dtype.str)
+        dtype = (
+            str(array.dtype)
+            if plain
+            else str(array.dtype.descr if array.dtype.names else array.dtype.str)
+        )
         state = hashlib.sha256(("%s\0%s\0" % (dtype, array.shape)).encode())
         state.update(array.tobytes())  # in C order
-        value = repr(array.reshape(-1)[0].item()) if plain and array.size == 1 and not (array != array).any() else None
-        self.tensors[self.add(name, "tensor", dtype, list(array.shape), state.hexdigest(), value)] = array
+        value = (
+            repr(array.reshape(-1)[0].item())
+            if plain and array.size == 1 and not (array != array).any()
+            else None
+        )
+        self.tensors[
+            self.add(name, "tensor", dtype, list(array.shape), state.hexdigest(), value)
+        ] = array
 
     def walk(self, name: str, value: Any, depth: int = 0, above: Tuple[int, ...] = ()) -> None:
-        """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that is not known here."""
+        """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
+        is not known here."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         if torch is not None and isinstance(value, torch.Tensor):
             self.container(name, "%s %s" % (type(value).__name__, value.requires_grad))
@@ -113,9 +161,14 @@ class Contents:
             self.array(name, numpy.asarray(value))
         elif id(value) in above:
             self.text(name, "holds itself", "reference")
-        elif isinstance(value, (dict, list, tuple, set, frozenset)) or type(value).__name__ == "deque":
+        elif (
+            isinstance(value, (dict, list, tuple, set, frozenset))
+            or type(value).__name__ == "deque"
+        ):
             self._walk_container(name, value, depth, (*above, id(value)))
-        elif torch is not None and isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)):
+        elif torch is not None and isinstance(
+            value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)
+        ):
             self.text(name, str(value), type(value).__name__)
         else:
             self._scalar(name, value)
@@ -129,9 +182,17 @@ class Contents:
         kind = type(value).__name__
         if isinstance(value, dict):
             pairs = [(_key(key), item) for key, item in value.items()]
-            shape = " ".join(sorted("%s:%s" % (type(key).__name__, label) for key, (label, _) in zip(value, pairs)))
+            shape = " ".join(
+                sorted(
+                    "%s:%s" % (type(key).__name__, label) for key, (label, _) in zip(value, pairs)
+                )
+            )
         else:
-            items = sorted(value, key=lambda item: (type(item).__name__, repr(item))) if isinstance(value, (set, frozenset)) else value
+            items = (
+                sorted(value, key=lambda item: (type(item).__name__, repr(item)))
+                if isinstance(value, (set, frozenset))
+                else value
+            )
             pairs = [(str(index), item) for index, item in enumerate(items)]
             shape = str(len(pairs))
         self.container(name, "%s %s" % (kind, shape))
@@ -153,22 +214,46 @@ class Contents:
             self._plain(name, "number", "bool", str(value).encode(), str(value))
         elif isinstance(value, int):
             small = value.bit_length() <= 4096  # decimal conversion of a longer one is quadratic
-            self._plain(name, "number", "int", hex(value).encode(), str(value) if small else "an integer of %d bits" % value.bit_length())
+            self._plain(
+                name,
+                "number",
+                "int",
+                hex(value).encode(),
+                str(value) if small else "an integer of %d bits" % value.bit_length(),
+            )
         elif isinstance(value, float):
             bits = struct.pack("<d", value)
             usual = not math.isnan(value) or bits == struct.pack("<d", math.nan)
-            self._plain(name, "number", "float", bits, repr(value) if usual else "nan (0x%s)" % bits[::-1].hex())
+            self._plain(
+                name,
+                "number",
+                "float",
+                bits,
+                repr(value) if usual else "nan (0x%s)" % bits[::-1].hex(),
+            )
         elif isinstance(value, complex):
-            self._plain(name, "number", "complex", struct.pack("<dd", value.real, value.imag), repr(value))
+            self._plain(
+                name, "number", "complex", struct.pack("<dd", value.real, value.imag), repr(value)
+            )
         elif isinstance(value, str):
             self.text(name, value)
         elif isinstance(value, (bytes, bytearray)):
             self.data(name, bytes(value), kind, value.hex() if len(value) <= 32 else None)
         else:
-            raise Unreadable("it holds an object of type %s.%s" % (type(value).__module__, type(value).__qualname__))
+            raise Unreadable(
+                "it holds an object of type %s.%s"
+                % (type(value).__module__, type(value).__qualname__)
+            )
 
     def _plain(self, name: str, kind: str, dtype: str, data: bytes, value: str) -> None:
-        self.add(name, kind, dtype, None, hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest(), value)
+        self.add(
+            name,
+            kind,
+            dtype,
+            None,
+            hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest(),
+            value,
+        )
 
 
 def _key(key: Any) -> str:

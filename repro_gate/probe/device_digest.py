@@ -1,18 +1,27 @@
-"""Digests of tensors where they lie, on a device: one launch for any number of them, and one transfer that nothing waits for.
+"""Digests of tensors where they lie, on a device: one launch for any number of them, and one
+transfer that nothing waits for.
 
-The digest of a tensor is the first 16 bytes of a SHA-256 of its header (dtype and shape) and four 64-bit sums. Over the choice of its keys,
-one sum is the same for two tensors that differ with a probability of at most 2**-31, so all four are with at most 2**-124. A sum is made of
-the tensor's 32-bit words, little-endian, in three levels, all modulo 2**64, so that the order of additions does not matter:
+The digest of a tensor is the first 16 bytes of a SHA-256 of its header (dtype and shape) and four
+64-bit sums. Over the choice of its keys, one sum is the same for two tensors that differ with a
+probability of at most 2**-31, so all four are with at most 2**-124. A sum is made of the tensor's
+32-bit words, little-endian, in three levels, all modulo 2**64, so that the order of additions does
+not matter:
 
-1. NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC", 1999): of the words x, y of one column in the 4 rows of a tile (16 KiB: 512
-   columns of 4 pairs), sum((x + k) * (y + l)) with x + k modulo 2**32. Two different columns agree with at most 2**-32.
-2. Multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014): of the columns in
-   the 8 tiles of a chunk (128 KiB), sum(m * low + n * high), low and high being the halves of a column's sum. As a difference d of 32-bit
-   numbers has at most 31 trailing zero bits, m * d takes any one value with at most 2**-33.
-3. The same over all columns of all chunks, whose keys come from a counter (splitmix64; Steele, Lea and Flood 2014); bytes behind the last
+1. NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC", 1999): of the words x, y of one column in
+the 4 rows of a tile (16 KiB: 512
+   columns of 4 pairs), sum((x + k) * (y + l)) with x + k modulo 2**32. Two different columns agree
+   with at most 2**-32.
+2. Multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing
+is fast", 2014): of the columns in
+   the 8 tiles of a chunk (128 KiB), sum(m * low + n * high), low and high being the halves of a
+   column's sum. As a difference d of 32-bit numbers has at most 31 trailing zero bits, m * d takes
+   any one value with at most 2**-33.
+3. The same over all columns of all chunks, whose keys come from a counter (splitmix64; Steele, Lea
+and Flood 2014); bytes behind the last
    whole word are one more term.
 
-The keys are fixed: this finds accidents, not forgers. `torch.hash_tensor` would be an XOR, which no permutation changes.
+The keys are fixed: this finds accidents, not forgers. `torch.hash_tensor` would be an XOR, which no
+permutation changes.
 """
 
 from __future__ import annotations
@@ -32,15 +41,17 @@ _AT_A_TIME = 16  # chunks that the eager form reads together: 2 MiB
 _LOW = 0xFFFFFFFF
 
 _TABLES: Dict[str, "Tables"] = {}  # by device
-_PLANS: Dict[Tuple[str, str, Tuple[int, ...]], Any] = {}  # by form, device and the tensors' sizes in bytes
+_PLANS: Dict[
+    Tuple[str, str, Tuple[int, ...]], Any
+] = {}  # by form, device and the tensors' sizes in bytes
 _TRIED: List[str] = []  # devices on which the kernel has been tried
 WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
 _MANY = 1_000
 
 
 class Tables(NamedTuple):
-    """The keys, on one device: `nh` int32 [LANES, 2, ROWS, COLUMNS], `tiles` int64 [LANES, 2, TILES], `starts` (of the third level's
-    counters) and `tails` int64 [LANES]."""
+    """The keys, on one device: `nh` int32 [LANES, 2, ROWS, COLUMNS], `tiles` int64 [LANES, 2,
+    TILES], `starts` (of the third level's counters) and `tails` int64 [LANES]."""
 
     nh: Any
     tiles: Any
@@ -54,9 +65,12 @@ def header(tensor: Any) -> bytes:
 
 
 class Sums:
-    """The sums of some tensors of one device, on their way: `places` are their indices, `host` int64 [tensors, LANES]."""
+    """The sums of some tensors of one device, on their way: `places` are their indices, `host`
+    int64 [tensors, LANES]."""
 
-    def __init__(self, places: Sequence[int], headers: Sequence[bytes], host: Any, event: Any) -> None:
+    def __init__(
+        self, places: Sequence[int], headers: Sequence[bytes], host: Any, event: Any
+    ) -> None:
         self._places, self._headers, self._host, self._event = places, headers, host, event
 
     def ready(self) -> bool:
@@ -73,7 +87,8 @@ class Sums:
 
 
 def begin(torch: Any, remote: Sequence[Tuple[int, Any]]) -> List[Sums]:
-    """Start the sums of contiguous tensors, each with its index, on the devices that they lie on."""
+    """Start the sums of contiguous tensors, each with its index, on the devices that they lie
+    on."""
     by_device: Dict[Any, List[Tuple[int, Any]]] = {}
     for item in remote:
         by_device.setdefault(item[1].device, []).append(item)
@@ -90,7 +105,8 @@ def _begin(torch: Any, device: Any, items: Sequence[Tuple[int, Any]]) -> Sums:
 
 
 def fetch(torch: Any, tensor: Any) -> Tuple[Any, Any]:
-    """A copy of a small tensor in host memory, and the event after which it holds the values (None: now)."""
+    """A copy of a small tensor in host memory, and the event after which it holds the values (None:
+    now)."""
     if tensor.device.type != "cuda":
         return tensor.cpu(), None
     host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
@@ -101,15 +117,21 @@ def fetch(torch: Any, tensor: Any) -> Tuple[Any, Any]:
 
 
 def eager_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """The sums of contiguous tensors of one device by torch's own operators: int64 [tensors, LANES]. Some sixty launches for each 2 MiB,
-    and one for each tensor; about 20 MiB of room, whatever the tensors' sizes."""
-    tables, out = _tables(torch, device), torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
+    """The sums of contiguous tensors of one device by torch's own operators: int64 [tensors,
+    LANES]. Some sixty launches for each 2 MiB, and one for each tensor; about 20 MiB of room,
+    whatever the tensors' sizes."""
+    tables, out = (
+        _tables(torch, device),
+        torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device),
+    )
     contents = [_bytes(torch, tensor) for tensor in tensors]
     sizes = tuple([content.numel() for content in contents])
     for pieces, used, number, which in _planned(torch, device, "eager", sizes, _batches):
         words = torch.zeros(len(used) * CHUNK, dtype=torch.int32, device=device)
         for at, tensor, first, last in pieces:
-            words.view(torch.uint8)[4 * at * CHUNK :][: last - first].copy_(contents[tensor][first:last])
+            words.view(torch.uint8)[4 * at * CHUNK :][: last - first].copy_(
+                contents[tensor][first:last]
+            )
         out.index_add_(0, which, _chunk_sums(torch, tables, words, used, number))
     for tensor, content in zip(out, contents):
         tail = content[content.numel() // 4 * 4 :].to(torch.int64)
@@ -124,14 +146,23 @@ def _bytes(torch: Any, tensor: Any) -> Any:
 
 
 def _batches(torch: Any, device: Any, sizes: Sequence[int]) -> List[Tuple[Any, ...]]:
-    """What the eager form reads together: pieces (place in chunks, tensor, first and last byte), and for each chunk on the device how many
-    tiles of it hold words, its number in its tensor, and which tensor that is: int64 [chunks]."""
+    """What the eager form reads together: pieces (place in chunks, tensor, first and last byte),
+    and for each chunk on the device how many tiles of it hold words, its number in its tensor, and
+    which tensor that is: int64 [chunks]."""
     found: List[Tuple[Any, ...]] = []
     pieces: List[Tuple[int, int, int, int]] = []
     columns: Tuple[List[int], List[int], List[int]] = ([], [], [])
 
     def close() -> None:
-        found.append((list(pieces), *(torch.tensor(column, dtype=torch.int64, device="cpu").to(device) for column in columns)))
+        found.append(
+            (
+                list(pieces),
+                *(
+                    torch.tensor(column, dtype=torch.int64, device="cpu").to(device)
+                    for column in columns
+                ),
+            )
+        )
         for column in (pieces, *columns):
             column.clear()
 
@@ -162,7 +193,11 @@ def _chunk_sums(torch: Any, tables: Tables, words: Any, used: Any, number: Any) 
         m, n = tables.tiles[lane][:, :, None]
         column = ((m * (nh & _LOW) + n * (nh >> 32 & _LOW)) * there).sum(dim=1)
         counter = counters + tables.starts[lane]
-        sums.append((_mixed(counter) * (column & _LOW) + _mixed(counter + 1) * (column >> 32 & _LOW)).sum(dim=1))
+        sums.append(
+            (_mixed(counter) * (column & _LOW) + _mixed(counter + 1) * (column >> 32 & _LOW)).sum(
+                dim=1
+            )
+        )
     return torch.stack(sums, dim=1)
 
 
@@ -179,8 +214,9 @@ def _signed(value: int) -> int:
 
 
 def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """The sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES]; None where Triton does not work: it is not there,
-    the device is not CUDA's, or the sums of a sample are not those of the eager form."""
+    """The sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES]; None
+    where Triton does not work: it is not there, the device is not CUDA's, or the sums of a sample
+    are not those of the eager form."""
     if device.type != "cuda" or WITHOUT_TRITON:
         return None
     try:
@@ -189,7 +225,9 @@ def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
         if str(device) not in _TRIED:
             content = torch.arange(4 * CHUNK + 16 * TILE + 7, device=device).to(torch.uint8)
             sample = [content, content[8:23], content[1:]]
-            if not torch.equal(sums_by(torch, device_kernel, device, sample), eager_sums(torch, device, sample)):
+            if not torch.equal(
+                sums_by(torch, device_kernel, device, sample), eager_sums(torch, device, sample)
+            ):
                 raise ValueError("the sums of a sample were wrong")
             _TRIED.append(str(device))
         return sums_by(torch, device_kernel, device, tensors)
@@ -199,29 +237,44 @@ def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
 
 
 def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """As `_kernel_sums`, with the kernel's module given: Triton's interpreter runs it on tensors of the CPU."""
-    tables, out = _tables(torch, device), torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
+    """As `_kernel_sums`, with the kernel's module given: Triton's interpreter runs it on tensors of
+    the CPU."""
+    tables, out = (
+        _tables(torch, device),
+        torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device),
+    )
     aligned = [tensor if tensor.data_ptr() % 4 == 0 else tensor.clone() for tensor in tensors]
     sizes = tuple([tensor.numel() * tensor.element_size() for tensor in aligned])
     addresses = [tensor.data_ptr() for tensor in aligned]
-    pointers = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda")
+    pointers = torch.tensor(
+        addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"
+    )
     plan = _planned(torch, device, "kernel", sizes, _programs)
     if plan[0]:
-        device_kernel.launch(torch, plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE)
+        device_kernel.launch(
+            torch, plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE
+        )
     return out
 
 
 def _programs(torch: Any, device: Any, sizes: Sequence[int]) -> Tuple[Any, ...]:
-    """Number of programs; and on the device the sizes in bytes, int64 [tensors], and tensor and chunk of each program, int32 [programs]."""
+    """Number of programs; and on the device the sizes in bytes, int64 [tensors], and tensor and
+    chunk of each program, int32 [programs]."""
     counts = [-(-max(size // 4, 1) // CHUNK) if size else 0 for size in sizes]
     which = [number for number, count in enumerate(counts) for _ in range(count)]
     chunk = [place for count in counts for place in range(count)]
     kinds = ((sizes, torch.int64), (which, torch.int32), (chunk, torch.int32))
-    return (len(which), *(torch.tensor(values, dtype=dtype, device="cpu").to(device) for values, dtype in kinds))
+    return (
+        len(which),
+        *(torch.tensor(values, dtype=dtype, device="cpu").to(device) for values, dtype in kinds),
+    )
 
 
-def _planned(torch: Any, device: Any, form: str, sizes: Tuple[int, ...], make: Callable[..., Any]) -> Any:
-    """What `make` gives for tensors of these sizes on this device; remembered, since a training's tensors keep their sizes."""
+def _planned(
+    torch: Any, device: Any, form: str, sizes: Tuple[int, ...], make: Callable[..., Any]
+) -> Any:
+    """What `make` gives for tensors of these sizes on this device; remembered, since a training's
+    tensors keep their sizes."""
     key = (form, str(device), sizes)
     if key not in _PLANS:
         if len(_PLANS) >= _MANY:
@@ -236,9 +289,13 @@ def _tables(torch: Any, device: Any) -> Tables:
     if tables is None:
         counts = [LANES * 2 * ROWS * COLUMNS * 4, LANES * 2 * TILES * 8, LANES * 8, LANES * 8]
         content = bytearray(hashlib.shake_128(b"repro-gate/digest/v2").digest(sum(counts)))
-        nh = torch.frombuffer(content, dtype=torch.int32, count=counts[0] // 4).view(LANES, 2, ROWS, COLUMNS)
+        nh = torch.frombuffer(content, dtype=torch.int32, count=counts[0] // 4).view(
+            LANES, 2, ROWS, COLUMNS
+        )
         rest = torch.frombuffer(content, dtype=torch.int64, offset=counts[0])
         tiles, starts, tails = rest.split([LANES * 2 * TILES, LANES, LANES])
-        tables = Tables(*(part.to(device) for part in (nh, tiles.view(LANES, 2, TILES), starts, tails)))
+        tables = Tables(
+            *(part.to(device) for part in (nh, tiles.view(LANES, 2, TILES), starts, tails))
+        )
         _TABLES[str(device)] = tables
     return tables

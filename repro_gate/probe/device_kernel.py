@@ -1,7 +1,9 @@
-"""The Triton kernel of `device_digest`, imported where there is Triton: one program for each 128 KiB of any tensor.
+"""The Triton kernel of `device_digest`, imported where there is Triton: one program for each 128
+KiB of any tensor.
 
-Triton launches a kernel by a program that it makes with a C compiler. Where there is none, as in an image without build tools, the kernel
-is handed to the CUDA driver here."""
+Triton launches a kernel by a program that it makes with a C compiler. Where there is none, as in an
+image without build tools, the kernel is handed to the CUDA driver here.
+"""
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
@@ -13,13 +15,23 @@ from typing import Any, Dict, Sequence, Tuple
 import triton
 import triton.language as tl
 
-_LOADED: Dict[int, Tuple[Any, int]] = {}  # device -> the driver's function, and its bytes of shared memory
+_LOADED: Dict[
+    int, Tuple[Any, int]
+] = {}  # device -> the driver's function, and its bytes of shared memory
 WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
 
 
-def launch(torch: Any, plan: Tuple[Any, ...], pointers: Any, tables: Sequence[Any], out: Any, shape: Dict[str, int]) -> None:
-    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of `device_digest._programs`, `tables` are its Tables,
-    `shape` is its KERNEL_SHAPE. Raises what Triton or the driver raises."""
+def launch(
+    torch: Any,
+    plan: Tuple[Any, ...],
+    pointers: Any,
+    tables: Sequence[Any],
+    out: Any,
+    shape: Dict[str, int],
+) -> None:
+    """Add the sums of all tensors to `out`, int64 [tensors, LANES]. `plan` is that of
+    `device_digest._programs`, `tables` are its Tables, `shape` is its KERNEL_SHAPE. Raises what
+    Triton or the driver raises."""
     programs, sizes, which, chunk = plan
     arguments = (pointers, sizes, which, chunk, *tables, out)
     if not _LOADED:
@@ -33,14 +45,20 @@ def launch(torch: Any, plan: Tuple[Any, ...], pointers: Any, tables: Sequence[An
 
 
 def compiled(capability: int, shape: Dict[str, int]) -> Any:
-    """The kernel for GPUs of a compute capability (90: 9.0), which need not be here: `asm["cubin"]`, `metadata.name` and `.shared`."""
+    """The kernel for GPUs of a compute capability (90: 9.0), which need not be here:
+    `asm["cubin"]`, `metadata.name` and `.shared`."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     narrow = {"which", "chunk", "nh"}
-    signature = {name: "constexpr" if name in shape else "*i32" if name in narrow else "*i64" for name in _sums.arg_names}
+    signature = {
+        name: "constexpr" if name in shape else "*i32" if name in narrow else "*i64"
+        for name in _sums.arg_names
+    }
     source = ASTSource(fn=_sums, signature=signature, constexprs=shape)
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS})
+    return triton.compile(
+        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": WARPS}
+    )
 
 
 def _by_driver(torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[str, int]) -> None:
@@ -51,13 +69,21 @@ def _by_driver(torch: Any, programs: int, arguments: Sequence[Any], shape: Dict[
         made = compiled(10 * major + minor, shape)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         _called(driver.cuModuleLoadData(ctypes.byref(module), made.asm["cubin"]))
-        _called(driver.cuModuleGetFunction(ctypes.byref(function), module, made.metadata.name.encode()))
+        _called(
+            driver.cuModuleGetFunction(ctypes.byref(function), module, made.metadata.name.encode())
+        )
         _LOADED[device] = function, made.metadata.shared
     function, shared = _LOADED[device]
-    places = [ctypes.c_void_p(item.data_ptr()) for item in arguments] + [ctypes.c_void_p()] * 2  # newer Tritons have two more, unused here
+    places = [ctypes.c_void_p(item.data_ptr()) for item in arguments] + [
+        ctypes.c_void_p()
+    ] * 2  # newer Tritons have two more, unused here
     values = (ctypes.c_void_p * len(places))(*(ctypes.addressof(place) for place in places))
     stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-    _called(driver.cuLaunchKernel(function, programs, 1, 1, 32 * WARPS, 1, 1, shared, stream, values, None))
+    _called(
+        driver.cuLaunchKernel(
+            function, programs, 1, 1, 32 * WARPS, 1, 1, shared, stream, values, None
+        )
+    )
 
 
 def _called(status: int) -> None:
@@ -66,7 +92,20 @@ def _called(status: int) -> None:
 
 
 @triton.jit
-def _sums(pointers, sizes, which, chunk, nh, tiles, starts, tails, out, width: tl.constexpr, height: tl.constexpr, depth: tl.constexpr):
+def _sums(
+    pointers,
+    sizes,
+    which,
+    chunk,
+    nh,
+    tiles,
+    starts,
+    tails,
+    out,
+    width: tl.constexpr,
+    height: tl.constexpr,
+    depth: tl.constexpr,
+):
     program = tl.program_id(0)
     tensor = tl.load(which + program)
     part = tl.load(chunk + program).to(tl.int64)
@@ -102,7 +141,8 @@ def _sums(pointers, sizes, which, chunk, nh, tiles, starts, tails, out, width: t
     tl.atomic_add(sums + 1, _columns(a1, counter + tl.load(starts + 1)))
     tl.atomic_add(sums + 2, _columns(a2, counter + tl.load(starts + 2)))
     tl.atomic_add(sums + 3, _columns(a3, counter + tl.load(starts + 3)))
-    if first + depth * 2 * height * width >= whole:  # the last chunk has the bytes behind the last word
+    # the last chunk has the bytes behind the last word
+    if first + depth * 2 * height * width >= whole:
         content = address.to(tl.pointer_type(tl.uint8)) + 4 * whole
         behind = tl.arange(0, 4)
         bytes_ = tl.load(content + behind, mask=behind < size % 4, other=0).to(tl.int64)
@@ -122,15 +162,22 @@ def _keys(nh, key, lane: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 @triton.jit
 def _tile(left, right, k, m, multipliers, depth: tl.constexpr):
     """The first two levels for one tile and lane: int64 [width]."""
-    product = (left + k).to(tl.uint32, bitcast=True).to(tl.int64) * (right + m).to(tl.uint32, bitcast=True).to(tl.int64)
+    product = (left + k).to(tl.uint32, bitcast=True).to(tl.int64) * (right + m).to(
+        tl.uint32, bitcast=True
+    ).to(tl.int64)
     nh = tl.sum(product, axis=0)
-    return tl.load(multipliers) * (nh & 0xFFFFFFFF) + tl.load(multipliers + depth) * ((nh >> 32) & 0xFFFFFFFF)
+    return tl.load(multipliers) * (nh & 0xFFFFFFFF) + tl.load(multipliers + depth) * (
+        (nh >> 32) & 0xFFFFFFFF
+    )
 
 
 @triton.jit
 def _columns(column, counter):
     """The third level for one lane: an int64."""
-    return tl.sum(_mixed(counter) * (column & 0xFFFFFFFF) + _mixed(counter + 1) * ((column >> 32) & 0xFFFFFFFF))
+    return tl.sum(
+        _mixed(counter) * (column & 0xFFFFFFFF)
+        + _mixed(counter + 1) * ((column >> 32) & 0xFFFFFFFF)
+    )
 
 
 @triton.jit

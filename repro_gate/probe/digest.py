@@ -1,11 +1,14 @@
-"""Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN payloads, whatever the memory layout.
+"""Digests of tensors: 16 bytes that see dtype, shape, element order, -0.0 against +0.0 and NaN
+payloads, whatever the memory layout.
 
-A tensor of the CPU is read where it lies. `xxh3-128` is XXH3 (xxhash.com, 128 bits) of its elements in logical order, seeded with 64 bits
-of a SHA-256 of dtype and shape. It comes from the extension of the `xxhash` package: the gate's own file where this interpreter has the ABI
-that it was built for, else the training's; it is loaded under no name, so that the training sees nothing of it. Where there is neither, the
-digest is `sha256-128`, the first 16 bytes of a SHA-256 of dtype, shape and elements. XXH3 is no cryptographic hash: this finds accidents,
-not forgers, who own the process anyway. Two traces are compared only where both name the same digest. A tensor on a device is digested
-there (`device_digest.py`), in the same way under either name.
+A tensor of the CPU is read where it lies. `xxh3-128` is XXH3 (xxhash.com, 128 bits) of its elements
+in logical order, seeded with 64 bits of a SHA-256 of dtype and shape. It comes from the extension
+of the `xxhash` package: the gate's own file where this interpreter has the ABI that it was built
+for, else the training's; it is loaded under no name, so that the training sees nothing of it. Where
+there is neither, the digest is `sha256-128`, the first 16 bytes of a SHA-256 of dtype, shape and
+elements. XXH3 is no cryptographic hash: this finds accidents, not forgers, who own the process
+anyway. Two traces are compared only where both name the same digest. A tensor on a device is
+digested there (`device_digest.py`), in the same way under either name.
 """
 
 from __future__ import annotations
@@ -25,39 +28,57 @@ from ..trace.writer import Later, Row
 from . import device_digest
 from .device_digest import Sums
 
-UNREAD: Dict[str, None] = {}  # types of tensors whose elements could not be read: their digests say nothing of them
-EMPTY = "99aa06d3014798d86001c324468d497f"  # XXH3, 128 bits, of nothing: what a loaded extension must say
+UNREAD: Dict[
+    str, None
+] = {}  # types of tensors whose elements could not be read: their digests say nothing of them
+# XXH3, 128 bits, of nothing: what a loaded extension must say
+EMPTY = "99aa06d3014798d86001c324468d497f"
 _SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
 _MANY = 10_000  # headers that are remembered
-EXTENSION: List[Optional[str]] = []  # the file of the gate's own xxhash extension, as the gate says; it need not fit this interpreter
+EXTENSION: List[
+    Optional[str]
+    # the file of the gate's own xxhash extension, as the gate says; it need not fit this
+    # interpreter
+] = []
 _CHOSEN: List["Algorithm"] = []
 
 
 class Algorithm:
-    """How the bytes of one tensor become 16: `digest(content, prepared)`, `prepared` made once of its header by `prepare`. `headers` has
-    that of each (dtype, shape) that came before, behind the ctypes type of the bytes."""
+    """How the bytes of one tensor become 16: `digest(content, prepared)`, `prepared` made once of
+    its header by `prepare`. `headers` has that of each (dtype, shape) that came before, behind the
+    ctypes type of the bytes."""
 
     def __init__(self, extension: Any) -> None:
         self.name = "sha256-128" if extension is None else "xxh3-128"
         self.prepare: Callable[[bytes], Any] = _SHA256 if extension is None else _seed
-        self.digest: Callable[[Any, Any], bytes] = _sha256 if extension is None else extension.xxh3_128_digest
+        self.digest: Callable[[Any, Any], bytes] = (
+            _sha256 if extension is None else extension.xxh3_128_digest
+        )
         self.headers: Dict[Tuple[Any, Tuple[int, ...]], Tuple[Any, Any]] = {}
 
 
 def chosen() -> Algorithm:
     """The digest of this process."""
     if not _CHOSEN:
-        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]  # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
+        # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
+        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
         files = [path for path in EXTENSION if path and path.endswith(suffix)]
-        files += [os.path.join(folder, "xxhash", "_xxhash" + suffix) for folder in sys.path if os.path.isabs(folder)]
-        _CHOSEN.append(Algorithm(next((found for found in map(_loaded, files) if found is not None), None)))
+        files += [
+            os.path.join(folder, "xxhash", "_xxhash" + suffix)
+            for folder in sys.path
+            if os.path.isabs(folder)
+        ]
+        _CHOSEN.append(
+            Algorithm(next((found for found in map(_loaded, files) if found is not None), None))
+        )
     return _CHOSEN[0]
 
 
 def _loaded(path: str) -> Any:
-    """The extension in a file, under no name in `sys.modules`; None where it is not there or not what it should be."""
+    """The extension in a file, under no name in `sys.modules`; None where it is not there or not
+    what it should be."""
     if not os.path.isfile(path):
         return None
     try:
@@ -88,15 +109,20 @@ def describe(name: str, tensor: Any) -> Row:
 
 
 def local(tensor: Any) -> Any:
-    """The part of a tensor that lives in this process: a DTensor's local shard, else the tensor itself."""
+    """The part of a tensor that lives in this process: a DTensor's local shard, else the tensor
+    itself."""
     shard = getattr(tensor, "_local_tensor", None)
     return tensor if shard is None else shard
 
 
 def bare(torch: Any) -> Any:
-    """A context outside torch.func's transforms, in which a new tensor would be one of theirs, without memory to read."""
+    """A context outside torch.func's transforms, in which a new tensor would be one of theirs,
+    without memory to read."""
     functorch: Any = getattr(torch._C, "_functorch", None)
-    if not hasattr(functorch, "peek_interpreter_stack") or functorch.peek_interpreter_stack() is None:
+    if (
+        not hasattr(functorch, "peek_interpreter_stack")
+        or functorch.peek_interpreter_stack() is None
+    ):
         return contextlib.nullcontext()
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
@@ -104,10 +130,15 @@ def bare(torch: Any) -> Any:
 
 
 def in_memory(torch: Any, tensor: Any) -> bool:
-    """Whether the elements lie in memory of the tensor's own (or in the parts of a sparse one): not so for meta and fake tensors, and for
-    wrapper subclasses (torchao's, nested ones), which hold other tensors and whose own data pointer is null."""
+    """Whether the elements lie in memory of the tensor's own (or in the parts of a sparse one): not
+    so for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones), which hold
+    other tensors and whose own data pointer is null."""
     tensor = local(tensor)
-    if hasattr(type(tensor), "__tensor_flatten__") or tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
+    if (
+        hasattr(type(tensor), "__tensor_flatten__")
+        or tensor.device.type == "meta"
+        or type(tensor).__name__ == "FakeTensor"
+    ):
         return False
     if shapeless(tensor):
         return False
@@ -127,7 +158,9 @@ def in_memory(torch: Any, tensor: Any) -> bool:
 def _cut(tensor: Any) -> bool:
     """Whether the storage ends before the last element, as after `untyped_storage().resize_(…)`."""
     try:
-        last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        last = tensor.storage_offset() + sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
+        )
         return bool((last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes())
     except Exception:  # it has no storage
         return False
@@ -139,17 +172,23 @@ def shapeless(tensor: Any) -> bool:
 
 
 def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
-    """The digest of a tensor that others make up (wrapper subclasses, sparse and quantized ones): its type, dtype and shape, and name and
-    digest of each. Else that of its type alone."""
+    """The digest of a tensor that others make up (wrapper subclasses, sparse and quantized ones):
+    its type, dtype and shape, and name and digest of each. Else that of its type alone."""
     kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
     if shapeless(tensor):
         return bytes(_SHA256(kind.encode()).digest()[:DIGEST_BYTES])
-    header = _SHA256(repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode("utf-8", "backslashreplace"))
+    header = _SHA256(
+        repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode(
+            "utf-8", "backslashreplace"
+        )
+    )
     try:
         names, parts = _parts(torch, tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
             raise ValueError("nested too deep")
-        header.update(repr(names).encode("utf-8", "backslashreplace") + digest_all(torch, parts, depth + 1))
+        header.update(
+            repr(names).encode("utf-8", "backslashreplace") + digest_all(torch, parts, depth + 1)
+        )
     except Exception:
         if len(UNREAD) < _PARTS:
             UNREAD[kind + " (meta)" * (tensor.device.type == "meta")] = None
@@ -157,7 +196,8 @@ def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
 
 
 def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
-    """What names the parts that make up a tensor (with a layout, or a scale and zero point), and the parts."""
+    """What names the parts that make up a tensor (with a layout, or a scale and zero point), and
+    the parts."""
     if hasattr(type(tensor), "__tensor_flatten__"):
         if hasattr(tensor, "trigger_wait"):
             tensor.trigger_wait()  # the result of a collective that may still be on its way
@@ -166,8 +206,13 @@ def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
     if tensor.is_quantized:
         if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
             scales = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
-            return [str(tensor.qscheme()), str(tensor.q_per_channel_axis())], [tensor.int_repr(), *scales]
-        return [str(tensor.qscheme()), repr((tensor.q_scale(), tensor.q_zero_point()))], [tensor.int_repr()]
+            return [str(tensor.qscheme()), str(tensor.q_per_channel_axis())], [
+                tensor.int_repr(),
+                *scales,
+            ]
+        return [str(tensor.qscheme()), repr((tensor.q_scale(), tensor.q_zero_point()))], [
+            tensor.int_repr()
+        ]
     layout = str(tensor.layout)
     if tensor.layout is torch.strided:
         raise ValueError("its elements have no memory")
@@ -177,13 +222,15 @@ def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
         return [layout], [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [layout], [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [layout], [tensor.values() if hasattr(tensor, "values") else tensor.to_dense()]  # jagged, mkldnn
+    # jagged, mkldnn
+    return [layout], [tensor.values() if hasattr(tensor, "values") else tensor.to_dense()]
 
 
 def _shape(tensor: Any) -> Tuple[int, ...]:
     if shapeless(tensor):
         return ()
-    return tuple(size if type(size) is int else 0 for size in tensor.shape)  # a ragged dimension has no size
+    # a ragged dimension has no size
+    return tuple(size if type(size) is int else 0 for size in tensor.shape)
 
 
 class Digests(Later):
@@ -217,13 +264,14 @@ class Digests(Later):
 
 
 def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
-    """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as they were."""
+    """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as
+    they were."""
     return begin(torch, tensors, depth).result()
 
 
 class Slots(List[Any]):
-    """How tensors that are there at every step were read last: (weak reference to it, address, shape, dtype, its bytes, prepared header)
-    for each."""
+    """How tensors that are there at every step were read last: (weak reference to it, address,
+    shape, dtype, its bytes, prepared header) for each."""
 
     def __init__(self, count: int) -> None:
         super().__init__([(_nothing, 0, (), None, None, None)] * count)
@@ -233,29 +281,59 @@ def _nothing() -> None:
     """As a weak reference to what is gone."""
 
 
-def begin(torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Slots] = None) -> Digests:
-    """Digest all tensors; those on a device are digested there, in the order of its stream, and only `result` waits for them. With `slots`
-    (of the same tensors at the last step) a tensor that lies where it lay is read as it was read then."""
+def begin(
+    torch: Any, tensors: Sequence[Any], depth: int = 0, slots: Optional[Slots] = None
+) -> Digests:
+    """Digest all tensors; those on a device are digested there, in the order of its stream, and
+    only `result` waits for them. With `slots` (of the same tensors at the last step) a tensor that
+    lies where it lay is read as it was read then."""
     algorithm = chosen()
-    digest, headers, usual, strided = algorithm.digest, algorithm.headers, (torch.Tensor, torch.nn.Parameter), torch.strided
+    digest, headers, usual, strided = (
+        algorithm.digest,
+        algorithm.headers,
+        (torch.Tensor, torch.nn.Parameter),
+        torch.strided,
+    )
     found: List[bytes] = []
     remote: List[Tuple[int, Any]] = []
     with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         for index, tensor in enumerate(tensors):
             if slots:
                 last, address, shape, dtype, content, prepared = slots[index]
-                alike = last() is tensor and tensor.data_ptr() == address and tensor.shape == shape and tensor.dtype is dtype
+                alike = (
+                    last() is tensor
+                    and tensor.data_ptr() == address
+                    and tensor.shape == shape
+                    and tensor.dtype is dtype
+                )
                 if alike and tensor.is_contiguous() and not tensor.is_neg():
                     found.append(digest(content, prepared))
                     continue
-            if type(tensor) in usual and tensor.is_cpu and tensor.layout is strided and tensor.is_contiguous() and not tensor.is_neg():
+            if (
+                type(tensor) in usual
+                and tensor.is_cpu
+                and tensor.layout is strided
+                and tensor.is_contiguous()
+                and not tensor.is_neg()
+            ):
                 header = headers.get((tensor.dtype, tensor.shape))
                 if header is not None:
                     pointer = tensor.data_ptr()
-                    if pointer and (tensor.storage_offset() + tensor.numel()) * tensor.element_size() <= tensor.untyped_storage().nbytes():
+                    if (
+                        pointer
+                        and (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+                        <= tensor.untyped_storage().nbytes()
+                    ):
                         content = header[0].from_address(pointer)
                         if slots:
-                            slots[index] = weakref.ref(tensor), pointer, tensor.shape, tensor.dtype, content, header[1]
+                            slots[index] = (
+                                weakref.ref(tensor),
+                                pointer,
+                                tensor.shape,
+                                tensor.dtype,
+                                content,
+                                header[1],
+                            )
                         found.append(digest(content, header[1]))
                         continue
             own = local(tensor)
@@ -277,7 +355,8 @@ def _plain(tensor: Any) -> Any:
 
 
 def _read(algorithm: Algorithm, tensor: Any) -> bytes:
-    """The digest of a contiguous tensor of the CPU. What the short way of `begin` may read next time is remembered."""
+    """The digest of a contiguous tensor of the CPU. What the short way of `begin` may read next
+    time is remembered."""
     prepared = algorithm.prepare(device_digest.header(tensor))
     array = ctypes.c_char * (tensor.numel() * tensor.element_size())
     pointer = tensor.data_ptr()

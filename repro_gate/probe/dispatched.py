@@ -1,6 +1,8 @@
-"""Two notes on the operators of a training: which it dispatches in one step, and which of them torch refuses under the flag.
+"""Two notes on the operators of a training: which it dispatches in one step, and which of them
+torch refuses under the flag.
 
-Neither is taken in a run whose numbers count: the first in the control, the second in a run of its own, after one that torch ended.
+Neither is taken in a run whose numbers count: the first in the control, the second in a run of its
+own, after one that torch ended.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ def watching(torch: Any, config: Dict[str, Any]) -> Optional[Watching]:
 
 
 class Dispatched(Watching):
-    """Counts the operators of `step` by name, dtype, pass and form. Where something was compiled before it, nothing: a compiled graph
-    dispatches nothing, and would not run under this watch."""
+    """Counts the operators of `step` by name, dtype, pass and form. Where something was compiled
+    before it, nothing: a compiled graph dispatches nothing, and would not run under this watch."""
 
     eager = False
 
@@ -40,7 +42,10 @@ class Dispatched(Watching):
             self.begin()
         elif step > self.step and self._mode is not None:
             self.end()
-            rows = [[op[:200], dtype[:100], phase, chosen, count] for (op, dtype, phase, chosen), count in self._seen.items()]
+            rows = [
+                [op[:200], dtype[:100], phase, chosen, count]
+                for (op, dtype, phase, chosen), count in self._seen.items()
+            ]
             session.current().event("dispatched", rows=rows)
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -54,17 +59,22 @@ class Dispatched(Watching):
         return function(*args, **kwargs)
 
     def _dtype(self, value: Any) -> str:
-        """That of the first floating-point tensor, else of the first tensor; empty where there is none."""
+        """That of the first floating-point tensor, else of the first tensor; empty where there is
+        none."""
         from torch.utils._pytree import tree_leaves
 
         tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)]
-        chosen = next((item for item in tensors if item.is_floating_point() or item.is_complex()), tensors[0] if tensors else None)
+        chosen = next(
+            (item for item in tensors if item.is_floating_point() or item.is_complex()),
+            tensors[0] if tensors else None,
+        )
         return "" if chosen is None else str(chosen.dtype).replace("torch.", "")
 
 
 class Refused(Watching):
-    """Names each operator that torch refuses, up to the end of `step`, with the line of its forward. It is then run without the flag: the
-    training goes on, and all of them are named in one run."""
+    """Names each operator that torch refuses, up to the end of `step`, with the line of its
+    forward. It is then run without the flag: the training goes on, and all of them are named in one
+    run."""
 
     def __init__(self, torch: Any, step: int) -> None:
         super().__init__(torch, step)
@@ -90,9 +100,12 @@ class Refused(Watching):
         current = session.current()
         if note not in self._told and len(self._told) < MAX_REFUSED:
             self._told.add(note)
-            current.event("refused", **dict(zip(("op", "phase", "file", "line"), note)), step=current.step)
+            current.event(
+                "refused", **dict(zip(("op", "phase", "file", "line"), note)), step=current.step
+            )
         setter: Any = self.torch._C._set_deterministic_algorithms
-        setter = getattr(setter, "__wrapped__", setter)  # the probe notes what the training switches off
+        # the probe notes what the training switches off
+        setter = getattr(setter, "__wrapped__", setter)
         setter(False)
         try:
             return function(*args, **kwargs)

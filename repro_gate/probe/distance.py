@@ -1,7 +1,7 @@
 """How far tensors of two runs are apart, in float64 and in pieces of bounded size.
 
-The first run of a pair keeps tensors as safetensors files beside its trace; the second finds them by name and writes figures instead of
-tensors, so that a pair costs one copy on disk.
+The first run of a pair keeps tensors as safetensors files beside its trace; the second finds them
+by name and writes figures instead of tensors, so that a pair costs one copy on disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..trace import ulp
 from .digest import describe, in_memory, local
 from .session import Session
 
-PIECE = 128 * 1024  # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
+# elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
+PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
 _TYPES = {  # torch's name -> safetensors'
     "float64": "F64",
@@ -40,32 +41,44 @@ Item = Tuple[str, Any]
 def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     """(max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and shape.
 
-    ULP: the number of representable values of the dtype between two elements (0 for -0.0 and +0.0), for the four common float types.
-    Infinities that both sides share are no distance. A figure that does not exist, because an element is NaN, or infinite on one side only,
-    or because the dtype has no ULP, is None.
+    ULP: the number of representable values of the dtype between two elements (0 for -0.0 and +0.0),
+    for the four common float types. Infinities that both sides share are no distance. A figure that
+    does not exist, because an element is NaN, or infinite on one side only, or because the dtype
+    has no ULP, is None.
     """
     if reference.dtype.is_complex:
-        reference, tensor = torch.view_as_real(reference.resolve_conj()), torch.view_as_real(tensor.resolve_conj())
+        reference, tensor = (
+            torch.view_as_real(reference.resolve_conj()),
+            torch.view_as_real(tensor.resolve_conj()),
+        )
     a, b = reference.reshape(-1), tensor.reshape(-1)
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
-        ((high, most, square, norm),) = _gaps(torch, a[start : start + PIECE], b[start : start + PIECE], [min(PIECE, a.numel() - start)])
+        ((high, most, square, norm),) = _gaps(
+            torch,
+            a[start : start + PIECE],
+            b[start : start + PIECE],
+            [min(PIECE, a.numel() - start)],
+        )
         norms += norm
         squares += square
-        largest = max(high, largest) if largest == largest else largest  # in this order a NaN stays one
+        # in this order a NaN stays one
+        largest = max(high, largest) if largest == largest else largest
         ulps = max(ulps, most)
     return _figures(a.dtype, largest, ulps, squares, norms)
 
 
 def measure_all(torch: Any, references: Sequence[Any], tensors: Sequence[Any]) -> List[Figures]:
-    """As `measure`, for many small tensors of one float type together: what one takes is mostly the calls."""
+    """As `measure`, for many small tensors of one float type together: what one takes is mostly the
+    calls."""
     sizes = [item.numel() for item in references]
     a, b = (torch.cat([item.reshape(-1) for item in side]) for side in (references, tensors))
     return [_figures(a.dtype, *found) for found in _gaps(torch, a, b, sizes)]
 
 
 def _gaps(torch: Any, a: Any, b: Any, sizes: List[int]) -> List[Tuple[float, int, float, float]]:
-    """(max|a - b|, ULP, ||a - b||^2, ||a||^2) of each run of so many elements; what is equal in all its bits is no distance, NaN or not."""
+    """(max|a - b|, ULP, ||a - b||^2, ||a||^2) of each run of so many elements; what is equal in all
+    its bits is no distance, NaN or not."""
     wide = a.to(torch.float64)
     norms = [float(part.sum()) for part in (wide * wide).split(sizes)]
     sides = [side.contiguous().view(torch.uint8).view(a.numel(), -1) for side in (a, b)]
@@ -74,9 +87,13 @@ def _gaps(torch: Any, a: Any, b: Any, sizes: List[int]) -> List[Tuple[float, int
         return [(0.0, 0, 0.0, norm) for norm in norms]
     other = b.to(torch.float64)
     gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
-    parts = zip(same, gap.split(sizes), (gap * gap).split(sizes), ulp.gaps(torch, a, b).split(sizes), norms)
+    parts = zip(
+        same, gap.split(sizes), (gap * gap).split(sizes), ulp.gaps(torch, a, b).split(sizes), norms
+    )
     return [
-        (0.0, 0, 0.0, norm) if equal else (float(part.max()), ulp.largest(gaps), float(square.sum()), norm)
+        (0.0, 0, 0.0, norm)
+        if equal
+        else (float(part.max()), ulp.largest(gaps), float(square.sum()), norm)
         for equal, part, square, gaps, norm in parts
     ]
 
@@ -91,13 +108,19 @@ def _finite(value: float) -> Optional[float]:
 
 
 def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
-    """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure them against the reference run's."""
+    """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure
+    them against the reference run's."""
     step = session.step - 1 if label == "final" else session.step
-    kept = [(name, item) for name, item in items if isinstance(item, torch.Tensor) and _keepable(torch, item)]
+    kept = [
+        (name, item)
+        for name, item in items
+        if isinstance(item, torch.Tensor) and _keepable(torch, item)
+    ]
     if not kept:
         return
     name = "%s.%s" % (label, kind)
-    number = session.kept[name] = session.kept.get(name, 0) + 1  # two optimizers, two batches of one step
+    # two optimizers, two batches of one step
+    number = session.kept[name] = session.kept.get(name, 0) + 1
     name += ".%d" % number if number > 1 else ""
     reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
     if reference is None:
@@ -111,22 +134,35 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[It
 def _keepable(torch: Any, tensor: Any) -> bool:
     tensor = local(tensor)
     known = describe("", tensor)[1] in _TYPES
-    return known and in_memory(torch, tensor) and tensor.layout is torch.strided and not tensor.is_quantized
+    return (
+        known
+        and in_memory(torch, tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+    )
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
-    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each tensor."""
+    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each
+    tensor."""
     header: Dict[str, Any] = {}
     start = 0
     for label, tensor in items:
         _, dtype, shape = describe(label, tensor)
         size = local(tensor).numel() * local(tensor).element_size()
-        header[label] = {"dtype": _TYPES[dtype], "shape": list(shape), "data_offsets": [start, start + size]}
+        header[label] = {
+            "dtype": _TYPES[dtype],
+            "shape": list(shape),
+            "data_offsets": [start, start + size],
+        }
         start += size
     folder = session.config["traces"]
     room = os.statvfs(folder)
     if start + _HEADROOM > room.f_bavail * room.f_frsize:
-        session.note("state-not-kept", "%d bytes of tensors were not kept: too little room in %s" % (start, folder))
+        session.note(
+            "state-not-kept",
+            "%d bytes of tensors were not kept: too little room in %s" % (start, folder),
+        )
         return
     text = json.dumps(header).encode("utf-8")
     text += b" " * (-len(text) % 8)
@@ -143,13 +179,21 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> No
 
 
 def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
-    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at `path`."""
+    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at
+    `path`."""
     rows: List[List[Any]] = []
     together = 0  # elements of `small`
-    small: List[Tuple[List[Any], Any, Any]] = []  # rows without their figures, reference and tensor: of one dtype, PIECE elements together
+    small: List[
+        Tuple[List[Any], Any, Any]
+        # rows without their figures, reference and tensor: of one dtype, PIECE elements together
+    ] = []
 
     def put_small() -> None:
-        found = measure_all(torch, [item[1] for item in small], [item[2] for item in small]) if small else []
+        found = (
+            measure_all(torch, [item[1] for item in small], [item[2] for item in small])
+            if small
+            else []
+        )
         for (row, _, _), figures in zip(small, found):
             row += figures
         small.clear()

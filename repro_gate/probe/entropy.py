@@ -1,10 +1,13 @@
-"""Notes which line of the workspace draws from the operating system's entropy, where no seed reaches.
+"""Notes which line of the workspace draws from the operating system's entropy, where no seed
+reaches.
 
-Everything in Python and NumPy that does so goes through `os.urandom`, `os.getrandom` or `random.Random.seed(None)`: these are wrapped, and
-no class is replaced, so that types, pickles and numbers stay what they are. Which of their callers it was is read from the stack. A draw
-counts where a line of the workspace called the generator itself, or an installed library on its behalf, whose module is named then. What is
-drawn while a module is imported does not, nor what `tempfile` and other parts of the standard library, torch and NumPy draw for their own
-ends, nor a library's names (`uuid`, `secrets.token_hex`).
+Everything in Python and NumPy that does so goes through `os.urandom`, `os.getrandom` or
+`random.Random.seed(None)`: these are wrapped, and no class is replaced, so that types, pickles and
+numbers stay what they are. Which of their callers it was is read from the stack. A draw counts
+where a line of the workspace called the generator itself, or an installed library on its behalf,
+whose module is named then. What is drawn while a module is imported does not, nor what `tempfile`
+and other parts of the standard library, torch and NumPy draw for their own ends, nor a library's
+names (`uuid`, `secrets.token_hex`).
 """
 
 from __future__ import annotations
@@ -24,25 +27,42 @@ from . import imports, patch, session, source_line
 Draw = Tuple[str, str, int]  # source, file, line
 _SOURCE = 200  # characters of a source
 _OBJECTS = 10_000  # generators without a seed that may still get one
-_CALL = re.compile(r"\b(default_rng|SeedSequence|RandomState|MT19937|PCG64DXSM|PCG64|Philox|SFC64|seed)\s*\(")  # NumPy's, in a line
+# NumPy's, in a line
+_CALL = re.compile(
+    r"\b(default_rng|SeedSequence|RandomState|MT19937|PCG64DXSM|PCG64|Philox|SFC64|seed)\s*\("
+)
 _NOTHING = re.compile(r"\s*(?:\w+\s*=\s*)?(?:None\s*)?\)")
-_REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")  # what takes entropy on its way to the state that it is given
+# what takes entropy on its way to the state that it is given
+_REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")
 _OWN = (__file__, patch.__file__)
 _STANDARD = os.path.dirname(os.__file__) + os.sep
-_INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)  # may lie below the standard library
-_FOR_ITSELF = ("numpy", "torch", __name__.split(".")[0])  # packages that draw for copies, names and the like
+# may lie below the standard library
+_INSTALLED = (
+    os.sep + "site-packages" + os.sep,
+    os.sep + "dist-packages" + os.sep,
+)
+# packages that draw for copies, names and the like
+_FOR_ITSELF = (
+    "numpy",
+    "torch",
+    __name__.split(".")[0],
+)
 _NAMES = ("uuid.", "secrets.token")  # what a library calls its folders and runs by
 
 
 class Draws:
-    """The draws of one process, each line once for each source. What is called from the training raises nothing."""
+    """The draws of one process, each line once for each source. What is called from the training
+    raises nothing."""
 
     def __init__(self) -> None:
-        self._open: Dict[Draw, int] = {}  # not yet written -> how many draws, less those that a seed made up for
+        self._open: Dict[
+            Draw, int
+        ] = {}  # not yet written -> how many draws, less those that a seed made up for
         self._written: Set[Draw] = set()
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
-        self._libraries: Dict[str, str] = {random.__file__: "random"}  # file of a generator's own code -> its module
+        # file of a generator's own code -> its module
+        self._libraries: Dict[str, str] = {random.__file__: "random"}
 
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
@@ -95,10 +115,12 @@ class Draws:
 
     def _arrived(self, name: str, module: Any) -> None:
         file = getattr(module, "__file__", None) or ""
-        if os.path.dirname(file) == os.path.dirname(os.__file__):  # else the workspace's own module of that name
+        # else the workspace's own module of that name
+        if os.path.dirname(file) == os.path.dirname(os.__file__):
             self._libraries[file] = name
             if name == "uuid":
-                self._watch(module, "uuid1", "uuid.uuid1")  # host, clock and a number of the system's
+                # host, clock and a number of the system's
+                self._watch(module, "uuid1", "uuid.uuid1")
 
     def _watch(self, owner: Any, name: str, source: str) -> Any:
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +129,9 @@ class Draws:
 
         return patch.wrap(owner, name, around)
 
-    def _seed(self, original: Callable[..., Any], generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _seed(
+        self, original: Callable[..., Any], generator: Any, a: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         if a is None:
             self._draw("random", sys._getframe(1), generator)
         else:
@@ -119,7 +143,8 @@ class Draws:
         return original(generator, state)
 
     def _seeded(self, generator: Any) -> None:
-        """A generator that had drawn its seed got another one, before or after: what it gives is no longer the system's."""
+        """A generator that had drawn its seed got another one, before or after: what it gives is no
+        longer the system's."""
         try:
             draw = self._unseeded.pop(generator, None)
             if draw in self._open:
@@ -130,7 +155,11 @@ class Draws:
     def _draw(self, source: str, frame: Optional[FrameType], generator: Any = None) -> None:
         try:
             found = self._find(source, frame, generator)
-            if found is None or found in self._written or (found not in self._open and len(self._open) >= MAX_DRAWN):
+            if (
+                found is None
+                or found in self._written
+                or (found not in self._open and len(self._open) >= MAX_DRAWN)
+            ):
                 return
             if self._forked and generator is None:
                 self._write(found)  # at once: it may be killed at any time
@@ -142,8 +171,8 @@ class Draws:
             pass
 
     def _find(self, source: str, frame: Optional[FrameType], generator: Any) -> Optional[Draw]:
-        """The line of the workspace that called a generator, whose own frames lie between, or a library that did; None where something
-        else called it."""
+        """The line of the workspace that called a generator, whose own frames lie between, or a
+        library that did; None where something else called it."""
         own: List[FrameType] = []
         numpy, library = False, None
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
@@ -164,29 +193,46 @@ class Draws:
         file, line = source_line.nearest(frame)
         name = _numpy_call(library or frame) if numpy else self._call(source, own, generator)
         if library is not None and name:
-            name = "" if name.startswith(_NAMES) else (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
+            name = (
+                ""
+                if name.startswith(_NAMES)
+                else (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
+            )
         return (name, file[:MAX_NAME], line) if name else None
 
     def _call(self, source: str, own: List[FrameType], generator: Any) -> str:
         """What the workspace called, by the outermost of the generator's own frames."""
         if generator is not None:
             made = own and own[-1].f_code.co_name == "__init__"
-            return "random.Random()" if made else "random.seed()" if generator is _shared() else "random.Random.seed()"
+            return (
+                "random.Random()"
+                if made
+                else "random.seed()"
+                if generator is _shared()
+                else "random.Random.seed()"
+            )
         if not own:
             return source
         name, module = own[-1].f_code.co_name, self._libraries[own[-1].f_code.co_filename]
         if module != "random":
             return "%s.%s" % (module, name)
         secrets = sys.modules.get("secrets")
-        if secrets is not None and own[-1].f_locals.get("self") is getattr(secrets, "_sysrand", None):
-            return "secrets.%s" % name.replace("getrandbits", "randbits").replace("_randbelow", "randbelow")
+        if secrets is not None and own[-1].f_locals.get("self") is getattr(
+            secrets, "_sysrand", None
+        ):
+            return "secrets.%s" % name.replace("getrandbits", "randbits").replace(
+                "_randbelow", "randbelow"
+            )
         return "random.SystemRandom"
 
 
 def _draws_for_others(frame: FrameType) -> bool:
     """Whether the frame is that of a library which may hand on what it draws: an installed one."""
     file = frame.f_code.co_filename
-    if file.startswith("<") or str(frame.f_globals.get("__name__")).partition(".")[0] in _FOR_ITSELF:
+    if (
+        file.startswith("<")
+        or str(frame.f_globals.get("__name__")).partition(".")[0] in _FOR_ITSELF
+    ):
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
 
@@ -203,8 +249,9 @@ def _for_numpy(original: Any) -> Any:
 
 
 def _numpy_call(frame: FrameType) -> str:
-    """Which of NumPy's generators a line makes without a seed; empty for what takes entropy on its way to a seed or a state that it has:
-    `RandomState(seed)`, copies, unpickling. A call that goes over several lines is read with them."""
+    """Which of NumPy's generators a line makes without a seed; empty for what takes entropy on its
+    way to a seed or a state that it has: `RandomState(seed)`, copies, unpickling. A call that goes
+    over several lines is read with them."""
     import linecache  # takes milliseconds, which most processes need not spend
 
     text = ""

@@ -1,5 +1,6 @@
-"""What a training runs on, as a trace says it and as `python probe facts` says it before any training; and the environment variables that
-torch and its libraries read. A fact that does not hold (a GPU's, where CUDA was not started) is None and is left out."""
+"""What a training runs on, as a trace says it and as `python probe facts` says it before any
+training; and the environment variables that torch and its libraries read. A fact that does not hold
+(a GPU's, where CUDA was not started) is None and is left out."""
 
 from __future__ import annotations
 
@@ -28,14 +29,19 @@ _READ = re.compile(  # beginnings of names, and names
     r"|LOCAL_WORLD_SIZE|MAMBA_DETERMINISTIC|NUMEXPR_NUM_THREADS|PL_GLOBAL_SEED|PL_SEED_WORKERS|PYTHONHASHSEED|PYTHONOPTIMIZE"
     r"|RANK|VECLIB_MAXIMUM_THREADS|WORLD_SIZE)$"
 )
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE)
+_SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE
+)
 _LOGIN = re.compile(r"://[^/\s]*@")
-_AT_START: List[str] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
+_AT_START: List[
+    str
+] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
 
 
 def main(extension: str) -> None:
-    """Print the facts of this interpreter as one JSON object; without torch, those that hold without it. Unlike a trace, it starts CUDA.
-    `extension` is the file of the gate's own xxhash extension, or an empty text."""
+    """Print the facts of this interpreter as one JSON object; without torch, those that hold
+    without it. Unlike a trace, it starts CUDA. `extension` is the file of the gate's own xxhash
+    extension, or an empty text."""
     EXTENSION[:] = [extension]
     wanted, found = dict(BASIC), {}
     try:
@@ -46,7 +52,9 @@ def main(extension: str) -> None:
     except ModuleNotFoundError:
         pass
     except Exception as error:  # a torch that is there and broken must not look like none
-        sys.stderr.write("torch or CUDA cannot be started: %s: %s\n" % (type(error).__name__, error))
+        sys.stderr.write(
+            "torch or CUDA cannot be started: %s: %s\n" % (type(error).__name__, error)
+        )
     if hasattr(sys.modules.get("torch"), "__version__"):
         wanted.update(facts(sys.modules["torch"]))
     for name, how in wanted.items():
@@ -61,32 +69,49 @@ def facts(torch: Any) -> Facts:
     """Name -> how to read it, for a process that has torch."""
 
     def name() -> str:
-        return "cuda: %s" % torch.cuda.get_device_name() if started(torch) else "cpu: %s" % (_isa(torch) or "")
+        return (
+            "cuda: %s" % torch.cuda.get_device_name()
+            if started(torch)
+            else "cpu: %s" % (_isa(torch) or "")
+        )
 
     def of_gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
-        return lambda: read(torch.cuda.get_device_properties(torch.cuda.current_device())) if started(torch) else None
+        return lambda: (
+            read(torch.cuda.get_device_properties(torch.cuda.current_device()))
+            if started(torch)
+            else None
+        )
 
     return {
         "torch": lambda: torch.__version__,
         "cuda": lambda: torch.version.cuda or "none",
-        "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda and torch.backends.cudnn.is_available() else "none",
+        "cudnn": lambda: (
+            torch.backends.cudnn.version()
+            if torch.version.cuda and torch.backends.cudnn.is_available()
+            else "none"
+        ),
         "nccl": lambda: _nccl(torch),
         "device": name,
         "gpus": lambda: torch.cuda.device_count() if torch.version.cuda else 0,
         "threads": lambda: str(torch.get_num_threads()),
-        "processors": lambda: str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "processors": lambda: str(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        ),
         "cpu-isa": lambda: _isa(torch),
         "gpu-model": of_gpu(lambda properties: properties.name),
         "gpu-sm-count": of_gpu(lambda properties: properties.multi_processor_count),
         "gpu-memory-bytes": of_gpu(lambda properties: properties.total_memory),
         "gpu-capability": of_gpu(lambda properties: "%d.%d" % (properties.major, properties.minor)),
         "cuda-driver-api": lambda: _driver_api(torch),
-        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START and started(torch) else None,
+        "cublas-workspace-at-cuda-start": lambda: (
+            _AT_START[0] if _AT_START and started(torch) else None
+        ),
     }
 
 
 def watch_cuda_start(torch: Any) -> None:
-    """Note CUBLAS_WORKSPACE_CONFIG at the moment the training starts CUDA; cuBLAS reads it once, with its first handle."""
+    """Note CUBLAS_WORKSPACE_CONFIG at the moment the training starts CUDA; cuBLAS reads it once,
+    with its first handle."""
     queue = getattr(torch.cuda, "_lazy_call", None)
     if queue is not None and torch.version.cuda and not torch.cuda.is_initialized():
         queue(lambda: _AT_START.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")))
@@ -98,7 +123,8 @@ def read(wanted: Facts) -> Dict[str, str]:
 
 
 def _isa(torch: Any) -> Optional[str]:
-    """The vector instructions that torch's own kernels use on this CPU: `AVX2`, `AVX512`, `DEFAULT`."""
+    """The vector instructions that torch's own kernels use on this CPU: `AVX2`, `AVX512`,
+    `DEFAULT`."""
     backend: Any = getattr(torch.backends, "cpu", None)
     return str(backend.get_cpu_capability()) if hasattr(backend, "get_cpu_capability") else None
 
@@ -107,8 +133,13 @@ def _nccl(torch: Any) -> str:
     """`2.27.5`, or `none` where this torch is built without."""
     if not hasattr(torch._C, "_nccl_version"):
         return "none"
-    version = torch._C._nccl_version()  # major, minor and patch in 16 bits each, or (torch 1) a decimal number
-    return "%d.%d.%d" % (version >> 32, version >> 16 & 65535, version & 65535) if version >> 32 else str(version)
+    # major, minor and patch in 16 bits each, or (torch 1) a decimal number
+    version = torch._C._nccl_version()
+    return (
+        "%d.%d.%d" % (version >> 32, version >> 16 & 65535, version & 65535)
+        if version >> 32
+        else str(version)
+    )
 
 
 def _driver_api(torch: Any) -> Optional[str]:
@@ -120,19 +151,26 @@ def _driver_api(torch: Any) -> Optional[str]:
 
 
 def capturing(torch: Any) -> bool:
-    """Whether the training is capturing a CUDA graph: what is queued now is not done now, and a synchronisation would end the capture."""
+    """Whether the training is capturing a CUDA graph: what is queued now is not done now, and a
+    synchronisation would end the capture."""
     return started(torch) and bool(torch.cuda.is_current_stream_capturing())
 
 
 def peak_bytes(torch: Any) -> int:
-    """The peak of memory since the last reset, in bytes: the largest of all GPUs in use, else resident memory (never reset)."""
+    """The peak of memory since the last reset, in bytes: the largest of all GPUs in use, else
+    resident memory (never reset)."""
     if started(torch):
-        return int(max(torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count())))
+        return int(
+            max(
+                torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count())
+            )
+        )
     return resident_peak()
 
 
 def reset_peak(torch: Any) -> None:
-    """Forget the peak, so that what the digests held is not counted. Training that reads this statistic sees it since its last step."""
+    """Forget the peak, so that what the digests held is not counted. Training that reads this
+    statistic sees it since its last step."""
     if started(torch):
         for index in range(torch.cuda.device_count()):
             torch.cuda.reset_peak_memory_stats(index)
@@ -144,8 +182,14 @@ def started(torch: Any) -> bool:
 
 
 def library_variables() -> Dict[str, str]:
-    """Name and value, by name. What looks like a secret, by its name or as a login in an address, is left out."""
+    """Name and value, by name. What looks like a secret, by its name or as a login in an address,
+    is left out."""
     read = sorted(
-        (name, value) for name, value in os.environ.items() if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value)
+        (name, value)
+        for name, value in os.environ.items()
+        if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value)
     )
-    return {name[:200]: value.encode("utf-8", "backslashreplace").decode()[:MAX_NAME] for name, value in read[:MAX_VARIABLES]}
+    return {
+        name[:200]: value.encode("utf-8", "backslashreplace").decode()[:MAX_NAME]
+        for name, value in read[:MAX_VARIABLES]
+    }

@@ -1,7 +1,8 @@
-"""Puts one fault into the training, on purpose, for `repro-gate selftest` to find. Loaded only where the run's configuration names one.
+"""Puts one fault into the training, on purpose, for `repro-gate selftest` to find. Loaded only
+where the run's configuration names one.
 
-This is the one place where the probe changes a number: the live tensor, before it is digested, so that digest, trace and comparison are
-all shown to work. A note in the trace says what was done.
+This is the one place where the probe changes a number: the live tensor, before it is digested, so
+that digest, trace and comparison are all shown to work. A note in the trace says what was done.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ from .patch import wrap
 from .process import process_key
 
 NOTE = "fault"
-_THREADS, _TURNS, _WIDTH = 4, 250, 64  # of the racing operator: threads, additions of each, elements that they add to
+# of the racing operator: threads, additions of each, elements that they add to
+_THREADS, _TURNS, _WIDTH = (
+    4,
+    250,
+    64,
+)
 
 
 def install(config: Dict[str, Any]) -> None:
     """Put in the fault that `config` describes, once, in the process that it names.
 
-    `what` is `flip` (the last bit of one element of a tensor of this `kind` and `name`), `race` (scale that tensor by what threads add up
-    in the order in which they come), `draw` (a number more from the generator `name`) or `flag` (switch the deterministic algorithms off);
-    each in `step`, where the tensor, or else the generators, are recorded first.
+    `what` is `flip` (the last bit of one element of a tensor of this `kind` and `name`), `race`
+    (scale that tensor by what threads add up in the order in which they come), `draw` (a number
+    more from the generator `name`) or `flag` (switch the deterministic algorithms off); each in
+    `step`, where the tensor, or else the generators, are recorded first.
     """
     fault = _Fault(config)
     wrap(session.Session, "rng", fault.rng)
@@ -38,7 +45,11 @@ class _Fault:
     """The fault of this process."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
-        self.what, self.kind, self.name = str(config["what"]), str(config["kind"]), str(config["name"])
+        self.what, self.kind, self.name = (
+            str(config["what"]),
+            str(config["kind"]),
+            str(config["name"]),
+        )
         self.step, self.process = int(config["step"]), str(config["process"])
         self.done = False
 
@@ -58,7 +69,14 @@ class _Fault:
                 self._did("torch.use_deterministic_algorithms(False)")
         original(current)
 
-    def tensors(self, original: Any, hooks: Any, kind: str, items: Sequence[Tuple[str, Any]], label: str = "") -> None:
+    def tensors(
+        self,
+        original: Any,
+        hooks: Any,
+        kind: str,
+        items: Sequence[Tuple[str, Any]],
+        label: str = "",
+    ) -> None:
         """Around the recording of named tensors of one kind."""
         if kind == self.kind and self._due():
             self._change(items)
@@ -67,12 +85,18 @@ class _Fault:
     def leaves(self, original: Any, items: List[Tuple[str, Any]]) -> Any:
         """Around the digests of a batch, and of what the training itself records."""
         of_a_loader = sys._getframe(2).f_code.co_name == "batch"  # of `Hooks`
-        if self.what in ("flip", "race") and (self.kind == "batch" or not of_a_loader) and self._due():
+        if (
+            self.what in ("flip", "race")
+            and (self.kind == "batch" or not of_a_loader)
+            and self._due()
+        ):
             self._change(items)
         return original(items)
 
     def _due(self) -> bool:
-        return not self.done and session.current().step == self.step and process_key() == self.process
+        return (
+            not self.done and session.current().step == self.step and process_key() == self.process
+        )
 
     def _change(self, items: Sequence[Tuple[str, Any]]) -> None:
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
@@ -85,12 +109,14 @@ class _Fault:
 
     def _did(self, text: str) -> None:
         self.done = True
-        session.current().note(NOTE, "step %d of %s, %s %s: %s" % (self.step, self.process, self.kind, self.name, text))
+        session.current().note(
+            NOTE, "step %d of %s, %s %s: %s" % (self.step, self.process, self.kind, self.name, text)
+        )
 
 
 def flip(torch: Any, tensor: Any) -> str:
-    """Flip the last bit of one element, in place: of a float that is finite and not 0, of an integer that is odd, where there is one, so
-    that it stays an index of whatever it indexes."""
+    """Flip the last bit of one element, in place: of a float that is finite and not 0, of an
+    integer that is odd, where there is one, so that it stays an index of whatever it indexes."""
     own = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     if own.dtype is torch.bool:
         good = own
@@ -105,7 +131,9 @@ def flip(torch: Any, tensor: Any) -> str:
     if own.dtype is torch.bool:
         element.logical_not_()
     else:
-        element.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[own.element_size()]).bitwise_xor_(1)
+        element.view(
+            {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[own.element_size()]
+        ).bitwise_xor_(1)
     return "element %s was %r and is %r" % (list(place), before, own[place].item())
 
 
@@ -129,9 +157,16 @@ def draw(name: str) -> None:
 
 
 def race(torch: Any, tensor: Any) -> str:
-    """Let threads add to shared elements without waiting for one another, and scale the tensor, by 1 % at most, by what rounding and lost
-    additions made of it. The terms are the same in every run; their order is not."""
-    terms = torch.arange(1, _THREADS * _WIDTH + 1, dtype=torch.float32).sin().abs().add(1.0).reshape(_THREADS, _WIDTH)
+    """Let threads add to shared elements without waiting for one another, and scale the tensor, by
+    1 % at most, by what rounding and lost additions made of it. The terms are the same in every
+    run; their order is not."""
+    terms = (
+        torch.arange(1, _THREADS * _WIDTH + 1, dtype=torch.float32)
+        .sin()
+        .abs()
+        .add(1.0)
+        .reshape(_THREADS, _WIDTH)
+    )
     alone, shared = torch.zeros(_WIDTH), torch.zeros(_WIDTH)
     together = threading.Barrier(_THREADS)
 

@@ -1,7 +1,9 @@
-"""Sets the determinism flags that live in the process, reads every flag back, and notes the line of training code that undoes one.
+"""Sets the determinism flags that live in the process, reads every flag back, and notes the line of
+training code that undoes one.
 
-Flags are set right after torch came in and read at the end of every step. Those that live in the environment are set by the gate before the
-process starts and only read here. What each does: `docs/flags.md`.
+Flags are set right after torch came in and read at the end of every step. Those that live in the
+environment are set by the gate before the process starts and only read here. What each does:
+`docs/flags.md`.
 """
 
 from __future__ import annotations
@@ -38,21 +40,31 @@ _GIVEN: Dict[str, str] = {}  # variables as the gate set them
 _NOTED: Set[Tuple[str, str, str, int, int]] = set()
 _MOST_NOTED = 1_000
 _EARLY: List[bool] = []  # one item once the early call was made
-_PROPERTIES = {CUDNN: ("cudnn", "deterministic"), BENCHMARK: ("cudnn", "benchmark"), MKLDNN: ("mkldnn", "deterministic")}
+_PROPERTIES = {
+    CUDNN: ("cudnn", "deterministic"),
+    BENCHMARK: ("cudnn", "benchmark"),
+    MKLDNN: ("mkldnn", "deterministic"),
+}
 
 
 def apply(torch: Any, wanted: Dict[str, Any]) -> None:
-    """Set the wanted flags of this process; a flag that this torch does not have is left out (and is then missing in the reading)."""
+    """Set the wanted flags of this process; a flag that this torch does not have is left out (and
+    is then missing in the reading)."""
     if ALGORITHMS in wanted:
         torch.use_deterministic_algorithms(wanted[ALGORITHMS])
     for flag, (backend, name) in _PROPERTIES.items():
         module = getattr(torch.backends, backend, None)
         if flag in wanted and hasattr(module, name):
             setattr(module, name, wanted[flag])
-    if ALGORITHMS in wanted:  # torch's own default is on, so a flag that the spec leaves off has to be switched off
+    # torch's own default is on, so a flag that the spec leaves off has to be switched off
+    if ALGORITHMS in wanted:
         torch.utils.deterministic.fill_uninitialized_memory = wanted.get(FILL, False)
     if wanted.get(MKL_EARLY) and torch.backends.mkl.is_available():
-        torch.ones(1).sqrt()  # one element stays on this thread: two threads in the process's first call race (docs/causes/README.md)
+        torch.ones(
+            1
+            # one element stays on this thread: two threads in the process's first call race
+            # (docs/causes/README.md)
+        ).sqrt()
         _EARLY[:] = [True]
 
 
@@ -80,36 +92,49 @@ def read(torch: Any, variables: Sequence[str]) -> Dict[str, Any]:
 
 
 def watch(torch: Any, wanted: Dict[str, Any]) -> None:
-    """From here on, note the line that sets a wanted flag to another value. The training's choice stands: the gate says so and fails."""
+    """From here on, note the line that sets a wanted flag to another value. The training's choice
+    stands: the gate says so and fails."""
     home = os.path.dirname(os.path.abspath(torch.__file__))
     for flag, setter in _SETTERS.items():
         if flag in wanted:
             watched = wrap(torch._C, setter, functools.partial(_set, flag, wanted[flag], home))
             backend, name = _PROPERTIES.get(flag, ("", ""))
-            context: Any = vars(type(getattr(torch.backends, backend))).get(name) if backend else None
+            context: Any = (
+                vars(type(getattr(torch.backends, backend))).get(name) if backend else None
+            )
             if watched is not None and hasattr(context, "setter"):
-                context.setter = watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
+                context.setter = (
+                    watched  # `torch.backends.cudnn.deterministic = …` holds a reference of its own
+                )
 
 
 def given(variables: Sequence[str]) -> None:
     """Remember what the environment holds of `variables` as this process starts."""
-    _GIVEN.update({name: os.environ[name] for name in variables if name in os.environ and name != HASH_SEED})
+    _GIVEN.update(
+        {name: os.environ[name] for name in variables if name in os.environ and name != HASH_SEED}
+    )
 
 
 def variable_set(name: Any, value: Any = None) -> None:
-    """The training is about to set a variable, or to delete it (None): noted where the gate gave it another value."""
+    """The training is about to set a variable, or to delete it (None): noted where the gate gave it
+    another value."""
     flag, said = os.fsdecode(name), "None" if value is None else os.fsdecode(value)
     if flag in _GIVEN and said != _GIVEN[flag]:
         (file, line), current = source_line.nearest(sys._getframe(1)), session.current()
         note = (flag, said[:200], file[:MAX_NAME], line, current.step)
         if note not in _NOTED and len(_NOTED) < _MOST_NOTED:
             _NOTED.add(note)
-            current.event("undone", **dict(zip(("flag", "value", "file", "line", "step"), note)), late=_was_read(flag, current.step))
+            current.event(
+                "undone",
+                **dict(zip(("flag", "value", "file", "line", "step"), note)),
+                late=_was_read(flag, current.step),
+            )
 
 
 def _was_read(variable: str, step: int) -> bool:
-    """Whether its library has read a variable in this process, and will not again. cuBLAS reads with its first handle, NCCL with its first
-    communicator, both of which the first step made; MKL with its first call, Inductor as it is imported. The others read at each call."""
+    """Whether its library has read a variable in this process, and will not again. cuBLAS reads
+    with its first handle, NCCL with its first communicator, both of which the first step made; MKL
+    with its first call, Inductor as it is imported. The others read at each call."""
     torch = sys.modules.get("torch")
     if variable == "MKL_CBWR":
         return bool(_EARLY)
@@ -118,15 +143,29 @@ def _was_read(variable: str, step: int) -> bool:
     if variable == "CUBLAS_WORKSPACE_CONFIG":
         return step > 0 and facts.started(torch)
     distributed: Any = sys.modules.get("torch.distributed")
-    return variable.startswith("NCCL_") and step > 0 and distributed is not None and bool(distributed.is_initialized())
+    return (
+        variable.startswith("NCCL_")
+        and step > 0
+        and distributed is not None
+        and bool(distributed.is_initialized())
+    )
 
 
-def _set(flag: str, wanted: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+def _set(
+    flag: str, wanted: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any
+) -> Any:
     warn_only = bool(kwargs.get("warn_only"))
     if value != wanted or warn_only:
         file, line = _caller(home)
         said, current = str("warn_only" if warn_only and value else value), session.current()
-        current.event("undone", flag=flag, value=said[:200], file=file[:MAX_NAME], line=line, step=current.step)
+        current.event(
+            "undone",
+            flag=flag,
+            value=said[:200],
+            file=file[:MAX_NAME],
+            line=line,
+            step=current.step,
+        )
         uses = factors.uses()
         if uses is not None and uses.pinned("flags", (file, line)):
             return original(wanted, *args)

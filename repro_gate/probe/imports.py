@@ -1,6 +1,8 @@
-"""Calls back when a named module has been imported, and makes `import repro_gate` work in the training's interpreter.
+"""Calls back when a named module has been imported, and makes `import repro_gate` work in the
+training's interpreter.
 
-A finder at the head of `sys.meta_path` wraps the loader of just the modules that are waited for, once each.
+A finder at the head of `sys.meta_path` wraps the loader of just the modules that are waited for,
+once each.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ _THREAD = threading.local()
 
 
 class _Finder:
-    """Hands every import on; for a module that is waited for, it appends the callback to the loader's `exec_module`."""
+    """Hands every import on; for a module that is waited for, it appends the callback to the
+    loader's `exec_module`."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
+    def find_spec(
+        name: str, path: Any = None, target: Any = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
         if name not in _WAITING or name in _LOOKING:
             return None
         _LOOKING.add(name)
@@ -38,14 +43,21 @@ class _Finder:
 
         def exec_module(module: Any) -> None:
             run(module)
-            waiting = _WAITING.pop(name, ())  # only now: a look-up (`find_spec`) need not be followed by an import, an import may fail
+            waiting = _WAITING.pop(
+                name,
+                (),
+                # only now: a look-up (`find_spec`) need not be followed by an import, an import may
+                # fail
+            )
             was, _THREAD.calling_back = calling_back(), True
             kind = type(module)
             try:
-                if kind is not types.ModuleType:  # a lazy loader's: it does not yet give what the module's own `__getattr__` does
+                # a lazy loader's: it does not yet give what the module's own `__getattr__` does
+                if kind is not types.ModuleType:
                     object.__setattr__(module, "__class__", types.ModuleType)
                 for callback in waiting:
-                    with session.current().own_time():  # a failure is the probe's, and no failed import
+                    # a failure is the probe's, and no failed import
+                    with session.current().own_time():
                         callback(module)
             finally:
                 _THREAD.calling_back = was
@@ -57,18 +69,24 @@ class _Finder:
 
 
 class _Sdk:
-    """The last finder of all: `repro_gate` from the gate's own files where the training's interpreter has none installed."""
+    """The last finder of all: `repro_gate` from the gate's own files where the training's
+    interpreter has none installed."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
+    def find_spec(
+        name: str, path: Any = None, target: Any = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
         if name != "repro_gate":
             return None
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        return importlib.util.spec_from_file_location(name, os.path.join(home, "__init__.py"), submodule_search_locations=[home])
+        return importlib.util.spec_from_file_location(
+            name, os.path.join(home, "__init__.py"), submodule_search_locations=[home]
+        )
 
 
 def after_import(name: str, callback: Callable[[Any], None]) -> None:
-    """Call `callback(module)` right after the module `name` was imported; now, if it was already."""
+    """Call `callback(module)` right after the module `name` was imported; now, if it was
+    already."""
     if name in sys.modules:
         callback(sys.modules[name])
         return
@@ -78,7 +96,8 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
 
 
 def calling_back() -> bool:
-    """Whether this thread is in such a callback: what it imports and asks for meanwhile is the probe's own doing."""
+    """Whether this thread is in such a callback: what it imports and asks for meanwhile is the
+    probe's own doing."""
     return bool(getattr(_THREAD, "calling_back", False))
 
 

@@ -1,7 +1,9 @@
-"""The second way into a Python that imports no `sitecustomize` of ours, because it is started with `-I`, `-E` or `-S`.
+"""The second way into a Python that imports no `sitecustomize` of ours, because it is started with
+`-I`, `-E` or `-S`.
 
-Its command is changed to start this file with the same options: it starts the probe and then runs what was asked for, in `__main__`, with
-`sys.argv`, `sys.path` and `sys.flags` as they would be. `python isolated.py --exec PYTHON …` starts PYTHON with its command changed.
+Its command is changed to start this file with the same options: it starts the probe and then runs
+what was asked for, in `__main__`, with `sys.argv`, `sys.path` and `sys.flags` as they would be.
+`python isolated.py --exec PYTHON …` starts PYTHON with its command changed.
 """
 
 from __future__ import annotations
@@ -12,16 +14,25 @@ from typing import Any, Dict, List
 
 
 def _run(arguments: List[str]) -> None:
-    """Run what was asked for, as the interpreter would have: a script, `-c CODE`, `-m MODULE`, or `-` for standard input."""
+    """Run what was asked for, as the interpreter would have: a script, `-c CODE`, `-m MODULE`, or
+    `-` for standard input."""
     import importlib.machinery  # not at the top, where this file's folder is on sys.path
     import runpy
 
     what, main = arguments[0], sys.modules["__main__"]
     namespace: Dict[str, Any] = vars(main)
-    for name in [name for name in namespace if name not in ("__name__", "__builtins__", "__annotations__")]:
+    for name in [
+        name for name in namespace if name not in ("__name__", "__builtins__", "__annotations__")
+    ]:
         del namespace[name]
-    namespace.update(__doc__=None, __package__=None, __spec__=None, __loader__=importlib.machinery.BuiltinImporter)
-    searched = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # the program's folder is on sys.path
+    namespace.update(
+        __doc__=None,
+        __package__=None,
+        __spec__=None,
+        __loader__=importlib.machinery.BuiltinImporter,
+    )
+    # the program's folder is on sys.path
+    searched = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
     if what[:2] == "-m":
         sys.argv[:] = ["-m", *arguments[1 if what[2:] else 2 :]]
         if searched:
@@ -46,7 +57,11 @@ def _run(arguments: List[str]) -> None:
         path = os.path.join(os.getcwd(), what)
         with open(what, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
-        namespace.update(__file__=path, __cached__=None, __loader__=importlib.machinery.SourceFileLoader("__main__", path))
+        namespace.update(
+            __file__=path,
+            __cached__=None,
+            __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+        )
     else:
         sys.argv[:] = arguments
         runpy.run_path(what, run_name="__main__")

@@ -1,7 +1,9 @@
-"""Follows the workspace's own Python code line by line, and notes a digest of the values that each line touched or returned.
+"""Follows the workspace's own Python code line by line, and notes a digest of the values that each
+line touched or returned.
 
-Two runs compared by these notes show the first line after which they held different values. Only plain values, arrays and tensors
-count, never an object's address: no code of the training is called to read them. Slow: for one pair of a diagnosis.
+Two runs compared by these notes show the first line after which they held different values. Only
+plain values, arrays and tensors count, never an object's address: no code of the training is called
+to read them. Slow: for one pair of a diagnosis.
 """
 
 from __future__ import annotations
@@ -26,7 +28,20 @@ _DEPTH = 4  # of values in values
 _ITEMS = 200  # of one collection
 _BYTES = 4 * 1024 * 1024  # of one array or tensor: of a larger one, its shape
 _SETS = (set, frozenset)
-_PLAIN = (int, float, complex, str, bytes, bytearray, bool, type(None), range, dt.datetime, dt.date, dt.timedelta)
+_PLAIN = (
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bytearray,
+    bool,
+    type(None),
+    range,
+    dt.datetime,
+    dt.date,
+    dt.timedelta,
+)
 
 
 class Lines:
@@ -35,7 +50,9 @@ class Lines:
     def __init__(self, step: int) -> None:
         self.step = step
         self._said = 0
-        self._open: List[Tuple[int, str, int, str, str, str]] = []  # (step, file, line, text, digest, order), not written yet
+        self._open: List[
+            Tuple[int, str, int, str, str, str]
+        ] = []  # (step, file, line, text, digest, order), not written yet
         self._names: Dict[CodeType, Dict[int, Set[str]]] = {}
 
     def start(self) -> None:
@@ -47,7 +64,16 @@ class Lines:
         found, self._open = self._open, []
         for step, file, line, text, digest, order in found:
             current.event(
-                "used", step=step, factor="line", source=order, file=file, line=line, call=text, count=1, digest=digest, direct=True
+                "used",
+                step=step,
+                factor="line",
+                source=order,
+                file=file,
+                line=line,
+                call=text,
+                count=1,
+                digest=digest,
+                direct=True,
             )
 
     def forked(self) -> None:
@@ -59,8 +85,10 @@ class Lines:
             sys.settrace(None)
             return None
         file = source_line.inside(frame.f_code.co_filename)[:MAX_NAME]
-        inner = frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"  # a lambda: a sort's key sees any order
-        if not file or session.current().step > self.step or inner:  # or a comprehension: its line is noted with what it reads
+        # a lambda: a sort's key sees any order
+        inner = frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"
+        # or a comprehension: its line is noted with what it reads
+        if not file or session.current().step > self.step or inner:
             return None
         names = self._names.get(frame.f_code)
         if names is None:
@@ -69,7 +97,13 @@ class Lines:
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
             if done[0] and event in ("line", "return"):
-                self._note(frame, file, done[0], names.get(done[0], set()), arg if event == "return" else None)
+                self._note(
+                    frame,
+                    file,
+                    done[0],
+                    names.get(done[0], set()),
+                    arg if event == "return" else None,
+                )
             done[0] = frame.f_lineno if event == "line" else 0 if event == "return" else done[0]
             return line
 
@@ -92,12 +126,19 @@ class Lines:
 
 
 def _order(values: Dict[str, Any]) -> str:
-    """Return a digest of the order in which the sets among some variables give their plain items; empty where none holds two."""
+    """Return a digest of the order in which the sets among some variables give their plain items;
+    empty where none holds two."""
     sets = [
-        [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN] for value in values.values() if type(value) in _SETS
+        [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN]
+        for value in values.values()
+        if type(value) in _SETS
     ]
     kept = [items for items in sets if len(items) > 1]
-    return hashlib.blake2b(repr(kept).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() if kept else ""
+    return (
+        hashlib.blake2b(repr(kept).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        if kept
+        else ""
+    )
 
 
 def _value(frame: FrameType, name: str) -> Any:

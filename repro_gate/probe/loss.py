@@ -1,4 +1,5 @@
-"""Reads the loss where the training hands it over: at `backward()`, at `autograd.grad`, and before a GradScaler scales it."""
+"""Reads the loss where the training hands it over: at `backward()`, at `autograd.grad`, and before
+a GradScaler scales it."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from .patch import wrap
 
 
 def watch(main: Any) -> None:
-    """Put the hooks (`torch_hooks.Hooks`; `main` are the main thread's) between the training and autograd, once in each process."""
+    """Put the hooks (`torch_hooks.Hooks`; `main` are the main thread's) between the training and
+    autograd, once in each process."""
     torch = main.torch
     compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # not -1 inside a backward pass: what it calls is part of it
+    # not -1 inside a backward pass: what it calls is part of it
+    task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
     def backward(original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if hasattr(tensors, "__next__"):
@@ -51,7 +54,9 @@ def watch(main: Any) -> None:
         return scaled
 
     for name, around in (("backward", backward), ("grad", grad)):
-        del wrap(torch.autograd, name, around)._torchdynamo_disable  # a graph that is being compiled may take gradients
+        del wrap(
+            torch.autograd, name, around
+        )._torchdynamo_disable  # a graph that is being compiled may take gradients
     wrap(getattr(torch.amp, "GradScaler", None), "scale", scale)
 
 
@@ -67,7 +72,8 @@ def _before_backward(hooks: Any, roots: List[Any]) -> None:
 
 
 def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one, else recorded beside the steps."""
+    """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one,
+    else recorded beside the steps."""
     torch, session, manual = hooks.torch, hooks.session, hooks.manual
     mine = steps = False
     taken: List[Any] = []
@@ -77,7 +83,9 @@ def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kw
             create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
             mine = all(item.is_leaf for item in taken) and manual.outermost(inputs, create_graph)
             with bare(torch):
-                mine = mine and (manual.over or not (manual.in_a_pool() or manual.of_the_input(taken, roots)))
+                mine = mine and (
+                    manual.over or not (manual.in_a_pool() or manual.of_the_input(taken, roots))
+                )
                 steps = mine and not manual.over and manual.by != BACKWARD
                 if steps:
                     manual.enters(GRAD, taken)
@@ -94,20 +102,28 @@ def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kw
 
 
 def _record(hooks: Any, roots: List[Any]) -> None:
-    """A gradient is about to be taken of `roots`: the initial state where this is the first, generator states, the loss as the training
-    knows it (before scaling)."""
+    """A gradient is about to be taken of `roots`: the initial state where this is the first,
+    generator states, the loss as the training knows it (before scaling)."""
     session = hooks.session
     hooks.initial_state()
     hooks.loaders.trained()
     if session.live:
         session.trains()
         with session.own_time(), bare(hooks.torch):
-            scalars = [root for root in roots if root.numel() == 1 and root.is_floating_point() and in_memory(hooks.torch, root)]
+            scalars = [
+                root
+                for root in roots
+                if root.numel() == 1 and root.is_floating_point() and in_memory(hooks.torch, root)
+            ]
             losses = [getattr(root, "_repro_gate_loss", root).detach() for root in scalars]
             if session.wants():
                 session.rng()
             if losses:
-                names = ["loss"] if len(losses) == 1 else ["loss.%d" % index for index in range(len(losses))]
+                names = (
+                    ["loss"]
+                    if len(losses) == 1
+                    else ["loss.%d" % index for index in range(len(losses))]
+                )
                 rows = tuple((name, describe("", item)[1], ()) for name, item in zip(names, losses))
                 session.block("loss", rows, Losses(hooks.torch, losses))
 
@@ -119,7 +135,9 @@ class Losses(Later):
         self._digests = begin(torch, losses)
         values = [local(item).to(torch.float64).reshape(()) for item in losses]
         alike = len({item.device for item in values}) == 1
-        self._values, self._event = fetch(torch, torch.stack(values if alike else [item.cpu() for item in values]))
+        self._values, self._event = fetch(
+            torch, torch.stack(values if alike else [item.cpu() for item in values])
+        )
 
     def ready(self) -> bool:
         return self._digests.ready() and (self._event is None or bool(self._event.query()))
@@ -127,4 +145,7 @@ class Losses(Later):
     def fields(self) -> Dict[str, Any]:
         if self._event is not None:
             self._event.synchronize()
-        return {**self._digests.fields(), "values": [value.hex() for value in self._values.tolist()]}
+        return {
+            **self._digests.fields(),
+            "values": [value.hex() for value in self._values.tolist()],
+        }

@@ -1,7 +1,9 @@
-"""Collects the files that this process opens for reading and that were there before the run: what a rerun needs. Fed by `audit`.
+"""Collects the files that this process opens for reading and that were there before the run: what a
+rerun needs. Fed by `audit`.
 
-Left out, so that what remains is worth a look: the interpreter with what is installed in it, the system, the gate's own files, the run's
-HOME and TMPDIR, declared data, and what the run made itself (its inode changed after the run began). Byte code stands for its source.
+Left out, so that what remains is worth a look: the interpreter with what is installed in it, the
+system, the gate's own files, the run's HOME and TMPDIR, declared data, and what the run made itself
+(its inode changed after the run began). Byte code stands for its source.
 """
 
 from __future__ import annotations
@@ -20,12 +22,37 @@ from . import session, source_line
 from .process import mapped_files, printable
 
 _SYSTEM = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/boot", "/proc", "/sys", "/dev", "/nix/store"),
-    *("/opt/nvidia", "/opt/rocm", "/opt/intel", "/opt/homebrew", "/System", "/Library", "/private/etc"),
+    *(
+        "/usr",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/libx32",
+        "/bin",
+        "/sbin",
+        "/etc",
+        "/boot",
+        "/proc",
+        "/sys",
+        "/dev",
+        "/nix/store",
+    ),
+    *(
+        "/opt/nvidia",
+        "/opt/rocm",
+        "/opt/intel",
+        "/opt/homebrew",
+        "/System",
+        "/Library",
+        "/private/etc",
+    ),
 )
 _OF_SYSTEM = {  # the system's own folders where others keep data too
-    "/run": "NetworkManager booted-system current-system dbus lock log nscd opengl-driver resolvconf sssd systemd udev wrappers",
-    "/var/lib": "alternatives apt ca-certificates ca-certificates-java dbus dkms dnf dpkg extrausers fontconfig locales nscd pacman python"
+    "/run": "NetworkManager booted-system current-system dbus lock log nscd opengl-driver "
+    "resolvconf sssd systemd udev wrappers",
+    "/var/lib": "alternatives apt ca-certificates ca-certificates-java dbus dkms dnf dpkg "
+    "extrausers "
+    "fontconfig locales nscd pacman python"
     " rpm snapd/lib sss systemd ucf",
     "/var/cache": "apt debconf dnf fontconfig ldconfig man nscd pacman yum",
 }
@@ -33,7 +60,9 @@ _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runt
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
 INSTALLED = ("/site-packages/", "/dist-packages/")
-_SEEN = 50_000  # paths remembered as dealt with; a training on a million files must not grow by them
+_SEEN = (
+    50_000  # paths remembered as dealt with; a training on a million files must not grow by them
+)
 _EVENT = 1_000  # files in one event
 _AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
 
@@ -43,28 +72,40 @@ _HUB = re.compile(r"/(?:models|datasets|spaces)--[^/]+/snapshots/[0-9a-f]{40}/")
 
 
 class Opened:
-    """The files of one process. `read` and `appended` are called inside an audit hook: they raise nothing and open nothing."""
+    """The files of one process. `read` and `appended` are called inside an audit hook: they raise
+    nothing and open nothing."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
         workspace = config.get("workspace", "")
         self._workspace = os.path.realpath(workspace) + os.sep if workspace else ""
         self._given = os.path.abspath(workspace) + os.sep if workspace else ""
         self._started = float(config.get("started", 0.0))
-        self._began = config.get("began")  # when the first run of the gate run may have begun; None: nobody knows
+        # when the first run of the gate run may have begun; None: nobody knows
+        self._began = config.get("began")
         self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
-        self._links: Tuple[str, ...] = ()  # where declared data is linked into the workspace, as far as it was met
-        own = [config["traces"], os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *config.get("own", ())]
+        self._links: Tuple[
+            str, ...
+        ] = ()  # where declared data is linked into the workspace, as far as it was met
+        own = [
+            config["traces"],
+            os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            *config.get("own", ()),
+        ]
         self._own = with_separator([*interpreter(), *own, *self._data])
         self._seen: Set[Any] = set()
         self._seen_relative: Set[Any] = set()
-        self._old: Dict[str, bool] = {}  # files from before the run that it then changed, and whether they were an earlier run's
+        self._old: Dict[
+            str, bool
+            # files from before the run that it then changed, and whether they were an earlier run's
+        ] = {}
         self._found: Set[str] = set()
         self._pending: List[Tuple[str, bool, str, bool]] = []
         self._forked = False
         self._full = False
 
     def read(self, path: Any) -> None:
-        """A file is about to be opened for reading. `path` is what was given: text, bytes, a path object, or a descriptor (left alone)."""
+        """A file is about to be opened for reading. `path` is what was given: text, bytes, a path
+        object, or a descriptor (left alone)."""
         try:
             if path not in self._seen and path not in self._seen_relative:
                 self._look(path, True)
@@ -72,21 +113,25 @@ class Opened:
             pass
 
     def changes(self, path: Any, reads: bool) -> None:
-        """A file is about to be opened for writing without being emptied: what it holds is from before, for this and for later readers."""
+        """A file is about to be opened for writing without being emptied: what it holds is from
+        before, for this and for later readers."""
         with contextlib.suppress(Exception):
             self._look(path, reads)
 
     def beyond(self, path: str) -> bool:
-        """Whether an absolute path, free of links, lies outside of what is the run's, the interpreter's, the system's and declared data."""
-        return not (path + os.sep).startswith((self._given, self._workspace)) and not self._excluded(path)
+        """Whether an absolute path, free of links, lies outside of what is the run's, the
+        interpreter's, the system's and declared data."""
+        return not (path + os.sep).startswith(
+            (self._given, self._workspace)
+        ) and not self._excluded(path)
 
     def folder_changed(self) -> None:
         """The working directory changes: relative paths mean other files from here on."""
         self._seen_relative.clear()
 
     def flush(self, current: "session.Session", last: bool) -> None:
-        """Write what was found since the last time; at the `last`, also files that are mapped into memory (Linux): libraries and data sets
-        that were opened without Python."""
+        """Write what was found since the last time; at the `last`, also files that are mapped into
+        memory (Linux): libraries and data sets that were opened without Python."""
         for path in mapped_files() if last else ():
             self.read(path)
         while self._pending:
@@ -122,7 +167,12 @@ class Opened:
             self._remember(given, text)
             return
         if left is None:
-            left = not real.startswith(self._workspace) and self._began is not None and state.st_ctime >= self._began and state.st_size > 0
+            left = (
+                not real.startswith(self._workspace)
+                and self._began is not None
+                and state.st_ctime >= self._began
+                and state.st_size > 0
+            )
         if reads:
             self._remember(given, text)
             self._note(real, left)
@@ -130,17 +180,27 @@ class Opened:
             self._old[real] = left
 
     def _excluded(self, path: str) -> bool:
-        """Whether a path is left out as it is given: installed files may be links to a package manager's cache."""
+        """Whether a path is left out as it is given: installed files may be links to a package
+        manager's cache."""
         below = path + os.sep
         if below.startswith((self._given, self._workspace)):
             return bool(self._links) and below.startswith(self._links)
-        return of_system(path) or below.startswith(self._own) or any(part in path for part in INSTALLED)
+        return (
+            of_system(path)
+            or below.startswith(self._own)
+            or any(part in path for part in INSTALLED)
+        )
 
     def _learn_link(self, path: str, real: str) -> None:
-        """Remember the link by which declared data was reached, so that the next file below it costs no look at the disk."""
+        """Remember the link by which declared data was reached, so that the next file below it
+        costs no look at the disk."""
         for item in self._data:
             below = real[len(item) :]
-            if (real == item or real.startswith(item + os.sep)) and path.endswith(below) and len(self._links) < 1000:
+            if (
+                (real == item or real.startswith(item + os.sep))
+                and path.endswith(below)
+                and len(self._links) < 1000
+            ):
                 link = path[: len(path) - len(below)] + os.sep
                 if link not in self._links:
                     self._links += (link,)
@@ -155,7 +215,10 @@ class Opened:
         if len(self._found) >= MAX_OPENED:
             if not self._full:
                 self._full = True
-                session.current().note("opened-not-all", "more than %d files were opened; the others are not listed" % MAX_OPENED)
+                session.current().note(
+                    "opened-not-all",
+                    "more than %d files were opened; the others are not listed" % MAX_OPENED,
+                )
             return
         self._found.add(real)
         inside = real.startswith(self._workspace)
@@ -169,14 +232,17 @@ class Opened:
 
 
 def of_system(path: str) -> bool:
-    """Whether an absolute path is the operating system's, its packages' or its drivers': no place for a training's data."""
+    """Whether an absolute path is the operating system's, its packages' or its drivers': no place
+    for a training's data."""
     below = path + os.sep
     return below.startswith(_system_folders()) and not below.startswith(_MEMORY)
 
 
 @functools.lru_cache(maxsize=None)
 def _system_folders() -> Tuple[str, ...]:
-    some = [folder + os.sep + name for folder, names in _OF_SYSTEM.items() for name in names.split()]
+    some = [
+        folder + os.sep + name for folder, names in _OF_SYSTEM.items() for name in names.split()
+    ]
     return (*with_separator([*_SYSTEM, *some]), _DRIVERS)
 
 
@@ -192,7 +258,8 @@ def _source_of(path: str) -> str:
 
 
 def interpreter() -> List[str]:
-    """Where the interpreter and what is installed for it lie. A virtual environment may share its folder with a checkout."""
+    """Where the interpreter and what is installed for it lie. A virtual environment may share its
+    folder with a checkout."""
     folders = [sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.path.abspath(os.__file__))]
     for prefix in {sys.prefix, sys.exec_prefix}:
         shared = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
@@ -201,6 +268,12 @@ def interpreter() -> List[str]:
 
 
 def with_separator(folders: Sequence[str]) -> Tuple[str, ...]:
-    """Each folder as it is written and as it is, with a separator behind it; the root of all is none of them."""
-    both = [form for folder in folders if folder for form in (os.path.abspath(folder), os.path.realpath(folder))]
+    """Each folder as it is written and as it is, with a separator behind it; the root of all is
+    none of them."""
+    both = [
+        form
+        for folder in folders
+        if folder
+        for form in (os.path.abspath(folder), os.path.realpath(folder))
+    ]
     return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))

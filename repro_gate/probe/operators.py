@@ -1,7 +1,9 @@
-"""Records each operator that torch dispatches in one step: digests of what went in and came out, and the line of the workspace it is of.
+"""Records each operator that torch dispatches in one step: digests of what went in and came out,
+and the line of the workspace it is of.
 
-Two runs compared by these records show the operator that got the same bits in and gave other bits out. A replay runs one operator again
-on its own inputs, and counts the distinct outputs: with one thread and with all, with and without the deterministic flag.
+Two runs compared by these records show the operator that got the same bits in and gave other bits
+out. A replay runs one operator again on its own inputs, and counts the distinct outputs: with one
+thread and with all, with and without the deterministic flag.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _EARLY = 20  # steps
 
 
 class Watching:
-    """Sees every operator that torch dispatches from `begin` to `end`, and whose it is. `step` is the last step that is watched.
+    """Sees every operator that torch dispatches from `begin` to `end`, and whose it is. `step` is
+    the last step that is watched.
 
     `eager`: no compiled graph runs meanwhile, for it dispatches nothing.
     """
@@ -29,7 +32,9 @@ class Watching:
 
     def __init__(self, torch: Any, step: int) -> None:
         self.torch, self.step = torch, step
-        self._lines: Dict[int, Tuple[str, int]] = {}  # sequence number of a backward node -> the line of its forward
+        self._lines: Dict[
+            int, Tuple[str, int]
+        ] = {}  # sequence number of a backward node -> the line of its forward
         self._mode: Any = None
 
     def at(self, step: int) -> None:
@@ -56,14 +61,18 @@ class Watching:
             mode.__exit__(None, None, None)
 
     def whose(self) -> Tuple[str, str, Tuple[str, int]]:
-        """(phase, backward node, line) of the operator being dispatched: one of the backward pass belongs to the line of its forward."""
+        """(phase, backward node, line) of the operator being dispatched: one of the backward pass
+        belongs to the line of its forward."""
         node = self.torch._C._current_autograd_node()
         if node is not None:
             return "backward", node.name(), self._lines.get(node._sequence_nr(), ("", 0))
         frame: Any = sys._getframe(3)
         site, phase = source_line.nearest(frame), "forward"
         while frame is not None and phase == "forward":
-            if frame.f_code.co_name in ("step", "_optimizer_step_code") and "/optim/" in frame.f_code.co_filename:
+            if (
+                frame.f_code.co_name in ("step", "_optimizer_step_code")
+                and "/optim/" in frame.f_code.co_filename
+            ):
                 phase = "optimizer"
             frame = frame.f_back
         number = getattr(self.torch._C._autograd, "_get_sequence_nr", lambda: 0)() - 1
@@ -73,18 +82,22 @@ class Watching:
 
 
 class Operators(Watching):
-    """Records the operators of `step` (-1: all before the first); where it is early, those of all before it too, for a divergence may come
-    sooner this time.
+    """Records the operators of `step` (-1: all before the first); where it is early, those of all
+    before it too, for a divergence may come sooner this time.
 
-    `again` names the one to replay: (operator, which time it was dispatched in the step, how often to replay it); None for none.
+    `again` names the one to replay: (operator, which time it was dispatched in the step, how often
+    to replay it); None for none.
     """
 
     def __init__(self, torch: Any, config: Dict[str, Any]) -> None:
         super().__init__(torch, int(config["step"]))
         again = config.get("replay")
-        self.again: Optional[Tuple[str, int, int]] = None if again is None else (str(again[0]), int(again[1]), int(again[2]))
+        self.again: Optional[Tuple[str, int, int]] = (
+            None if again is None else (str(again[0]), int(again[1]), int(again[2]))
+        )
         self._counts: Dict[str, int] = {}
-        self._unwritten: Set[int] = set()  # addresses of storages that `empty` gave and that nothing has written yet
+        # addresses of storages that `empty` gave and that nothing has written yet
+        self._unwritten: Set[int] = set()
         self._number = 0
 
     def at(self, step: int) -> None:
@@ -100,7 +113,9 @@ class Operators(Watching):
             return function(*args, **kwargs)
         phase, node, site = self.whose()
         with current.own_time():
-            inputs = self._digests((args[1:] if self._is_unwritten(function, args) else args, kwargs))
+            inputs = self._digests(
+                (args[1:] if self._is_unwritten(function, args) else args, kwargs)
+            )
             state = self._generator(function, kwargs)
         count = self._counts[name] = self._counts.get(name, 0) + 1
         distinct = None
@@ -113,11 +128,22 @@ class Operators(Watching):
             with current.own_time():
                 changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
                 simple = self.torch.Tag.pointwise in function.tags or is_view(function)
-                self._write(name, count, phase, node, site, inputs + state, self._digests(result) + changed, simple, distinct)
+                self._write(
+                    name,
+                    count,
+                    phase,
+                    node,
+                    site,
+                    inputs + state,
+                    self._digests(result) + changed,
+                    simple,
+                    distinct,
+                )
         return result
 
     def _is_unwritten(self, function: Any, args: Tuple[Any, ...]) -> bool:
-        """Whether an operator writes to memory that nothing has written: what that holds is no input (`uniform_` on `empty`)."""
+        """Whether an operator writes to memory that nothing has written: what that holds is no
+        input (`uniform_` on `empty`)."""
         target = self._addresses(args[0]) if function._schema.is_mutable and args else set()
         return bool(target) and target <= self._unwritten
 
@@ -130,7 +156,8 @@ class Operators(Watching):
             self._unwritten -= self._addresses(args[0]) if args else set()
 
     def _addresses(self, value: Any) -> Set[int]:
-        """Where a tensor, or each of a list, has its memory; nothing for one that has none of its own."""
+        """Where a tensor, or each of a list, has its memory; nothing for one that has none of its
+        own."""
         found = set()
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(item, self.torch.Tensor):
@@ -152,10 +179,16 @@ class Operators(Watching):
         generator = kwargs.get("generator") or self.torch.default_generator
         return self._digests(generator.get_state())
 
-    def _replay(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int) -> Dict[str, int]:
-        """How many distinct outputs `times` executions on copies of the same inputs gave, for each way to run it; 0: it raised."""
+    def _replay(
+        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int
+    ) -> Dict[str, int]:
+        """How many distinct outputs `times` executions on copies of the same inputs gave, for each
+        way to run it; 0: it raised."""
         torch = self.torch
-        enabled, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        enabled, warn = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
         threads, found = torch.get_num_threads(), {}
         try:
             for name, on, count in (
@@ -172,7 +205,9 @@ class Operators(Watching):
             torch.use_deterministic_algorithms(enabled, warn_only=warn)
         return found
 
-    def _distinct(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int) -> int:
+    def _distinct(
+        self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int
+    ) -> int:
         from torch.utils._pytree import tree_map
 
         def copied(leaf: Any) -> Any:
@@ -183,7 +218,11 @@ class Operators(Watching):
             for _ in range(times):
                 own_args, own_kwargs = tree_map(copied, (args, kwargs))
                 result = function(*own_args, **own_kwargs)
-                seen.add(tuple(self._digests((result, own_args) if function._schema.is_mutable else result)))
+                seen.add(
+                    tuple(
+                        self._digests((result, own_args) if function._schema.is_mutable else result)
+                    )
+                )
         except Exception:
             return 0
         return len(seen)

@@ -1,5 +1,5 @@
-"""The one way in which the probe puts itself between the training and a function that it calls: in modules and classes, and in types that C
-made and that refuse `setattr`."""
+"""The one way in which the probe puts itself between the training and a function that it calls: in
+modules and classes, and in types that C made and that refuse `setattr`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 
 def wrap(owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...] = ()) -> Any:
-    """Replace `owner.name`, where there is one, by a function that calls `around(original, …)`, and return that function. The same function
-    under that name in `also` is replaced too."""
+    """Replace `owner.name`, where there is one, by a function that calls `around(original, …)`, and
+    return that function. The same function under that name in `also` is replaced too."""
     original = getattr(owner, name, None)
     if original is None:
         return None
@@ -23,7 +23,9 @@ def wrap(owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...
     def function(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
-    wrapper: Any = function if hasattr(type(original), "__get__") else _Unbound(original, around, owner)
+    wrapper: Any = (
+        function if hasattr(type(original), "__get__") else _Unbound(original, around, owner)
+    )
     wrapper._torchdynamo_disable = True
     for place in (owner, *(other for other in also if getattr(other, name, None) is original)):
         setattr(place, name, wrapper)
@@ -31,13 +33,15 @@ def wrap(owner: Any, name: str, around: Callable[..., Any], also: Tuple[Any, ...
 
 
 class WeakByIdentity:
-    """What was added, in order, and what was noted of each, for as long as it lives. It need not be hashable, nor comparable."""
+    """What was added, in order, and what was noted of each, for as long as it lives. It need not be
+    hashable, nor comparable."""
 
     def __init__(self) -> None:
         self._held: Dict[int, Tuple[Any, Any]] = {}  # id -> weak reference to it, what was noted
 
     def add(self, item: Any, noted: Any = None) -> Any:
-        """Note something of an item, and return it. An item that cannot be referred to weakly is not kept."""
+        """Note something of an item, and return it. An item that cannot be referred to weakly is
+        not kept."""
         held, key = self._held, id(item)
 
         def forget(reference: Any) -> None:
@@ -60,15 +64,22 @@ class WeakByIdentity:
         return noted if reference is not None and reference() is item else None
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([item for item in [reference() for reference, _ in list(self._held.values())] if item is not None])
+        return iter(
+            [
+                item
+                for item in [reference() for reference, _ in list(self._held.values())]
+                if item is not None
+            ]
+        )
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
 
 class _Unbound:
-    """In the place of a function that C made. As such a one it does not bind where it is a class's attribute (`clock = time.time`); it has
-    the class, the hash, the signature and the name of the original, equals it and is pickled by its name."""
+    """In the place of a function that C made. As such a one it does not bind where it is a class's
+    attribute (`clock = time.time`); it has the class, the hash, the signature and the name of the
+    original, equals it and is pickled by its name."""
 
     def __init__(self, original: Any, around: Callable[..., Any], owner: Any) -> None:
         functools.update_wrapper(self, original)
@@ -99,9 +110,11 @@ class _Unbound:
 
 
 def wrap_in_type(kind: type, name: str, around: Callable[..., Any]) -> None:
-    """The same for a method of a type that C made: `around(original, self, …)`, for a class method `around(original, cls, …)`.
+    """The same for a method of a type that C made: `around(original, self, …)`, for a class method
+    `around(original, cls, …)`.
 
-    CPython looks methods up in the type's own dictionary, which the garbage collector names; `PyType_Modified` clears its cache of lookups.
+    CPython looks methods up in the type's own dictionary, which the garbage collector names;
+    `PyType_Modified` clears its cache of lookups.
     """
     original = vars(kind).get(name)
     if original is None or sys.implementation.name != "cpython":

@@ -8,13 +8,18 @@ import sys
 from typing import Any, List
 
 _POOLS = ("multiprocessing.pool", "concurrent.futures.process", "loky.process_executor")
-sys.modules.pop("resource", None)  # nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
+# nothing else imports it at start-up: a `resource.py` beside the training's script stays its own
+sys.modules.pop("resource", None)
 
 
 def process_key() -> str:
     """Which of the run's processes this is: `main`, `rank1`, `SpawnProcess-2`."""
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and getattr(distributed, "is_available", bool)() and distributed.is_initialized():
+    if (
+        distributed is not None
+        and getattr(distributed, "is_available", bool)()
+        and distributed.is_initialized()
+    ):
         return "rank%d" % distributed.get_rank()
     if os.environ.get("RANK", "").isdecimal():
         return "rank%s" % os.environ["RANK"][:10]
@@ -24,12 +29,15 @@ def process_key() -> str:
 
 
 def prepares_data() -> bool:
-    """Whether this process is a DataLoader's worker, or still imports the script of the process that started it: never one that trains."""
+    """Whether this process is a DataLoader's worker, or still imports the script of the process
+    that started it: never one that trains."""
     if not started_by_multiprocessing():
         return False
     worker = sys.modules.get("torch.utils.data._utils.worker")
     process: Any = sys.modules["multiprocessing.process"]
-    return getattr(worker, "_worker_info", None) is not None or hasattr(process.current_process(), "_inheriting")
+    return getattr(worker, "_worker_info", None) is not None or hasattr(
+        process.current_process(), "_inheriting"
+    )
 
 
 def started_by_multiprocessing() -> bool:
@@ -38,7 +46,8 @@ def started_by_multiprocessing() -> bool:
 
 
 def works_for_a_pool() -> bool:
-    """Whether the caller runs as a task of a pool of processes: what comes of it is handed back to the process that trains."""
+    """Whether the caller runs as a task of a pool of processes: what comes of it is handed back to
+    the process that trains."""
     frame = sys._getframe(1) if started_by_multiprocessing() else None
     while frame is not None:
         if str(frame.f_globals.get("__name__")).endswith(_POOLS):
@@ -49,7 +58,8 @@ def works_for_a_pool() -> bool:
 
 def arguments() -> List[str]:
     """The command line, as text that can be encoded."""
-    given = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))  # sys.argv is not set yet during start-up
+    # sys.argv is not set yet during start-up
+    given = getattr(sys, "orig_argv", None) or list(getattr(sys, "argv", []))
     return [str(item).encode("utf-8", "replace").decode() for item in given]
 
 
@@ -60,14 +70,19 @@ def resident_peak() -> int:
 
 
 def mapped_files() -> List[str]:
-    """The files that are mapped into this process's memory, each once; nothing where the system does not tell."""
+    """The files that are mapped into this process's memory, each once; nothing where the system
+    does not tell."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
     except OSError:
         return []
     columns = (line.rstrip("\n").split(None, 5) for line in lines)
-    return list(dict.fromkeys(column[5] for column in columns if len(column) == 6 and column[5].startswith("/")))
+    return list(
+        dict.fromkeys(
+            column[5] for column in columns if len(column) == 6 and column[5].startswith("/")
+        )
+    )
 
 
 def printable(text: str) -> str:

@@ -17,9 +17,15 @@ _RANDOM, _SHA256 = kept(random), hashlib.sha256
 
 
 def states() -> Tuple[Tuple[Row, ...], bytes]:
-    """Rows and digests (16 bytes each) of the states of all generators: python, numpy, torch and each CUDA device in use."""
+    """Rows and digests (16 bytes each) of the states of all generators: python, numpy, torch and
+    each CUDA device in use."""
     version, words, gauss = _RANDOM.getstate()
-    found: List[Tuple[Row, bytes]] = [(("python", "state", (625,)), array.array("Q", words).tobytes() + repr((version, gauss)).encode())]
+    found: List[Tuple[Row, bytes]] = [
+        (
+            ("python", "state", (625,)),
+            array.array("Q", words).tobytes() + repr((version, gauss)).encode(),
+        )
+    ]
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and hasattr(numpy, "random"):
         name, keys, position, has_gauss, cached = numpy.random.get_state(legacy=True)
@@ -28,6 +34,14 @@ def states() -> Tuple[Tuple[Row, ...], bytes]:
     if torch is not None and hasattr(torch, "get_rng_state"):
         devices = [("torch", torch.get_rng_state())]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            devices += [("cuda:%d" % index, torch.cuda.get_rng_state(index)) for index in range(torch.cuda.device_count())]
-        found += [((device, "uint8", tuple(item.shape)), ctypes.string_at(item.data_ptr(), item.numel())) for device, item in devices]
-    return tuple(row for row, _ in found), b"".join(_SHA256(state).digest()[:DIGEST_BYTES] for _, state in found)
+            devices += [
+                ("cuda:%d" % index, torch.cuda.get_rng_state(index))
+                for index in range(torch.cuda.device_count())
+            ]
+        found += [
+            ((device, "uint8", tuple(item.shape)), ctypes.string_at(item.data_ptr(), item.numel()))
+            for device, item in devices
+        ]
+    return tuple(row for row, _ in found), b"".join(
+        _SHA256(state).digest()[:DIGEST_BYTES] for _, state in found
+    )

@@ -1,7 +1,7 @@
 """The state of the probe in one process: the trace being written, the step count, and two clocks.
 
-`torch_hooks` and `sdk` report what happens. The session decides what is written, ends the training after `train.steps` and keeps the
-probe's own time apart from the training's.
+`torch_hooks` and `sdk` report what happens. The session decides what is written, ends the training
+after `train.steps` and keeps the probe's own time apart from the training's.
 """
 
 from __future__ import annotations
@@ -25,16 +25,26 @@ from .step_time import Mark, StepTimes, mark
 
 _NOTES = _HELD = 1_000  # `_HELD`: blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
-OBSERVERS: List[Any] = []  # what collects through the life of a process: files, draws, imports; `flush(session, last)` writes it
+OBSERVERS: List[
+    Any
+    # what collects through the life of a process: files, draws, imports; `flush(session, last)`
+    # writes it
+] = []
 _CURRENT: List["Session"] = []
-_LATE: List[Tuple[Any, int, int]] = []  # handlers of signals that came while the probe was at work, their signals, and the thread
+_LATE: List[
+    Tuple[Any, int, int]
+] = []  # handlers of signals that came while the probe was at work, their signals, and the thread
 _OS, _LEAVE = kept(os), os._exit
-_PATIENCE = 60.0  # seconds that a thread waits for another one's hook; one that waits for it in turn would wait for ever
-_Block = Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]  # the arguments of `TraceWriter.block`
+# seconds that a thread waits for another one's hook; one that waits for it in turn would wait for
+# ever
+_PATIENCE = 60.0
+# the arguments of `TraceWriter.block`
+_Block = Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]
 
 
 class StopTraining(SystemExit):
-    """Raised in the training after its last wanted step. It is a SystemExit, so `except Exception` and interpreters let it through."""
+    """Raised in the training after its last wanted step. It is a SystemExit, so `except Exception`
+    and interpreters let it through."""
 
 
 class Session:
@@ -42,9 +52,17 @@ class Session:
 
     def __init__(self, config: Dict[str, Any], hooks: Any = None, thread: str = "") -> None:
         self.config = config
-        self.thread = thread  # the name of the one whose training this is; empty: the main thread, and the process as such
-        self.hooks, self.torch = hooks, getattr(hooks, "torch", None)  # `torch_hooks.Hooks`, where torch is imported
-        self.stem = "none"  # the trace file's name without its suffix; files that belong to it start so
+        # the name of the one whose training this is; empty: the main thread, and the process as
+        # such
+        self.thread = thread
+        # `torch_hooks.Hooks`, where torch is imported
+        self.hooks, self.torch = (
+            hooks,
+            getattr(hooks, "torch", None),
+        )
+        self.stem = (
+            "none"  # the trace file's name without its suffix; files that belong to it start so
+        )
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.explicit = False  # the script says itself what a step is
@@ -55,8 +73,11 @@ class Session:
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
         self._held: Optional[List[_Block]] = []  # None once they are written
-        self._steps = self._stops = self._peak = self.depth = 0  # `_peak`: bytes, since the last step; `depth`: of `own_time`
-        self._mark = self._entered = mark(self.torch)  # when the step in progress began; when `own_time` was entered
+        self._steps = self._stops = self._peak = self.depth = (
+            0  # `_peak`: bytes, since the last step; `depth`: of `own_time`
+        )
+        # when the step in progress began; when `own_time` was entered
+        self._mark = self._entered = mark(self.torch)
         self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
         self._lock, self._holder = _thread.RLock(), 0  # several threads may train at once
         self._failure = ""  # why the recording ended, where the trace does not say so yet
@@ -65,18 +86,32 @@ class Session:
 
     def start(self, forked: bool = False) -> None:
         self._forked = forked
-        hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "key": "main", "forked": forked}
+        hello = {
+            "nonce": self.config["nonce"],
+            "pid": _OS.getpid(),
+            "key": "main",
+            "forked": forked,
+        }
         with self._guard():
-            self._writer = TraceWriter(self.config["traces"], {**hello, "argv": [item[:MAX_NAME] for item in arguments()][:1000]})
+            self._writer = TraceWriter(
+                self.config["traces"],
+                {**hello, "argv": [item[:MAX_NAME] for item in arguments()][:1000]},
+            )
             self.stem = self._writer.stem
 
     def key(self) -> str:
-        """What is recorded here is compared with what has the same key in the other run: the process, and the thread in it."""
+        """What is recorded here is compared with what has the same key in the other run: the
+        process, and the thread in it."""
         return "%s/%s" % (process_key(), self.thread) if self.thread else process_key()
 
     def wants(self) -> bool:
-        """Whether the tensors of the step in progress are to be digested: every n-th, and the last wanted one."""
-        return self.step < 0 or self.step % self.config["every"] == 0 or self.step + 1 == self.config["steps"]
+        """Whether the tensors of the step in progress are to be digested: every n-th, and the last
+        wanted one."""
+        return (
+            self.step < 0
+            or self.step % self.config["every"] == 0
+            or self.step + 1 == self.config["steps"]
+        )
 
     @property
     def live(self) -> bool:
@@ -86,8 +121,9 @@ class Session:
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
-        """The gate through which every hook goes. Time spent in here is the probe's, not the training's; what goes wrong in here is the
-        probe's fault, and said; a signal's handler runs when it is left; only one thread is in here."""
+        """The gate through which every hook goes. Time spent in here is the probe's, not the
+        training's; what goes wrong in here is the probe's fault, and said; a signal's handler runs
+        when it is left; only one thread is in here."""
         if not self._alone():
             with self._guard():
                 yield
@@ -114,7 +150,8 @@ class Session:
             self._deliver()
 
     def _deliver(self) -> None:
-        """Run the handlers of the signals that came meanwhile, each whatever the one before raises."""
+        """Run the handlers of the signals that came meanwhile, each whatever the one before
+        raises."""
         if _LATE and not self.at_work() and _LATE[0][2] == _thread.get_ident():
             handler, number, _ = _LATE.pop(0)
             try:
@@ -123,7 +160,8 @@ class Session:
                 self._deliver()
 
     def _alone(self) -> bool:
-        """Wait until no other thread is in a hook; False where that lasts too long, and the recording has ended."""
+        """Wait until no other thread is in a hook; False where that lasts too long, and the
+        recording has ended."""
         alone = self._lock.acquire(timeout=0 if self.broken else _PATIENCE)
         if not alone:
             self._ended("another thread kept the probe for %d seconds" % _PATIENCE)
@@ -133,23 +171,34 @@ class Session:
         """Whether the calling thread is in a hook of the probe's."""
         return self.depth > 0 and self._holder == _thread.get_ident()
 
-    def block(self, kind: str, rows: Sequence[Row], digests: Union[bytes, Later], values: Optional[List[str]] = None) -> None:
-        """Write the digests of one kind at this moment, or hold them until the process is known to train. Called inside `own_time`."""
+    def block(
+        self,
+        kind: str,
+        rows: Sequence[Row],
+        digests: Union[bytes, Later],
+        values: Optional[List[str]] = None,
+    ) -> None:
+        """Write the digests of one kind at this moment, or hold them until the process is known to
+        train. Called inside `own_time`."""
         if not rows or self._writer is None:
             return
         if self._held is None:
             self._writer.block(self.step, kind, rows, digests, values)
         else:
-            if len(self._held) >= _HELD:  # the newest batches matter: the first step takes one of them
-                del self._held[next((index for index, item in enumerate(self._held) if item[1] == "batch"), -1)]
+            # the newest batches matter: the first step takes one of them
+            if len(self._held) >= _HELD:
+                del self._held[
+                    next((index for index, item in enumerate(self._held) if item[1] == "batch"), -1)
+                ]
             self._held.append((self.step, kind, rows, digests, values))
 
     def rng(self) -> None:
         self.block("rng", *rng.states())
 
     def trains(self) -> None:
-        """A gradient, a step, something recorded: this process trains, and what was held is written. A forward pass alone is none of these:
-        workers of every kind (a `Pool`'s, say) call modules too."""
+        """A gradient, a step, something recorded: this process trains, and what was held is
+        written. A forward pass alone is none of these: workers of every kind (a `Pool`'s, say) call
+        modules too."""
         with self.own_time():
             held, self._held = self._held, None
             if held is not None and self._writer is not None:
@@ -169,7 +218,8 @@ class Session:
             self._begin_step()
 
     def end_step(self, last: bool = True) -> None:
-        """Close the step in progress; raises StopTraining after the last wanted one, if it may be the `last`."""
+        """Close the step in progress; raises StopTraining after the last wanted one, if it may be
+        the `last`."""
         if not self.live:
             self.insist()
             return
@@ -184,7 +234,8 @@ class Session:
             self.insist()
 
     def insist(self) -> None:
-        """End a training that was stopped: by StopTraining, and where a framework catches that twice, by leaving."""
+        """End a training that was stopped: by StopTraining, and where a framework catches that
+        twice, by leaving."""
         if self.stopped:
             self._stops += 1
             if self._stops > 2:
@@ -235,16 +286,22 @@ class Session:
 
     def others(self) -> List["Session"]:
         """The sessions of this process's other threads that train."""
-        return [] if self.hooks is None or self.thread else [hooks.session for hooks in self.hooks.others]
+        return (
+            []
+            if self.hooks is None or self.thread
+            else [hooks.session for hooks in self.hooks.others]
+        )
 
     def reopen(self) -> None:
-        """Go on after `close`: the program that was to take this one's place could not be started."""
+        """Go on after `close`: the program that was to take this one's place could not be
+        started."""
         if self._closed and self._writer is not None and not self.broken:
             self._closed = False
             self.event("resumed", steps=self._steps)
 
     def flush(self, last: bool = False) -> None:
-        """Write what the observers have collected of the process; `last`: the trace is about to be closed."""
+        """Write what the observers have collected of the process; `last`: the trace is about to be
+        closed."""
         if self._writer is not None and not self._closed and not self.thread:
             with self._guard():
                 for observer in OBSERVERS:
@@ -274,8 +331,8 @@ class Session:
             self._finished = True
 
     def _close_whole_run(self) -> None:
-        """A process that recorded nothing says in which loop it could have. It counts as one step where the spec names artifacts: they are
-        what is compared."""
+        """A process that recorded nothing says in which loop it could have. It counts as one step
+        where the spec names artifacts: they are what is compared."""
         if self._forked or started_by_multiprocessing():
             return
         with self._guard():
@@ -285,7 +342,10 @@ class Session:
             self.trains()
             with self.own_time():
                 self.rng()
-                self.note(WHOLE_RUN, "no step was recorded: the runs are compared by their artifacts alone")
+                self.note(
+                    WHOLE_RUN,
+                    "no step was recorded: the runs are compared by their artifacts alone",
+                )
             self._write_step()
 
     def _write_step(self) -> None:
@@ -296,8 +356,12 @@ class Session:
             if self._writer is not None:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
-                reading = self._writer.flags(self.hooks.read_flags() if self.hooks is not None else {})
-                self._writer.event("step", times, step=self._steps, peak_bytes=self._peak, flags=reading)
+                reading = self._writer.flags(
+                    self.hooks.read_flags() if self.hooks is not None else {}
+                )
+                self._writer.event(
+                    "step", times, step=self._steps, peak_bytes=self._peak, flags=reading
+                )
                 self._steps += 1
                 self._peak, self._recorded = 0, False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
@@ -316,27 +380,42 @@ class Session:
             self._write_facts()
             self._writer.event("variables", values=facts.library_variables())
             util: Any = sys.modules.get("multiprocessing.util")
-            if util is not None and started_by_multiprocessing():  # forked workers skip `atexit` and run these finalizers instead
+            # forked workers skip `atexit` and run these finalizers instead
+            if util is not None and started_by_multiprocessing():
                 util.Finalize(None, close_session, exitpriority=-1000)
 
     def _write_facts(self) -> None:
         """Write the facts that are new, or no longer as they were written."""
-        now = facts.read({**facts.BASIC, "process": self.key, **(facts.facts(self.torch) if self.torch is not None else {})})
-        changed = {name: value[:MAX_NAME] for name, value in now.items() if self._facts.get(name) != value[:MAX_NAME]}
+        now = facts.read(
+            {
+                **facts.BASIC,
+                "process": self.key,
+                **(facts.facts(self.torch) if self.torch is not None else {}),
+            }
+        )
+        changed = {
+            name: value[:MAX_NAME]
+            for name, value in now.items()
+            if self._facts.get(name) != value[:MAX_NAME]
+        }
         if changed:
             self._facts.update(changed)
             self.event("facts", facts=changed)
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """A trace that cannot be written ends the process; a mistake of the probe's is noted and ends the recording, not the training."""
+        """A trace that cannot be written ends the process; a mistake of the probe's is noted and
+        ends the recording, not the training."""
         try:
             yield
         except TraceFailed:
             _LEAVE(EX_IOERR)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            self._ended("%s:%s: %s: %s" % (frame.filename.rpartition(os.sep)[2], frame.lineno, type(error).__name__, error))
+            self._ended(
+                "%s:%s: %s: %s"
+                % (frame.filename.rpartition(os.sep)[2], frame.lineno, type(error).__name__, error)
+            )
 
     def _ended(self, what: str) -> None:
         """The recording cannot go on; the training does."""
@@ -348,7 +427,8 @@ class Session:
             self._tell_failure()
 
     def _tell_failure(self) -> None:
-        """Note why the recording ended; at the end at the latest, where another thread keeps the trace until then."""
+        """Note why the recording ended; at the end at the latest, where another thread keeps the
+        trace until then."""
         if self._failure and self.event("note", id="probe-error", message=self._failure[:MAX_NAME]):
             self._failure = ""
 
@@ -369,7 +449,8 @@ def close_session() -> None:
 
 
 def put_off_signals() -> None:
-    """Put off the training's handlers of signals while the probe is at work: what they raise is the training's to catch, and goes to it."""
+    """Put off the training's handlers of signals while the probe is at work: what they raise is the
+    training's to catch, and goes to it."""
     handlers: Dict[int, Any] = {}  # by signal, as the training gave it
 
     def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
@@ -379,13 +460,20 @@ def put_off_signals() -> None:
             return handler(signum, frame)
 
         before = get_handler(signal.getsignal, signalnum)
-        original(signalnum, put_off if callable(handler) and handler is not signal.default_int_handler else handler)
+        original(
+            signalnum,
+            put_off if callable(handler) and handler is not signal.default_int_handler else handler,
+        )
         handlers[int(signalnum)] = handler
         return before
 
     def get_handler(original: Any, signalnum: Any) -> Any:
         found = original(signalnum)
-        return handlers.get(int(signalnum), found) if getattr(found, "__name__", "") == "put_off" else found
+        return (
+            handlers.get(int(signalnum), found)
+            if getattr(found, "__name__", "") == "put_off"
+            else found
+        )
 
     wrap(signal, "signal", set_handler)
     wrap(signal, "getsignal", get_handler)

@@ -1,4 +1,5 @@
-"""Which line of the workspace is at work: the nearest one on the stack, of a notebook that of its cell. Cheap when repeated."""
+"""Which line of the workspace is at work: the nearest one on the stack, of a notebook that of its
+cell. Cheap when repeated."""
 
 from __future__ import annotations
 
@@ -11,32 +12,55 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 from ..trace import notebook
 
-_PLACE: Dict[str, Any] = {}  # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts begin
+_PLACE: Dict[
+    str, Any
+    # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts
+    # begin
+] = {}
 _ENTRIES = 20_000  # of the workspace that are looked at for notebooks
 _CELLS = 1_000_000  # characters of cells that are hashed
 # What runs a notebook, and what that is made of.
-_JUPYTER = frozenset((
-    "IPython", "comm", "ipykernel", "ipywidgets", "jupyter_client", "jupyter_core", "nbclient", "nbconvert", "nbformat", "papermill",
-    "tornado", "traitlets", "zmq",
-))  # fmt: skip
+_JUPYTER = frozenset(
+    (
+        "IPython",
+        "comm",
+        "ipykernel",
+        "ipywidgets",
+        "jupyter_client",
+        "jupyter_core",
+        "nbclient",
+        "nbconvert",
+        "nbformat",
+        "papermill",
+        "tornado",
+        "traitlets",
+        "zmq",
+    )
+)
 _scandir, _stat, _open = os.scandir, os.stat, open  # before anything is wrapped
 
 
 def start(workspace: str, started: float = 0.0) -> None:
-    """Set the workspace, once in each process. Empty: there is none. `started`: when the run began; what is newer was made by it."""
-    _PLACE.update(root=os.path.realpath(workspace) + os.sep if workspace else "", start=os.getcwd(), started=started)
+    """Set the workspace, once in each process. Empty: there is none. `started`: when the run began;
+    what is newer was made by it."""
+    _PLACE.update(
+        root=os.path.realpath(workspace) + os.sep if workspace else "",
+        start=os.getcwd(),
+        started=started,
+    )
     inside.cache_clear()
     _cells.cache_clear()
 
 
 @functools.lru_cache(maxsize=100_000)
 def inside(filename: str) -> str:
-    """The path relative to the workspace of a code object's file; empty where it lies outside, or is not a file. The code of a notebook's
-    cell has the notebook and the cell for its file."""
+    """The path relative to the workspace of a code object's file; empty where it lies outside, or
+    is not a file. The code of a notebook's cell has the notebook and the cell for its file."""
     root = _PLACE["root"]
     if not root or filename.startswith("<"):
         return ""
-    if "ipykernel_" in filename and "ipykernel.compiler" in sys.modules:  # not before: the table of cells is made once
+    # not before: the table of cells is made once
+    if "ipykernel_" in filename and "ipykernel.compiler" in sys.modules:
         cell = _cells().get(os.path.basename(filename))
         if cell:
             return cell
@@ -45,7 +69,8 @@ def inside(filename: str) -> str:
 
 
 def nearest(frame: Optional[FrameType]) -> Tuple[str, int]:
-    """(file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where there is none."""
+    """(file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where there
+    is none."""
     frame = nearest_frame(frame)
     return ("", 0) if frame is None else (inside(frame.f_code.co_filename), frame.f_lineno)
 
@@ -58,7 +83,8 @@ def nearest_frame(frame: Optional[FrameType]) -> Optional[FrameType]:
 
 
 def of_jupyter(frame: Optional[FrameType]) -> bool:
-    """Whether what runs a notebook asks for ends of its own: it is nearer on the stack than any line of the training."""
+    """Whether what runs a notebook asks for ends of its own: it is nearer on the stack than any
+    line of the training."""
     if "jupyter_core" not in sys.modules:
         return False
     while frame is not None and not inside(frame.f_code.co_filename):
@@ -73,7 +99,8 @@ def of_jupyter(frame: Optional[FrameType]) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _cells() -> Dict[str, str]:
-    """The cells of the workspace's notebooks, by the file name without folder that ipykernel gives to their code, a hash of the text."""
+    """The cells of the workspace's notebooks, by the file name without folder that ipykernel gives
+    to their code, a hash of the text."""
     found: Dict[str, str] = {}
     left = _CELLS
     with contextlib.suppress(Exception):
@@ -91,14 +118,22 @@ def _cells() -> Dict[str, str]:
 
 
 def _notebooks(root: str) -> Iterator[str]:
-    """The notebooks that were there before the run, those nearest to the root first. Links are not followed."""
+    """The notebooks that were there before the run, those nearest to the root first. Links are not
+    followed."""
     folders, left = [root], _ENTRIES
     while folders and left > 0:
         with _scandir(folders.pop(0)) as scan:
-            entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
+            entries = sorted(
+                (entry for entry in scan if not entry.name.startswith(".")),
+                key=lambda entry: entry.name,
+            )
         left -= len(entries)
         folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         for entry in entries:
-            is_notebook = entry.name.endswith(notebook.SUFFIX) and entry.is_file(follow_symlinks=False)
-            if is_notebook and (not _PLACE["started"] or _stat(entry.path).st_ctime < _PLACE["started"]):
+            is_notebook = entry.name.endswith(notebook.SUFFIX) and entry.is_file(
+                follow_symlinks=False
+            )
+            if is_notebook and (
+                not _PLACE["started"] or _stat(entry.path).st_ctime < _PLACE["started"]
+            ):
                 yield entry.path

@@ -1,4 +1,5 @@
-"""Starts the probe in one interpreter: reads the run's configuration, seeds Python, and waits for numpy and torch to be imported.
+"""Starts the probe in one interpreter: reads the run's configuration, seeds Python, and waits for
+numpy and torch to be imported.
 
 It must be quick, since every Python process of a run passes here.
 """
@@ -24,7 +25,8 @@ from .patch import wrap
 
 
 def start(inject: str) -> None:
-    """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their PYTHONPATH."""
+    """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their
+    PYTHONPATH."""
     with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
         config: Dict[str, Any] = json.load(file)
     _die_with(config.get("gate"))
@@ -36,13 +38,20 @@ def start(inject: str) -> None:
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
     if config.get("stress"):
         stress.install()
-    uses = factors.start(config.get("factors") or {}, config["traces"], {"path": config.get("workspace", ""), **config.get("folders", {})})
+    uses = factors.start(
+        config.get("factors") or {},
+        config["traces"],
+        {"path": config.get("workspace", ""), **config.get("folders", {})},
+    )
     lines = [Lines(config["lines"])] if "lines" in config else []
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
-    # It draws from the training's generator, each time that a kernel is asked whether it is up: how often that is depends on the load.
-    imports.after_import("IPython.core.tips", lambda module: wrap(module, "pick_tip", lambda original: ""))
+    # It draws from the training's generator, each time that a kernel is asked whether it is up: how
+    # often that is depends on the load.
+    imports.after_import(
+        "IPython.core.tips", lambda module: wrap(module, "pick_tip", lambda original: "")
+    )
     if config.get("fault"):
         from . import faults
 
@@ -63,7 +72,8 @@ def start(inject: str) -> None:
 
 
 def _numpy_arrived(numpy: Any, draws: Draws) -> None:
-    numpy.random.seed(session.current().config["seed"] % 2**32)  # no seed reaches a `default_rng()` of the training's own
+    # no seed reaches a `default_rng()` of the training's own
+    numpy.random.seed(session.current().config["seed"] % 2**32)
     draws.numpy_arrived()
 
 
@@ -76,7 +86,8 @@ def _torch_arrived(torch: Any, draws: Draws) -> None:
 
 
 def _die_with(gate: Any) -> None:
-    """Where the gate itself started this process (Linux): be killed with it, if it is killed before it can end us."""
+    """Where the gate itself started this process (Linux): be killed with it, if it is killed before
+    it can end us."""
     if sys.platform == "linux" and os.getppid() == gate:
         import ctypes
 
@@ -84,6 +95,7 @@ def _die_with(gate: Any) -> None:
 
 
 def _close_and_exit(leave: Any, status: int) -> None:
-    """Scripts that end by `os._exit` (and forked workers, which always do) still close their trace."""
+    """Scripts that end by `os._exit` (and forked workers, which always do) still close their
+    trace."""
     session.close_session()
     leave(status)

@@ -1,6 +1,8 @@
-"""How long a step took, and the probe in it: by the host's clock, and where CUDA is used by events among the device's work.
+"""How long a step took, and the probe in it: by the host's clock, and where CUDA is used by events
+among the device's work.
 
-Nothing waits for the device: the times of a step are read when the device has come to its end, as `writer.Later`.
+Nothing waits for the device: the times of a step are read when the device has come to its end, as
+`writer.Later`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ _TIME = kept(time)
 
 
 class Mark(NamedTuple):
-    """A moment: seconds of `time.perf_counter`, and the event at the end of what the training has queued by then (None without CUDA)."""
+    """A moment: seconds of `time.perf_counter`, and the event at the end of what the training has
+    queued by then (None without CUDA)."""
 
     host: float
     event: Any
@@ -32,7 +35,8 @@ def mark(torch: Any) -> Mark:
 
 
 class StepTimes(Later):
-    """The times of one step, between two marks: `ms` without what the probe took of it, in the pairs of marks `own`, and `probe_ms`."""
+    """The times of one step, between two marks: `ms` without what the probe took of it, in the
+    pairs of marks `own`, and `probe_ms`."""
 
     def __init__(self, began: Mark, ended: Mark, own: List[Tuple[Mark, Mark]]) -> None:
         self._began, self._ended, self._own = began, ended, own
@@ -48,7 +52,8 @@ class StepTimes(Later):
 
 
 def _milliseconds(first: Mark, second: Mark) -> float:
-    """From one mark to another; by the host's clock where an event is missing, as before CUDA was started."""
+    """From one mark to another; by the host's clock where an event is missing, as before CUDA was
+    started."""
     if first.event is None or second.event is None:
         return (second.host - first.host) * 1e3
     second.event.synchronize()

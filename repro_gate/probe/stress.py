@@ -1,4 +1,5 @@
-"""Disturbs the timing of one process, and nothing else: what depends on who is first shows sooner. No generator of the training is used."""
+"""Disturbs the timing of one process, and nothing else: what depends on who is first shows sooner.
+No generator of the training is used."""
 
 from __future__ import annotations
 
@@ -15,26 +16,39 @@ from . import imports
 from .patch import wrap
 
 _INTERVAL = 1e-6  # seconds between two chances of another thread; Python's own is 5 ms
-_LONGEST = 0.01  # seconds of a pause before a thread, a task or a process begins, or hands something over
-_ALWAYS, _SELDOM = 200, 16  # hand-overs of a process that all wait, and how many of those after them one waits of
+_LONGEST = (
+    0.01  # seconds of a pause before a thread, a task or a process begins, or hands something over
+)
+# hand-overs of a process that all wait, and how many of those after them one waits of
+_ALWAYS, _SELDOM = (
+    200,
+    16,
+)
 _PUTS = itertools.count()
 
 
 def install() -> None:
-    """Change threads as often as can be, let what runs beside the main thread begin and hand over at odd times, and DataLoaders with
-    workers fetch one batch more ahead."""
+    """Change threads as often as can be, let what runs beside the main thread begin and hand over
+    at odd times, and DataLoaders with workers fetch one batch more ahead."""
     sys.setswitchinterval(_INTERVAL)
     wrap(threading.Thread, "run", _later)
-    imports.after_import("concurrent.futures.thread", lambda module: wrap(module._WorkItem, "run", _later))
-    imports.after_import("multiprocessing.process", lambda module: wrap(module.BaseProcess, "run", _later))
+    imports.after_import(
+        "concurrent.futures.thread", lambda module: wrap(module._WorkItem, "run", _later)
+    )
+    imports.after_import(
+        "multiprocessing.process", lambda module: wrap(module.BaseProcess, "run", _later)
+    )
     wrap(queue.Queue, "put", _put)
     for kind in ("Queue", "SimpleQueue"):
         imports.after_import("multiprocessing.queues", functools.partial(_put_later, kind))
-    imports.after_import("torch.utils.data.dataloader", lambda module: wrap(module.DataLoader, "__init__", _one_more))
+    imports.after_import(
+        "torch.utils.data.dataloader", lambda module: wrap(module.DataLoader, "__init__", _one_more)
+    )
 
 
 def _later(original: Any, *args: Any, **kwargs: Any) -> Any:
-    time.sleep((os.urandom(1)[0] + 1) / 256 * _LONGEST)  # never 0: that would only look who else can run
+    # never 0: that would only look who else can run
+    time.sleep((os.urandom(1)[0] + 1) / 256 * _LONGEST)
     return original(*args, **kwargs)
 
 
@@ -43,7 +57,8 @@ def _put_later(kind: str, module: Any) -> None:
 
 
 def _put(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Which ones wait is the same in every run: where threads take turns, a pause hands the turn on, however long it is."""
+    """Which ones wait is the same in every run: where threads take turns, a pause hands the turn
+    on, however long it is."""
     number = next(_PUTS)
     waits = number < _ALWAYS or number % _SELDOM == 0
     return _later(original, *args, **kwargs) if waits else original(*args, **kwargs)

@@ -1,8 +1,10 @@
-"""Where the probe meets torch: optimizers and DataLoaders call `Hooks`, and `loss` does where a gradient is taken.
+"""Where the probe meets torch: optimizers and DataLoaders call `Hooks`, and `loss` does where a
+gradient is taken.
 
-What happens is recorded in the order in which it happens: a batch when the DataLoader hands it out; generator states and the loss when
-`backward` is entered; gradients as the optimizer sees them when `step` is entered (after its closure, where it has one), in the order in
-which autograd finished them; parameters, optimizer state, buffers and generator states when `step` returns.
+What happens is recorded in the order in which it happens: a batch when the DataLoader hands it out;
+generator states and the loss when `backward` is entered; gradients as the optimizer sees them when
+`step` is entered (after its closure, where it has one), in the order in which autograd finished
+them; parameters, optimizer state, buffers and generator states when `step` returns.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _THREADS = 200  # whose traces are open at once; of more, those of threads that 
 
 
 def install(torch: Any, session: Session) -> None:
-    """Seed torch, set the flags and hook in, right after `import torch`. Called once in each process."""
+    """Seed torch, set the flags and hook in, right after `import torch`. Called once in each
+    process."""
     from torch.optim import optimizer as optim
     from torch.utils.data import DataLoader, dataloader
 
@@ -42,7 +45,9 @@ def install(torch: Any, session: Session) -> None:
     facts.watch_cuda_start(torch)
     hooks = Hooks(torch, session)
 
-    def before_step(optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
+    def before_step(
+        optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Optional[Tuple[Any, Any]]:
         return hooks.of_thread().before_step(optimizer, args, kwargs)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -51,43 +56,74 @@ def install(torch: Any, session: Session) -> None:
     before_step._torchdynamo_disable = after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
     optim.register_optimizer_step_pre_hook(before_step)
     optim.register_optimizer_step_post_hook(after_step)
-    wrap(optim.Optimizer, "__init__", lambda original, *args, **kwargs: hooks.of_thread().optimizer_made(original, *args, **kwargs))
-    wrap(dataloader._BaseDataLoaderIter, "__next__", lambda original, iterator: hooks.of_thread().batch(original, iterator))
+    wrap(
+        optim.Optimizer,
+        "__init__",
+        lambda original, *args, **kwargs: hooks.of_thread().optimizer_made(
+            original, *args, **kwargs
+        ),
+    )
+    wrap(
+        dataloader._BaseDataLoaderIter,
+        "__next__",
+        lambda original, iterator: hooks.of_thread().batch(original, iterator),
+    )
     wrap(DataLoader, "__iter__", lambda original, loader: hooks.of_thread().epoch(original, loader))
     loss.watch(hooks)
 
 
 class Hooks:
-    """The hooks of the main thread of a process, or of another thread that trains: it has a trace of its own, since the order of steps of
-    several threads is not the same in two runs. Holds the names of tensors and, weakly, every optimizer that was made."""
+    """The hooks of the main thread of a process, or of another thread that trains: it has a trace
+    of its own, since the order of steps of several threads is not the same in two runs. Holds the
+    names of tensors and, weakly, every optimizer that was made."""
 
-    def __init__(self, torch: Any, session: Session, thread: Optional[threading.Thread] = None) -> None:
+    def __init__(
+        self, torch: Any, session: Session, thread: Optional[threading.Thread] = None
+    ) -> None:
         self.torch = torch
         self.thread = thread  # None: the main thread
-        self.made = WeakByIdentity()  # in the order in which they were made, with how often a gradient was taken before
-        self.updating = WeakByIdentity()  # those that make no steps of their own, with how many gradients were taken at their last
+        # in the order in which they were made, with how often a gradient was taken before
+        self.made = WeakByIdentity()
+        # those that make no steps of their own, with how many gradients were taken at their last
+        self.updating = WeakByIdentity()
         self.names = names.Names()
         self._order: Dict[int, int] = {}  # id(parameter) -> when autograd finished its gradient
         self.serve(session)
 
     def of_thread(self) -> Hooks:
-        """The hooks of the calling thread. Another one than the main thread has its own, and those of a thread of its name that has ended.
-        What it makes and fetches (batches for others, as early as it can) is not written before it trains. Autograd's threads work for the
-        main thread."""
+        """The hooks of the calling thread. Another one than the main thread has its own, and those
+        of a thread of its name that has ended. What it makes and fetches (batches for others, as
+        early as it can) is not written before it trains. Autograd's threads work for the main
+        thread."""
         if threading.get_ident() == threading.main_thread().ident:
             return self
         own: Optional[Hooks] = getattr(self._local, "hooks", None)
         if own is not None:
             return own
-        thread = next((item for item in threading.enumerate() if item.ident == threading.get_ident()), None)
+        thread = next(
+            (item for item in threading.enumerate() if item.ident == threading.get_ident()), None
+        )
         if thread is None or isinstance(thread, threading._DummyThread):
             return self
         found = self
         with self.session.own_time():
-            ended = [other for other in self.others if other.thread is not None and not other.thread.is_alive()]
-            own = next((other for other in ended if other.thread is not None and other.thread.name == thread.name), None)
+            ended = [
+                other
+                for other in self.others
+                if other.thread is not None and not other.thread.is_alive()
+            ]
+            own = next(
+                (
+                    other
+                    for other in ended
+                    if other.thread is not None and other.thread.name == thread.name
+                ),
+                None,
+            )
             if own is None:
-                own = Hooks(self.torch, Session(self.session.config, thread=thread.name[:MAX_NAME]), thread)
+                own = Hooks(
+                    self.torch, Session(self.session.config, thread=thread.name[:MAX_NAME]), thread
+                )
                 if self.session.live:
                     self.others.append(own)
                     own.session.start()
@@ -98,7 +134,8 @@ class Hooks:
         return found
 
     def serve(self, session: Session) -> None:
-        """Report to `session` from here on, from the beginning: a forked child has one of its own."""
+        """Report to `session` from here on, from the beginning: a forked child has one of its
+        own."""
         self.session = session
         session.hooks, session.torch = self, self.torch
         self.others: List[Hooks] = []  # of the threads that train beside the main thread
@@ -108,15 +145,26 @@ class Hooks:
         self._nonfinite = NonFinite(self.torch)
         self._operators = watching(self.torch, session.config)
         self._captured = False
-        self._used: Dict[int, Tuple[Any, int]] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
-        self._pending: List[Tuple[Tuple[Row, ...], Digests]] = []  # batches handed out before training began
+        self._used: Dict[
+            int, Tuple[Any, int]
+        ] = {}  # optimizers that stepped lately, held so that their state can be kept at the end
+        self._pending: List[
+            Tuple[Tuple[Row, ...], Digests]
+        ] = []  # batches handed out before training began
         self._rows: Dict[Any, Tuple[Tuple[Row, ...], Optional[Slots]]] = {}
-        self._state_names: Dict[int, Dict[str, str]] = {}  # id(parameter) -> key of its state -> name
-        self._waiting: List[Any] = []  # handles of hooks on the first forward, and of those that learn the order of gradients
+        self._state_names: Dict[
+            int, Dict[str, str]
+        ] = {}  # id(parameter) -> key of its state -> name
+        self._waiting: List[
+            Any
+            # handles of hooks on the first forward, and of those that learn the order of gradients
+        ] = []
         if self._operators is not None:
             self._operators.at(session.step)
 
-    def optimizer_made(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def optimizer_made(
+        self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         result = original(optimizer, *args, **kwargs)
         with self.session.own_time():
             self.made.add(optimizer, self.manual.calls)
@@ -130,7 +178,8 @@ class Hooks:
             self.initial_state()
 
     def initial_state(self) -> None:
-        """Record the state that training starts from, once: generator states, parameters, buffers."""
+        """Record the state that training starts from, once: generator states, parameters,
+        buffers."""
         if self._captured and not self._waiting:
             return
         with self.session.own_time():
@@ -148,9 +197,15 @@ class Hooks:
             for rows, digests in self._pending:
                 self.session.block("batch", rows, digests)
             self._pending = []
-            for _, parameter in self.names.parameters:  # learn in which order the first backward finishes gradients
+            for (
+                _,
+                parameter,
+                # learn in which order the first backward finishes gradients
+            ) in self.names.parameters:
                 if parameter.requires_grad and parameter.is_leaf and not shapeless(parameter):
-                    self._waiting.append(parameter.register_post_accumulate_grad_hook(self._finished))
+                    self._waiting.append(
+                        parameter.register_post_accumulate_grad_hook(self._finished)
+                    )
 
     def epoch(self, original: Callable[..., Any], loader: Any) -> Any:
         if self.session.live and self.session.step >= 0:
@@ -178,14 +233,18 @@ class Hooks:
                         self._keep("batch", names.leaves(value))
         return value
 
-    def before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
+    def before_step(
+        self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Optional[Tuple[Any, Any]]:
         if not self.session.live:
             self.session.insist()
             return None
         closure: Any = None
         with self.session.own_time():
             closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-            if not isinstance(closure, _FUNCTIONS) and not ("closure" in kwargs or _takes_closure(optimizer)):
+            if not isinstance(closure, _FUNCTIONS) and not (
+                "closure" in kwargs or _takes_closure(optimizer)
+            ):
                 closure = None  # what stands there is the model, say
             if not callable(closure) or isinstance(closure, self.torch.nn.Module):
                 closure = None
@@ -207,12 +266,17 @@ class Hooks:
             self._gradients(optimizer)
             return result
 
-        return (args, {**kwargs, "closure": watched}) if "closure" in kwargs else ((args[0], watched) + tuple(args[2:]), kwargs)
+        return (
+            (args, {**kwargs, "closure": watched})
+            if "closure" in kwargs
+            else ((args[0], watched) + tuple(args[2:]), kwargs)
+        )
 
     def _only_updates(self, optimizer: Any) -> bool:
-        """Whether an optimizer was made between a gradient and its own first step. Trainings that do so (Pyro) have one for each parameter,
-        and step them in an order that nothing depends on: the calls of `backward()` are their steps. One that steps twice after a
-        gradient is an optimizer like any other."""
+        """Whether an optimizer was made between a gradient and its own first step. Trainings that
+        do so (Pyro) have one for each parameter, and step them in an order that nothing depends on:
+        the calls of `backward()` are their steps. One that steps twice after a gradient is an
+        optimizer like any other."""
         manual, calls = self.manual, self.manual.calls
         if manual.by != BACKWARD or manual.over or self.updating.get(optimizer) == calls:
             self.updating.discard(optimizer)
@@ -228,7 +292,13 @@ class Hooks:
         with self.session.own_time():
             self.name([optimizer])
             self._release()
-            updated = [(id(item), grad) for item in _parameters(optimizer) for grad in (item.grad,) if grad is not None]  # read once
+            # read once
+            updated = [
+                (id(item), grad)
+                for item in _parameters(optimizer)
+                for grad in (item.grad,)
+                if grad is not None
+            ]
             if self._order:
                 updated.sort(key=lambda item: self._order.get(item[0], -1))
             else:
@@ -245,11 +315,16 @@ class Hooks:
         with session.own_time():
             session.training_begins()
             self._used[id(optimizer)] = (optimizer, session.step)
-            for key in [key for key, (_, last) in self._used.items() if session.step - last > _RECENT]:
+            for key in [
+                key for key, (_, last) in self._used.items() if session.step - last > _RECENT
+            ]:
                 del self._used[key]
             if session.wants():
                 self.name([optimizer])
-                self.tensors("parameter", [(self.names.by_id[id(item)], item) for item in _parameters(optimizer)])
+                self.tensors(
+                    "parameter",
+                    [(self.names.by_id[id(item)], item) for item in _parameters(optimizer)],
+                )
                 self._optimizer_state(optimizer)
                 self.buffers()
                 session.rng()
@@ -262,14 +337,18 @@ class Hooks:
                     self._operators.at(session.step)
 
     def tensors(self, kind: str, items: Sequence[Tuple[str, Any]], label: str = "") -> None:
-        """One block of tensors. Rows are made once for each list of names: a change of dtype or shape shows in the digest."""
+        """One block of tensors. Rows are made once for each list of names: a change of dtype or
+        shape shows in the digest."""
         if items:
             key = (kind, label, tuple([item[0] for item in items]))
             if key not in self._rows:
-                slots = None if kind == "gradient" else Slots(len(items))  # gradients are made anew at each step
+                # gradients are made anew at each step
+                slots = None if kind == "gradient" else Slots(len(items))
                 self._rows[key] = tuple(describe(name, tensor) for name, tensor in items), slots
             rows, slots = self._rows[key]
-            self.session.block(kind, rows, begin(self.torch, [tensor for _, tensor in items], slots=slots))
+            self.session.block(
+                kind, rows, begin(self.torch, [tensor for _, tensor in items], slots=slots)
+            )
             self._keep(kind, items)
 
     def buffers(self) -> None:
@@ -290,14 +369,19 @@ class Hooks:
 
     def at_stop(self) -> None:
         self.loaders.write()
-        with contextlib.suppress(Exception):  # a module of a kind that was not foreseen: a notice is missing, nothing else
+        # a module of a kind that was not foreseen: a notice is missing, nothing else
+        with contextlib.suppress(Exception):
             rows, failed = untrained.look(self.torch, self.names)
             if failed:
-                self.session.note("modules-not-read", "%d module%s could not be looked at" % (failed, "" if failed == 1 else "s"))
+                self.session.note(
+                    "modules-not-read",
+                    "%d module%s could not be looked at" % (failed, "" if failed == 1 else "s"),
+                )
             self.session.event("unmoved", rows=rows)
 
     def at_close(self, reason: str) -> None:
-        """Parameters, optimizer state and buffers as they stand at the end: digested, for what changed after the last step; and kept."""
+        """Parameters, optimizer state and buffers as they stand at the end: digested, for what
+        changed after the last step; and kept."""
         lasting = self._nonfinite.lasting()
         if lasting:
             self.session.event("nonfinite", rows=lasting)
@@ -305,31 +389,50 @@ class Hooks:
             self.session.note("steps", self.manual.told())
         if reason != "exception" and (self._used or self.manual.by):
             self.tensors("parameter", self.names.parameters, "final")
-            self.tensors("parameter", [item for item in self.manual.items if id(item[1]) not in self.names.by_id], "final")
+            self.tensors(
+                "parameter",
+                [item for item in self.manual.items if id(item[1]) not in self.names.by_id],
+                "final",
+            )
             for optimizer, _ in self._used.values():
                 self._optimizer_state(optimizer)
             self.updating_state()
             self.buffers()
         for kind in UNREAD:
-            self.session.note("not-digested", "tensors of type %s were not digested: their elements cannot be read" % kind)
+            self.session.note(
+                "not-digested",
+                "tensors of type %s were not digested: their elements cannot be read" % kind,
+            )
         for why in WITHOUT_TRITON:
-            self.session.note("slow-digest", "tensors on the GPU were digested by torch's operators, which takes longer: %s" % why)
+            self.session.note(
+                "slow-digest",
+                "tensors on the GPU were digested by torch's operators, which takes longer: %s"
+                % why,
+            )
         if self.session.config["keep"].get("final"):
             distance.keep(self.torch, self.session, "final", "parameter", self.names.parameters)
             for optimizer, _ in self._used.values():
-                distance.keep(self.torch, self.session, "final", "optimizer", self._state_items(optimizer))
+                distance.keep(
+                    self.torch, self.session, "final", "optimizer", self._state_items(optimizer)
+                )
 
     def _optimizer_state(self, optimizer: Any) -> None:
         items = list(self._state_items(optimizer))
-        self.tensors("optimizer", [item for item in items if isinstance(item[1], self.torch.Tensor)])
+        self.tensors(
+            "optimizer", [item for item in items if isinstance(item[1], self.torch.Tensor)]
+        )
         scalars = [item for item in items if not isinstance(item[1], self.torch.Tensor)]
         if scalars:
             self.session.block("optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars))
 
     def updating_state(self) -> None:
-        """Record the state of the optimizers that make no steps, in the order of their parameters' names."""
+        """Record the state of the optimizers that make no steps, in the order of their parameters'
+        names."""
         known = [optimizer for optimizer in self.updating if self.names.knows(optimizer)]
-        for optimizer in sorted(known, key=lambda item: [self.names.by_id[id(parameter)] for parameter in _parameters(item)]):
+        for optimizer in sorted(
+            known,
+            key=lambda item: [self.names.by_id[id(parameter)] for parameter in _parameters(item)],
+        ):
             self._optimizer_state(optimizer)
 
     def _state_items(self, optimizer: Any) -> Iterator[Tuple[str, Any]]:
@@ -339,20 +442,30 @@ class Hooks:
             for key, value in names.held(optimizer.state.get(parameter) or {}):
                 name = known.get(key)
                 if name is None:
-                    name = known[key] = ("%s.%s" % (self.names.by_id[id(parameter)], key))[:MAX_NAME]
+                    name = known[key] = ("%s.%s" % (self.names.by_id[id(parameter)], key))[
+                        :MAX_NAME
+                    ]
                 if isinstance(value, self.torch.Tensor):
                     yield name, value
                 else:
                     yield from names.leaves(value, name)
         for number, group in enumerate(optimizer.param_groups):
             for key, value in names.held(group):
-                if isinstance(value, (bool, int, float, tuple, self.torch.Tensor)) and key != "params":
+                if (
+                    isinstance(value, (bool, int, float, tuple, self.torch.Tensor))
+                    and key != "params"
+                ):
                     yield from names.leaves(value, "param_groups.%d.%s" % (number, key))
 
     def _look_for_nan(self) -> None:
-        """Which parameters that an optimizer updates, and which buffers, hold NaN now: before the first step, and once after the second."""
+        """Which parameters that an optimizer updates, and which buffers, hold NaN now: before the
+        first step, and once after the second."""
         updated = {id(parameter) for optimizer in self.made for parameter in _parameters(optimizer)}
-        self._nonfinite.look("parameter", [item for item in self.names.parameters if id(item[1]) in updated], self.session.step)
+        self._nonfinite.look(
+            "parameter",
+            [item for item in self.names.parameters if id(item[1]) in updated],
+            self.session.step,
+        )
         self._nonfinite.look("buffer", self.names.buffers(), self.session.step)
 
     def _keep(self, kind: str, items: Iterable[Tuple[str, Any]]) -> None:
@@ -363,15 +476,19 @@ class Hooks:
         self._order.setdefault(id(parameter), len(self._order))
 
     def _release(self) -> None:
-        """Take hooks off: those on the first forward, and those on gradients once the order is known."""
+        """Take hooks off: those on the first forward, and those on gradients once the order is
+        known."""
         if self._order or not self._captured:
             while self._waiting:
                 self._waiting.pop().remove()
 
 
 def _takes_closure(optimizer: Any) -> bool:
-    """Whether the first argument of this optimizer's `step` is called as a closure's: others take the model, say."""
-    return any("closure" in name for name in list(inspect.signature(type(optimizer).step).parameters)[1:2])
+    """Whether the first argument of this optimizer's `step` is called as a closure's: others take
+    the model, say."""
+    return any(
+        "closure" in name for name in list(inspect.signature(type(optimizer).step).parameters)[1:2]
+    )
 
 
 def _parameters(optimizer: Any) -> Iterator[Any]:

@@ -1,5 +1,6 @@
-"""What no optimizer updates, as it is when training ends: modules outside every optimizer's model (an EMA, a best snapshot), and plain
-attributes of modules (counters, cached tensors). It is compared for a notice only, so it is looked at once, and within bounds."""
+"""What no optimizer updates, as it is when training ends: modules outside every optimizer's model
+(an EMA, a best snapshot), and plain attributes of modules (counters, cached tensors). It is
+compared for a notice only, so it is looked at once, and within bounds."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ Row = Tuple[str, str, str]
 
 
 def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
-    """(`module` or `attribute`, name, digest as hex) of what exists now, sorted, and how many modules raised while they were looked at.
+    """(`module` or `attribute`, name, digest as hex) of what exists now, sorted, and how many
+    modules raised while they were looked at.
 
-    Modules of one class share a name. A module may be of any kind (lazy, with methods of its own that raise): it hides no other.
+    Modules of one class share a name. A module may be of any kind (lazy, with methods of its own
+    that raise): it hides no other.
     """
     made: List[Any] = []
     held: Set[int] = set()
@@ -34,7 +37,9 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
             failed += 1
     rows: List[Row] = []
     budget = [_BYTES]
-    for root in sorted((module for module in made if id(module) not in held), key=lambda item: type(item).__name__):
+    for root in sorted(
+        (module for module in made if id(module) not in held), key=lambda item: type(item).__name__
+    ):
         try:
             rows.extend(_rows(torch, root, names, budget))
         except Exception:
@@ -46,21 +51,41 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
 
 def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
     label, usual = type(root).__name__, vars(torch.nn.Module())
-    tensors = [*parameters(root), *(item for _, module in modules(root) for item in module._buffers.values() if item is not None)]
+    tensors = [
+        *parameters(root),
+        *(
+            item
+            for _, module in modules(root)
+            for item in module._buffers.values()
+            if item is not None
+        ),
+    ]
     if tensors and _readable(torch, tensors, names, budget):
-        yield "module", label[:MAX_UNMOVED_NAME], hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32]
+        yield (
+            "module",
+            label[:MAX_UNMOVED_NAME],
+            hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32],
+        )
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
             name = ".".join(part for part in (label, path, key) if part)[:MAX_UNMOVED_NAME]
-            if key not in usual and isinstance(value, torch.Tensor) and _readable(torch, [value], names, budget):
+            if (
+                key not in usual
+                and isinstance(value, torch.Tensor)
+                and _readable(torch, [value], names, budget)
+            ):
                 yield "attribute", name, digest_all(torch, [value]).hex()
             elif key not in usual and type(value) in (int, float):
                 yield "attribute", name, hashlib.sha256(repr(value).encode()).hexdigest()[:32]
 
 
 def _readable(torch: Any, tensors: List[Any], names: Names, budget: List[int]) -> bool:
-    """Take the bytes of these tensors off the budget, where no optimizer's model holds them, all can be read and it is large enough."""
-    if any(id(item) in names.by_id or not in_memory(torch, item) or item.layout is not torch.strided for item in tensors):
+    """Take the bytes of these tensors off the budget, where no optimizer's model holds them, all
+    can be read and it is large enough."""
+    if any(
+        id(item) in names.by_id or not in_memory(torch, item) or item.layout is not torch.strided
+        for item in tensors
+    ):
         return False
     size = sum(item.numel() * item.element_size() for item in tensors)
     if size > budget[0]:

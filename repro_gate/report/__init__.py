@@ -1,1 +1,2 @@
-"""The Report as data, and one file for each way to show it: terminal, Markdown, JSON, SARIF, annotations."""
+"""The Report as data, and one file for each way to show it: terminal, Markdown, JSON, SARIF,
+annotations."""

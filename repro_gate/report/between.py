@@ -1,4 +1,5 @@
-"""What changed between two reports, for a terminal: a row for each value that is not the same, side by side, and how many are."""
+"""What changed between two reports, for a terminal: a row for each value that is not the same, side
+by side, and how many are."""
 
 from __future__ import annotations
 
@@ -33,19 +34,26 @@ class _Row:
 
 
 def render(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> str:
-    """Two reports side by side: the verdicts, then only what differs. `names` are the files. It prints whatever the texts hold."""
+    """Two reports side by side: the verdicts, then only what differs. `names` are the files. It
+    prints whatever the texts hold."""
     kinds = [list(kind(a, b)) for kind in _KINDS]
     changed = [[row for row in kind if not row.same] for kind in kinds]
     equal = sum(map(len, kinds)) - sum(map(len, changed))
     return printed(view, *_parts(a, b, names, changed, equal))
 
 
-def _parts(a: Report, b: Report, names: tuple[str, str], changed: Sequence[Sequence[_Row]], equal: int) -> Iterator[RenderableType]:
+def _parts(
+    a: Report, b: Report, names: tuple[str, str], changed: Sequence[Sequence[_Row]], equal: int
+) -> Iterator[RenderableType]:
     differing, rows = sum(map(len, changed)), [row for kind in changed for row in kind[:_ROWS]]
     badges = verdict_badge(a.verdict)
     if a.verdict != b.verdict:
         badges.append(" -> ").append_text(verdict_badge(b.verdict))
-    said = f"{numbers.count(differing, 'value')} changed, {equal:,} equal" if rows else f"nothing changed: all {equal:,} values are equal"
+    said = (
+        f"{numbers.count(differing, 'value')} changed, {equal:,} equal"
+        if rows
+        else f"nothing changed: all {equal:,} values are equal"
+    )
     yield Text("", overflow="fold").append_text(badges).append("  ").append_text(say(said, "bold"))
     yield Text("")
     table = Table.grid(padding=(0, 2, 0, 0), expand=False)
@@ -76,16 +84,27 @@ def _outcome(a: Report, b: Report) -> Iterator[_Row]:
     """What was found: divergence, cause, noise floor, cost."""
     yield _row("verdict", *((("say", item.verdict),) for item in (a, b)))
     ids = [tuple(reason.id for reason in item.reasons) for item in (a, b)]
-    yield _row("reasons", *(wording.joined([(("name", name),) for name in found[:_ROWS]]) for found in ids), same=ids[0] == ids[1])
+    yield _row(
+        "reasons",
+        *(wording.joined([(("name", name),) for name in found[:_ROWS]]) for found in ids),
+        same=ids[0] == ids[1],
+    )
     yield _row("result", *(_result(item) for item in (a, b)))
     yield _row("digests", *(_digests(item) for item in (a, b)), same=_bits(a) == _bits(b))
     yield _row("diverges at", *(_first(item, wording.where) for item in (a, b)))
     yield _row("how far", *(_first(item, wording.how_far) for item in (a, b)))
     yield _row("cause", *(_cause(item) for item in (a, b)))
-    yield _row("not finite", *((("message", wording.non_finite(item)),) if item.non_finite else () for item in (a, b)))
+    yield _row(
+        "not finite",
+        *((("message", wording.non_finite(item)),) if item.non_finite else () for item in (a, b)),
+    )
     yield _row("noise floor", *(wording.noise(item.noise_floor) for item in (a, b)))
     price = _row("cost", *(costs.cost(item.cost, item.cost_budget_pct) for item in (a, b)))
-    yield price if price.same else _Row(price.label, price.a, price.b.copy().append(_overlap(a.cost, b.cost)), same=False)
+    yield (
+        price
+        if price.same
+        else _Row(price.label, price.a, price.b.copy().append(_overlap(a.cost, b.cost)), same=False)
+    )
     for label, said in (("step times", costs.step_times), ("memory", costs.memory)):
         told = ("" if item.cost is None else said(item.cost) for item in (a, b))
         yield _row(label, *((("say", words),) if words else () for words in told))
@@ -97,7 +116,15 @@ def _result(report: Report) -> Phrase:
         return (("say", "not compared"),)
     pair = found.comparison
     if pair.identical:
-        return (("say", f"bitwise identical, {numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}"),)
+        return (
+            (
+                "say",
+                (
+                    f"bitwise identical, {numbers.count(pair.tensors, 'tensor')}, "
+                    f"{numbers.count(pair.steps, 'step')}"
+                ),
+            ),
+        )
     return wording.spread(pair)
 
 
@@ -111,13 +138,19 @@ def _digests(report: Report) -> Phrase:
     found = report.fingerprint
     if found is None:
         return ()
-    kinds = ", ".join(f"{kind} {digest[:8]}" for kind, digest in sorted(found.by_kind.items())[:_FEW])
+    kinds = ", ".join(
+        f"{kind} {digest[:8]}" for kind, digest in sorted(found.by_kind.items())[:_FEW]
+    )
     return (("say", f"seed {found.seed}: "), ("message", kinds))
 
 
 def _first(report: Report, said: Callable[..., Phrase]) -> Phrase:
     found = report.determinism
-    return () if found is None or found.comparison.first_divergence is None else said(found.comparison.first_divergence)
+    return (
+        ()
+        if found is None or found.comparison.first_divergence is None
+        else said(found.comparison.first_divergence)
+    )
 
 
 def _cause(report: Report) -> Phrase:
@@ -129,15 +162,33 @@ def _overlap(a: Cost | None, b: Cost | None) -> str:
     if a is None or b is None:
         return ""
     same = a.ci95[0] <= b.ci95[1] and b.ci95[0] <= a.ci95[1]
-    return "; the intervals overlap: no change is shown" if same else "; the intervals do not overlap"
+    return (
+        "; the intervals overlap: no change is shown" if same else "; the intervals do not overlap"
+    )
 
 
 def _earlier(a: Report, b: Report) -> Iterator[_Row]:
     """What either said of the baseline, another ref, and its base."""
-    for label, found in (("baseline", (a.baseline, b.baseline)), ("against", (a.against, b.against))):
-        yield _row(label, *(() if item is None else (("message", f"{item.status}: {item.message}"),) for item in found))
-    keys = [[item.key for item in report.base.weakened] if report.base is not None else [] for report in (a, b)]
-    yield _row("weakened", *((("message", listed(found, _ROWS)),) if found else () for found in keys), same=keys[0] == keys[1])
+    for label, found in (
+        ("baseline", (a.baseline, b.baseline)),
+        ("against", (a.against, b.against)),
+    ):
+        yield _row(
+            label,
+            *(
+                () if item is None else (("message", f"{item.status}: {item.message}"),)
+                for item in found
+            ),
+        )
+    keys = [
+        [item.key for item in report.base.weakened] if report.base is not None else []
+        for report in (a, b)
+    ]
+    yield _row(
+        "weakened",
+        *((("message", listed(found, _ROWS)),) if found else () for found in keys),
+        same=keys[0] == keys[1],
+    )
 
 
 def _checks(a: Report, b: Report) -> Iterator[_Row]:
@@ -146,7 +197,11 @@ def _checks(a: Report, b: Report) -> Iterator[_Row]:
     for name in dict.fromkeys([*first, *second]):
         left, right = first.get(name), second.get(name)
         same = left is not None and right is not None and left.status == right.status
-        shown = (text((("message", left.status if left else ""),)),) * 2 if same else (_status(left), _status(right))
+        shown = (
+            (text((("message", left.status if left else ""),)),) * 2
+            if same
+            else (_status(left), _status(right))
+        )
         yield _Row((("say", "check "), ("name", name)), *shown, same=same)
 
 
@@ -161,13 +216,19 @@ def _status(item: CheckResult | None) -> Text:
 def _inputs(a: Report, b: Report) -> Iterator[_Row]:
     """The inputs of the config hash."""
     first, second = a.config_hash, b.config_hash
-    yield _row("config hash", *(() if found is None else comparisons.config_hash(found) for found in (first, second)))
+    yield _row(
+        "config hash",
+        *(() if found is None else comparisons.config_hash(found) for found in (first, second)),
+    )
     if first is None or second is None:
         return
     try:
         moved = {(item.root, item.name): item for item in changed_inputs(first, second)}
-    except ValueError:  # a report is not believed: this one claims an input that no config hash is made of
-        yield _row("inputs", (("say", "cannot be compared"),), (("say", "one of them is no input"),))
+    except ValueError:
+        # a report is not believed: this one claims an input that no config hash is made of
+        yield _row(
+            "inputs", (("say", "cannot be compared"),), (("say", "one of them is no input"),)
+        )
         return
     for root, before, after in (
         ("recipe", first.recipe_inputs, second.recipe_inputs),
@@ -176,7 +237,12 @@ def _inputs(a: Report, b: Report) -> Iterator[_Row]:
         for name in sorted(before.keys() | after.keys()):
             item = moved.get((root, name))
             values = ("", "") if item is None else (item.before, item.after)
-            left, right = (say("none", "dim") if value is None else text((("message", comparisons.short(value)),)) for value in values)
+            left, right = (
+                say("none", "dim")
+                if value is None
+                else text((("message", comparisons.short(value)),))
+                for value in values
+            )
             yield _Row((("say", f"{root} "), ("name", name)), left, right, item is None)
 
 
@@ -185,7 +251,11 @@ def _setting(a: Report, b: Report) -> Iterator[_Row]:
     for label, said in _SUBJECT.items():
         yield _row(label, *((("message", said(item)),) for item in (a, b)))
     paths = [item.subject.uncommitted for item in (a, b)]
-    yield _row("uncommitted", *((("message", listed(found, _FEW)),) if found else () for found in paths), same=paths[0] == paths[1])
+    yield _row(
+        "uncommitted",
+        *((("message", listed(found, _FEW)),) if found else () for found in paths),
+        same=paths[0] == paths[1],
+    )
     yield from _by_name("", a.subject.versions, b.subject.versions)
     yield from _by_name("flag ", a.settings, b.settings)
     yield _row("wall time", *((("say", numbers.duration(item.seconds)),) for item in (a, b)))
@@ -203,8 +273,16 @@ _SUBJECT: Mapping[str, Callable[[Report], str]] = {
 
 def _by_name(prefix: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[_Row]:
     for name in dict.fromkeys([*a, *b]):
-        left, right = (text((("message", str(item[name])),)) if name in item else say("none", "dim") for item in (a, b))
-        yield _Row((("say", prefix), ("name", name)), left, right, name in a and name in b and a[name] == b[name])
+        left, right = (
+            text((("message", str(item[name])),)) if name in item else say("none", "dim")
+            for item in (a, b)
+        )
+        yield _Row(
+            (("say", prefix), ("name", name)),
+            left,
+            right,
+            name in a and name in b and a[name] == b[name],
+        )
 
 
 _KINDS = (_outcome, _earlier, _checks, _inputs, _setting)

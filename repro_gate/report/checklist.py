@@ -14,21 +14,43 @@ from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
 from repro_gate.report.document import plain, to_text
 from repro_gate.report.model import PLAIN, View
-from repro_gate.report.widgets import STATUS_STYLE, evidence, grid, indented, printed, remedy, section, text
+from repro_gate.report.widgets import (
+    STATUS_STYLE,
+    evidence,
+    grid,
+    indented,
+    printed,
+    remedy,
+    section,
+    text,
+)
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
-_COUNTED = (("fail", "failed"), ("warn", "warn"), ("waived", "waived"), ("pass", "passed"), ("skip", "skipped"))
+_COUNTED = (
+    ("fail", "failed"),
+    ("warn", "warn"),
+    ("waived", "waived"),
+    ("pass", "passed"),
+    ("skip", "skipped"),
+)
 
 
-def render(results: Sequence[CheckResult], need_training: Sequence[str] = (), view: View = PLAIN) -> str:
+def render(
+    results: Sequence[CheckResult], need_training: Sequence[str] = (), view: View = PLAIN
+) -> str:
     """Every result by category, the worst first, and one line of counts at the end.
 
-    `need_training` are the ids of the checks that were not made, since only a training can answer them.
+    `need_training` are the ids of the checks that were not made, since only a training can answer
+    them.
     """
     parts: list[RenderableType] = []
     for category, passed, made in wording.coverage(results):
-        here = [item for item in wording.worst_first(results) if item.category == category and not wording.is_undeclared(item)]
+        here = [
+            item
+            for item in wording.worst_first(results)
+            if item.category == category and not wording.is_undeclared(item)
+        ]
         waiting = sum(identifier.partition("/")[0] == category for identifier in need_training)
         parts += section(_title(category, passed, made, waiting), _results(here) if here else None)
     if wording.undeclared(results):
@@ -36,16 +58,24 @@ def render(results: Sequence[CheckResult], need_training: Sequence[str] = (), vi
     return printed(view, *parts, Text(""), _summary(results, len(need_training)))
 
 
-def as_json(results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = ()) -> str:
-    """What `repro-gate check --json` writes: the results with the fields of report.json's `checklist`, and what they add up to."""
+def as_json(
+    results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = ()
+) -> str:
+    """What `repro-gate check --json` writes: the results with the fields of report.json's
+    `checklist`, and what they add up to."""
     statuses = Counter(item.status for item in results)
     document = {
         "schema": SCHEMA_ID,
         "tool_version": __version__,
         "spec": spec_path,
         "counts": {status: statuses[status] for status in STATUSES},
-        "coverage": [{"category": category, "passed": passed, "made": made} for category, passed, made in wording.coverage(results)],
-        "checklist": [{**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results],
+        "coverage": [
+            {"category": category, "passed": passed, "made": made}
+            for category, passed, made in wording.coverage(results)
+        ],
+        "checklist": [
+            {**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results
+        ],
         "need_training": list(need_training),
     }
     return to_text(plain(document))
@@ -54,7 +84,9 @@ def as_json(results: Sequence[CheckResult], spec_path: str, need_training: Seque
 def _title(category: str, passed: int, made: int, waiting: int) -> str:
     """`code: 2 of 4, 1 more needs training`."""
     counted = numbers.of(passed, made) if made else "nothing checked"
-    return f"{category}: {counted}" + (f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else "")
+    return f"{category}: {counted}" + (
+        f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else ""
+    )
 
 
 def _results(results: Sequence[CheckResult]) -> Table:
@@ -75,10 +107,18 @@ def _below(item: CheckResult) -> Iterator[Text]:
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
-    """`checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what there is none, only `passed` is said."""
+    """`checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what there is
+    none, only `passed` is said."""
     statuses = Counter(item.status for item in results)
-    counts = [f"{statuses[status]:,} {word}" for status, word in _COUNTED if statuses[status] or status == "pass"]
+    counts = [
+        f"{statuses[status]:,} {word}"
+        for status, word in _COUNTED
+        if statuses[status] or status == "pass"
+    ]
     if waiting:
-        counts.append(f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)")
+        counts.append(
+            f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)"
+        )
     style = "bold red" if statuses["fail"] else "bold yellow" if statuses["warn"] else "bold green"
-    return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)  # one line, so that a log can be searched for it
+    # one line, so that a log can be searched for it
+    return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)

@@ -1,5 +1,5 @@
-"""What the report says about earlier answers: the config hash, the baseline, another ref, and which checks the change weakens.
-Phrases as in `wording`: the terminal and the Markdown share them."""
+"""What the report says about earlier answers: the config hash, the baseline, another ref, and which
+checks the change weakens. Phrases as in `wording`: the terminal and the Markdown share them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, WeakenedCheck
 from repro_gate.report.wording import Phrase
 
-WEAKENED_TITLE = "Weakened checks"  # the title of their list, the same for the terminal and the comment
+WEAKENED_TITLE = (
+    "Weakened checks"  # the title of their list, the same for the terminal and the comment
+)
 _SHORT = 12  # hex digits of a hash that a person sees, as git shows them
 _DIGEST = re.compile(r"(sha256:)?[0-9a-f]{40,64}")
 
@@ -27,9 +29,17 @@ def short(text: str) -> str:
 
 def config_hash(found: ConfigHash) -> Phrase:
     """The config hash and its two roots, shortened, with what each is made of."""
-    recipe, platform = (short(root).removeprefix("sha256:") for root in (found.recipe, found.platform))
+    recipe, platform = (
+        short(root).removeprefix("sha256:") for root in (found.recipe, found.platform)
+    )
     whole = short(found.config_hash)
-    return (("name", whole), ("say", " = recipe (code, data, seed, flags) "), ("name", recipe), ("say", " + platform "), ("name", platform))
+    return (
+        ("name", whole),
+        ("say", " = recipe (code, data, seed, flags) "),
+        ("name", recipe),
+        ("say", " + platform "),
+        ("name", platform),
+    )
 
 
 def roots(found: ConfigHash) -> tuple[tuple[str, str], ...]:
@@ -43,7 +53,12 @@ def inputs(found: ConfigHash) -> Iterator[tuple[str, str, str]]:
         for name, value in sorted(given.items()):
             try:
                 said = input_text(value)
-            except (ValueError, TypeError, RecursionError):  # an integer of thousands of digits, a bottomless list
+            except (
+                ValueError,
+                TypeError,
+                RecursionError,
+            ):
+                # an integer of thousands of digits, a bottomless list
                 said = "too large to show"
             yield root, name, said
 
@@ -56,7 +71,11 @@ def self_check(found: SelfCheck | None) -> str:
         return "hash is not stable"
     if found.complete:
         return f"covers {numbers.count(found.inputs, 'input', 'inputs')}"
-    return f"only {numbers.of(found.covered, found.inputs)} inputs affect it" if found.inputs else "it has no inputs"
+    return (
+        f"only {numbers.of(found.covered, found.inputs)} inputs affect it"
+        if found.inputs
+        else "it has no inputs"
+    )
 
 
 def move(item: ChangedInput) -> Phrase:
@@ -68,23 +87,40 @@ def move(item: ChangedInput) -> Phrase:
         return (*start, ("say", ": new, "), ("name", short(item.after or "")))
     if item.after is None:
         return (*start, ("say", ": gone, was "), ("name", short(item.before)))
-    return (*start, ("say", ": "), ("name", short(item.before)), ("say", " -> "), ("name", short(item.after)))
+    return (
+        *start,
+        ("say", ": "),
+        ("name", short(item.before)),
+        ("say", " -> "),
+        ("name", short(item.after)),
+    )
 
 
 def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
-    """What is behind a baseline's status, most telling first; at most `most` inputs and as many facts outside them."""
-    unlike: Phrase = (("say", "differs in "), *wording.joined([(("name", part),) for part in found.unlike[:most]]))
+    """What is behind a baseline's status, most telling first; at most `most` inputs and as many
+    facts outside them."""
+    unlike: Phrase = (
+        ("say", "differs in "),
+        *wording.joined([(("name", part),) for part in found.unlike[:most]]),
+    )
     more = and_more(len(found.unlike) - most)
-    lines: list[Phrase] = [(*unlike, *((("say", f" {more}"),) if more else ()))] if found.unlike else []
+    lines: list[Phrase] = (
+        [(*unlike, *((("say", f" {more}"),) if more else ()))] if found.unlike else []
+    )
     lines += _gap(found.loss_gap)
     lines += [(("say", "outside the inputs: "), ("name", fact)) for fact in found.outside[:most]]
     lines += _left(len(found.outside) - most, "fact")
     since: Phrase = (("say", "; the machine may have had another load when that was recorded"),)
-    return (*lines, *((*line, *since) for line in speed(found.speed)), *_moved(found.changed_inputs, most))
+    return (
+        *lines,
+        *((*line, *since) for line in speed(found.speed)),
+        *_moved(found.changed_inputs, most),
+    )
 
 
 def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
-    """What is behind the answer against another ref: the first tensor that differs, how far losses did, and the inputs."""
+    """What is behind the answer against another ref: the first tensor that differs, how far losses
+    did, and the inputs."""
     lines: list[Phrase] = []
     if found.first_divergence is not None:
         lines.append((("say", "first at "), *wording.where(found.first_divergence)))
@@ -100,7 +136,13 @@ def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
         figure = numbers.percent(abs(item.slower_pct), signed=False)
         said = f"{figure} {'slower' if item.slower_pct > 0 else 'faster'}"
         flags = "with the flags" if item.arm == "deterministic" else "without the flags"
-        lines.append((("say", f"a step {flags}: "), ("figure", said), ("say", f", 95% interval {numbers.interval(item.ci95)}")))
+        lines.append(
+            (
+                ("say", f"a step {flags}: "),
+                ("figure", said),
+                ("say", f", 95% interval {numbers.interval(item.ci95)}"),
+            )
+        )
     return tuple(lines)
 
 
@@ -125,11 +167,18 @@ def weakening(item: WeakenedCheck) -> Phrase:
 
 
 def _whose(base: BaseFinding) -> str:
-    return f"the verdict is by {'the spec of the base' if base.policy == 'base' else 'the spec of this change itself'}"
+    return (
+        "the verdict is by "
+        f"{'the spec of the base' if base.policy == 'base' else 'the spec of this change itself'}"
+    )
 
 
 def _gap(gap: float | None) -> list[Phrase]:
-    return [] if not gap else [(("say", "losses up to "), ("figure", numbers.small(gap)), ("say", " apart"))]
+    return (
+        []
+        if not gap
+        else [(("say", "losses up to "), ("figure", numbers.small(gap)), ("say", " apart"))]
+    )
 
 
 def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:

@@ -1,4 +1,5 @@
-"""What determinism costs and where a gate run's time went, in Phrases as in `wording`: the terminal and the Markdown share them."""
+"""What determinism costs and where a gate run's time went, in Phrases as in `wording`: the terminal
+and the Markdown share them."""
 
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ _BLOCKS = {"starts": "█", "steps": "▓", "probe": "▚", "diagnosis": "▒", 
 
 
 def cost(price: Cost | None, budget: float | None = None) -> Phrase:
-    """What the flags cost in time, with the interval, however wide that is. A negative cost is said as `faster`."""
+    """What the flags cost in time, with the interval, however wide that is. A negative cost is said
+    as `faster`."""
     if price is None:
         return (("say", "not measured"),)
     word = "faster" if price.determinism_cost_pct < 0 else "slower"
-    figure = f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
+    figure = (
+        f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
+    )
     over = "" if budget is None else f"; {_budget(price, budget)}"
     return (("figure", figure), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
 
@@ -27,31 +31,58 @@ def _budget(price: Cost, budget: float) -> str:
     limit = f"budget of {numbers.budget(budget)}"
     if low > budget:
         return f"over the {limit}"
-    return f"within the {limit}" if high <= budget else f"the {limit} lies in between, which fails nothing"
+    return (
+        f"within the {limit}"
+        if high <= budget
+        else f"the {limit} lies in between, which fails nothing"
+    )
 
 
 def step_times(price: Cost) -> str:
     """The two step times behind the cost: of the fastest fortieth of each run."""
-    flags, none = numbers.milliseconds(price.deterministic_step_ms), numbers.milliseconds(price.default_step_ms)
-    return f"{flags} a step against {none} where runs are fastest, {numbers.count(price.timed_steps, 'step')} timed"
+    flags, none = (
+        numbers.milliseconds(price.deterministic_step_ms),
+        numbers.milliseconds(price.default_step_ms),
+    )
+    return (
+        f"{flags} a step against {none} where runs are fastest, "
+        f"{numbers.count(price.timed_steps, 'step')} timed"
+    )
 
 
 def time_spent(report: Report) -> tuple[tuple[str, float], ...]:
-    """Where the wall time of a gate run went: (what, seconds), all of it together. `starts` is what comes before and between the steps of
-    runs: the start of Python and torch, loading, evaluation."""
-    steps, probe = (sum(getattr(run, name) for run in report.runs) for name in ("step_seconds", "probe_seconds"))
+    """Where the wall time of a gate run went: (what, seconds), all of it together. `starts` is what
+    comes before and between the steps of runs: the start of Python and torch, loading,
+    evaluation."""
+    steps, probe = (
+        sum(getattr(run, name) for run in report.runs) for name in ("step_seconds", "probe_seconds")
+    )
     runs = sum(run.seconds for run in report.runs)
     diagnosis = report.diagnosis.seconds if report.diagnosis is not None else 0.0
     rest = max(0.0, report.seconds - runs - diagnosis)
-    parts = ("starts", max(0.0, runs - steps - probe)), ("steps", steps), ("probe", probe), ("diagnosis", diagnosis), ("gate", rest)
-    return tuple((name, seconds) for name, seconds in parts if seconds > 0) if math.isfinite(sum(spent for _, spent in parts)) else ()
+    parts = (
+        ("starts", max(0.0, runs - steps - probe)),
+        ("steps", steps),
+        ("probe", probe),
+        ("diagnosis", diagnosis),
+        ("gate", rest),
+    )
+    return (
+        tuple((name, seconds) for name, seconds in parts if seconds > 0)
+        if math.isfinite(sum(spent for _, spent in parts))
+        else ()
+    )
 
 
 def time_bar(report: Report, width: int = 40) -> str:
     """`time_spent` as one stacked bar of about `width` characters; empty where nothing ran."""
     parts = time_spent(report) if report.runs else ()
     total = sum(seconds for _, seconds in parts)
-    return "".join(_BLOCKS[name] * round(seconds / total * width) for name, seconds in parts) if total else ""
+    return (
+        "".join(_BLOCKS[name] * round(seconds / total * width) for name, seconds in parts)
+        if total
+        else ""
+    )
 
 
 def times_spent(report: Report) -> str:
@@ -64,6 +95,15 @@ def memory(price: Cost) -> str:
     """Peak memory with and without the flags; empty where it was not measured."""
     if price.deterministic_peak_bytes is None or price.default_peak_bytes is None:
         return ""
-    bounds = "" if price.memory_ci95 is None else f", 95% interval {numbers.interval(price.memory_ci95)}"
-    change = "" if price.memory_cost_pct is None else f" ({numbers.percent(price.memory_cost_pct)}{bounds})"
-    return f"peak memory {numbers.size(price.deterministic_peak_bytes)} against {numbers.size(price.default_peak_bytes)}{change}"
+    bounds = (
+        "" if price.memory_ci95 is None else f", 95% interval {numbers.interval(price.memory_ci95)}"
+    )
+    change = (
+        ""
+        if price.memory_cost_pct is None
+        else f" ({numbers.percent(price.memory_cost_pct)}{bounds})"
+    )
+    return (
+        f"peak memory {numbers.size(price.deterministic_peak_bytes)} against "
+        f"{numbers.size(price.default_peak_bytes)}{change}"
+    )

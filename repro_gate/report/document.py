@@ -1,5 +1,5 @@
-"""A Report as `report.json`, and a foreign `report.json` as a Report. What is written is never larger than what the reader takes; what is
-read is untrusted: it is shown, never believed."""
+"""A Report as `report.json`, and a foreign `report.json` as a Report. What is written is never
+larger than what the reader takes; what is read is untrusted: it is shown, never believed."""
 
 from __future__ import annotations
 
@@ -20,30 +20,56 @@ from repro_gate.baseline import document as hash_document
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import KINDS, Comparison, Cost, Distance, Divergence, Fingerprint, NoiseFloor, SpeedChange, Tally
+from repro_gate.compare.model import (
+    KINDS,
+    Comparison,
+    Cost,
+    Distance,
+    Divergence,
+    Fingerprint,
+    NoiseFloor,
+    SpeedChange,
+    Tally,
+)
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema, wording
 from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
-from repro_gate.report.untrusted_json import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, ReportError, read_json
+from repro_gate.report.untrusted_json import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    ReportError,
+    read_json,
+)
 from repro_gate.spec.model import Tolerance
 
 _CHARACTERS = 8_192  # of one text
-# (characters of one text, entries of one list or mapping, levels), the next only where the document would pass MAX_BYTES. No smaller than
-# what the format itself needs: a digest has 71 characters, the document 21 fields, the deepest fixed field 7 levels.
+# (characters of one text, entries of one list or mapping, levels), the next only where the document
+# would pass MAX_BYTES. No smaller than what the format itself needs: a digest has 71 characters,
+# the document 21 fields, the deepest fixed field 7 levels.
 _SHORTER = ((1_024, 1_000, MAX_DEPTH), (71, 100, 12), (71, 24, 8))
 _WORDS = {  # msgspec's, and ours
-    "`str`": "text", "`int`": "a whole number", "`float`": "a number", "`bool`": "true or false", "`array`": "a list",
-    "`object`": "an object", "`null`": "null", ", got ": ", found ", " | ": " or ",
-}  # fmt: skip
+    "`str`": "text",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "an object",
+    "`null`": "null",
+    ", got ": ", found ",
+    " | ": " or ",
+}
 
 
 # ---- writing
 
 
 def to_json(report: Report) -> Any:
-    """The document of `schema.Document`. A part that was not measured is None; NaN and infinities are the texts `nan`, `inf` and `-inf`.
+    """The document of `schema.Document`. A part that was not measured is None; NaN and infinities
+    are the texts `nan`, `inf` and `-inf`.
 
-    Lists keep their first entries up to the limits of the schema; the totals beside them always count everything.
+    Lists keep their first entries up to the limits of the schema; the totals beside them always
+    count everything.
     """
     cost, hashed = report.cost, report.config_hash
     given = {
@@ -54,8 +80,11 @@ def to_json(report: Report) -> Any:
         "config_hash": None,
     }
     written = _by_type(_info(schema.Document), given, _CHARACTERS)
-    if hashed is not None:  # not clipped where a reader takes it whole, so that whoever reads it can hash it again
-        written["config_hash"] = _by_type(_info(schema.ConfigHashRow), hash_document.to_json(hashed), hash_document.MAX_VALUE)
+    # not clipped where a reader takes it whole, so that whoever reads it can hash it again
+    if hashed is not None:
+        written["config_hash"] = _by_type(
+            _info(schema.ConfigHashRow), hash_document.to_json(hashed), hash_document.MAX_VALUE
+        )
     return written
 
 
@@ -70,7 +99,8 @@ def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is 
 
 
 def to_text(document: Mapping[str, Any]) -> str:
-    """A plain document as text: keys sorted, two spaces, ASCII (so that `cat` is safe), no NaN token, never longer than MAX_BYTES."""
+    """A plain document as text: keys sorted, two spaces, ASCII (so that `cat` is safe), no NaN
+    token, never longer than MAX_BYTES."""
     text = _written(document)
     for limits in _SHORTER:
         if len(text) > MAX_BYTES:  # ASCII: characters are bytes
@@ -79,7 +109,8 @@ def to_text(document: Mapping[str, Any]) -> str:
 
 
 def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACTERS) -> Any:
-    """JSON's own types only: tuples to lists, non-finite numbers to texts, lone surrogates spelled out, anything else to its text.
+    """JSON's own types only: tuples to lists, non-finite numbers to texts, lone surrogates spelled
+    out, anything else to its text.
 
     Text is clipped to `characters`; what lies deeper than `levels` is `…`.
     """
@@ -93,7 +124,10 @@ def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACT
         if levels <= 0:
             return "…"
         if isinstance(value, Mapping):
-            return {_text(str(key), characters): plain(item, levels - 1, characters) for key, item in value.items()}
+            return {
+                _text(str(key), characters): plain(item, levels - 1, characters)
+                for key, item in value.items()
+            }
         return [plain(item, levels - 1, characters) for item in value]
     return _text(str(value), characters)
 
@@ -121,7 +155,8 @@ def _info(kind: type) -> inspect.Type:
 
 
 def _by_type(info: Any, value: Any, characters: int) -> Any:
-    """`value` as the JSON of a type of the schema, lists and mappings cut to the type's own limit."""
+    """`value` as the JSON of a type of the schema, lists and mappings cut to the type's own
+    limit."""
     last = False
     while isinstance(info, inspect.Metadata | inspect.UnionType):
         if isinstance(info, inspect.Metadata):
@@ -132,20 +167,30 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
         return None
     if isinstance(info, inspect.StructType | inspect.DataclassType):
         given = _fields(value, [item.name for item in info.fields])
-        return {item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields}
+        return {
+            item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields
+        }
     if isinstance(info, inspect.VarTupleType):
         kept = value[-info.max_length :] if last and info.max_length else value[: info.max_length]
         return [_by_type(info.item_type, item, characters) for item in kept]
     if isinstance(info, inspect.TupleType):
-        return [_by_type(kind, item, characters) for kind, item in zip(info.item_types, value, strict=True)]
+        return [
+            _by_type(kind, item, characters)
+            for kind, item in zip(info.item_types, value, strict=True)
+        ]
     if isinstance(info, inspect.DictType):
         rows = islice(value.items(), info.max_length)
-        return {_text(str(key), characters): _by_type(info.value_type, item, characters) for key, item in rows}
-    return plain(value, MAX_DEPTH - 5, characters)  # no field of the schema that holds anything lies deeper than five levels
+        return {
+            _text(str(key), characters): _by_type(info.value_type, item, characters)
+            for key, item in rows
+        }
+    # no field of the schema that holds anything lies deeper than five levels
+    return plain(value, MAX_DEPTH - 5, characters)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    """A record's fields by name. A pair (`Comparison.by_step`) has them in the schema's order; a divergence's distances stand with them."""
+    """A record's fields by name. A pair (`Comparison.by_step`) has them in the schema's order; a
+    divergence's distances stand with them."""
     if isinstance(value, dict):
         return value
     if isinstance(value, tuple):
@@ -172,7 +217,10 @@ def _shortened(value: object, characters: int, entries: int, levels: int) -> obj
     if levels <= 0:
         return "…"
     if isinstance(value, dict):
-        return {clip(key, characters): _shortened(item, characters, entries, levels - 1) for key, item in islice(value.items(), entries)}
+        return {
+            clip(key, characters): _shortened(item, characters, entries, levels - 1)
+            for key, item in islice(value.items(), entries)
+        }
     return [_shortened(item, characters, entries, levels - 1) for item in value[:entries]]
 
 
@@ -180,12 +228,14 @@ def _shortened(value: object, characters: int, entries: int, levels: int) -> obj
 
 
 def load(path: str | os.PathLike[str]) -> Report:
-    """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError, naming the file and what is wrong."""
+    """Read an untrusted report.json: as `read_json`, and valid by the schema. Raises ReportError,
+    naming the file and what is wrong."""
     return report_from(read_json(path), for_terminal(os.fspath(path), 200))
 
 
 def validate(document: object, name: str = "") -> schema.Document:
-    """A parsed document by its type. Raises ReportError with the file's name and the JSON pointer of the first problem."""
+    """A parsed document by its type. Raises ReportError with the file's name and the JSON pointer
+    of the first problem."""
     try:
         return msgspec.convert(document, schema.Document, dec_hook=_number)
     except msgspec.ValidationError as error:
@@ -196,15 +246,30 @@ def validate(document: object, name: str = "") -> schema.Document:
 
 
 def report_from(document: object, name: str = "") -> Report:
-    """The Report that a document tells of: `to_json` of it is the document again, as far as that was not cut short. The config hash is
-    carried as it is claimed (`baseline.document.from_json` hashes it again). Raises ReportError where the document is not valid."""
+    """The Report that a document tells of: `to_json` of it is the document again, as far as that
+    was not cut short. The config hash is carried as it is claimed (`baseline.document.from_json`
+    hashes it again). Raises ReportError where the document is not valid."""
     given = validate(document, name)
     found, cost, hashed = given.determinism, given.cost, given.config_hash
-    same = ("verdict", "tool_version", "started", "seconds", "subject", "reasons", "notes", "noise_floor", "cost", "checklist", "runs")
+    same = (
+        "verdict",
+        "tool_version",
+        "started",
+        "seconds",
+        "subject",
+        "reasons",
+        "notes",
+        "noise_floor",
+        "cost",
+        "checklist",
+        "runs",
+    )
     also = ("diagnosis", "fingerprint", "baseline", "against", "base", "reproduce", "origin")
     parts = {name: _record(getattr(given, name)) for name in (*same, *also)}
     if found is None:  # the runs were not compared: the flags are those of the first of them
-        runs = (run for run in given.runs if run.arm == "deterministic" and not wording.ended_badly(run))
+        runs = (
+            run for run in given.runs if run.arm == "deterministic" and not wording.ended_badly(run)
+        )
         parts["settings"] = next((run.settings for run in runs), {})
     else:
         parts["settings"] = found.determinism_settings
@@ -242,24 +307,33 @@ _RECORDS: Mapping[type, Any] = {
 
 
 def _record(value: Any) -> Any:
-    """The gate's own record of a row of the document: the fields of the same names, rows within it too. What is no row stays as it is."""
+    """The gate's own record of a row of the document: the fields of the same names, rows within it
+    too. What is no row stays as it is."""
     if isinstance(value, tuple):
         return tuple(map(_record, value))
     if type(value) not in _RECORDS:
         return value
     kind = _RECORDS[type(value)]
-    given = {item.name: _record(getattr(value, item.name)) for item in fields(kind) if hasattr(value, item.name)}
+    given = {
+        item.name: _record(getattr(value, item.name))
+        for item in fields(kind)
+        if hasattr(value, item.name)
+    }
     if kind is Divergence:
         distance = Distance(value.max_abs, value.max_ulp, value.l2, value.relative_l2)
         given["distance"] = None if distance == Distance() else distance
     if isinstance(value, schema.DeterminismRow):
-        given["by_kind"] = {name: _record(tally) for name, tally in sorted(value.by_kind.items(), key=lambda row: KINDS.index(row[0]))}
+        given["by_kind"] = {
+            name: _record(tally)
+            for name, tally in sorted(value.by_kind.items(), key=lambda row: KINDS.index(row[0]))
+        }
         given["by_step"] = tuple((row.step, row.differing) for row in value.by_step)
     return kind(**given)
 
 
 def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
-    """Every seed, in order; the details are those of the first that diverged, else of the first. Raises ReportError where they are not."""
+    """Every seed, in order; the details are those of the first that diverged, else of the first.
+    Raises ReportError where they are not."""
     shown = SeedResult(given.seed or 0, _record(given), given.runs, given.failed)
     seeds = [SeedResult(row.seed, _record(row), row.runs, row.failed) for row in given.seeds]
     chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
@@ -269,13 +343,18 @@ def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
         return (shown,)
     same = (seeds[chosen].seed, seeds[chosen].comparison.identical) == (shown.seed, given.identical)
     if not same and given.seed is not None:
-        raise ReportError("/determinism/seeds: another seed is the first to tell of than the one that /determinism is about")
+        raise ReportError(
+            "/determinism/seeds: another seed is the first to tell of than the one that "
+            "/determinism is about"
+        )
     return (*seeds[:chosen], shown, *seeds[chosen + 1 :])
 
 
 def _number(kind: type[float], value: Any) -> float:
     """The hook for `model.Number`. Raises ValueError, to which msgspec adds the path."""
-    if isinstance(value, bool) or not (isinstance(value, int | float) or value in ("nan", "inf", "-inf")):
+    if isinstance(value, bool) or not (
+        isinstance(value, int | float) or value in ("nan", "inf", "-inf")
+    ):
         raise ValueError("Expected a number, `nan`, `inf` or `-inf`")
     try:
         number = kind(value)
@@ -287,7 +366,8 @@ def _number(kind: type[float], value: Any) -> float:
 
 
 def _problem(message: str) -> str:
-    """msgspec's message as `/pointer: what is wrong`; it never repeats a value, which is untrusted and may be long."""
+    """msgspec's message as `/pointer: what is wrong`; it never repeats a value, which is untrusted
+    and may be long."""
     what, found, where = message.rpartition(" - at `")
     path = where.rstrip("`").rpartition("` in `")[2].removeprefix("$") if found else ""
     pointer = re.sub(r"\[([^]]*)\]", r"/\1", path).replace("/...", "/*").replace(".", "/") or "/"

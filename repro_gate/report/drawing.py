@@ -1,8 +1,10 @@
-"""The drawings of the page, as SVG without scripts: each is one function of figures that returns Markup.
+"""The drawings of the page, as SVG without scripts: each is one function of figures that returns
+Markup.
 
-Plain SVG and no drawing library: four drawings of rectangles and lines, which have to work where a content security policy refuses
-styles (Jenkins). So geometry and colours are attributes; the page's stylesheet gives the classes other colours in the dark. Texts from
-outside come through `shown` and are escaped by markupsafe.
+Plain SVG and no drawing library: four drawings of rectangles and lines, which have to work where a
+content security policy refuses styles (Jenkins). So geometry and colours are attributes; the page's
+stylesheet gives the classes other colours in the dark. Texts from outside come through `shown` and
+are escaped by markupsafe.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from repro_gate.escape import for_terminal
 from repro_gate.report import numbers
 
 ARMS = {"deterministic": ("a1", "#0b62c4"), "default": ("a2", "#b3541e")}  # class and colour
-SPENT = {"starts": "#6e7781", "steps": "#0b62c4", "probe": "#8250df", "diagnosis": "#bf8700", "gate": "#1a7f64"}
+SPENT = {
+    "starts": "#6e7781",
+    "steps": "#0b62c4",
+    "probe": "#8250df",
+    "diagnosis": "#bf8700",
+    "gate": "#1a7f64",
+}
 
 Series = Sequence[tuple[int, float]]
 
@@ -30,28 +38,62 @@ def shown(text: object, limit: int = 300) -> str:
 def prose(text: object, limit: int = 4_000) -> Markup:
     """A sentence from outside; what its author set between `backticks` is code."""
     parts = re.split("`([^`]+)`", shown(text, limit))
-    return Markup("").join(tag("code", part) if place % 2 else escape(part) for place, part in enumerate(parts))
+    return Markup("").join(
+        tag("code", part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
 
 
 def tag(name: str, content: object = "", **attributes: object) -> Markup:
-    """One element. `content` is escaped unless it is Markup; `_` in an attribute's name is `-`, `class_` is `class`."""
+    """One element. `content` is escaped unless it is Markup; `_` in an attribute's name is `-`,
+    `class_` is `class`."""
     given = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+        for key, value in attributes.items()
+        if value is not None
     )
-    return Markup("<{}{}/>").format(name, given) if content == "" else Markup("<{0}{1}>{2}</{0}>").format(name, given, content)
+    return (
+        Markup("<{}{}/>").format(name, given)
+        if content == ""
+        else Markup("<{0}{1}>{2}</{0}>").format(name, given, content)
+    )
 
 
 def drawing(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
     box = f"0 0 {width:g} {height:g}"
-    return tag("svg", Markup("").join(parts), viewBox=box, width=f"{width:g}", height=f"{height:g}", role="img", aria_label=label)
+    return tag(
+        "svg",
+        Markup("").join(parts),
+        viewBox=box,
+        width=f"{width:g}",
+        height=f"{height:g}",
+        role="img",
+        aria_label=label,
+    )
 
 
 def words(text: str, x: float, y: float, **more: object) -> Markup:
-    return tag("text", text, **{"x": f"{x:g}", "y": f"{y:g}", "class_": "w", "fill": "#57606a", "font_size": "11", **more})
+    return tag(
+        "text",
+        text,
+        **{
+            "x": f"{x:g}",
+            "y": f"{y:g}",
+            "class_": "w",
+            "fill": "#57606a",
+            "font_size": "11",
+            **more,
+        },
+    )
 
 
 def swatch(kind: str, colour: str, words: str) -> Markup:
-    square = tag("svg", tag("rect", width=12, height=12, class_=kind, fill=colour), width=12, height=12, aria_hidden="true")
+    square = tag(
+        "svg",
+        tag("rect", width=12, height=12, class_=kind, fill=colour),
+        width=12,
+        height=12,
+        aria_hidden="true",
+    )
     return square + Markup(" ") + escape(words)
 
 
@@ -59,37 +101,107 @@ def swatch(kind: str, colour: str, words: str) -> Markup:
 
 
 def growth(title: str, unit: str, series: Series, floor: Series, last: int) -> Markup | None:
-    """One quantity by step on a logarithmic axis, the noise floor as a band below its own line; None where nothing is above zero."""
-    above = [min(max(value, 1e-300), 1e300) for _, value in (*series, *floor) if 0 < value < math.inf]
+    """One quantity by step on a logarithmic axis, the noise floor as a band below its own line;
+    None where nothing is above zero."""
+    above = [
+        min(max(value, 1e-300), 1e300) for _, value in (*series, *floor) if 0 < value < math.inf
+    ]
     if not above:
         return None
     low, high = math.floor(math.log10(min(above)) - 0.01), math.ceil(math.log10(max(above)) + 0.01)
     left, top, width, height = 74.0, 24.0, 640.0, 130.0
 
     def at(step: int, value: float) -> tuple[float, float]:
-        share = (math.log10(value) - low) / max(high - low, 1) if 0 < value < math.inf else 1.0 if value else 0.0
+        share = (
+            (math.log10(value) - low) / max(high - low, 1)
+            if 0 < value < math.inf
+            else 1.0
+            if value
+            else 0.0
+        )
         return left + (step + 1) / max(last + 1, 1) * width, top + height * (1 - share)
 
     parts = [words(title, left, 14, font_weight="bold", font_size="12")]
     for power in range(low, high + 1, max(1, (high - low) // 4)):
         y = at(0, 10.0**power)[1]
-        parts.append(tag("line", x1=left, x2=left + width, y1=f"{y:g}", y2=f"{y:g}", class_="grid", stroke="#d0d7de"))
-        parts.append(words(f"{10.0**power:.0e}".replace("e-0", "e-").replace("e+0", "e+"), left - 6, y + 4, text_anchor="end"))
-    parts += [words(f"{step:,}", at(step, 0)[0], top + height + 14, text_anchor="middle") for step in sorted({0, last // 2, last})]
+        parts.append(
+            tag(
+                "line",
+                x1=left,
+                x2=left + width,
+                y1=f"{y:g}",
+                y2=f"{y:g}",
+                class_="grid",
+                stroke="#d0d7de",
+            )
+        )
+        parts.append(
+            words(
+                f"{10.0**power:.0e}".replace("e-0", "e-").replace("e+0", "e+"),
+                left - 6,
+                y + 4,
+                text_anchor="end",
+            )
+        )
+    parts += [
+        words(f"{step:,}", at(step, 0)[0], top + height + 14, text_anchor="middle")
+        for step in sorted({0, last // 2, last})
+    ]
     parts.append(words("step", left - 6, top + height + 14, text_anchor="end"))
     if floor:
         line = _path(floor, at)
         base = f"{top + height:g}"
         begin, end = (f"{at(step, 1)[0]:g}" for step in (floor[0][0], floor[-1][0]))
-        parts.append(tag("path", d=f"{line} L {end} {base} L {begin} {base} Z", class_="band", fill="#f6d9c4", fill_opacity="0.7"))
-        parts.append(tag("path", d=line, class_="a2s", fill="none", stroke=ARMS["default"][1], stroke_dasharray="4 3"))
+        parts.append(
+            tag(
+                "path",
+                d=f"{line} L {end} {base} L {begin} {base} Z",
+                class_="band",
+                fill="#f6d9c4",
+                fill_opacity="0.7",
+            )
+        )
+        parts.append(
+            tag(
+                "path",
+                d=line,
+                class_="a2s",
+                fill="none",
+                stroke=ARMS["default"][1],
+                stroke_dasharray="4 3",
+            )
+        )
     if series:
-        parts.append(tag("path", d=_path(series, at), class_="a1s", fill="none", stroke=ARMS["deterministic"][1], stroke_width=2))
+        parts.append(
+            tag(
+                "path",
+                d=_path(series, at),
+                class_="a1s",
+                fill="none",
+                stroke=ARMS["deterministic"][1],
+                stroke_width=2,
+            )
+        )
         for step, value in _thinned(series, 60):
             x, y = at(step, value)
             told = tag("title", f"step {step:,}: {title.lower()} {numbers.small(value)}{unit}")
-            parts.append(tag("circle", told, cx=f"{x:g}", cy=f"{y:g}", r=2.5, class_="a1", fill=ARMS["deterministic"][1]))
-    return drawing(left + width + 12, top + height + 22, f"{title} by step, logarithmic; the figures are in the table below", parts)
+            parts.append(
+                tag(
+                    "circle",
+                    told,
+                    cx=f"{x:g}",
+                    cy=f"{y:g}",
+                    r=2.5,
+                    class_="a1",
+                    fill=ARMS["deterministic"][1],
+                )
+            )
+    return drawing(
+        left + width + 12,
+        top + height + 22,
+        f"{title} by step, logarithmic; the figures are in the table below",
+        parts,
+    )
 
 
 def _path(series: Series, at: Callable[[int, float], tuple[float, float]]) -> str:
@@ -108,7 +220,8 @@ def _thinned(series: Series, most: int) -> Series:
 
 
 def strip(times: Sequence[tuple[str, Sequence[float]]]) -> Markup | None:
-    """Step times in milliseconds, a point each, one row for each arm, its median marked; None without two of them."""
+    """Step times in milliseconds, a point each, one row for each arm, its median marked; None
+    without two of them."""
     every = sorted(ms for _, arm in times for ms in arm)
     if len(every) < 2:
         return None
@@ -122,16 +235,35 @@ def strip(times: Sequence[tuple[str, Sequence[float]]]) -> Markup | None:
     for number, (arm, values) in enumerate(times):
         kind, colour = ARMS[arm]
         y = 8 + number * tall
-        dots = " ".join(f"M{at(ms):.1f} {y + 6 + place * 7919 % 26}h0" for place, ms in enumerate(values))
+        dots = " ".join(
+            f"M{at(ms):.1f} {y + 6 + place * 7919 % 26}h0" for place, ms in enumerate(values)
+        )
         parts.append(words(arm, left - 8, y + 22, text_anchor="end"))
         parts.append(
             tag(
-                "path", d=dots, class_=f"{kind}s", stroke=colour, stroke_width=4, stroke_linecap="round", stroke_opacity="0.55", fill="none"
+                "path",
+                d=dots,
+                class_=f"{kind}s",
+                stroke=colour,
+                stroke_width=4,
+                stroke_linecap="round",
+                stroke_opacity="0.55",
+                fill="none",
             )
         )
         median = sorted(values)[len(values) // 2]
         told = tag("title", f"median of the {arm} steps: {numbers.milliseconds(median)}")
-        parts.append(tag("path", told, d=f"M{at(median):.1f} {y}v38", class_="median", stroke="#1f2328", stroke_width=2, fill="none"))
+        parts.append(
+            tag(
+                "path",
+                told,
+                d=f"M{at(median):.1f} {y}v38",
+                class_="median",
+                stroke="#1f2328",
+                stroke_width=2,
+                fill="none",
+            )
+        )
     bottom = 8 + len(times) * tall
     for share in range(5):
         ms = low + (high - low) * share / 4
@@ -139,7 +271,11 @@ def strip(times: Sequence[tuple[str, Sequence[float]]]) -> Markup | None:
     beyond = sum(ms > high for ms in every)
     label = "step times of both arms, one point for each step, the median of each marked"
     drawn = drawing(left + width + 40, bottom + 22, label, parts)
-    return drawn + (tag("p", f"{numbers.count(beyond, 'longer step')} drawn at the right edge") if beyond else Markup(""))
+    return drawn + (
+        tag("p", f"{numbers.count(beyond, 'longer step')} drawn at the right edge")
+        if beyond
+        else Markup("")
+    )
 
 
 def bounds(low: float, middle: float, high: float, budget: float | None) -> Markup:
@@ -153,9 +289,19 @@ def bounds(low: float, middle: float, high: float, budget: float | None) -> Mark
     def at(value: float) -> str:
         return f"{left + (value - start) / (end - start) * width:.1f}"
 
-    marked = [(0.0, "0 %", "#57606a"), *([(budget, f"budget {numbers.budget(budget)}", "#cf222e")] if budget is not None else [])]
+    marked = [
+        (0.0, "0 %", "#57606a"),
+        *([(budget, f"budget {numbers.budget(budget)}", "#cf222e")] if budget is not None else []),
+    ]
     parts = [
-        tag("path", d=f"M{at(value)} 6v34", stroke=colour, stroke_dasharray="3 3", class_="grid", fill="none")
+        tag(
+            "path",
+            d=f"M{at(value)} 6v34",
+            stroke=colour,
+            stroke_dasharray="3 3",
+            class_="grid",
+            fill="none",
+        )
         for value, _, colour in marked
     ]
     parts += [words(name, float(at(value)), 52, text_anchor="middle") for value, name, _ in marked]
@@ -170,8 +316,13 @@ def bounds(low: float, middle: float, high: float, budget: float | None) -> Mark
             fill="none",
         )
     )
-    parts += [words(numbers.percent(value), float(at(value)), 14, text_anchor="middle") for value in (low, high)]
-    parts.append(tag("circle", cx=at(middle), cy=23, r=6, class_="a1", fill=ARMS["deterministic"][1]))
+    parts += [
+        words(numbers.percent(value), float(at(value)), 14, text_anchor="middle")
+        for value in (low, high)
+    ]
+    parts.append(
+        tag("circle", cx=at(middle), cy=23, r=6, class_="a1", fill=ARMS["deterministic"][1])
+    )
     return drawing(left * 2 + width, 58, "the determinism cost with its 95 % interval", parts)
 
 
@@ -183,7 +334,16 @@ def spent(parts: Sequence[tuple[str, float]]) -> Markup:
         wide = seconds / total * width
         words = f"{name} {numbers.duration(seconds)} ({seconds / total:.0%})"
         bars.append(
-            tag("rect", tag("title", words), x=f"{x:.1f}", y=0, width=f"{wide:.1f}", height=22, fill=SPENT[name], class_=f"t-{name}")
+            tag(
+                "rect",
+                tag("title", words),
+                x=f"{x:.1f}",
+                y=0,
+                width=f"{wide:.1f}",
+                height=22,
+                fill=SPENT[name],
+                class_=f"t-{name}",
+            )
         )
         entries.append(tag("li", swatch(f"t-{name}", SPENT[name], words)))
         x += wide

@@ -1,4 +1,5 @@
-"""The heat map as SVG, its colours and its words: modules by steps, a rectangle for neighbours of one colour, what it says as its title."""
+"""The heat map as SVG, its colours and its words: modules by steps, a rectangle for neighbours of
+one colour, what it says as its title."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from repro_gate.report.drawing import drawing, shown, swatch, tag, words
 MAX_MAP = 400_000  # characters of one heat map; a larger one is drawn coarser
 _FEWEST = 8  # columns that are left, at least
 _RECTANGLE = 200  # characters of one, with its title, about
-COLOURS = ("#ffe08a", "#fdbb4d", "#f98f35", "#e8602c", "#c8361f", "#94170f")  # of a distance, from rounding to another training
+# of a distance, from rounding to another training
+COLOURS = (
+    "#ffe08a",
+    "#fdbb4d",
+    "#f98f35",
+    "#e8602c",
+    "#c8361f",
+    "#94170f",
+)
 UNKNOWN_COLOUR, SAME_COLOUR = "#b39ddb", "#d5dae0"
 _BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
 _GUTTER, _ROW, _TOP = 230, 13, 18  # pixels: names of rows, the height of one, the axis above
@@ -58,24 +67,36 @@ def row_name(row: HeatRow) -> str:
 def coarser(drawn: HeatMap) -> HeatMap:
     """The map with two columns in one; that of the initial state stays by itself."""
     rows = (
-        replace(row, cells=row.cells[:1] + "".join(worst(row.cells[at : at + 2]) for at in range(1, len(row.cells), 2)))
+        replace(
+            row,
+            cells=row.cells[:1]
+            + "".join(worst(row.cells[at : at + 2]) for at in range(1, len(row.cells), 2)),
+        )
         for row in drawn.rows
     )
     return replace(drawn, width=2 * drawn.width, rows=tuple(rows))
 
 
 def heat_map(
-    drawn: HeatMap, first: Divergence | None, label: str, room: int = MAX_MAP, *, measured: bool = False
+    drawn: HeatMap,
+    first: Divergence | None,
+    label: str,
+    room: int = MAX_MAP,
+    *,
+    measured: bool = False,
 ) -> tuple[Markup, HeatMap]:
-    """The map, in about `room` characters at most, and what was drawn: it may have become coarser. `first` is ringed.
-    `measured`: distances were, over the steps."""
-    while (_rectangles(drawn) * _RECTANGLE > room or (measured and _mostly_unknown(drawn))) and drawn.width * _FEWEST < drawn.steps:
+    """The map, in about `room` characters at most, and what was drawn: it may have become coarser.
+    `first` is ringed. `measured`: distances were, over the steps."""
+    while (
+        _rectangles(drawn) * _RECTANGLE > room or (measured and _mostly_unknown(drawn))
+    ) and drawn.width * _FEWEST < drawn.steps:
         drawn = coarser(drawn)
     return _heat_map(drawn, first, label), drawn
 
 
 def _mostly_unknown(drawn: HeatMap) -> bool:
-    """Whether distances were measured, at few of the steps that differ: then a column of more steps has one."""
+    """Whether distances were measured, at few of the steps that differ: then a column of more steps
+    has one."""
     cells = "".join(row.cells for row in drawn.rows)
     unknown = cells.count(UNKNOWN)
     known = len(cells) - unknown - cells.count(SAME) - cells.count(ABSENT)
@@ -102,8 +123,13 @@ def _heat_map(drawn: HeatMap, first: Divergence | None, label: str) -> Markup:
         process = row.process
         name = f"{shown(row.module, 60)} {row.kind}" if row.module else row.kind
         parts.append(words(clip(name, 36), _GUTTER - 8, y + 10, text_anchor="end"))
-        parts.append(tag("g", Markup("").join(_cells(drawn, row, y, wide)) or Markup("<title>empty</title>")))
-        if ringed == ((row.process, row.kind, row.module), ringed[1] if ringed else 0) and ringed is not None:
+        parts.append(
+            tag("g", Markup("").join(_cells(drawn, row, y, wide)) or Markup("<title>empty</title>"))
+        )
+        if (
+            ringed == ((row.process, row.kind, row.module), ringed[1] if ringed else 0)
+            and ringed is not None
+        ):
             x = _GUTTER + ringed[1] * wide
             ring.append(
                 tag(
@@ -129,9 +155,20 @@ def _cells(drawn: HeatMap, row: HeatRow, y: float, wide: float) -> Iterable[Mark
     for (kind, colour), run in groupby(row.cells, key=_colour):
         cells = "".join(run)
         if kind:
-            told = tag("title", f"{name}, {steps_of(drawn, at, at + len(cells) - 1)}: {far(worst(cells))}")
+            told = tag(
+                "title", f"{name}, {steps_of(drawn, at, at + len(cells) - 1)}: {far(worst(cells))}"
+            )
             x, width = f"{_GUTTER + at * wide:g}", f"{len(cells) * wide:g}"
-            yield tag("rect", told, x=x, y=f"{y:g}", width=width, height=_ROW - 1, class_=kind, fill=colour)
+            yield tag(
+                "rect",
+                told,
+                x=x,
+                y=f"{y:g}",
+                width=width,
+                height=_ROW - 1,
+                class_=kind,
+                fill=colour,
+            )
         at += len(cells)
 
 
@@ -152,6 +189,18 @@ def legend() -> Markup:
     for place, colour in enumerate(COLOURS):
         low = 2 ** (place * _BIN)
         last = place == len(COLOURS) - 1
-        entries.append((f"d{place}", colour, f"2^{place * _BIN} ULP and more" if last else f"from {low:,} ULP" if low > 1 else "1 ULP"))
+        entries.append(
+            (
+                f"d{place}",
+                colour,
+                f"2^{place * _BIN} ULP and more"
+                if last
+                else f"from {low:,} ULP"
+                if low > 1
+                else "1 ULP",
+            )
+        )
     entries.append(("u", UNKNOWN_COLOUR, "differs, distance not measured"))
-    return tag("ul", Markup("").join(tag("li", swatch(*entry)) for entry in entries), class_="legend")
+    return tag(
+        "ul", Markup("").join(tag("li", swatch(*entry)) for entry in entries), class_="legend"
+    )

@@ -1,6 +1,8 @@
-"""What a report finds wrong, each finding with its line in the checkout: annotations and SARIF are made of them.
+"""What a report finds wrong, each finding with its line in the checkout: annotations and SARIF are
+made of them.
 
-Texts are as the report has them: whoever prints them escapes them. A path is taken only where it can name a file inside the checkout.
+Texts are as the report has them: whoever prints them escapes them. A path is taken only where it
+can name a file inside the checkout.
 """
 
 from __future__ import annotations
@@ -21,13 +23,23 @@ from repro_gate.trace import notebook
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
 GENERAL = "determinism/diverged"
-DIVERGED = (GENERAL, "determinism/outside-tolerance", "determinism/nonfinite")  # ids of the reasons that a diagnosis explains
+# ids of the reasons that a diagnosis explains
+DIVERGED = (
+    GENERAL,
+    "determinism/outside-tolerance",
+    "determinism/nonfinite",
+)
 _POINTER = "random-state/os-entropy"  # a check that names lines which may be the cause
 LOCATIONS = 10  # lines of one check that are named one by one
 _TEXT = 10_000  # characters of a reason that are searched
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
-_PATH = r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11})(?P<cell>, cell [0-9]{1,5}, line |:)(?P<line>[1-9][0-9]{0,6})"
-_LOCATED = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3: what`
+_PATH = (
+    r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11})(?P<cell>, cell "
+    r"[0-9]{1,5}, line |:)(?P<line>[1-9][0-9]{0,6})"
+)
+# in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3:
+# what`
+_LOCATED = (
     re.compile(rf".{{0,600}}?\bset (?:to .{{1,100}}? )?at {_PATH}(?=,|$)"),
     re.compile(rf".{{1,600}}?\({_PATH}(?=:)"),
     re.compile(rf"{_PATH}(?=[:,\s]|$)"),
@@ -36,8 +48,8 @@ _LOCATED = (  # in this order: `flag is False from step 3 on, set at a.py:3`, `2
 
 @dataclass(frozen=True)
 class Location:
-    """A line of the checkout. `file` is relative, with `/` between its parts; `line` counts from 1, None for the file as a whole, and for a
-    notebook, whose lines are those of its JSON."""
+    """A line of the checkout. `file` is relative, with `/` between its parts; `line` counts from 1,
+    None for the file as a whole, and for a notebook, whose lines are those of its JSON."""
 
     file: str
     line: int | None = None
@@ -45,7 +57,8 @@ class Location:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One finding about the change. `level` is `error` or `warning`; `id` is a reason's or a check's, or WEAKENED_ID."""
+    """One finding about the change. `level` is `error` or `warning`; `id` is a reason's or a
+    check's, or WEAKENED_ID."""
 
     level: str
     id: str
@@ -56,12 +69,16 @@ class Finding:
 
 
 def findings(report: Report) -> tuple[Finding, ...]:
-    """Most important first: the reasons, failed checks, what the change weakens, checks that warn. Nothing of what passed.
+    """Most important first: the reasons, failed checks, what the change weakens, checks that warn.
+    Nothing of what passed.
 
-    The first reason that is about the divergence stands on the line of its cause; no check says it there again.
+    The first reason that is about the divergence stands on the line of its cause; no check says it
+    there again.
     """
     cause = report.diagnosis
-    checks = [item for item in worst_first(report.checklist) if item.status in ("fail", "warn")][:_ROWS]
+    checks = [item for item in worst_first(report.checklist) if item.status in ("fail", "warn")][
+        :_ROWS
+    ]
     failed = {item.id: item for item in checks if item.status == "fail"}
     found: list[Finding] = []
     for reason in report.reasons[:_ROWS]:
@@ -71,20 +88,32 @@ def findings(report: Report) -> tuple[Finding, ...]:
             found.append(_of_cause(reason, cause))
             cause = None
         else:
-            found.append(Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy))
+            found.append(
+                Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy)
+            )
     for check in failed.values():
         found += _of_check(check)
-    found += [_of_weakened(item, report.subject.spec) for item in (report.base.weakened if report.base else ())[:_ROWS]]
+    found += [
+        _of_weakened(item, report.subject.spec)
+        for item in (report.base.weakened if report.base else ())[:_ROWS]
+    ]
     for check in checks:
         found += _of_check(check) if check.status == "warn" else ()
     line = None if report.diagnosis is None else _line_of(report.diagnosis)
-    kept = (item for item in found if line is None or line.line is None or item.location != line or item.id in DIVERGED)
+    kept = (
+        item
+        for item in found
+        if line is None or line.line is None or item.location != line or item.id in DIVERGED
+    )
     return tuple(dict.fromkeys(kept))
 
 
 def points_at(reason: Reason, cause: Diagnosis) -> bool:
-    """Whether a reason says no more than a proven cause does: it names the same line, or lines that would have been a cause."""
-    named = inside(cause.file) and re.search(rf"(?<![\w/]){re.escape(place(cause))}(?![0-9])", reason.message[:_TEXT])
+    """Whether a reason says no more than a proven cause does: it names the same line, or lines that
+    would have been a cause."""
+    named = inside(cause.file) and re.search(
+        rf"(?<![\w/]){re.escape(place(cause))}(?![0-9])", reason.message[:_TEXT]
+    )
     return cause.confirmed and (bool(named) or reason.id == _POINTER)
 
 
@@ -95,34 +124,64 @@ def spec_location(report: Report) -> Location | None:
 
 
 def inside(path: str, folder: str = "") -> str | None:
-    """`path` below `folder`, tidied; None for what is absolute, leads upwards, or holds characters that are not seen."""
+    """`path` below `folder`, tidied; None for what is absolute, leads upwards, or holds characters
+    that are not seen."""
     if not path or "\\" in path or len(path) > 400 or for_terminal(path) != path:
         return None
     joined = posixpath.normpath(posixpath.join(folder, path))
-    if path.startswith("/") or ".." in path.split("/") or joined.startswith(("/", "..")) or joined == ".":
+    if (
+        path.startswith("/")
+        or ".." in path.split("/")
+        or joined.startswith(("/", ".."))
+        or joined == "."
+    ):
         return None
     return joined
 
 
 def address(report: Report, view: View, found: Diagnosis) -> str:
-    """The address of the cause's line at the commit that was tested; empty where that commit does not have the line, or is not known."""
+    """The address of the cause's line at the commit that was tested; empty where that commit does
+    not have the line, or is not known."""
     (file, cell), origin, commit = notebook.split(found.file), report.origin, report.subject.commit
     path = inside(file)
-    if path is None or origin is None or commit is None or found.line < 1 or path in report.subject.uncommitted:
+    if (
+        path is None
+        or origin is None
+        or commit is None
+        or found.line < 1
+        or path in report.subject.uncommitted
+    ):
         return ""
-    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}" + ("" if cell else f"#L{found.line}")
+    return f"{view.server_url}/{origin.repository}/blob/{commit}/{quote(path, safe='/')}" + (
+        "" if cell else f"#L{found.line}"
+    )
 
 
 def location_in(evidence: str, folder: str = "") -> Location | None:
-    """The line that a check's evidence names, with `folder` before its path; None where it names none."""
-    found = next((match for match in (pattern.match(evidence[:1_200]) for pattern in _LOCATED) if match), None)
+    """The line that a check's evidence names, with `folder` before its path; None where it names
+    none."""
+    found = next(
+        (match for match in (pattern.match(evidence[:1_200]) for pattern in _LOCATED) if match),
+        None,
+    )
     file = inside(found["path"], folder) if found else None
-    return None if found is None or file is None else Location(file, int(found["line"]) if found["cell"] == ":" else None)
+    return (
+        None
+        if found is None or file is None
+        else Location(file, int(found["line"]) if found["cell"] == ":" else None)
+    )
 
 
 def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
     detail = "\n".join("".join(text for _, text in sentence) for sentence in why(cause))
-    return Finding(level="error", id=reason.id, message=reason.message, remedy=reason.remedy, detail=detail, location=_line_of(cause))
+    return Finding(
+        level="error",
+        id=reason.id,
+        message=reason.message,
+        remedy=reason.remedy,
+        detail=detail,
+        location=_line_of(cause),
+    )
 
 
 def _line_of(cause: Diagnosis) -> Location | None:
@@ -134,14 +193,31 @@ def _line_of(cause: Diagnosis) -> Location | None:
 def _of_check(item: CheckResult) -> Iterator[Finding]:
     """One for each line that the evidence names; one for the check where it names none."""
     level = "error" if item.status == "fail" else "warning"
-    located: list[tuple[str, Location | None]] = [(line, location) for line in item.evidence if (location := location_in(line)) is not None]
-    first = "\n".join([*(clip(line, 300) for line in item.evidence[:3]), and_more(len(item.evidence) - 3)]).rstrip("\n")
+    located: list[tuple[str, Location | None]] = [
+        (line, location) for line in item.evidence if (location := location_in(line)) is not None
+    ]
+    first = "\n".join(
+        [*(clip(line, 300) for line in item.evidence[:3]), and_more(len(item.evidence) - 3)]
+    ).rstrip("\n")
     for line, location in located[:LOCATIONS] or [(first, None)]:
-        yield Finding(level=level, id=item.id, message=item.message, remedy=item.remedy, detail=line, location=location)
+        yield Finding(
+            level=level,
+            id=item.id,
+            message=item.message,
+            remedy=item.remedy,
+            detail=line,
+            location=location,
+        )
 
 
 def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
     """`where` counts from the spec's own folder."""
     location = location_in(item.where, posixpath.dirname(spec)) if inside(spec) else None
     remedy = "say in the pull request why the weaker check is enough"
-    return Finding(level="warning", id=WEAKENED_ID, message=f"{item.key}: {item.message}", remedy=remedy, location=location)
+    return Finding(
+        level="warning",
+        id=WEAKENED_ID,
+        message=f"{item.key}: {item.message}",
+        remedy=remedy,
+        location=location,
+    )

@@ -1,6 +1,8 @@
-"""The Report as one static page: no script, nothing loaded from elsewhere, readable without a stylesheet, in at most MAX_BYTES.
+"""The Report as one static page: no script, nothing loaded from elsewhere, readable without a
+stylesheet, in at most MAX_BYTES.
 
-Text from outside passes `drawing.shown` and is escaped by the template engine; only drawings and phrases made here are Markup.
+Text from outside passes `drawing.shown` and is escaped by the template engine; only drawings and
+phrases made here are Markup.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report import causes, comparisons, costs, drawing, drawn_map, html_figures, numbers, wording
+from repro_gate.report import (
+    causes,
+    comparisons,
+    costs,
+    drawing,
+    drawn_map,
+    html_figures,
+    numbers,
+    wording,
+)
 from repro_gate.report.drawing import shown
 from repro_gate.report.findings import address
 from repro_gate.report.model import PLAIN, Report, Subject, View
@@ -30,12 +41,19 @@ _CATEGORY_MARKS = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "–", "wa
 
 
 def render(report: Report, view: View = PLAIN) -> str:
-    """The page as text, in at most MAX_BYTES of UTF-8: what is too large is drawn coarser and cut shorter, and the page says so."""
+    """The page as text, in at most MAX_BYTES of UTF-8: what is too large is drawn coarser and cut
+    shorter, and the page says so."""
     for shorter, (rows, text) in enumerate(zip(_ROWS, _TEXT, strict=True)):
         page = _rendered(report, view, rows, text, shortened=shorter > 0)
         if len(page.encode()) <= MAX_BYTES:
             return page
-    bare = Report(verdict=report.verdict, tool_version="", started="", seconds=0.0, subject=Subject(spec="", command="", commit=None))
+    bare = Report(
+        verdict=report.verdict,
+        tool_version="",
+        started="",
+        seconds=0.0,
+        subject=Subject(spec="", command="", commit=None),
+    )
     return _rendered(bare, PLAIN, _ROWS[-1], _TEXT[-1], shortened=True)
 
 
@@ -50,7 +68,11 @@ def _environment(limit: int) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(duration=numbers.duration, thousands="{:,}".format, prose=lambda words: drawing.prose(words, limit))
+    environment.filters.update(
+        duration=numbers.duration,
+        thousands="{:,}".format,
+        prose=lambda words: drawing.prose(words, limit),
+    )
     return environment
 
 
@@ -67,11 +89,19 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "title": f"Repro Gate: {report.verdict}",
         "verdict": report.verdict,
         "headline": said(wording.headline(report)),
-        "why": [said(line) for line in causes.why(report.diagnosis)] if report.diagnosis is not None else [],
+        "why": [said(line) for line in causes.why(report.diagnosis)]
+        if report.diagnosis is not None
+        else [],
         "excerpts": _excerpts(report, view),
         "remedy": _remedy(report),
-        "reasons": [(item.id, _documented(item.id), item.message[: 4 * text], item.remedy) for item in report.reasons[:rows]],
-        "weakened": [(said(comparisons.weakening(item)), item.message) for item in (base.weakened if base else ())[:rows]],
+        "reasons": [
+            (item.id, _documented(item.id), item.message[: 4 * text], item.remedy)
+            for item in report.reasons[:rows]
+        ],
+        "weakened": [
+            (said(comparisons.weakening(item)), item.message)
+            for item in (base.weakened if base else ())[:rows]
+        ],
         "judge": said(comparisons.base_policy(base)) if base is not None else "",
         "facts": [(label, said(phrase)) for label, phrase in _facts(report, first)],
         "reproduce": report.reproduce,
@@ -83,15 +113,25 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "checklist": _checklist(report, rows, text),
         "hash": _config_hash(report.config_hash, rows, text),
         "compared": _compared(report, rows, said),
-        "runs": [(run, wording.outcome(run), wording.ended_badly(run), run.log_tail[-rows // 6 :]) for run in report.runs[:rows]],
+        "runs": [
+            (run, wording.outcome(run), wording.ended_badly(run), run.log_tail[-rows // 6 :])
+            for run in report.runs[:rows]
+        ],
         "tables": _tables(report, rows, text),
         "diagnosis": report.diagnosis,
         "uses": report.diagnosis.uses[:rows] if report.diagnosis is not None else (),
         "operators": report.diagnosis.operators[:rows] if report.diagnosis is not None else (),
-        "background": [said(line) for line in causes.background(report.diagnosis)] if report.diagnosis is not None else [],
-        "notes": [(item.id, _documented(item.id), item.message[: 4 * text], item.remedy) for item in report.notes[:rows]],
+        "background": [said(line) for line in causes.background(report.diagnosis)]
+        if report.diagnosis is not None
+        else [],
+        "notes": [
+            (item.id, _documented(item.id), item.message[: 4 * text], item.remedy)
+            for item in report.notes[:rows]
+        ],
         "report": report,
-        "run_url": quote(view.run_url, safe="/:?&=#%@+,;~-._") if view.run_url.startswith("https://") else "",
+        "run_url": quote(view.run_url, safe="/:?&=#%@+,;~-._")
+        if view.run_url.startswith("https://")
+        else "",
         "shortened": shortened,
         "marks": _CATEGORY_MARKS,
     }
@@ -108,7 +148,11 @@ def _phrase(phrase: Phrase, limit: int) -> Markup:
     """A shared sentence: names as code, figures bold, all else as text."""
     tags = {"name": "code", "figure": "strong"}
     parts = (
-        drawing.tag(tags[role], shown(words, limit)) if role in tags else drawing.prose(words, 4 * limit) for role, words in phrase if words
+        drawing.tag(tags[role], shown(words, limit))
+        if role in tags
+        else drawing.prose(words, 4 * limit)
+        for role, words in phrase
+        if words
     )
     return Markup("").join(parts)
 
@@ -130,7 +174,10 @@ def _facts(report: Report, first: Divergence | None) -> Iterable[tuple[str, Phra
         yield "Compared", (("say", said),)
         yield "Runs", (("say", wording.bound(report)),)
     if len(report.comparisons) > 1:
-        words = ", ".join(f"{item.seed} {'same' if item.comparison.identical else 'differs'}" for item in report.comparisons[:50])
+        words = ", ".join(
+            f"{item.seed} {'same' if item.comparison.identical else 'differs'}"
+            for item in report.comparisons[:50]
+        )
         yield "Seeds", (("say", words),)
     if report.non_finite:
         yield "Loss", (("say", f"not finite: {wording.non_finite(report)}"),)
@@ -149,11 +196,17 @@ def _remedy(report: Report) -> tuple[str, str] | None:
 
 
 def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
-    """The lines around each cause, with the address of its line at the commit where that is known."""
+    """The lines around each cause, with the address of its line at the commit where that is
+    known."""
     found = report.diagnosis
     causes_shown: Sequence[Diagnosis] = () if found is None else (found, *found.also)
     return [
-        {"place": causes.place(item), "link": address(report, view, item), "lines": item.excerpt, "line": item.line}
+        {
+            "place": causes.place(item),
+            "link": address(report, view, item),
+            "lines": item.excerpt,
+            "line": item.line,
+        }
         for item in causes_shown[:4]
         if item.file
     ]
@@ -167,7 +220,12 @@ def _checklist(report: Report, rows: int, text: int) -> list[dict[str, object]]:
             "name": category,
             "count": numbers.of(passed, made) if made else "nothing checked",
             "checks": [
-                (item, _documented(item.id), [shown(line, text) for line in item.evidence[: rows // 4]], len(item.evidence) - rows // 4)
+                (
+                    item,
+                    _documented(item.id),
+                    [shown(line, text) for line in item.evidence[: rows // 4]],
+                    len(item.evidence) - rows // 4,
+                )
                 for item in worst
                 if item.category == category
             ][:rows],
@@ -181,7 +239,10 @@ def _config_hash(found: ConfigHash | None, rows: int, text: int) -> dict[str, ob
         return None
     return {
         "roots": comparisons.roots(found),
-        "inputs": [(root, name, shown(value, text)) for root, name, value in islice(comparisons.inputs(found), 2 * rows)],
+        "inputs": [
+            (root, name, shown(value, text))
+            for root, name, value in islice(comparisons.inputs(found), 2 * rows)
+        ],
         "more": max(len(found.recipe_inputs) + len(found.platform_inputs) - 2 * rows, 0),
         "check": comparisons.self_check(found.self_check),
     }
@@ -194,12 +255,22 @@ def _compared(report: Report, rows: int, said: object) -> list[dict[str, object]
     if report.baseline is not None:
         lines = [said(line) for line in comparisons.baseline_lines(report.baseline, rows)]
         item = report.baseline
-        told = report.diagnosis is None and any(reason.message == item.message for reason in report.reasons)
-        row = {"title": "Since the baseline", "status": item.status, "message": item.message, "lines": lines, "remedy": item.remedy}
+        told = report.diagnosis is None and any(
+            reason.message == item.message for reason in report.reasons
+        )
+        row = {
+            "title": "Since the baseline",
+            "status": item.status,
+            "message": item.message,
+            "lines": lines,
+            "remedy": item.remedy,
+        }
         found.append({**row, "told": told})
     if report.against is not None:
         lines = [said(line) for line in comparisons.against_lines(report.against, rows)]
-        title = f"Against {shown(report.against.ref, 80)} at {comparisons.short(report.against.commit)}"
+        title = (
+            f"Against {shown(report.against.ref, 80)} at {comparisons.short(report.against.commit)}"
+        )
         found.append(
             {
                 "title": title,
@@ -216,7 +287,12 @@ def _compared(report: Report, rows: int, said: object) -> list[dict[str, object]
 def _tables(report: Report, rows: int, text: int) -> list[tuple[str, list[tuple[str, str]]]]:
     """What was gated, on what, and under which flags."""
     subject = report.subject
-    gated = {"spec": subject.spec, "command": subject.command, "commit": subject.commit or "not in git", "sandbox": subject.sandbox}
+    gated = {
+        "spec": subject.spec,
+        "command": subject.command,
+        "commit": subject.commit or "not in git",
+        "sandbox": subject.sandbox,
+    }
     gated["seeds"] = ", ".join(map(str, subject.seeds[:50]))
     if subject.uncommitted:
         gated["uncommitted"] = ", ".join(subject.uncommitted[:10])
@@ -226,5 +302,10 @@ def _tables(report: Report, rows: int, text: int) -> list[tuple[str, list[tuple[
         ("Flags as read back", dict(sorted(report.settings.items()))),
     )
     return [
-        (title, [(shown(name, 120), shown(value, text)) for name, value in islice(given.items(), rows)]) for title, given in named if given
+        (
+            title,
+            [(shown(name, 120), shown(value, text)) for name, value in islice(given.items(), rows)],
+        )
+        for title, given in named
+        if given
     ]

@@ -1,5 +1,6 @@
-"""The report as JUnit XML, for CI systems that show test results (GitLab, Jenkins, Azure Pipelines): a testsuite for each category of the
-checklist, and one for the verdict, each seed, the cost and the baseline. It keeps to the elements and attributes of Jenkins' junit-10.xsd.
+"""The report as JUnit XML, for CI systems that show test results (GitLab, Jenkins, Azure
+Pipelines): a testsuite for each category of the checklist, and one for the verdict, each seed, the
+cost and the baseline. It keeps to the elements and attributes of Jenkins' junit-10.xsd.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ MOST = 200  # cases of one suite that are written; there are about forty checks 
 _TEXT = 500  # characters of one line
 _LINES = 20  # lines of one case
 _EVIDENCE = 10  # lines of evidence of one check
-_UNDIVERGED = "determinism/within-tolerance"  # the note of a seed whose runs differ by no more than the spec allows
+# the note of a seed whose runs differ by no more than the spec allows
+_UNDIVERGED = "determinism/within-tolerance"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """One testcase. `outcome`: `passed`, or the name of the element that says otherwise: `failure`, `error` (no answer) or `skipped`."""
+    """One testcase. `outcome`: `passed`, or the name of the element that says otherwise: `failure`,
+    `error` (no answer) or `skipped`."""
 
     name: str
     outcome: str
@@ -38,12 +41,17 @@ class _Case:
 
 
 def render(report: Report, view: View = PLAIN) -> str:
-    """The document as text. What warns passes and says so in its `system-out`; what was waived, or had nothing to look at, is skipped."""
+    """The document as text. What warns passes and says so in its `system-out`; what was waived, or
+    had nothing to look at, is skipped."""
     root = ET.Element("testsuites", name=GATE)
     gate = _suite(root, GATE, list(_gate(report)), report)
     _properties(gate, report, view)
     for category in CATEGORIES:
-        found = [_check(item) for item in wording.worst_first(report.checklist) if item.category == category]
+        found = [
+            _check(item)
+            for item in wording.worst_first(report.checklist)
+            if item.category == category
+        ]
         _suite(root, f"{GATE}.{category}", found, report)
     suites = list(root)
     for key in ("tests", "failures", "errors"):
@@ -53,11 +61,18 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 
 def _suite(root: ET.Element, name: str, cases: Sequence[_Case], report: Report) -> ET.Element:
-    """One suite with its counts; `time` is that of the whole gate run and stands at the first one only."""
-    kept = sorted(cases, key=lambda item: item.outcome not in ("failure", "error"))[:MOST] if len(cases) > MOST else cases
+    """One suite with its counts; `time` is that of the whole gate run and stands at the first one
+    only."""
+    kept = (
+        sorted(cases, key=lambda item: item.outcome not in ("failure", "error"))[:MOST]
+        if len(cases) > MOST
+        else cases
+    )
     counts = Counter(item.outcome for item in kept)
     seconds = report.seconds if name == GATE and math.isfinite(report.seconds) else 0.0
-    suite = ET.SubElement(root, "testsuite", name=name, tests=str(len(kept)), timestamp=_text(report.started, 40))
+    suite = ET.SubElement(
+        root, "testsuite", name=name, tests=str(len(kept)), timestamp=_text(report.started, 40)
+    )
     for key, outcome in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(key, str(counts[outcome]))
     suite.set("time", f"{max(0.0, min(seconds, 1e9)):.3f}")
@@ -69,14 +84,25 @@ def _suite(root: ET.Element, name: str, cases: Sequence[_Case], report: Report) 
 
 
 def _testcase(suite: ET.Element, item: _Case) -> None:
-    """Viewers show the message or the text of a failure, seldom both: the text begins with the message."""
-    case = ET.SubElement(suite, "testcase", classname=suite.attrib["name"], name=_text(item.name, 200))
+    """Viewers show the message or the text of a failure, seldom both: the text begins with the
+    message."""
+    case = ET.SubElement(
+        suite, "testcase", classname=suite.attrib["name"], name=_text(item.name, 200)
+    )
     lines = [_text(line) for line in (item.message, *item.lines) if line]
-    lines = [*lines[:_LINES], *filter(None, [and_more(len(lines) - _LINES, "lines in report.json")])]
+    lines = [
+        *lines[:_LINES],
+        *filter(None, [and_more(len(lines) - _LINES, "lines in report.json")]),
+    ]
     if item.outcome == "passed":
         said = ET.SubElement(case, "system-out") if lines else None
     else:
-        said = ET.SubElement(case, item.outcome, message=_text(item.message), type=_text(item.kind or item.outcome, 100))
+        said = ET.SubElement(
+            case,
+            item.outcome,
+            message=_text(item.message),
+            type=_text(item.kind or item.outcome, 100),
+        )
     if said is not None:
         said.text = "\n".join(lines)
 
@@ -102,7 +128,8 @@ def _properties(suite: ET.Element, report: Report, view: View) -> None:
 
 
 def _gate(report: Report) -> Iterator[_Case]:
-    """The cases that are about the gate run as a whole. Names are the same in each run, so that a viewer can follow them over time."""
+    """The cases that are about the gate run as a whole. Names are the same in each run, so that a
+    viewer can follow them over time."""
     yield _verdict(report)
     for item in report.comparisons:
         yield _seed(report, item)
@@ -111,54 +138,108 @@ def _gate(report: Report) -> Iterator[_Case]:
     said = _plain(costs.cost(report.cost, report.cost_budget_pct))
     yield _room("cost", report, said, told=report.cost is not None)
     baseline, against = report.baseline, report.against
-    said = f"{baseline.status}: {baseline.message}" if baseline else "there is no repro.baseline.yml, or nothing to compare with it"
+    said = (
+        f"{baseline.status}: {baseline.message}"
+        if baseline
+        else "there is no repro.baseline.yml, or nothing to compare with it"
+    )
     yield _room("baseline", report, said, told=baseline is not None)
     if against is not None:
-        yield _room("against", report, f"{against.ref}: {against.status}: {against.message}", told=True)
+        yield _room(
+            "against", report, f"{against.ref}: {against.status}: {against.message}", told=True
+        )
 
 
 def _verdict(report: Report) -> _Case:
     outcome = {"pass": "passed", "fail": "failure"}.get(report.verdict, "error")
     kind = report.reasons[0].id if report.reasons else ""
     lines = (line for reason in report.reasons for line in _reason(reason))
-    weakened = (f"weakened check: {item.key}: {item.message}" for item in (report.base.weakened if report.base else ()))
+    weakened = (
+        f"weakened check: {item.key}: {item.message}"
+        for item in (report.base.weakened if report.base else ())
+    )
     message = _plain(wording.headline(report))
-    return _Case(name="verdict", outcome=outcome, message=message, lines=(*lines, *_again(report), *weakened), kind=kind)
+    return _Case(
+        name="verdict",
+        outcome=outcome,
+        message=message,
+        lines=(*lines, *_again(report), *weakened),
+        kind=kind,
+    )
 
 
 def _seed(report: Report, item: SeedResult) -> _Case:
-    """Whether the deterministic runs of one seed agree; the diagnosis stands at the seed that it is about."""
-    name, pair, first = f"determinism, seed {item.seed}", item.comparison, item.comparison.first_divergence
+    """Whether the deterministic runs of one seed agree; the diagnosis stands at the seed that it is
+    about."""
+    name, pair, first = (
+        f"determinism, seed {item.seed}",
+        item.comparison,
+        item.comparison.first_divergence,
+    )
     if pair.identical and item.failed:
-        message = f"{item.runs} of {item.runs + item.failed} runs are bitwise identical, {item.failed} ended badly"
+        message = (
+            f"{item.runs} of {item.runs + item.failed} runs are bitwise identical, "
+            f"{item.failed} ended badly"
+        )
         return _Case(name=name, outcome="error", message=message)
     if pair.identical:
         message = f"bitwise identical: {item.runs} runs, {pair.steps} steps, {pair.tensors} tensors"
         return _Case(name=name, outcome="passed", message=message)
     spread = _plain(wording.spread(pair))
-    within = any(note.id == _UNDIVERGED and note.message.startswith(f"seed {item.seed}:") for note in report.notes)
+    within = any(
+        note.id == _UNDIVERGED and note.message.startswith(f"seed {item.seed}:")
+        for note in report.notes
+    )
     if within or report.verdict == "pass":
-        return _Case(name=name, outcome="passed", message=f"not bitwise identical, but within the tolerance of the spec: {spread}")
+        return _Case(
+            name=name,
+            outcome="passed",
+            message=f"not bitwise identical, but within the tolerance of the spec: {spread}",
+        )
     message = f"two runs with seed {item.seed} diverge"
     message += f" {wording.place_of(first, pair.steps)}" if first else ""
     lines = [spread, *([_plain(wording.how_far(first))] if first else [])]
     if report.diagnosis is not None and item is report.determinism:
         cause = report.diagnosis
-        lines += [f"cause: {_plain(sentence)}" if not number else _plain(sentence) for number, sentence in enumerate(why(cause))]
-        lines += [f"remedy: {remedy_of(cause)}", *(f"evidence: {_plain(sentence)}" for sentence in background(cause)[:_EVIDENCE])]
+        lines += [
+            f"cause: {_plain(sentence)}" if not number else _plain(sentence)
+            for number, sentence in enumerate(why(cause))
+        ]
+        lines += [
+            f"remedy: {remedy_of(cause)}",
+            *(f"evidence: {_plain(sentence)}" for sentence in background(cause)[:_EVIDENCE]),
+        ]
     else:
-        lines += [f"remedy: look for an unseeded random source or a nondeterministic op there ({DOCS_URL}/causes/README.md)"]
-    return _Case(name=name, outcome="failure", message=message, lines=(*lines, *_again(report)), kind="determinism/diverged")
+        lines += [
+            (
+                "remedy: look for an unseeded random source or a nondeterministic op there "
+                f"({DOCS_URL}/causes/README.md)"
+            )
+        ]
+    return _Case(
+        name=name,
+        outcome="failure",
+        message=message,
+        lines=(*lines, *_again(report)),
+        kind="determinism/diverged",
+    )
 
 
 def _room(name: str, report: Report, said: str, *, told: bool) -> _Case:
-    """A case for all reasons of one room, `cost/…` say: failed by them, skipped where it was not looked at, else passed."""
+    """A case for all reasons of one room, `cost/…` say: failed by them, skipped where it was not
+    looked at, else passed."""
     reasons = [item for item in report.reasons if item.id.startswith(f"{name}/")]
     if not reasons:
         return _Case(name=name, outcome="passed" if told else "skipped", message=said)
     outcome = "error" if report.verdict == "inconclusive" else "failure"
     lines = [said, *(line for item in reasons for line in _reason(item))]
-    return _Case(name=name, outcome=outcome, message=reasons[0].message, lines=tuple(lines), kind=reasons[0].id)
+    return _Case(
+        name=name,
+        outcome=outcome,
+        message=reasons[0].message,
+        lines=tuple(lines),
+        kind=reasons[0].id,
+    )
 
 
 def _check(item: CheckResult) -> _Case:
@@ -168,8 +249,19 @@ def _check(item: CheckResult) -> _Case:
         return _Case(name=item.id, outcome=outcome, message=message, kind=item.status)
     evidence, more = wording.few(item.evidence, _EVIDENCE)
     remedy = f"remedy: {item.remedy}" if item.remedy else ""
-    lines = (*(f"evidence: {line}" for line in evidence), and_more(more), remedy, f"page: {DOCS_URL}/checks/{item.id}.md")
-    return _Case(name=item.id, outcome=outcome, message=message, lines=lines, kind="waived" if item.status == "waived" else item.id)
+    lines = (
+        *(f"evidence: {line}" for line in evidence),
+        and_more(more),
+        remedy,
+        f"page: {DOCS_URL}/checks/{item.id}.md",
+    )
+    return _Case(
+        name=item.id,
+        outcome=outcome,
+        message=message,
+        lines=lines,
+        kind="waived" if item.status == "waived" else item.id,
+    )
 
 
 def _reason(reason: Reason) -> tuple[str, ...]:
@@ -177,7 +269,11 @@ def _reason(reason: Reason) -> tuple[str, ...]:
 
 
 def _again(report: Report) -> tuple[str, ...]:
-    return (f"see it again: {report.reproduce}",) if report.reproduce and report.verdict != "pass" else ()
+    return (
+        (f"see it again: {report.reproduce}",)
+        if report.reproduce and report.verdict != "pass"
+        else ()
+    )
 
 
 def _plain(phrase: Phrase) -> str:
@@ -185,6 +281,6 @@ def _plain(phrase: Phrase) -> str:
 
 
 def _text(text: str, limit: int = _TEXT) -> str:
-    """One line of characters that XML 1.0 allows: what is not printable (control characters, lone surrogates) is spelled out. ElementTree
-    escapes the rest."""
+    """One line of characters that XML 1.0 allows: what is not printable (control characters, lone
+    surrogates) is spelled out. ElementTree escapes the rest."""
     return for_terminal(text, limit)

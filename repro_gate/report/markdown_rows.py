@@ -1,4 +1,5 @@
-"""What a reviewer reads first in the comment: heading, table and footer. What was not measured or not asked for has no row."""
+"""What a reviewer reads first in the comment: heading, table and footer. What was not measured or
+not asked for has no row."""
 
 from __future__ import annotations
 
@@ -23,10 +24,18 @@ _NAME = 120  # characters
 
 
 def heading(report: Report, view: View, form: Form) -> Markup:
-    """Verdict and cause in one sentence: of a report that neither passed nor diverged, its first reason."""
+    """Verdict and cause in one sentence: of a report that neither passed nor diverged, its first
+    reason."""
     narrow = _narrow(form)
-    if report.verdict != "pass" and not diverged(report) and not wording.drifted(report) and report.reasons:
-        return message(report.reasons[0].message.rstrip(". "), replace(narrow, message=min(form.message, 160)))
+    if (
+        report.verdict != "pass"
+        and not diverged(report)
+        and not wording.drifted(report)
+        and report.reasons
+    ):
+        return message(
+            report.reasons[0].message.rstrip(". "), replace(narrow, message=min(form.message, 160))
+        )
     return prose(wording.headline(report), narrow, _links(report, view))
 
 
@@ -41,26 +50,56 @@ def first_rows(report: Report, view: View, form: Form) -> list[Row]:
         *(baseline if drift else []),
         *_divergence(report, narrow),
         *_why(report, narrow, _short(_links(report, view))),
-        *([("Losses that are not finite", Markup(f"{MARKS['warn']} {wording.non_finite(report)}"))] if report.non_finite else []),
-        *([] if price is None else [("Determinism cost", prose(costs.cost(price, report.cost_budget_pct), narrow))]),
-        *([("Compared", Markup(f"{compared}; runs: {wording.bound(report)}"))] if compared and report.verdict == "pass" else []),
+        *(
+            [
+                (
+                    "Losses that are not finite",
+                    Markup(f"{MARKS['warn']} {wording.non_finite(report)}"),
+                )
+            ]
+            if report.non_finite
+            else []
+        ),
+        *(
+            []
+            if price is None
+            else [("Determinism cost", prose(costs.cost(price, report.cost_budget_pct), narrow))]
+        ),
+        *(
+            [("Compared", Markup(f"{compared}; runs: {wording.bound(report)}"))]
+            if compared and report.verdict == "pass"
+            else []
+        ),
         *_checklist(report),
         *([] if drift else baseline),
         *_against(report, narrow),
-        *([] if report.noise_floor is None or differs else [("Noise floor", prose(wording.noise(report.noise_floor), narrow))]),
+        *(
+            []
+            if report.noise_floor is None or differs
+            else [("Noise floor", prose(wording.noise(report.noise_floor), narrow))]
+        ),
     ]
     return found[: form.table]
 
 
 def footer(report: Report, view: View, form: Form) -> list[Markup]:
-    """Where the report comes from, a line each: the page and its run, then the commit and the base."""
+    """Where the report comes from, a line each: the page and its run, then the commit and the
+    base."""
     narrow, origin = _narrow(form), report.origin
     lines = []
     if view.run_url:
         name = origin.name if origin is not None and origin.name else "repro-gate-report"
-        link = _link(Markup("artifact"), f"{view.run_url}#artifacts") + Markup(" ") + code(name, narrow)
+        link = (
+            _link(Markup("artifact"), f"{view.run_url}#artifacts")
+            + Markup(" ")
+            + code(name, narrow)
+        )
         page = Markup("The whole report as a page: ") + link + Markup(", `report.html`")
-        shown = Markup("The whole report: ") + link + Markup("; `repro-gate show report.json --html page.html` makes a page of it")
+        shown = (
+            Markup("The whole report: ")
+            + link
+            + Markup("; `repro-gate show report.json --html page.html` makes a page of it")
+        )
         lines.append(shown if view.foreign else page)
     parts = [Markup("Commit ") + _commit(report, narrow)]
     if view.run_url:
@@ -76,14 +115,20 @@ def told(report: Report) -> tuple[Reason, ...]:
     if found is not None:
         return tuple(item for item in report.reasons if item not in telling)
     first = (telling if diverged(report) else report.reasons)[:1] or report.reasons[:1]
-    return tuple(item for item in first if len(item.message) <= GLANCE and len(item.remedy) <= GLANCE)
+    return tuple(
+        item for item in first if len(item.message) <= GLANCE and len(item.remedy) <= GLANCE
+    )
 
 
 def _telling(report: Report) -> tuple[Reason, ...]:
     """The reasons that say more than the heading and the cause do."""
     found = report.diagnosis
     reasons = report.reasons if diverged(report) or report.verdict == "pass" else report.reasons[1:]
-    return tuple(item for item in reasons if item.id != GENERAL and (found is None or not points_at(item, found)))
+    return tuple(
+        item
+        for item in reasons
+        if item.id != GENERAL and (found is None or not points_at(item, found))
+    )
 
 
 def diverged(report: Report) -> bool:
@@ -104,13 +149,21 @@ def _links(report: Report, view: View) -> Links:
     """The address of each line that the diagnosis names, where it has one."""
     cause = report.diagnosis
     named = () if cause is None else (cause, *cause.also)
-    return {causes.place(item): (causes.place(item), at) for item in named if (at := address(report, view, item))}
+    return {
+        causes.place(item): (causes.place(item), at)
+        for item in named
+        if (at := address(report, view, item))
+    }
 
 
 def _short(links: Links) -> Links:
-    """The same addresses shown as `train.py:41`: a table is as wide as its longest name, and a phone is narrow."""
+    """The same addresses shown as `train.py:41`: a table is as wide as its longest name, and a
+    phone is narrow."""
     names = [shown.rpartition("/")[2] for shown, _ in links.values()]
-    return {line: (name if names.count(name) == 1 else line, links[line][1]) for line, name in zip(links, names, strict=True)}
+    return {
+        line: (name if names.count(name) == 1 else line, links[line][1])
+        for line, name in zip(links, names, strict=True)
+    }
 
 
 def _divergence(report: Report, form: Form) -> list[Row]:
@@ -118,19 +171,33 @@ def _divergence(report: Report, form: Form) -> list[Row]:
     if found is None or found.comparison.identical:
         return []
     pair, first = found.comparison, found.comparison.first_divergence
-    seeds = [f"{item.seed} {'same' if item.comparison.identical else '**differs**'}" for item in report.comparisons]
-    besides = [prose(wording.spread(pair), form), *([Markup(f"seeds: {escape.listed(seeds, 20)}")] if len(seeds) > 1 else [])]
+    seeds = [
+        f"{item.seed} {'same' if item.comparison.identical else '**differs**'}"
+        for item in report.comparisons
+    ]
+    besides = [
+        prose(wording.spread(pair), form),
+        *([Markup(f"seeds: {escape.listed(seeds, 20)}")] if len(seeds) > 1 else []),
+    ]
     if first is None:
         return [("What differs", _DOT.join(besides))]
-    glance = None if first.distance is None else Distance(first.distance.max_abs, first.distance.max_ulp)
+    glance = (
+        None if first.distance is None else Distance(first.distance.max_abs, first.distance.max_ulp)
+    )
     values = first.values if glance is None else None
     far = prose(wording.how_far(replace(first, distance=glance, values=values)), form)
     where = prose(wording.where(first), form)
-    return [("First to differ", _BREAK.join([where + (Markup(": ") + far if far else ""), _DOT.join(besides)]))]
+    return [
+        (
+            "First to differ",
+            _BREAK.join([where + (Markup(": ") + far if far else ""), _DOT.join(besides)]),
+        )
+    ]
 
 
 def _why(report: Report, form: Form, links: Links) -> list[Row]:
-    """The cause; then the reasons that say more than it and than the heading do; and what to do about the first of them."""
+    """The cause; then the reasons that say more than it and than the heading do; and what to do
+    about the first of them."""
     found = report.diagnosis
     if not report.reasons and found is None:
         return []
@@ -141,20 +208,30 @@ def _why(report: Report, form: Form, links: Links) -> list[Row]:
     if left := len(telling) - len(shown):
         lines.append(Markup(and_more(left, "reason" if left == 1 else "reasons")))
     if found is None:
-        remedy = message((shown[0] if diverged(report) and shown else report.reasons[0]).remedy, form)
+        remedy = message(
+            (shown[0] if diverged(report) and shown else report.reasons[0]).remedy, form
+        )
     else:
         remedy = _remedy(found, form)
-    return [*([("Why", _BREAK.join(lines))] if lines else []), *([("Remedy", remedy)] if remedy else [])]
+    return [
+        *([("Why", _BREAK.join(lines))] if lines else []),
+        *([("Remedy", remedy)] if remedy else []),
+    ]
 
 
 def _remedy(found: Diagnosis, form: Form) -> Markup:
     """What to do about the cause, with a link to its page: a name of ours."""
     link = Markup(f"[{found.cause}]({causes.page_of(found)})")
-    return message(found.remedy, form) + Markup(" (") + link + Markup(")") if found.remedy else Markup("see ") + link
+    return (
+        message(found.remedy, form) + Markup(" (") + link + Markup(")")
+        if found.remedy
+        else Markup("see ") + link
+    )
 
 
 def _commit(report: Report, form: Form) -> Markup:
-    """The head that was pushed; where another commit was checked out (GitHub's trial merge), that one too."""
+    """The head that was pushed; where another commit was checked out (GitHub's trial merge), that
+    one too."""
     origin, subject = report.origin, report.subject
     tested = None if subject.commit is None else code(comparisons.short(subject.commit), form)
     parts = [tested or Markup("not in git")]
@@ -163,23 +240,39 @@ def _commit(report: Report, form: Form) -> Markup:
         if tested is not None and subject.commit != origin.head_sha:
             parts.append(Markup("tested as ") + tested)
     if subject.uncommitted:
-        parts.append(Markup(f"{MARKS['warn']} with {numbers.count(len(subject.uncommitted), 'uncommitted path')}"))
+        parts.append(
+            Markup(
+                f"{MARKS['warn']} with "
+                f"{numbers.count(len(subject.uncommitted), 'uncommitted path')}"
+            )
+        )
     return Markup(", ").join(parts)
 
 
 def _checklist(report: Report) -> list[Row]:
-    """By category: how many of the checks that were made passed, with the worst of them as the mark."""
-    if not report.checklist or (report.verdict == "inconclusive" and all(item.status not in ("warn", "fail") for item in report.checklist)):
+    """By category: how many of the checks that were made passed, with the worst of them as the
+    mark."""
+    if not report.checklist or (
+        report.verdict == "inconclusive"
+        and all(item.status not in ("warn", "fail") for item in report.checklist)
+    ):
         return []
 
     def mark(category: str, passed: int) -> str:
         statuses = {item.status for item in report.checklist if item.category == category}
-        return MARKS["fail" if "fail" in statuses else "warn" if "warn" in statuses or not passed else "pass"]
+        return MARKS[
+            "fail" if "fail" in statuses else "warn" if "warn" in statuses or not passed else "pass"
+        ]
 
     parts = (
-        Markup(f"{mark(category, passed)} {category} {f'**{passed:,}**/{made:,}' if made else 'nothing checked'}")
+        Markup(
+            f"{mark(category, passed)} {category} "
+            f"{f'**{passed:,}**/{made:,}' if made else 'nothing checked'}"
+        )
         for category, passed, made in wording.coverage(report.checklist)
-        if made or report.verdict != "inconclusive"  # what a gate run that was cut short did not reach is no finding
+        if made
+        or report.verdict
+        != "inconclusive"  # what a gate run that was cut short did not reach is no finding
     )
     return [("Checklist", _DOT.join(parts))]
 
@@ -189,12 +282,24 @@ def _baseline(report: Report, form: Form) -> list[Row]:
     found = report.baseline
     if found is None:
         return []
-    said = bool(report.reasons) and found.message in report.reasons[0].message and not diverged(report)  # in the heading
-    value = Markup(f"{MARKS[found.status]} **{found.status}**") if said else status(found.status, found.message, form)
+    # in the heading
+    said = (
+        bool(report.reasons) and found.message in report.reasons[0].message and not diverged(report)
+    )
+    value = (
+        Markup(f"{MARKS[found.status]} **{found.status}**")
+        if said
+        else status(found.status, found.message, form)
+    )
     if found.recorded:
         value += Markup(" (recorded ") + code(found.recorded, form) + Markup(")")
-    lines = comparisons.baseline_lines(found, 3) if found.status in ("drift", "changed") and form.changed_inputs else ()
-    shown = lines[: 5 if found.status == "drift" else 1]  # of drift, what is known is most of what there is to go by
+    lines = (
+        comparisons.baseline_lines(found, 3)
+        if found.status in ("drift", "changed") and form.changed_inputs
+        else ()
+    )
+    # of drift, what is known is most of what there is to go by
+    shown = lines[: 5 if found.status == "drift" else 1]
     return [("Baseline", _BREAK.join([value, *(prose(line, form) for line in shown)]))]
 
 
@@ -202,5 +307,17 @@ def _against(report: Report, form: Form) -> list[Row]:
     found = report.against
     if found is None:
         return []
-    value = Markup(", ").join([prose(comparisons.at(found.ref, found.commit), form), status(found.status, found.message, form)])
-    return [("Against", _BREAK.join([value, *(prose(line, form) for line in comparisons.speed(found.speed)[:1])]))]
+    value = Markup(", ").join(
+        [
+            prose(comparisons.at(found.ref, found.commit), form),
+            status(found.status, found.message, form),
+        ]
+    )
+    return [
+        (
+            "Against",
+            _BREAK.join(
+                [value, *(prose(line, form) for line in comparisons.speed(found.speed)[:1])]
+            ),
+        )
+    ]

@@ -1,4 +1,5 @@
-"""How much of a report a comment shows (Form), and how names, foreign sentences and shared phrases become Markdown.
+"""How much of a report a comment shows (Form), and how names, foreign sentences and shared phrases
+become Markdown.
 
 Whatever is Markup here has been made safe or is our own.
 """
@@ -21,7 +22,8 @@ MARKS: Mapping[str, str] = {
 GLANCE = 400  # characters of one text in the first table; what is folded has more
 
 
-Links = Mapping[str, tuple[str, str]]  # a line, `src/train.py:41`: what is shown of it, and its address
+# a line, `src/train.py:41`: what is shown of it, and its address
+Links = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,11 @@ class Form:
     reproduce: int = 4_000
     map_rows: int = 0  # of the heat map
     figures: bool = True  # the cause's line with those around it, chart, checks
-    whole: bool = False  # all that a page of its own holds too: evidence, tensors, inputs, runs, flags, environment, notes
-    open: bool = False  # whether what is folded is shown unfolded: where there is room for more than a glance
+    # all that a page of its own holds too: evidence, tensors, inputs, runs, flags, environment,
+    # notes
+    whole: bool = False
+    # whether what is folded is shown unfolded: where there is room for more than a glance
+    open: bool = False
     shortened: bool = False  # whether the reader is told that there is more
 
 
@@ -46,12 +51,24 @@ _WHOLE = Form(map_rows=16)
 _NO_MAP = replace(_WHOLE, map_rows=0)
 _BRIEF = replace(_NO_MAP, name=160, message=500, rows=8, shortened=True)
 _CORE = replace(_BRIEF, rows=5, changed_inputs=3, message=300, name=100, log_lines=5)
-_LEAST = replace(_CORE, figures=False, rows=3, changed_inputs=0, log_lines=0, message=100, name=60, reproduce=500)
+_LEAST = replace(
+    _CORE, figures=False, rows=3, changed_inputs=0, log_lines=0, message=100, name=60, reproduce=500
+)
 FORMS = (_WHOLE, _NO_MAP, _BRIEF, _CORE, _LEAST)  # from the whole story to its core
 LINE = Form(table=0, changed_inputs=0, log_lines=0, reproduce=0, figures=False)
+# a page of its own
 AMPLE = Form(
-    table=20, name=500, message=2_000, rows=200, changed_inputs=200, log_lines=200, reproduce=8_000, map_rows=24, whole=True, open=True
-)  # a page of its own
+    table=20,
+    name=500,
+    message=2_000,
+    rows=200,
+    changed_inputs=200,
+    log_lines=200,
+    reproduce=8_000,
+    map_rows=24,
+    whole=True,
+    open=True,
+)
 
 
 def code(text: object, form: Form) -> Markup:
@@ -65,8 +82,9 @@ def message(text: str, form: Form) -> Markup:
 
 
 def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
-    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as they are. `links` has, for
-    each name that is a line of the checkout, what is shown of it and its address."""
+    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as
+    they are. `links` has, for each name that is a line of the checkout, what is shown of it and its
+    address."""
 
     def part(role: str, words: str) -> str:
         if role == "name":
@@ -86,14 +104,21 @@ def _linked(words: str, form: Form, links: Links) -> Markup:
 
 
 def _message_linked(text: str, form: Form, links: Links) -> Markup:
-    """A foreign sentence whose first mention of a line is a link; not inside its author's own `code`."""
+    """A foreign sentence whose first mention of a line is a link; not inside its author's own
+    `code`."""
     text = escape.clip(text, form.message)
     for words in links:
         found = re.search(rf"(?:^|(?<=[ (])){re.escape(words)}(?=$|[ ,;:.)])", text)
         if found and text[: found.start()].count("`") % 2 == 0:
             before, after = text[: found.start()], text[found.end() :]
             space = " " * before.endswith(" "), " " * after.startswith(" ")
-            return message(before, form) + Markup(space[0]) + _linked(words, form, links) + Markup(space[1]) + message(after, form)
+            return (
+                message(before, form)
+                + Markup(space[0])
+                + _linked(words, form, links)
+                + Markup(space[1])
+                + message(after, form)
+            )
     return message(text, form)
 
 

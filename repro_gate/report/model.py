@@ -1,6 +1,7 @@
 """The Report: everything the gate says, as data. Each renderer shows this and nothing else.
 
-Records that stand in `report.json` as they are carry their bounds and descriptions here; `schema` adds the rest of the document.
+Records that stand in `report.json` as they are carry their bounds and descriptions here; `schema`
+adds the rest of the document.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 else:
 
     class Number(float):
-        """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf` and `-inf`."""
+        """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf`
+        and `-inf`."""
 
     class Amount(Number):
         """A Number that is never below zero."""
@@ -46,7 +48,8 @@ Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 @dataclass(frozen=True)
 class Reason:
-    """One sentence that explains the verdict (in `reasons`) or is worth knowing besides (in `notes`)."""
+    """One sentence that explains the verdict (in `reasons`) or is worth knowing besides (in
+    `notes`)."""
 
     id: Annotated[str, about("Stable name: `room/name`.")]
     message: Annotated[str, about("One sentence.")]
@@ -58,20 +61,38 @@ class RunSummary:
     """One run of the training command."""
 
     name: Annotated[str, about("`deterministic-1`, `default-1`, …, `reseeded`.")]
-    arm: Annotated[str, about("What it was started under: `deterministic`, `default`, `reseeded`, …")]
+    arm: Annotated[
+        str, about("What it was started under: `deterministic`, `default`, `reseeded`, …")
+    ]
     seed: Annotated[int, about("The seed.")]
     steps: Annotated[Count, about("Optimizer steps made.")]
     seconds: Annotated[Amount, about("Wall time, in seconds.")]
-    exit_code: Annotated[int | None, about("Exit status; negative is a signal; null where it never ended by itself.")]
-    outcome: Annotated[str, about("How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …")]
+    exit_code: Annotated[
+        int | None, about("Exit status; negative is a signal; null where it never ended by itself.")
+    ]
+    outcome: Annotated[
+        str,
+        about("How it ended: `finished`, `stopped` (at train.steps), `crashed`, `timed-out`, …"),
+    ]
     processes: Annotated[Count, about("Traced processes that trained.")] = 1
-    step_seconds: Annotated[Amount, about("Of the wall time, the optimizer steps of the process that took longest in them.")] = 0.0
+    step_seconds: Annotated[
+        Amount,
+        about("Of the wall time, the optimizer steps of the process that took longest in them."),
+    ] = 0.0
     probe_seconds: Annotated[Amount, about("And what the probe took of it in that process.")] = 0.0
     step_ms: Annotated[
-        tuple[Amount, ...], about("Its step times in milliseconds where it is timed; every n-th of many.", max_length=500)
+        tuple[Amount, ...],
+        about(
+            "Its step times in milliseconds where it is timed; every n-th of many.", max_length=500
+        ),
     ] = ()
-    settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(default_factory=dict)
-    log_tail: Annotated[tuple[str, ...], about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"})] = ()
+    settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(
+        default_factory=dict
+    )
+    log_tail: Annotated[
+        tuple[str, ...],
+        about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"}),
+    ] = ()
     artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
 
 
@@ -82,16 +103,23 @@ class Subject:
     spec: Annotated[str, about("Path of the spec, relative to the checkout.")]
     command: Annotated[str, about("The training command.")]
     commit: Annotated[Commit | None, about("The commit, 40 (or 64) hex digits; null outside git.")]
-    uncommitted: Annotated[Names, about("Paths with uncommitted changes that were part of the run.")] = ()
+    uncommitted: Annotated[
+        Names, about("Paths with uncommitted changes that were part of the run.")
+    ] = ()
     seeds: Annotated[tuple[int, ...], about("The seeds.", max_length=1_000)] = ()
-    versions: Annotated[Mapping[str, str], about("Versions and devices, as the training reported them.")] = field(default_factory=dict)
-    sandbox: Annotated[str, about("How far the training was kept from the gate: `same-user`, …")] = "same-user"
+    versions: Annotated[
+        Mapping[str, str], about("Versions and devices, as the training reported them.")
+    ] = field(default_factory=dict)
+    sandbox: Annotated[
+        str, about("How far the training was kept from the gate: `same-user`, …")
+    ] = "same-user"
 
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The answer for one seed of `random-state.seeds`. `runs`: deterministic runs that were compared; all are the same where `comparison`
-    is identical. `failed`: those that ended badly, and not because of what was varied."""
+    """The answer for one seed of `random-state.seeds`. `runs`: deterministic runs that were
+    compared; all are the same where `comparison` is identical. `failed`: those that ended badly,
+    and not because of what was varied."""
 
     seed: int
     comparison: Comparison
@@ -100,12 +128,16 @@ class SeedResult:
 
     @property
     def bound(self) -> float | None:
-        """Return the share of runs, in percent, above which equal runs exclude a fault at 95 %; None where they differ or one failed."""
-        return round(excluded(self.runs), 1) if self.comparison.identical and not self.failed else None
+        """Return the share of runs, in percent, above which equal runs exclude a fault at 95 %;
+        None where they differ or one failed."""
+        return (
+            round(excluded(self.runs), 1) if self.comparison.identical and not self.failed else None
+        )
 
     @property
     def narrowed(self) -> tuple[str, ...]:
-        """Return the options of `repro-gate run` that are enough to see this divergence again; none if it takes a whole run."""
+        """Return the options of `repro-gate run` that are enough to see this divergence again; none
+        if it takes a whole run."""
         first = self.comparison.first_divergence
         if first is None or first.kind == "artifact" or first.step >= self.comparison.steps:
             return ()
@@ -118,7 +150,9 @@ class WeakenedCheck:
 
     key: Annotated[str, about("Key of the spec (`determinism.allow`), or `repro.baseline.yml`.")]
     message: Annotated[str, about("One sentence with the value before and after.")]
-    where: Annotated[str, about("`repro.yml:12`, as far as a line can be named; may be empty.")] = ""
+    where: Annotated[str, about("`repro.yml:12`, as far as a line can be named; may be empty.")] = (
+        ""
+    )
 
 
 @dataclass(frozen=True)
@@ -128,20 +162,33 @@ class BaseFinding:
     ref: Annotated[str, about("The base ref. Untrusted text.")]
     commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
     policy: Annotated[Literal["head", "base"], about("Whose spec judged.")]
-    weakened: Annotated[tuple[WeakenedCheck, ...], about("What the change weakens.", max_length=1_000)] = ()
+    weakened: Annotated[
+        tuple[WeakenedCheck, ...], about("What the change weakens.", max_length=1_000)
+    ] = ()
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The workflow run that made a report. The action writes it; whoever posts a report of another run compares it with that run."""
+    """The workflow run that made a report. The action writes it; whoever posts a report of another
+    run compares it with that run."""
 
     repository: Annotated[
-        str, about("owner/name of the workflow's repository.", max_length=200, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+\Z")
+        str,
+        about(
+            "owner/name of the workflow's repository.",
+            max_length=200,
+            pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+\Z",
+        ),
     ]
     head_sha: Annotated[Commit, about("Head of the pull request, or the commit that was pushed.")]
     run_id: Annotated[int, about("Id of the workflow run.", ge=1)]
     run_attempt: Annotated[int, about("Which attempt of that run.", ge=1)]
-    name: Annotated[str, about("Name of the report's folder; tells gates of one spec apart. Untrusted.", max_length=200)] = ""
+    name: Annotated[
+        str,
+        about(
+            "Name of the report's folder; tells gates of one spec apart. Untrusted.", max_length=200
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +203,12 @@ class Report:
     reasons: tuple[Reason, ...] = ()
     notes: tuple[Reason, ...] = ()
     comparisons: tuple[SeedResult, ...] = ()  # the pair of deterministic runs, one for each seed
-    diagnosis: Diagnosis | None = None  # why the seed of `determinism` diverged; None: nothing diverged, or it was not looked into
-    settings: Mapping[str, object] = field(default_factory=dict)  # flags as read back, of the deterministic runs
+    diagnosis: Diagnosis | None = (
+        # why the seed of `determinism` diverged; None: nothing diverged, or it was not looked into
+        None
+    )
+    # flags as read back, of the deterministic runs
+    settings: Mapping[str, object] = field(default_factory=dict)
     non_finite: tuple[tuple[int, str], ...] = ()  # (step, `nan`/`inf`/`-inf`) of losses, first ten
     noise_floor: NoiseFloor | None = None
     cost: Cost | None = None
@@ -167,7 +218,10 @@ class Report:
     fingerprint: Fingerprint | None = None  # of the first deterministic run
     tolerance: Tolerance | None = None  # the spec's, where it does not ask for equal bits
     config_hash: ConfigHash | None = None
-    baseline: BaselineFinding | None = None  # None: there is no baseline, or the runs of this gate run could not be compared with it
+    baseline: BaselineFinding | None = (
+        # None: there is no baseline, or the runs of this gate run could not be compared with it
+        None
+    )
     against: AgainstFinding | None = None
     base: BaseFinding | None = None  # None: no base ref is known
     reproduce: str = ""  # one shell command that shows the finding again on a person's own machine
@@ -176,21 +230,33 @@ class Report:
     @property
     def determinism(self) -> SeedResult | None:
         """The seed that the report is about: the first that diverged, else the first."""
-        return next((item for item in self.comparisons if not item.comparison.identical), self.comparisons[0] if self.comparisons else None)
+        return next(
+            (item for item in self.comparisons if not item.comparison.identical),
+            self.comparisons[0] if self.comparisons else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Where a report is shown. Every renderer is one function of a Report and a View that returns text, and takes from it what it needs."""
+    """Where a report is shown. Every renderer is one function of a Report and a View that returns
+    text, and takes from it what it needs."""
 
-    limit: int | None = None  # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
+    limit: int | None = (
+        None  # of a comment in characters, of a job's summary in bytes; None: what GitHub takes
+    )
     run_url: str = ""  # page of the workflow run
-    foreign: bool = False  # the run was another one's, such as a fork's: what else it left is not to be opened in a browser
+    # the run was another one's, such as a fork's: what else it left is not to be opened in a
+    # browser
+    foreign: bool = False
     server_url: str = "https://github.com"
-    width: int = 2_000  # columns of a terminal; where there is none, more than any text that a report shows
+    width: int = (
+        2_000  # columns of a terminal; where there is none, more than any text that a report shows
+    )
     encoding: str = "utf-8"  # of the stream that it is printed to
     colour: bool = False
-    verbose: bool = False  # also what passed over: checks with nothing to look at, and runs that ended well
+    verbose: bool = (
+        False  # also what passed over: checks with nothing to look at, and runs that ended well
+    )
 
 
 PLAIN = View()

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 
 def excluded(runs: int) -> float:
-    """The share of runs, in percent, in which a fault must show for `runs` equal runs to exclude it at 95 %: n runs without a fault that
-    shows in a share p of them have a chance of (1 - p)^n, which is 5 % at p = 1 - 0.05^(1/n)."""
+    """The share of runs, in percent, in which a fault must show for `runs` equal runs to exclude it
+    at 95 %: n runs without a fault that shows in a share p of them have a chance of (1 - p)^n,
+    which is 5 % at p = 1 - 0.05^(1/n)."""
     return 100 * (1 - math.pow(0.05, 1 / max(runs, 1)))
 
 
 def percent(value: float, *, signed: bool = True) -> str:
-    """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from there on, and from 10,000 on 1e+04%."""
+    """`12.4` -> `+12.4%`, never to be torn apart at a line's end. One decimal below 100, none from
+    there on, and from 10,000 on 1e+04%."""
     if not math.isfinite(value):
         return f"{value}%"
     if abs(value) >= 9999.5:
@@ -34,7 +36,8 @@ def interval(bounds: tuple[float, float]) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A step time in ms with three significant digits: `0.412 ms`, `9.34 ms`, `831 ms`; from a second on `1.23 s`."""
+    """A step time in ms with three significant digits: `0.412 ms`, `9.34 ms`, `831 ms`; from a
+    second on `1.23 s`."""
     if not math.isfinite(value):
         return f"{value} ms"
     if value >= 999.5:
@@ -73,7 +76,8 @@ def small(value: float) -> str:
 
 
 def ulps(value: int) -> str:
-    """`3` -> `3 ULP`, with thousands set apart; from 2^32 on, which only float64 can reach, `about 2^62 ULP`."""
+    """`3` -> `3 ULP`, with thousands set apart; from 2^32 on, which only float64 can reach, `about
+    2^62 ULP`."""
     return f"{value:,} ULP" if value < 1 << 32 else f"about 2^{value.bit_length() - 1} ULP"
 
 
@@ -89,4 +93,6 @@ def of(part: int, whole: int) -> str:
 
 def shape(sizes: Sequence[int]) -> str:
     """`(64, 32)` -> `[64, 32]`; the shape of a scalar is `[]`."""
-    return "[" + ", ".join(str(item) for item in sizes[:12]) + (", …" if len(sizes) > 12 else "") + "]"
+    return (
+        "[" + ", ".join(str(item) for item in sizes[:12]) + (", …" if len(sizes) > 12 else "") + "]"
+    )

@@ -1,4 +1,5 @@
-"""How far `repro-gate ops` is: a bar on a terminal, a plain line every half minute elsewhere, or nothing."""
+"""How far `repro-gate ops` is: a bar on a terminal, a plain line every half minute elsewhere, or
+nothing."""
 
 from __future__ import annotations
 
@@ -31,11 +32,18 @@ class Lines(Quiet):
     """Plain lines."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._said, self._began, self._from = stream, time.monotonic(), time.monotonic(), -1
+        self._stream, self._said, self._began, self._from = (
+            stream,
+            time.monotonic(),
+            time.monotonic(),
+            -1,
+        )
 
     def said(self, text: str) -> None:
         """At once."""
-        line = for_encoding(for_log(text, os.environ), getattr(self._stream, "encoding", None) or "utf-8")
+        line = for_encoding(
+            for_log(text, os.environ), getattr(self._stream, "encoding", None) or "utf-8"
+        )
         with contextlib.suppress(OSError):  # nobody reads any more
             print(line, file=self._stream, flush=True)
 
@@ -65,7 +73,9 @@ class Bar(Quiet):
 
     def advanced(self, done: int, total: int, now: str) -> None:
         """Move it."""
-        self._bar.update(self._task, completed=done, total=total, description=for_terminal(now, 44).ljust(44))
+        self._bar.update(
+            self._task, completed=done, total=total, description=for_terminal(now, 44).ljust(44)
+        )
 
 
 @contextlib.contextmanager
@@ -77,7 +87,14 @@ def watching(stream: TextIO, *, terminal: bool, quiet: bool) -> Iterator[Quiet]:
         yield Lines(stream)
     else:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         with Progress(
             TextColumn("{task.description}", markup=False),

@@ -1,6 +1,8 @@
-"""The displays of progress: one line that moves on a terminal, plain lines everywhere else (grouped on GitHub).
+"""The displays of progress: one line that moves on a terminal, plain lines everywhere else (grouped
+on GitHub).
 
-Everything that comes from the training (names, its output) is escaped for the place it is printed in.
+Everything that comes from the training (names, its output) is escaped for the place it is printed
+in.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class _Following(Watch):
 
     def __init__(self) -> None:
         self._numbered = (0, 0)  # which run of how many
-        self._state = ""  # how it compares with the first of its pair; empty where it is not compared
+        self._state = (
+            ""  # how it compares with the first of its pair; empty where it is not compared
+        )
         self._steps: int | None = None  # of this run
         self._known: int | None = None  # of a run to its end, once one has shown how many they are
 
@@ -39,7 +43,9 @@ class _Following(Watch):
 
     def compared(self, divergence: Divergence | None) -> None:
         """Shown with the next line, and with the one at the run's end."""
-        self._state = "identical so far" if divergence is None else f"diverged at step {divergence.step}"
+        self._state = (
+            "identical so far" if divergence is None else f"diverged at step {divergence.step}"
+        )
         if divergence is not None and divergence.step < 0:
             self._state = "diverged at the start"
 
@@ -51,10 +57,12 @@ class _Following(Watch):
 
 
 class Lines(_Following):
-    """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of progress every half minute.
+    """Plain lines: one when a run begins, one when it ends, one for a divergence; a line of
+    progress every half minute.
 
-    On GitHub a run is a group, and from its first line to its last the runner obeys no command but the one that ends this, a fresh random
-    token for each group: nothing that a training prints or is called can be a workflow command.
+    On GitHub a run is a group, and from its first line to its last the runner obeys no command but
+    the one that ends this, a fresh random token for each group: nothing that a training prints or
+    is called can be a workflow command.
     """
 
     EVERY = 30.0  # seconds
@@ -81,7 +89,10 @@ class Lines(_Following):
         self._begin(number, total, steps)
         self._name = name
         self._said = self._began = time.monotonic()
-        self._line(f"{'::group::' if self._github else ''}run {number} of {total}: {name}" + (f", {steps} steps" if steps else ""))
+        self._line(
+            f"{'::group::' if self._github else ''}run {number} of {total}: {name}"
+            + (f", {steps} steps" if steps else "")
+        )
         if self._github:
             self._token = secrets.token_hex(16)
             self._line(f"::stop-commands::{self._token}")
@@ -93,8 +104,14 @@ class Lines(_Following):
             parts = [f"step {step}" + (f" of {self._steps}" if self._steps else "")]
             parts += [f"loss {loss:.6g}"] if loss is not None else []
             if self._steps and (left := self._steps - step - 1) > 0:
-                parts.append(f"about {duration(max(round((self._said - self._began) / (step + 1) * left), 1))} left")
-            self._line(f"  {self._name}: {', '.join([*parts, *([self._state] if self._state else [])])}")
+                parts.append(
+                    "about "
+                    f"{duration(max(round((self._said - self._began) / (step + 1) * left), 1))} "
+                    "left"
+                )
+            self._line(
+                f"  {self._name}: {', '.join([*parts, *([self._state] if self._state else [])])}"
+            )
 
     def diverged(self, divergence: Divergence) -> None:
         """At once."""
@@ -118,20 +135,34 @@ class Lines(_Following):
             self._token = ""
 
     def _foreign(self, text: str) -> None:
-        """A line that holds words of the training's: the runner obeys the older `##[command]` anywhere in a line."""
+        """A line that holds words of the training's: the runner obeys the older `##[command]`
+        anywhere in a line."""
         self._line(for_workflow_log(text) if self._github else text)
 
     def _line(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more: the gate run goes on, and its report is still written
-            print(for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"), file=self._stream, flush=True)
+        # nobody reads any more: the gate run goes on, and its report is still written
+        with contextlib.suppress(OSError):
+            print(
+                for_encoding(text, getattr(self._stream, "encoding", None) or "utf-8"),
+                file=self._stream,
+                flush=True,
+            )
 
 
 class Display(_Following):
-    """One line on a terminal that shows run, step, time left, and the loss, or from the second run of a pair on whether it is identical so
-    far; what is worth keeping scrolls above it. It fits 80 columns."""
+    """One line on a terminal that shows run, step, time left, and the loss, or from the second run
+    of a pair on whether it is identical so far; what is worth keeping scrolls above it. It fits 80
+    columns."""
 
     def __init__(self, console: Any) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         super().__init__()
         self.bar = Progress(
@@ -171,7 +202,11 @@ class Display(_Following):
         """Move the bar. A run that is compared shows that and not its loss, which says less."""
         if self._task is None:  # a run that is not told of, such as a replay
             return
-        self.bar.update(self._task, completed=step + 1, note=self._state or ("" if loss is None else f"loss {loss:.5g}"))
+        self.bar.update(
+            self._task,
+            completed=step + 1,
+            note=self._state or ("" if loss is None else f"loss {loss:.5g}"),
+        )
 
     def diverged(self, divergence: Divergence) -> None:
         """At once, above the bar."""
@@ -182,7 +217,9 @@ class Display(_Following):
         said = self._end(run)
         self.bar.remove_task(self._task)
         self._task = None
-        self._print(f"{'ok ' if run.good else 'bad'} {run.plan.name}: {said}", "dim" if run.good else "red")
+        self._print(
+            f"{'ok ' if run.good else 'bad'} {run.plan.name}: {said}", "dim" if run.good else "red"
+        )
         if remaining(run, *self._numbered):
             self.said(remaining(run, *self._numbered))
 
@@ -201,11 +238,14 @@ def sentence(divergence: Divergence) -> str:
 
 
 def remaining(run: Run, number: int, total: int) -> str:
-    """After the first whole run, about how long the others will take; empty where that is not known."""
+    """After the first whole run, about how long the others will take; empty where that is not
+    known."""
     first, others = number == 1 or run.plan.name == "deterministic-1", total - number
     if not first or not others or not run.good or run.plan.arm.name == "reseeded":
         return ""
-    return f"about {duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
+    return (
+        f"about {duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
+    )
 
 
 def ended(run: Run) -> str:

@@ -1,5 +1,5 @@
-"""Labelled rows of text fitted into a number of lines: what matters least is left out or cut short first. So a report fits on one screen
-whatever its texts hold."""
+"""Labelled rows of text fitted into a number of lines: what matters least is left out or cut short
+first. So a report fits on one screen whatever its texts hold."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _INDENT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Lines under one label. `rank` says how soon it may go: 0 never, then the larger the sooner. It takes `most` lines of the screen at
-    most, and where room is short down to `least`, or the lines of `core` where there are any.
+    """Lines under one label. `rank` says how soon it may go: 0 never, then the larger the sooner.
+    It takes `most` lines of the screen at most, and where room is short down to `least`, or the
+    lines of `core` where there are any.
 
-    `form`: `fold` breaks long lines, `cut` ends them with an ellipsis, `whole` leaves them as they are, so that they can be copied.
+    `form`: `fold` breaks long lines, `cut` ends them with an ellipsis, `whole` leaves them as they
+    are, so that they can be copied.
     """
 
     lines: tuple[Text, ...]
@@ -34,13 +36,23 @@ class Row:
 
 
 def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]:
-    """The rows as lines of a terminal, a blank line between two groups, `most` lines in all unless rows of rank 0 alone take more."""
+    """The rows as lines of a terminal, a blank line between two groups, `most` lines in all unless
+    rows of rank 0 alone take more."""
     laid = [[_Laid(row, width) for row in group] for group in groups]
     ranks = sorted({row.rank for group in groups for row in group}, reverse=True)
     extra = [rank for rank in ranks if rank >= EXTRA]
     # What is nice to know goes before what is worth knowing is cut short; that goes last.
-    for rank in (*extra, *(-rank for rank in ranks if rank < EXTRA), *(rank for rank in ranks if 0 < rank < EXTRA)):
-        for item in (item for group in reversed(laid) for item in reversed(group) if item.row.rank == abs(rank)):
+    for rank in (
+        *extra,
+        *(-rank for rank in ranks if rank < EXTRA),
+        *(rank for rank in ranks if 0 < rank < EXTRA),
+    ):
+        for item in (
+            item
+            for group in reversed(laid)
+            for item in reversed(group)
+            if item.row.rank == abs(rank)
+        ):
             if (excess := _height(laid) - most) > 0:
                 item.shorten(excess, gone=rank > 0)
     found: list[Text] = []
@@ -60,10 +72,17 @@ class _Laid:
 
     def __init__(self, row: Row, width: int) -> None:
         self.row = row
-        label = Text(" " * _INDENT + row.label.ljust(LABEL - _INDENT) if row.label else " " * _INDENT, style="dim")
+        label = Text(
+            " " * _INDENT + row.label.ljust(LABEL - _INDENT) if row.label else " " * _INDENT,
+            style="dim",
+        )
         self._first = row.head or label
         self._room = max(width - len(self._first), 1)
-        self._lines = list(row.lines) if row.form != "fold" else list(_folded(row.lines, self._room, row.most + 1))
+        self._lines = (
+            list(row.lines)
+            if row.form != "fold"
+            else list(_folded(row.lines, self._room, row.most + 1))
+        )
         self.count = min(len(self._lines), row.most)
 
     def shorten(self, excess: int, *, gone: bool) -> None:
@@ -84,7 +103,11 @@ class _Laid:
                 shown.append("…")
             elif self.row.form == "cut":
                 shown.truncate(self._room, overflow="ellipsis")
-            yield Text(no_wrap=True).append_text(Text(" " * len(self._first)) if number else self._first).append_text(shown)
+            yield (
+                Text(no_wrap=True)
+                .append_text(Text(" " * len(self._first)) if number else self._first)
+                .append_text(shown)
+            )
 
 
 def _folded(lines: Sequence[Text], room: int, most: int) -> list[Text]:

@@ -1,5 +1,6 @@
-"""The report as SARIF 2.1.0, for GitHub's code scanning: one result for each finding, none where it passes.
-Limits and required fields are those of GitHub's page "SARIF support for code scanning". Messages are plain text without links.
+"""The report as SARIF 2.1.0, for GitHub's code scanning: one result for each finding, none where it
+passes. Limits and required fields are those of GitHub's page "SARIF support for code scanning".
+Messages are plain text without links.
 """
 
 from __future__ import annotations
@@ -16,10 +17,19 @@ from repro_gate.checks import ALL
 from repro_gate.checks.pages import page, reasons
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report.document import to_text
-from repro_gate.report.findings import WEAKENED_ID, Finding, Location, findings, inside, spec_location
+from repro_gate.report.findings import (
+    WEAKENED_ID,
+    Finding,
+    Location,
+    findings,
+    inside,
+    spec_location,
+)
 from repro_gate.report.model import PLAIN, Report, View
 
-SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
+SCHEMA_URI = (
+    "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
+)
 MAX_RESULTS = 5_000  # GitHub shows no more, and refuses a file of more than 25,000
 _TEXT = 1_000  # characters of one text of a message
 _DESCRIPTION = 1_024  # characters that GitHub takes of a description
@@ -30,32 +40,58 @@ _NO_SPEC = Location("repro.yml")  # GitHub shows no result without a location
 
 
 def render(report: Report, view: View = PLAIN) -> str:
-    """The document as text. On a pass the list of results is there and empty, so that code scanning closes what it had open."""
+    """The document as text. On a pass the list of results is there and empty, so that code scanning
+    closes what it had open."""
     found = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
     rules = _rules(found)
-    driver = {"name": "Repro Gate", "version": _text(report.tool_version, 100) or "unknown", "rules": rules, "informationUri": DOCS_URL}
+    driver = {
+        "name": "Repro Gate",
+        "version": _text(report.tool_version, 100) or "unknown",
+        "rules": rules,
+        "informationUri": DOCS_URL,
+    }
     run: dict[str, Any] = {
         "tool": {"driver": driver},
         "automationDetails": {"id": _category(report)},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
-        "results": _results(found, [rule["id"] for rule in rules], spec_location(report) or _NO_SPEC),
+        "results": _results(
+            found, [rule["id"] for rule in rules], spec_location(report) or _NO_SPEC
+        ),
     }
     if report.origin is not None:
         uri = f"{view.server_url}/{report.origin.repository}"
-        source = {"repositoryUri": uri, "revisionId": report.origin.head_sha, "mappedTo": {"uriBaseId": _ROOT}}
+        source = {
+            "repositoryUri": uri,
+            "revisionId": report.origin.head_sha,
+            "mappedTo": {"uriBaseId": _ROOT},
+        }
         run["versionControlProvenance"] = [source]
     return to_text({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
 
 
 def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Every check and every known reason, whatever was found: rules should change with the tool, not with what it looks at."""
-    rules = [_rule(item.id, item.title, page(item.id) or item.title, f"{DOCS_URL}/checks/{item.id}.md") for item in ALL]
-    rules += [_rule(name, text.partition(". ")[0], text, f"{DOCS_URL}/reasons.md") for name, text in reasons().items()]
+    """Every check and every known reason, whatever was found: rules should change with the tool,
+    not with what it looks at."""
+    rules = [
+        _rule(item.id, item.title, page(item.id) or item.title, f"{DOCS_URL}/checks/{item.id}.md")
+        for item in ALL
+    ]
+    rules += [
+        _rule(name, text.partition(". ")[0], text, f"{DOCS_URL}/reasons.md")
+        for name, text in reasons().items()
+    ]
     known = {rule["id"] for rule in rules}
     others = dict.fromkeys([_OTHER, *(_rule_id(item.id) for item in found)])
     title = "The gate finds something against the change."
-    return [*rules, *(_rule(name, title, f"{title} The report names it and what to do.", DOCS_URL) for name in others if name not in known)]
+    return [
+        *rules,
+        *(
+            _rule(name, title, f"{title} The report names it and what to do.", DOCS_URL)
+            for name in others
+            if name not in known
+        ),
+    ]
 
 
 def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
@@ -68,11 +104,17 @@ def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
         "help": {"text": text, "markdown": text},
         "helpUri": url,
         "defaultConfiguration": {"level": level},
-        "properties": {"tags": ["reproducibility", identifier.partition("/")[0]], "precision": "very-high", "problem.severity": level},
+        "properties": {
+            "tags": ["reproducibility", identifier.partition("/")[0]],
+            "precision": "very-high",
+            "problem.severity": level,
+        },
     }
 
 
-def _results(found: Sequence[Finding], rules: Sequence[str], spec: Location) -> list[dict[str, Any]]:
+def _results(
+    found: Sequence[Finding], rules: Sequence[str], spec: Location
+) -> list[dict[str, Any]]:
     index = {identifier: number for number, identifier in enumerate(rules)}
     seen: Counter[str] = Counter()
     results = []
@@ -104,8 +146,11 @@ def _location(location: Location) -> dict[str, Any]:
 
 
 def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
-    """The same for the same finding in the next run: rule, file and the line's own text, but no line number, no step and no figure."""
-    source = item.detail.partition(f":{location.line}:")[2].strip() if item.location is not None else ""
+    """The same for the same finding in the next run: rule, file and the line's own text, but no
+    line number, no step and no figure."""
+    source = (
+        item.detail.partition(f":{location.line}:")[2].strip() if item.location is not None else ""
+    )
     content = f"{identifier}\0{location.file}\0{source}"
     return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
@@ -121,13 +166,24 @@ def _message(item: Finding) -> str:
 
 
 def _text(text: str, limit: int = _TEXT) -> str:
-    """Plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF) and no placeholder (`{0}`, section 3.11.5)."""
+    """Plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF) and no
+    placeholder (`{0}`, section 3.11.5)."""
     shown = for_terminal(text, limit).replace("](", "] (")
     return re.sub(r"\{(\d+)\}", r"{ \1 }", shown)
 
 
 def _category(report: Report) -> str:
-    """`category/run`: one category for each spec and job, so that two gates do not close each other's alerts."""
-    name, run = ("", "") if report.origin is None else (report.origin.name, f"{report.origin.run_id}-{report.origin.run_attempt}")
-    parts = ("repro-gate", inside(report.subject.spec) or "repro.yml", *([quote(clip(name, 100), safe="")] if name else []), run)
+    """`category/run`: one category for each spec and job, so that two gates do not close each
+    other's alerts."""
+    name, run = (
+        ("", "")
+        if report.origin is None
+        else (report.origin.name, f"{report.origin.run_id}-{report.origin.run_attempt}")
+    )
+    parts = (
+        "repro-gate",
+        inside(report.subject.spec) or "repro.yml",
+        *([quote(clip(name, 100), safe="")] if name else []),
+        run,
+    )
     return "/".join(parts)

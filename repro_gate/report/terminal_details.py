@@ -1,4 +1,5 @@
-"""The whole report on a terminal, as `-v` prints it: why, then the figures, every check that was made, and every run."""
+"""The whole report on a terminal, as `-v` prints it: why, then the figures, every check that was
+made, and every run."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ from repro_gate.report.widgets import (
 from repro_gate.report.wording import Phrase
 
 _ROWS, _FEW, _LOG = 20, 10, 15  # rows of a list of its own, of a list below a line; lines of a log
-_TELLING = ("torch.use_deterministic_algorithms", "CUBLAS_WORKSPACE_CONFIG")  # the rest is in the JSON report
+# the rest is in the JSON report
+_TELLING = (
+    "torch.use_deterministic_algorithms",
+    "CUBLAS_WORKSPACE_CONFIG",
+)
 
 
 def parts(report: Report) -> Iterator[RenderableType]:
@@ -46,7 +51,10 @@ def parts(report: Report) -> Iterator[RenderableType]:
     if report.reasons:
         yield from section("Why", _reasons(report.reasons, report.verdict, report.diagnosis))
     if report.diagnosis is not None:
-        yield from section("How the cause was found", labelled(("", text(line)) for line in causes.background(report.diagnosis)))
+        yield from section(
+            "How the cause was found",
+            labelled(("", text(line)) for line in causes.background(report.diagnosis)),
+        )
     compared = labelled(_comparison_lines(report))
     if compared is not None:
         yield from section("Baseline and config hash" if report.reasons else "", compared)
@@ -105,7 +113,13 @@ def _comparison_lines(report: Report) -> Iterator[tuple[str, Text]]:
     if report.config_hash is not None:
         found = report.config_hash.self_check
         yield "config hash", text(comparisons.config_hash(report.config_hash))
-        yield "", say(comparisons.self_check(found), "dim" if found is None or found.complete else "bold yellow")
+        yield (
+            "",
+            say(
+                comparisons.self_check(found),
+                "dim" if found is None or found.complete else "bold yellow",
+            ),
+        )
     if base is not None and not base.weakened:
         yield "base", text(comparisons.nothing_less(base), "dim")
 
@@ -114,14 +128,23 @@ def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(wording.noise(report.noise_floor))
     yield "cost", text(costs.cost(report.cost, report.cost_budget_pct))
     if report.cost is not None:
-        yield from (("", say(line)) for line in (costs.step_times(report.cost), costs.memory(report.cost)) if line)
+        yield from (
+            ("", say(line))
+            for line in (costs.step_times(report.cost), costs.memory(report.cost))
+            if line
+        )
         if report.cost.suspicious is not None:
-            yield "", text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow")
+            yield (
+                "",
+                text((("say", "suspicious: "), ("message", report.cost.suspicious)), "bold yellow"),
+            )
     if spent := costs.times_spent(report):
         yield "time", say(spent)
     if report.settings:
         named = [f"{name}={report.settings[name]}" for name in _TELLING if name in report.settings]
-        flags = "  ".join([*named, f"and {len(report.settings) - len(named):,} more, as read back at every step"])
+        flags = "  ".join(
+            [*named, f"and {len(report.settings) - len(named):,} more, as read back at every step"]
+        )
         yield "flags", text((("message", flags),), "dim")
 
 
@@ -135,7 +158,10 @@ def _divergence_lines(found: SeedResult) -> Iterator[tuple[str, Text]]:
     if wording.kinds(pair):
         yield "", text((("message", wording.kinds(pair)),))
     for index, item in enumerate(pair.weights[:3]):
-        line: Phrase = (("name", item.name), ("say", ": " + (", ".join(wording.apart(item)) or "distance not measured")))
+        line: Phrase = (
+            ("name", item.name),
+            ("say", ": " + (", ".join(wording.apart(item)) or "distance not measured")),
+        )
         yield "at the end" if index == 0 else "", text(line)
     if len(pair.weights) > 3:
         yield "", say(and_more(len(pair.weights) - 3), "dim")
@@ -149,14 +175,20 @@ def _add_more(table: Table, count: int, *before: str) -> None:
 def seeds(results: Sequence[SeedResult]) -> Text:
     """Each seed, and whether its runs are bitwise identical."""
     each = [
-        Text(f"{item.seed} same") if item.comparison.identical else Text(f"{item.seed} differs", "bold red") for item in results[:_ROWS]
+        Text(f"{item.seed} same")
+        if item.comparison.identical
+        else Text(f"{item.seed} differs", "bold red")
+        for item in results[:_ROWS]
     ]
     left = and_more(len(results) - _ROWS)
     return Text("  ", overflow="fold").join([*each, *([Text(left)] if left else [])])
 
 
 def _reasons(reasons: Sequence[Reason], verdict: str, why: Diagnosis | None = None) -> Table:
-    table, style = grid(None), {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold")
+    table, style = (
+        grid(None),
+        {"fail": "bold red", "inconclusive": "bold yellow"}.get(verdict, "bold"),
+    )
     for reason in reasons[:_ROWS]:
         table.add_row(text((("name", reason.id),), style))
         table.add_row(indented(text((("message", reason.message),))))
@@ -171,16 +203,25 @@ def _reasons(reasons: Sequence[Reason], verdict: str, why: Diagnosis | None = No
 
 
 def _checklist(checklist: Sequence[CheckResult]) -> Table:
-    """A line for each category, under it what did not pass, the worst first; then, in one line, what was never declared."""
+    """A line for each category, under it what did not pass, the worst first; then, in one line,
+    what was never declared."""
     table = grid(12, None)
     open_items = [item for item in wording.worst_first(checklist) if item.status != "pass"]
     for category, passed, made in wording.coverage(checklist):
         full = 0 < made == passed
-        table.add_row(Text(category), Text(numbers.of(passed, made) if made else "nothing checked", style="green" if full else "yellow"))
+        table.add_row(
+            Text(category),
+            Text(
+                numbers.of(passed, made) if made else "nothing checked",
+                style="green" if full else "yellow",
+            ),
+        )
         here = [item for item in open_items if item.category == category]
         for item in here[:_ROWS]:
             line: Phrase = (("name", item.id), ("say", " "), ("message", item.message))
-            table.add_row("", Text(f"{item.status} ", style=STATUS_STYLE[item.status]).append_text(text(line)))
+            table.add_row(
+                "", Text(f"{item.status} ", style=STATUS_STYLE[item.status]).append_text(text(line))
+            )
             if item.status in ("warn", "fail"):
                 for below in (*evidence(item), *([remedy(item.remedy)] if item.remedy else [])):
                     table.add_row("", indented(below))
@@ -192,7 +233,14 @@ def _checklist(checklist: Sequence[CheckResult]) -> Table:
 
 def _runs(runs: Sequence[RunSummary]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for title, right in (("run", False), ("seed", True), ("steps", True), ("processes", True), ("time", True), ("ended", False)):
+    for title, right in (
+        ("run", False),
+        ("seed", True),
+        ("steps", True),
+        ("processes", True),
+        ("time", True),
+        ("ended", False),
+    ):
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     for run in runs[:_ROWS]:
         table.add_row(
@@ -201,7 +249,9 @@ def _runs(runs: Sequence[RunSummary]) -> Table:
             f"{run.steps:,}",
             f"{run.processes:,}",
             numbers.duration(run.seconds),
-            text((("message", wording.outcome(run)),), "bold red" if wording.ended_badly(run) else ""),
+            text(
+                (("message", wording.outcome(run)),), "bold red" if wording.ended_badly(run) else ""
+            ),
         )
     _add_more(table, len(runs))
     return table

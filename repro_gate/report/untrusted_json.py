@@ -1,4 +1,5 @@
-"""Untrusted JSON out of a file: limits on size, depth and digits before anything looks at it, and every problem in our words."""
+"""Untrusted JSON out of a file: limits on size, depth and digits before anything looks at it, and
+every problem in our words."""
 
 from __future__ import annotations
 
@@ -21,22 +22,33 @@ MAX_DIGITS = 30  # of one integer: no count is longer, and every float holds it
 class ReportError(GateError):
     """A report.json that cannot be read or does not follow its schema: exit code 2."""
 
-    def __init__(self, message: str, *, remedy: str = "", reason_id: str = "report/invalid") -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", reason_id: str = "report/invalid"
+    ) -> None:
         super().__init__(message, remedy=remedy, reason_id=reason_id)
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read untrusted JSON: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or infinity, no integer of over 30 digits.
+    """Read untrusted JSON: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or
+    infinity, no integer of over 30 digits.
 
     Raises ReportError, which names the file and what is wrong with it.
     """
     name = for_terminal(os.fspath(path), 200)
     try:
         text = read_whole(Path(path), MAX_BYTES).decode("utf-8")
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
+        document = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
         _check_depth(document)
     except Unreadable as error:
-        raise ReportError(f"{name}: {error}", remedy=f"check that {name} is there and readable") from None
+        raise ReportError(
+            f"{name}: {error}", remedy=f"check that {name} is there and readable"
+        ) from None
     except ReportError as error:
         raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
     except RecursionError:
@@ -84,5 +96,7 @@ def _check_depth(document: object) -> None:
 
 
 def _children(item: object) -> Iterator[object]:
-    values: Iterable[object] = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    values: Iterable[object] = (
+        item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    )
     return (child for child in values if isinstance(child, dict | list))

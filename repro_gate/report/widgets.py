@@ -1,5 +1,6 @@
-"""Pieces of what a terminal shows: text with its foreign parts made safe, tables, sections, and all of it as lines of one width.
-`text` is the one place where text from outside becomes something that is printed."""
+"""Pieces of what a terminal shows: text with its foreign parts made safe, tables, sections, and all
+of it as lines of one width. `text` is the one place where text from outside becomes something that
+is printed."""
 
 from __future__ import annotations
 
@@ -19,9 +20,24 @@ from repro_gate.report import wording
 from repro_gate.report.model import View
 from repro_gate.report.wording import Phrase
 
-_VERDICT_STYLE = {"pass": "bold white on green", "fail": "bold white on red", "inconclusive": "bold black on yellow"}
-_BASELINE_STYLE = {"unchanged": "bold green", "no-op": "bold green", "changed": "bold yellow", "drift": "bold white on red"}
-STATUS_STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "waived": "cyan"}
+_VERDICT_STYLE = {
+    "pass": "bold white on green",
+    "fail": "bold white on red",
+    "inconclusive": "bold black on yellow",
+}
+_BASELINE_STYLE = {
+    "unchanged": "bold green",
+    "no-op": "bold green",
+    "changed": "bold yellow",
+    "drift": "bold white on red",
+}
+STATUS_STYLE = {
+    "pass": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+    "skip": "dim",
+    "waived": "cyan",
+}
 _ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
 _RULE = 80  # columns of a rule at most
 ELLIPSIS = "..."  # of a stream without Unicode
@@ -32,15 +48,28 @@ _LIMITS = {"name": 160, "message": 600}  # characters
 def printed(view: View, *parts: RenderableType) -> str:
     """The parts one below the other, without the blanks with which tables fill up their lines."""
     console = Console(
-        file=io.StringIO(), width=view.width, force_terminal=view.colour, color_system="auto" if view.colour else None,
-        markup=False, emoji=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
+        file=io.StringIO(),
+        width=view.width,
+        force_terminal=view.colour,
+        color_system="auto" if view.colour else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+    )
     with console.capture() as kept:
         for part in parts:
-            unbroken = isinstance(part, Text) and part.no_wrap  # a command to copy, a line to search for
-            console.print(part, width=min(view.width, _RULE) if isinstance(part, Rule) else None, soft_wrap=bool(unbroken))
+            # a command to copy, a line to search for
+            unbroken = isinstance(part, Text) and part.no_wrap
+            console.print(
+                part,
+                width=min(view.width, _RULE) if isinstance(part, Rule) else None,
+                soft_wrap=bool(unbroken),
+            )
     found = "\n".join(line.rstrip(" ") for line in kept.get().split("\n"))
-    return for_encoding(found if unicode(view) else found.replace("─", "-").replace("…", ELLIPSIS), view.encoding)
+    return for_encoding(
+        found if unicode(view) else found.replace("─", "-").replace("…", ELLIPSIS), view.encoding
+    )
 
 
 def unicode(view: View) -> bool:
@@ -119,11 +148,14 @@ def evidence(item: CheckResult) -> Iterator[Text]:
 
 
 def excerpt(found: Diagnosis) -> list[Text]:
-    """The cause's line, marked, and those around it, with their numbers; nothing where the report has none."""
+    """The cause's line, marked, and those around it, with their numbers; nothing where the report
+    has none."""
     width = max((len(str(number)) for number, _ in found.excerpt), default=0)
     lines = []
     for number, source in found.excerpt:
         here = number == found.line
         line = say(f"{'>' if here else ' '} {number:>{width}} | ", "" if here else "dim")
-        lines.append(line.append_text(text((("message", source.expandtabs(4)),), "bold" if here else "")))
+        lines.append(
+            line.append_text(text((("message", source.expandtabs(4)),), "bold" if here else ""))
+        )
     return lines

@@ -1,7 +1,9 @@
-"""What the report says, in words that the terminal and the Markdown share, so that both tell one story.
+"""What the report says, in words that the terminal and the Markdown share, so that both tell one
+story.
 
-Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept apart from what came out of the training
-(`name`), so that each renderer can style and escape them in its own way.
+Each function returns a Phrase: parts of text with a role, our own words (`say`, `figure`) kept
+apart from what came out of the training (`name`), so that each renderer can style and escape them
+in its own way.
 """
 
 from __future__ import annotations
@@ -17,10 +19,16 @@ from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
 from repro_gate.trace import notebook
 
-Part = tuple[str, str]  # (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
+# (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
+Part = tuple[str, str]
 Phrase = tuple[Part, ...]
 
-_KIND_WORDS = {"rng": "random state", "gradient": "gradient of", "optimizer": "optimizer state of"}  # the others are called as they are
+# the others are called as they are
+_KIND_WORDS = {
+    "rng": "random state",
+    "gradient": "gradient of",
+    "optimizer": "optimizer state of",
+}
 _COUNTED = {
     "parameter": ("parameter",),
     "gradient": ("gradient",),
@@ -38,7 +46,8 @@ _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
 def headline(report: Report) -> Phrase:
-    """The verdict's one sentence. The only texts from outside are a proven cause's line and the name of what diverges without the flags."""
+    """The verdict's one sentence. The only texts from outside are a proven cause's line and the
+    name of what diverges without the flags."""
     found = report.determinism
     if report.verdict == "inconclusive":
         return (("say", "the question could not be answered"),)
@@ -47,10 +56,17 @@ def headline(report: Report) -> Phrase:
     if not found.comparison.identical:
         return _differing_headline(report)
     seeds, pair = len(report.comparisons), found.comparison
-    same = f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}, "
+    same = (
+        f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, "
+        f"{numbers.count(pair.steps, 'step')}, "
+    )
     same += f"seed {found.seed}" if seeds == 1 else numbers.count(seeds, "seed")
     if drifted(report):
-        parts = joined([(("name", part),) for part in report.baseline.unlike[:3]]) if report.baseline is not None else ()
+        parts = (
+            joined([(("name", part),) for part in report.baseline.unlike[:3]])
+            if report.baseline is not None
+            else ()
+        )
         return (
             ("say", "two runs agree, but not with the baseline: same inputs, other results"),
             *((("say", " in "), *parts) if parts else ()),
@@ -60,20 +76,33 @@ def headline(report: Report) -> Phrase:
     floor = report.noise_floor
     if floor is None or floor.identical or floor.first_divergence is None:
         return (("say", same),)
-    return (("say", same + "; without the flags they diverge "), *_without_flags(floor, floor.first_divergence))
+    return (
+        ("say", same + "; without the flags they diverge "),
+        *_without_flags(floor, floor.first_divergence),
+    )
 
 
 def drifted(report: Report) -> bool:
-    """Whether two runs that agree are not what the baseline recorded for the same inputs, and that is why it fails."""
+    """Whether two runs that agree are not what the baseline recorded for the same inputs, and that
+    is why it fails."""
     found = report.determinism
     same = found is not None and found.comparison.identical
-    return same and report.verdict == "fail" and report.baseline is not None and report.baseline.status == "drift"
+    return (
+        same
+        and report.verdict == "fail"
+        and report.baseline is not None
+        and report.baseline.status == "drift"
+    )
 
 
 def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
     """Where two default runs diverge, and what alone makes them repeat, where that was shown."""
     named: Phrase = () if first.name == first.kind else (("say", " "), ("name", first.name))
-    by: Phrase = (("say", ", made reproducible by "), ("name", floor.reproducible_by)) if floor.reproducible_by else ()
+    by: Phrase = (
+        (("say", ", made reproducible by "), ("name", floor.reproducible_by))
+        if floor.reproducible_by
+        else ()
+    )
     return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *by)
 
 
@@ -85,33 +114,49 @@ def _differing_headline(report: Report) -> Phrase:
         return (("say", "not bitwise identical, but within the tolerance of the spec"),)
     where = "" if first is None else f" {moment(first, found.comparison.steps)}"
     seeds = sum(not item.comparison.identical for item in report.comparisons)
-    of_seeds = f" ({numbers.of(seeds, len(report.comparisons))} seeds)" if len(report.comparisons) > 1 else ""
+    of_seeds = (
+        f" ({numbers.of(seeds, len(report.comparisons))} seeds)"
+        if len(report.comparisons) > 1
+        else ""
+    )
     says: Phrase = (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
     if first is not None and _differs_in_length(first):
-        says = (("say", f"two runs with seed {found.seed} end differently{of_seeds}: "), ("message", first.detail))
+        says = (
+            ("say", f"two runs with seed {found.seed} end differently{of_seeds}: "),
+            ("message", first.detail),
+        )
     why = report.diagnosis
     if why is None or not why.confirmed:
         return says
-    because: Phrase = (("say", " because of "), ("name", notebook.place(why.file, why.line))) if why.file else ()
+    because: Phrase = (
+        (("say", " because of "), ("name", notebook.place(why.file, why.line))) if why.file else ()
+    )
     return (*says, *because, ("say", f" ({why.cause})"))
 
 
 def moment(divergence: Divergence, steps: int) -> str:
-    """When, in a run of `steps` steps: they count from 0, -1 is before them and `steps` after them."""
+    """When, in a run of `steps` steps: they count from 0, -1 is before them and `steps` after
+    them."""
     if divergence.step < 0:
         return "before the first step"
     return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
 
 
 def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
-    """The first lines of a check's evidence, and how many more there are; its own last line `… and 7 more` counts as the seven."""
+    """The first lines of a check's evidence, and how many more there are; its own last line `… and
+    7 more` counts as the seven."""
     found = _MORE.fullmatch(evidence[-1]) if evidence else None
-    lines, more = (tuple(evidence), 0) if found is None else (tuple(evidence[:-1]), int(found[1].replace(",", "")))
+    lines, more = (
+        (tuple(evidence), 0)
+        if found is None
+        else (tuple(evidence[:-1]), int(found[1].replace(",", "")))
+    )
     return lines[:most], len(lines) - len(lines[:most]) + more
 
 
 def place_of(divergence: Divergence, steps: int) -> str:
-    """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the training gave it: the printer escapes it."""
+    """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the
+    training gave it: the printer escapes it."""
     if divergence.kind == "artifact":
         return f"in artifact {divergence.name}"
     if _differs_in_length(divergence):
@@ -122,7 +167,8 @@ def place_of(divergence: Divergence, steps: int) -> str:
 
 
 def _differs_in_length(divergence: Divergence) -> bool:
-    """Return whether two runs are alike in all that both recorded, and took different numbers of steps."""
+    """Return whether two runs are alike in all that both recorded, and took different numbers of
+    steps."""
     return (divergence.kind, divergence.name) == ("optimizer", STEPS)
 
 
@@ -135,16 +181,34 @@ def where(divergence: Divergence) -> Phrase:
     if _differs_in_length(divergence):
         word = "the number of"
     phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
-    return phrase if divergence.process == "main" else (*phrase, ("say", " in process "), ("name", divergence.process))
+    return (
+        phrase
+        if divergence.process == "main"
+        else (*phrase, ("say", " in process "), ("name", divergence.process))
+    )
 
 
 def how_far(divergence: Divergence) -> Phrase:
     """Type, shape and distances of a divergence; empty where nothing is known."""
     parts: list[Phrase] = []
     if divergence.dtype is not None:
-        parts.append((("name", divergence.dtype + (" " + numbers.shape(divergence.shape) if divergence.shape is not None else "")),))
+        parts.append(
+            (
+                (
+                    "name",
+                    divergence.dtype
+                    + (
+                        " " + numbers.shape(divergence.shape)
+                        if divergence.shape is not None
+                        else ""
+                    ),
+                ),
+            )
+        )
     if divergence.values is not None:
-        first, second = (value if isinstance(value, str) else repr(value) for value in divergence.values)
+        first, second = (
+            value if isinstance(value, str) else repr(value) for value in divergence.values
+        )
         parts.append((("name", first), ("say", " against "), ("name", second)))
     parts.extend((("figure", text),) for text in apart(divergence))
     if divergence.detail:
@@ -155,7 +219,10 @@ def how_far(divergence: Divergence) -> Phrase:
 def distances(divergence: Divergence) -> tuple[str, str, str, str]:
     """Largest absolute difference, ULP, L2 and relative L2 as text; empty what does not exist."""
     far = divergence.distance or Distance()
-    small = ["" if value is None else numbers.small(value) for value in (far.max_abs, far.l2, far.relative_l2)]
+    small = [
+        "" if value is None else numbers.small(value)
+        for value in (far.max_abs, far.l2, far.relative_l2)
+    ]
     return small[0], "" if far.max_ulp is None else numbers.ulps(far.max_ulp), small[1], small[2]
 
 
@@ -167,39 +234,59 @@ def apart(divergence: Divergence) -> list[str]:
 
 def spread(comparison: Comparison) -> Phrase:
     """Return how much of what was compared differs, and in how many steps."""
-    text = f" tensor{'s' * (comparison.tensors != 1)} differ{'s' * (1 in (comparison.differing, comparison.tensors))}"
+    text = (
+        f" tensor{'s' * (comparison.tensors != 1)} "
+        f"differ{'s' * (1 in (comparison.differing, comparison.tensors))}"
+    )
     first = comparison.first_divergence
-    text += f" up to step {first.step}" if first is not None and _differs_in_length(first) and not comparison.differing else ""
+    text += (
+        f" up to step {first.step}"
+        if first is not None and _differs_in_length(first) and not comparison.differing
+        else ""
+    )
     if steps := comparison.differing_steps:
         text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
     return (("figure", numbers.of(comparison.differing, comparison.tensors)), ("say", text))
 
 
 def kinds(comparison: Comparison) -> str:
-    """`gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are not there."""
-    differing = (f"{kind} {numbers.of(tally.differing, tally.tensors)}" for kind, tally in comparison.by_kind.items() if tally.differing)
+    """`gradient 14 of 20, loss 1 of 1`: the kinds that differ. Empty where the tallies are not
+    there."""
+    differing = (
+        f"{kind} {numbers.of(tally.differing, tally.tensors)}"
+        for kind, tally in comparison.by_kind.items()
+        if tally.differing
+    )
     return ", ".join(differing)
 
 
 def compared(report: Report) -> str:
-    """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in; empty where they differ."""
+    """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in;
+    empty where they differ."""
     found = report.determinism
     if found is None or not found.comparison.identical:
         return ""
     counts = {kind: tally.tensors for kind, tally in found.comparison.by_kind.items()}
     if counts.get("artifact"):
-        counts["artifact"] = max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
-    return ", ".join(numbers.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind))
+        counts["artifact"] = (
+            max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
+        )
+    return ", ".join(
+        numbers.count(counts[kind], *words) for kind, words in _COUNTED.items() if counts.get(kind)
+    )
 
 
 def bound(report: Report) -> str:
-    """Return what equal runs exclude at 95 %, as `3 of 3 identical; …`, or how many ended badly; empty where they differ."""
+    """Return what equal runs exclude at 95 %, as `3 of 3 identical; …`, or how many ended badly;
+    empty where they differ."""
     if (found := report.determinism) is None or not found.comparison.identical:
         return ""
     counted = f"{numbers.of(found.runs, found.runs + found.failed)} identical"
     if found.bound is None:
         return f"{counted}, {found.failed} ended badly"
-    return f"{counted}; a fault in more than {found.bound:.0f} % of runs would have shown (95 % sure)"
+    return (
+        f"{counted}; a fault in more than {found.bound:.0f} % of runs would have shown (95 % sure)"
+    )
 
 
 def non_finite(report: Report) -> str:
@@ -221,14 +308,17 @@ def noise(floor: NoiseFloor | None) -> Phrase:
     found = (
         None if floor.loss_gap is None else f"loss gap {numbers.small(floor.loss_gap)}",
         None if floor.weight_l2 is None else f"weights {numbers.small(floor.weight_l2)} apart (L2)",
-        None if floor.weight_relative_l2 is None else f"relative {numbers.small(floor.weight_relative_l2)}",
+        None
+        if floor.weight_relative_l2 is None
+        else f"relative {numbers.small(floor.weight_relative_l2)}",
     )
     figures_found = ", ".join(text for text in found if text is not None)
     return (*start, *((("say", ": "), ("figure", figures_found)) if figures_found else ()))
 
 
 def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
-    """(category, checks that passed, checks that were made) in the design's order. A skipped check was not made."""
+    """(category, checks that passed, checks that were made) in the design's order. A skipped check
+    was not made."""
 
     def tally(category: str) -> tuple[str, int, int]:
         made = [item for item in checklist if item.category == category and item.status != "skip"]
@@ -238,7 +328,8 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
 
 
 def undeclared(checklist: Sequence[CheckResult]) -> str:
-    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check asks for."""
+    """`not declared: image, lockfile (https://…)`; empty where everything is declared that a check
+    asks for."""
     words = sorted(_UNDECLARED[item.id] for item in checklist if is_undeclared(item))
     return f"not declared: {', '.join(words)} ({DOCS_URL}/checks/README.md)" if words else ""
 
@@ -249,7 +340,8 @@ def is_undeclared(item: CheckResult) -> bool:
 
 
 def worst_first(checklist: Sequence[CheckResult]) -> list[CheckResult]:
-    """What did not pass comes first, in an order that is the same in every renderer: it must not be cut."""
+    """What did not pass comes first, in an order that is the same in every renderer: it must not be
+    cut."""
     return sorted(checklist, key=lambda item: _WORST_FIRST.index(item.status))
 
 
@@ -260,7 +352,11 @@ def ended_badly(run: RunSummary) -> bool:
 
 def outcome(run: RunSummary) -> str:
     """How a run ended, with its exit code where it says more."""
-    return run.outcome if run.exit_code in (0, None) or not ended_badly(run) else f"{run.outcome} (exit {run.exit_code})"
+    return (
+        run.outcome
+        if run.exit_code in (0, None) or not ended_badly(run)
+        else f"{run.outcome} (exit {run.exit_code})"
+    )
 
 
 def joined(phrases: Sequence[Phrase], separator: str = ", ") -> Phrase:

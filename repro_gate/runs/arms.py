@@ -1,17 +1,27 @@
-"""The arms: under which flags, environment and seed a run is started, and which flags were not effective when read back. Pure."""
+"""The arms: under which flags, environment and seed a run is started, and which flags were not
+effective when read back. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from repro_gate.runs.flags import ALSO_EFFECTIVE, HASH_SEED, IN_ENVIRONMENT, IN_PROCESS, ONLY_READ, WARN_ONLY, FlagValue
+from repro_gate.runs.flags import (
+    ALSO_EFFECTIVE,
+    HASH_SEED,
+    IN_ENVIRONMENT,
+    IN_PROCESS,
+    ONLY_READ,
+    WARN_ONLY,
+    FlagValue,
+)
 from repro_gate.spec.model import Spec
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What a run is started under. `flags` are set in the process, `environment` before it; `steps` overrides the spec's where set."""
+    """What a run is started under. `flags` are set in the process, `environment` before it; `steps`
+    overrides the spec's where set."""
 
     name: str  # `deterministic`, `default`, `reseeded`, `pinned`
     seed: int
@@ -27,18 +37,25 @@ def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Arm:
         "deterministic",
         seed,
         {name: value for name, value in IN_PROCESS.items() if name not in allow},
-        _seeded(seed) | {name: value for name, value in {**IN_ENVIRONMENT, **_hash_seed(seed)}.items() if name not in allow},
+        _seeded(seed)
+        | {
+            name: value
+            for name, value in {**IN_ENVIRONMENT, **_hash_seed(seed)}.items()
+            if name not in allow
+        },
         steps,
     )
 
 
 def default(seed: int, steps: int | None) -> Arm:
-    """The flags off, the same seed: what the training does in a user's shell, where nothing fixes `PYTHONHASHSEED`."""
+    """The flags off, the same seed: what the training does in a user's shell, where nothing fixes
+    `PYTHONHASHSEED`."""
     return Arm("default", seed, {}, _seeded(seed), steps)
 
 
 def pinned(seed: int, steps: int) -> Arm:
-    """As `default`, with `PYTHONHASHSEED` as the deterministic runs have it: whether that alone gives their numbers."""
+    """As `default`, with `PYTHONHASHSEED` as the deterministic runs have it: whether that alone
+    gives their numbers."""
     return Arm("pinned", seed, {}, _seeded(seed) | _hash_seed(seed), steps)
 
 
@@ -61,7 +78,8 @@ def allowed(spec: Spec) -> frozenset[str]:
 def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]:
     """Flags of the arm that a reading (`settings`) shows at another value: {flag: value as read}.
 
-    A flag that the reading lacks is one that this torch does not have. `warn_only` keeps nondeterministic kernels, so it counts as off.
+    A flag that the reading lacks is one that this torch does not have. `warn_only` keeps
+    nondeterministic kernels, so it counts as off.
     """
     wrong: dict[str, object] = {}
     for name, wanted in {**arm.flags, **arm.environment}.items():
@@ -72,7 +90,10 @@ def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]
             wrong[name] = value
     if "torch.use_deterministic_algorithms" in arm.flags and settings.get(WARN_ONLY):
         wrong[WARN_ONLY] = True
-    if "TORCHINDUCTOR_DETERMINISTIC" in arm.environment and settings.get(ONLY_READ, True) is not True:
+    if (
+        "TORCHINDUCTOR_DETERMINISTIC" in arm.environment
+        and settings.get(ONLY_READ, True) is not True
+    ):
         wrong[ONLY_READ] = settings[ONLY_READ]
     return wrong
 

@@ -1,4 +1,5 @@
-"""A run's declared artifacts: found by globs in the workspace, which is untrusted, and copied out of it with a digest of their bytes."""
+"""A run's declared artifacts: found by globs in the workspace, which is untrusted, and copied out
+of it with a digest of their bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ from repro_gate.runs import variation
 FILE = "file"
 _CLOSED = "file without permission to read"
 _NOWHERE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
-_KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
 MAX_FILES = 1_000
 MAX_BYTES = 256 * 2**30  # of one run's artifacts, the holes of sparse files counted: all are read
 MAX_VISITED = 200_000  # folder entries looked at for one run
@@ -37,10 +43,11 @@ AsOwner = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """What a glob matched: one file, or one folder of torch.distributed.checkpoint, by its name below the root.
+    """What a glob matched: one file, or one folder of torch.distributed.checkpoint, by its name
+    below the root.
 
-    Only a FILE has content. What is of another `kind` (a FIFO, a link to what must not be read) has no copy at `path`, nor has what could
-    not be copied, of which `problem` says why.
+    Only a FILE has content. What is of another `kind` (a FIFO, a link to what must not be read) has
+    no copy at `path`, nor has what could not be copied, of which `problem` says why.
     """
 
     name: str
@@ -49,7 +56,9 @@ class Collected:
     kind: str = FILE
     problem: str = ""
     digest: str = ""  # SHA-256 of its bytes
-    files: tuple[tuple[str, str, int], ...] = ()  # name, digest and size of each file of a folder, or of the one file
+    files: tuple[
+        tuple[str, str, int], ...
+    ] = ()  # name, digest and size of each file of a folder, or of the one file
 
     @property
     def readable(self) -> bool:
@@ -58,14 +67,16 @@ class Collected:
 
 
 class _Search:
-    """One search: the root with its links resolved, how many folder entries may still be looked at, and how many bytes copied."""
+    """One search: the root with its links resolved, how many folder entries may still be looked at,
+    and how many bytes copied."""
 
     def __init__(self, root: Path) -> None:
         self.root = os.path.realpath(root)
         self.left, self.bytes = MAX_VISITED, MAX_BYTES
 
     def copy(self, source: Path, target: Path, as_owner: AsOwner) -> None:
-        """Copy a file. Raises Inconclusive where the run's artifacts would be too large with it, before any of it is copied."""
+        """Copy a file. Raises Inconclusive where the run's artifacts would be too large with it,
+        before any of it is copied."""
         with as_owner():
             size = os.lstat(source).st_size
         self.bytes -= size
@@ -77,7 +88,8 @@ class _Search:
 
     def inside(self, name: str) -> bool:
         """Whether `name` lies below the root when all links are followed."""
-        with contextlib.suppress(OSError):  # Python before 3.13: a link to a link of /proc that this user may not follow
+        # Python before 3.13: a link to a link of /proc that this user may not follow
+        with contextlib.suppress(OSError):
             real = os.path.realpath(os.path.join(self.root, name))
             return real == self.root or real.startswith(self.root + os.sep)
         return False
@@ -95,7 +107,11 @@ class _Search:
 
     def distributed(self, folder: str) -> bool:
         """Whether a folder is a checkpoint of torch.distributed.checkpoint."""
-        if not folder or not os.path.isfile(os.path.join(self.root, folder, METADATA)) or not self.inside(folder):
+        if (
+            not folder
+            or not os.path.isfile(os.path.join(self.root, folder, METADATA))
+            or not self.inside(folder)
+        ):
             return False
         return any(name.endswith(".distcp") for name in self.names(folder))
 
@@ -103,14 +119,16 @@ class _Search:
 def collect(
     root: Path, globs: Sequence[str], destination: Path, as_owner: AsOwner = nullcontext
 ) -> tuple[tuple[Collected, ...], tuple[str, ...]]:
-    """Copy the files below `root` that the globs match to `destination`; give them in the order of their names, and the globs without a
-    match.
+    """Copy the files below `root` that the globs match to `destination`; give them in the order of
+    their names, and the globs without a match.
 
-    `*`, `?` and `[…]` match within one name, not a leading dot unless the glob has one; `**` matches any number of folders and does not
-    enter linked ones. A link inside `root` counts as what it points to. The index of a sharded model brings its shards, a file of a
-    distributed checkpoint the whole folder. Copies share no inode with a file that something left behind may still write to; they are
-    numbered and keep only their suffix. `root` is looked at inside `as_owner()`: with the rights of whoever wrote there, where that is
-    another user. Raises Inconclusive for more than MAX_FILES files, MAX_BYTES or a search that is too wide.
+    `*`, `?` and `[…]` match within one name, not a leading dot unless the glob has one; `**`
+    matches any number of folders and does not enter linked ones. A link inside `root` counts as
+    what it points to. The index of a sharded model brings its shards, a file of a distributed
+    checkpoint the whole folder. Copies share no inode with a file that something left behind may
+    still write to; they are numbered and keep only their suffix. `root` is looked at inside
+    `as_owner()`: with the rights of whoever wrote there, where that is another user. Raises
+    Inconclusive for more than MAX_FILES files, MAX_BYTES or a search that is too wide.
     """
     with as_owner():
         search = _Search(root)
@@ -124,38 +142,67 @@ def collect(
     destination.mkdir(parents=True, exist_ok=True)
     first = {name: glob for glob in reversed(globs) for name in matches[glob]}
     copies = [
-        replace(_copied(search, name, destination, number, as_owner), glob=first.get(name, globs[0])) for number, name in enumerate(names)
+        replace(
+            _copied(search, name, destination, number, as_owner), glob=first.get(name, globs[0])
+        )
+        for number, name in enumerate(names)
     ]
     with ThreadPoolExecutor() as pool:
-        return tuple(pool.map(_with_digest, copies)), tuple(glob for glob in globs if not matches[glob])
+        return tuple(pool.map(_with_digest, copies)), tuple(
+            glob for glob in globs if not matches[glob]
+        )
 
 
 def _too_many(what: str) -> Inconclusive:
-    return Inconclusive(f"capture.artifacts {what}", reason_id="artifact/too-many", remedy="name the files to compare more narrowly")
+    return Inconclusive(
+        f"capture.artifacts {what}",
+        reason_id="artifact/too-many",
+        remedy="name the files to compare more narrowly",
+    )
 
 
 def in_place(path: Path) -> tuple[Collected, ...]:
-    """One file where it lies, the index of a sharded model with its shards, or the folder of a distributed checkpoint."""
+    """One file where it lies, the index of a sharded model with its shards, or the folder of a
+    distributed checkpoint."""
     search = _Search(path.resolve().parent)
-    found = [Collected(name=os.path.basename(name), path=Path(search.root, name)) for name in _whole(search, {path.resolve().name})]
-    plain = [item if item.path.is_file() or item.path.is_dir() else replace(item, problem="it is not a regular file") for item in found]
+    found = [
+        Collected(name=os.path.basename(name), path=Path(search.root, name))
+        for name in _whole(search, {path.resolve().name})
+    ]
+    plain = [
+        item
+        if item.path.is_file() or item.path.is_dir()
+        else replace(item, problem="it is not a regular file")
+        for item in found
+    ]
     return tuple(map(_with_digest, plain))
 
 
 def _whole(search: _Search, found: set[str]) -> list[str]:
-    """The names, with the shards that an index stands for, and a folder in place of the files of a distributed checkpoint."""
+    """The names, with the shards that an index stands for, and a folder in place of the files of a
+    distributed checkpoint."""
     for name in list(found):
         if index := _INDEX.fullmatch(os.path.basename(name)):
             folder = os.path.dirname(name)
-            shards = (other for other in search.names(folder) if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}"))
+            shards = (
+                other
+                for other in search.names(folder)
+                if other.startswith(f"{index[1]}-") and other.endswith(f".{index[2]}")
+            )
             found |= {os.path.join(folder, other) for other in shards}
-    folders = {folder for folder in {os.path.dirname(name) for name in found} | found if search.distributed(folder)}
-    return sorted({name for name in found if os.path.dirname(name) not in folders} | folders, key=os.fsencode)
+    folders = {
+        folder
+        for folder in {os.path.dirname(name) for name in found} | found
+        if search.distributed(folder)
+    }
+    return sorted(
+        {name for name in found if os.path.dirname(name) not in folders} | folders, key=os.fsencode
+    )
 
 
 def _matches(search: _Search, glob: str) -> Iterator[str]:
-    """Names of the files, links that lead out and distributed checkpoints that a glob matches. Each folder is looked at once, for all the
-    parts of the glob that may stand there."""
+    """Names of the files, links that lead out and distributed checkpoints that a glob matches. Each
+    folder is looked at once, for all the parts of the glob that may stand there."""
     parts = PurePosixPath(glob).parts
     parts += ("*",) if parts[-1] == "**" else ()
     patterns = [re.compile(translate(part)) for part in parts]
@@ -178,16 +225,25 @@ def _matches(search: _Search, glob: str) -> Iterator[str]:
                 and not (parts[place] == "**" and is_link)
             }
             is_folder = os.path.isdir(full) and (not is_link or search.inside(path))
-            if len(parts) in further and os.path.lexists(full) and (not is_folder or search.distributed(path)):
+            if (
+                len(parts) in further
+                and os.path.lexists(full)
+                and (not is_folder or search.distributed(path))
+            ):
                 yield path
             further.discard(len(parts))
             if further and is_folder:
                 waiting.append((path, further))
 
 
-def _copied(search: _Search, name: str, destination: Path, place: int, as_owner: AsOwner) -> Collected:
+def _copied(
+    search: _Search, name: str, destination: Path, place: int, as_owner: AsOwner
+) -> Collected:
     suffix = os.path.splitext(name)[1]
-    target = destination / f"{place:04d}{suffix if re.fullmatch(r'[.][A-Za-z0-9]{1,16}', suffix) else ''}"
+    target = (
+        destination
+        / f"{place:04d}{suffix if re.fullmatch(r'[.][A-Za-z0-9]{1,16}', suffix) else ''}"
+    )
     shown = _printable(name)
     try:
         with as_owner():
@@ -195,7 +251,11 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
             if kind != FILE:
                 return Collected(name=shown, path=target, kind=kind)
             source = Path(os.path.realpath(os.path.join(search.root, name)))
-            members = [item for item in search.names(name) if os.path.isfile(source / item)] if source.is_dir() else None
+            members = (
+                [item for item in search.names(name) if os.path.isfile(source / item)]
+                if source.is_dir()
+                else None
+            )
         if members is None:
             search.copy(source, target, as_owner)
         else:
@@ -214,10 +274,14 @@ def _copied(search: _Search, name: str, destination: Path, place: int, as_owner:
 
 
 def _kind(search: _Search, name: str) -> str:
-    """Return what the name is, links followed; nothing is opened. What is compared of a link that must not be read is what it says.
-    Raises OSError where that cannot be seen."""
+    """Return what the name is, links followed; nothing is opened. What is compared of a link that
+    must not be read is what it says. Raises OSError where that cannot be seen."""
     path = os.path.join(search.root, name)
-    link = f"link to {clip(_printable(variation.as_first(os.readlink(path))), 200)}" if os.path.islink(path) else ""
+    link = (
+        f"link to {clip(_printable(variation.as_first(os.readlink(path))), 200)}"
+        if os.path.islink(path)
+        else ""
+    )
     if not search.inside(name):
         return f"{link} that leads out of the working directory"
     try:

@@ -1,6 +1,8 @@
-"""Reads what a run made or changed in its workspace: a digest of each file, under limits on their number, their bytes and the time.
+"""Reads what a run made or changed in its workspace: a digest of each file, under limits on their
+number, their bytes and the time.
 
-The files are untrusted: no link is followed, only regular files are opened, with the training's own rights to files.
+The files are untrusted: no link is followed, only regular files are opened, with the training's own
+rights to files.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ _CHUNK = 4 * 2**20
 def changed_files(
     workspace: Path, snapshot: Path, sandbox: Sandbox, declared: Collection[str], older: int = 0
 ) -> tuple[dict[str, Written], str]:
-    """What a run made or changed below `workspace`, by path, without `declared`; and why not all of it, where that is so.
+    """What a run made or changed below `workspace`, by path, without `declared`; and why not all of
+    it, where that is so.
 
-    A file that has the size and the time of its original in `snapshot`, made `older` by so many ns, was not changed. To be called when
-    nothing of the run is left.
+    A file that has the size and the time of its original in `snapshot`, made `older` by so many ns,
+    was not changed. To be called when nothing of the run is left.
     """
     until = time.monotonic() + MAX_SECONDS
     with as_training_user(sandbox):
@@ -48,13 +51,17 @@ def changed_files(
         if len(found) >= MAX_FILES or size > MAX_BYTES or time.monotonic() > until:
             whole = False
             break
-        with suppress(OSError):  # not readable with the training's rights, or not its own: nothing is said about it
+        # not readable with the training's rights, or not its own: nothing is said about it
+        with suppress(OSError):
             item = _read(workspace / name, sandbox, state.st_size, min(texts, MAX_TEXT), until)
             if time.monotonic() < until:  # else its end may be missing
                 texts -= len(item.text or b"")
                 found[name] = item
     whole = whole and time.monotonic() < until
-    limits = f"the limit for one run is {MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and {MAX_SECONDS:g} s"
+    limits = (
+        f"the limit for one run is {MAX_FILES:,} files, {MAX_BYTES // 2**30} GiB and "
+        f"{MAX_SECONDS:g} s"
+    )
     return found, "" if whole else f"only {len(found):,} files were looked at, {limits}"
 
 
@@ -94,18 +101,30 @@ def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> W
         while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
             digest.update(chunk)
             text = (text + chunk)[-most:] if keep else b""
-        if path.suffix.lower() == ".npz":  # numpy writes the time into it: what counts is what its directory says of each array
-            with suppress(Exception), zipfile.ZipFile(_Bounded(file.fileno(), closefd=False)) as archive:
-                arrays = sorted((info.filename, info.CRC, info.file_size) for info in archive.infolist())
+        # numpy writes the time into it: what counts is what its directory says of each array
+        if path.suffix.lower() == ".npz":
+            with (
+                suppress(Exception),
+                zipfile.ZipFile(_Bounded(file.fileno(), closefd=False)) as archive,
+            ):
+                arrays = sorted(
+                    (info.filename, info.CRC, info.file_size) for info in archive.infolist()
+                )
                 digest = hashlib.sha256(repr(arrays).encode())
     return Written(digest.hexdigest(), text if keep else None)
 
 
 class _Bounded(io.FileIO):
-    """A file that refuses to be read in one large piece: `zipfile` reads the whole directory at once."""
+    """A file that refuses to be read in one large piece: `zipfile` reads the whole directory at
+    once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(_MAX_DIRECTORY + 1 if size is None or not 0 <= size <= _MAX_DIRECTORY else size) or b""
+        data = (
+            super().read(
+                _MAX_DIRECTORY + 1 if size is None or not 0 <= size <= _MAX_DIRECTORY else size
+            )
+            or b""
+        )
         if len(data) > _MAX_DIRECTORY:
             raise OSError("the directory of the zip file is too large")
         return data

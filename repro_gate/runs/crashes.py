@@ -1,6 +1,8 @@
-"""A crash in one of two runs that should be the same: what their traces show up to it, and whether they ended differently. Pure.
+"""A crash in one of two runs that should be the same: what their traces show up to it, and whether
+they ended differently. Pure.
 
-A crash that the machine brought about (memory, disk, a GPU, the network, a signal from outside) says nothing about the training.
+A crash that the machine brought about (memory, disk, a GPU, the network, a signal from outside)
+says nothing about the training.
 """
 
 from __future__ import annotations
@@ -12,39 +14,66 @@ from dataclasses import replace
 
 from repro_gate.compare.distances import key_of
 from repro_gate.compare.model import Comparison, Divergence
-from repro_gate.compare.traces import WITHIN_A_STEP, compare_runs, measured_alike, processes, unequal_length
+from repro_gate.compare.traces import (
+    WITHIN_A_STEP,
+    compare_runs,
+    measured_alike,
+    processes,
+    unequal_length,
+)
 from repro_gate.runs.ending import NO_DETERMINISTIC, last_exception
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
 
-_OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)  # raised by what a process does itself
+# raised by what a process does itself
+_OWN_SIGNALS = (
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+)
 CANNOT_START = (126, 127)  # exit statuses of a shell
 _MACHINE = re.compile(
-    r"out of memory|cannot allocate memory|MemoryError|no space left|disk quota|too many open files|address already in use"
-    r"|input/output error|bus error|shared memory|uncorrectable|GPU (?:is lost|has fallen)|CUDA-capable|CUDA driver|busy or unavailable"
-    r"|NCCL error|SIGKILL|signal: killed|exitcode\s*:? ?-9|connection|name resolution|name or service not known|timed? ?out",
+    r"out of memory|cannot allocate memory|MemoryError|no space left|disk quota|too many open "
+    r"files|address already in use"
+    r"|input/output error|bus error|shared memory|uncorrectable|GPU (?:is lost|has "
+    r"fallen)|CUDA-capable|CUDA driver|busy or unavailable"
+    r"|NCCL error|SIGKILL|signal: killed|exitcode\s*:? ?-9|connection|name resolution|name or "
+    r"service not known|timed? ?out",
     re.IGNORECASE,
 )
 _LOG_END = 5  # lines that tell of a crash without a traceback
 
 
 def crashed_by_itself(run: Run) -> bool:
-    """Whether the training's own code ended the run badly: what a race or an unseeded draw can do to one run and not to another."""
+    """Whether the training's own code ended the run badly: what a race or an unseeded draw can do
+    to one run and not to another."""
     if run.reason_id == "run/killed":
         return run.ended.signal in _OWN_SIGNALS
-    if run.reason_id not in ("run/crashed", NO_DETERMINISTIC) or run.ended.exit_code in CANNOT_START:
+    if (
+        run.reason_id not in ("run/crashed", NO_DETERMINISTIC)
+        or run.ended.exit_code in CANNOT_START
+    ):
         return False
-    return not _MACHINE.search(last_exception(run.ended.tail) or "\n".join(run.ended.tail[-_LOG_END:]))
+    return not _MACHINE.search(
+        last_exception(run.ended.tail) or "\n".join(run.ended.tail[-_LOG_END:])
+    )
 
 
 def compare_crashed(first: Run, second: Run) -> Comparison | None:
-    """Two runs of one seed of which at least one did not come to its end: their traces up to there, and how they ended. None where neither
-    tells that the training is not reproducible."""
+    """Two runs of one seed of which at least one did not come to its end: their traces up to there,
+    and how they ended. None where neither tells that the training is not reproducible."""
     a, b = _up_to_crash(first.traces, second.traces)
     found, ending = compare_runs(a, b), _ending(first, second)
     if found.first_divergence is None and ending is None:
         return None
-    return replace(found, identical=False, first_divergence=found.first_divergence or ending, unmatched=found.unmatched or ending)
+    return replace(
+        found,
+        identical=False,
+        first_divergence=found.first_divergence or ending,
+        unmatched=found.unmatched or ending,
+    )
 
 
 def _ending(first: Run, second: Run) -> Divergence | None:
@@ -58,19 +87,25 @@ def _ending(first: Run, second: Run) -> Divergence | None:
 
 
 def _told(run: Run, steps: int) -> str:
-    return f"{run.plan.name} {'ended well' if run.good else 'crashed'} after {steps} step{'s' * (steps != 1)}"
+    return (
+        f"{run.plan.name} {'ended well' if run.good else 'crashed'} after {steps} "
+        f"step{'s' * (steps != 1)}"
+    )
 
 
 def _last(run: Run) -> int:
-    """Steps that the run took. Of several processes, those that an exception ended tell: a launcher ends the others at any time."""
+    """Steps that the run took. Of several processes, those that an exception ended tell: a launcher
+    ends the others at any time."""
     trained = [trace for trace in run.traces if trace.trained]
     raised = [len(trace.steps) for trace in trained if trace.end == "exception"]
     return min(raised) if raised else run.steps
 
 
-def _up_to_crash(first: Sequence[Trace], second: Sequence[Trace]) -> tuple[list[Trace], list[Trace]]:
-    """The traces of the processes that trained in both runs, up to the step in which the shorter one ended; of that step, what both had
-    recorded by then."""
+def _up_to_crash(
+    first: Sequence[Trace], second: Sequence[Trace]
+) -> tuple[list[Trace], list[Trace]]:
+    """The traces of the processes that trained in both runs, up to the step in which the shorter
+    one ended; of that step, what both had recorded by then."""
     ours = processes(first)
     theirs = measured_alike(ours, processes(second))
     a, b = list[Trace](), list[Trace]()
@@ -82,7 +117,8 @@ def _up_to_crash(first: Sequence[Trace], second: Sequence[Trace]) -> tuple[list[
             blocks = [
                 block
                 for block in trace.blocks
-                if block.step < common or (block.step == common and block.kind in WITHIN_A_STEP and key_of(block) in both)
+                if block.step < common
+                or (block.step == common and block.kind in WITHIN_A_STEP and key_of(block) in both)
             ]
             target.append(replace(trace, steps=trace.steps[:common], blocks=blocks))
     return a, b

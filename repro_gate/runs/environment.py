@@ -1,7 +1,9 @@
-"""The environment that a training process gets: an allow-list of the gate's own, the arm's variables, `train.env`, and the probe.
+"""The environment that a training process gets: an allow-list of the gate's own, the arm's
+variables, `train.env`, and the probe.
 
-No token of any kind passes: what is not named here stays outside, and a name that looks like a secret stays outside even where its prefix
-is named. `train.env` is text of the checkout itself, so it is passed as it stands.
+No token of any kind passes: what is not named here stays outside, and a name that looks like a
+secret stays outside even where its prefix is named. `train.env` is text of the checkout itself, so
+it is passed as it stands.
 """
 
 from __future__ import annotations
@@ -30,18 +32,29 @@ _ALLOWED = re.compile(
     "|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|PYTHONHASHSEED|CC|CXX"
     "|(?:LC|CUDA|NVIDIA|ROCR|HIP|OMP|KMP|GOMP|MKL|OPENBLAS|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|CUBLAS|CUDNN|NCCL|GLOO|PYENV)_.*"
 )
-# Folders that every run of the shell's user writes to: a run must not read there what another one wrote.
+# Folders that every run of the shell's user writes to: a run must not read there what another one
+# wrote.
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH")
 
 
 def training_environment(
-    outer: Mapping[str, str], arm: Arm, train_env: Mapping[str, str], run_folder: Path, device: str | None = None
+    outer: Mapping[str, str],
+    arm: Arm,
+    train_env: Mapping[str, str],
+    run_folder: Path,
+    device: str | None = None,
 ) -> dict[str, str]:
-    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the run's own folders."""
-    environment = {name: value for name, value in outer.items() if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)}
+    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the
+    run's own folders."""
+    environment = {
+        name: value
+        for name, value in outer.items()
+        if _allowed(name) and name not in (*IN_ENVIRONMENT, *_CACHES)
+    }
     environment |= arm.environment
     if "OMP_NUM_THREADS" in train_env:
-        environment.pop("MKL_NUM_THREADS", None)  # torch would take the shell's value of this one instead
+        # torch would take the shell's value of this one instead
+        environment.pop("MKL_NUM_THREADS", None)
     if device == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     environment |= train_env
@@ -68,8 +81,11 @@ def without_probe(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def thread_count(outer: Mapping[str, str]) -> str:
-    """The number of threads that a training is given, before anything of its own says otherwise: a property of the machine."""
-    counts = dict.fromkeys(outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if outer.get(name))
+    """The number of threads that a training is given, before anything of its own says otherwise: a
+    property of the machine."""
+    counts = dict.fromkeys(
+        outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if outer.get(name)
+    )
     return " and ".join(counts) or str(usable_processors())
 
 
@@ -78,7 +94,8 @@ def usable_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Options that keep our `sitecustomize` out (`-I`, `-E`, `-S`) are looked at again by `isolated.py`, which knows them well.
+# Options that keep our `sitecustomize` out (`-I`, `-E`, `-S`) are looked at again by `isolated.py`,
+# which knows them well.
 _SHIM = """#!/bin/sh
 case "$PYTHONPATH:" in "{inject}:"*) ;; *) PYTHONPATH="{inject}${{PYTHONPATH:+:$PYTHONPATH}}"; export PYTHONPATH ;; esac
 {variable}="{config}"; export {variable}
@@ -92,14 +109,15 @@ for word; do
   esac
 done
 exec "{real}" "$@"
-"""
+"""  # noqa: E501
 
 
 def write_shims(run_folder: Path, outer_path: str) -> None:
-    """Put `python`, `python3`, … first on PATH as short scripts that bring the probe back before they start the real one.
+    """Put `python`, `python3`, … first on PATH as short scripts that bring the probe back before
+    they start the real one.
 
-    So `PYTHONPATH=src python train.py` and `python -I train.py` in a shell command are traced too. `sys.executable` stays the real
-    interpreter.
+    So `PYTHONPATH=src python train.py` and `python -I train.py` in a shell command are traced too.
+    `sys.executable` stays the real interpreter.
     """
     folder = run_folder / "bin"
     if folder.exists():
@@ -112,7 +130,13 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
             continue
         shim = folder / name
         shim.write_text(
-            _SHIM.format(inject=INJECT, variable=CONFIG_VARIABLE, config=run_folder / "probe.json", real=os.path.abspath(real), entry=ENTRY)
+            _SHIM.format(
+                inject=INJECT,
+                variable=CONFIG_VARIABLE,
+                config=run_folder / "probe.json",
+                real=os.path.abspath(real),
+                entry=ENTRY,
+            )
         )
         shim.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
 

@@ -1,7 +1,8 @@
 """Which determinism flags are set, with which values, and when a flag matters to a training.
 
-Their names are those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's notes on reproducibility, NVIDIA's
-cuBLAS and NCCL documentation, the READMEs of flash-attention, Transformer Engine, mamba and causal-conv1d.
+Their names are those of `docs/flags.md` and of `determinism.allow` in the spec. Sources: PyTorch's
+notes on reproducibility, NVIDIA's cuBLAS and NCCL documentation, the READMEs of flash-attention,
+Transformer Engine, mamba and causal-conv1d.
 """
 
 from __future__ import annotations
@@ -35,13 +36,27 @@ IN_ENVIRONMENT: Mapping[str, str] = {
 # Other values that do the same: what training, or `train.env`, may set instead.
 ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
     "CUBLAS_WORKSPACE_CONFIG": frozenset({":16:8"}),
-    "MKL_CBWR": frozenset({"COMPATIBLE", "SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1", "AUTO,STRICT", "AVX2,STRICT", "AVX512,STRICT"}),
+    "MKL_CBWR": frozenset(
+        {
+            "COMPATIBLE",
+            "SSE4_2",
+            "AVX",
+            "AVX2",
+            "AVX512",
+            "AVX512_E1",
+            "AUTO,STRICT",
+            "AVX2,STRICT",
+            "AVX512,STRICT",
+        }
+    ),
     "NCCL_ALGO": frozenset({"Tree", "CollnetDirect", "CollnetChain", "NVLS"}),
     "NCCL_PROTO": frozenset({"LL", "LL128"}),
 }
-# Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is loaded.
+# Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is
+# loaded.
 ONLY_READ = "torch._inductor.config.deterministic"
-HASH_SEED = "PYTHONHASHSEED"  # the seed; no value of it is wrong, since what counts is what the process was started with
+# the seed; no value of it is wrong, since what counts is what the process was started with
+HASH_SEED = "PYTHONHASHSEED"
 # What only a training on CUDA calls: cuDNN, cuBLAS, NCCL and libraries of CUDA kernels.
 CUDA_ONLY = frozenset(
     [
@@ -62,7 +77,8 @@ VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
 
 
 def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
-    """Why a flag means nothing to a process with these facts and this reading; empty where its library was used, or may have been."""
+    """Why a flag means nothing to a process with these facts and this reading; empty where its
+    library was used, or may have been."""
     if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
         return "no CUDA device was used"
     if name.startswith("NCCL_") and facts.get("gpus") == "1" and facts.get("process") == "main":

@@ -1,5 +1,6 @@
-"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it. Where the training is another user, the
-sandbox is closed around it, and the self-test shows that it is before anything is trained."""
+"""Where a gate run takes place: one temporary folder with the snapshot of the checkout in it. Where
+the training is another user, the sandbox is closed around it, and the self-test shows that it is
+before anything is trained."""
 
 from __future__ import annotations
 
@@ -61,37 +62,64 @@ def open_gate_folder(
 ) -> Iterator[GateFolder]:
     """A temporary folder with a snapshot of the checkout; removed at the end whatever happens.
 
-    As long as it stands the training, where it has a user of its own, is confined, and that it is has been tried. `within_reach` are
-    folders that it needs besides; `tell` is given a line before another gate is waited for.
+    As long as it stands the training, where it has a user of its own, is confined, and that it is
+    has been tried. `within_reach` are folders that it needs besides; `tell` is given a line before
+    another gate is waited for.
 
     Raises Inconclusive where it cannot be kept apart.
     """
     folder = spec.path.parent
     data = resolve_data(spec.data, folder)
-    with fixed_folder(sandbox) as path, confined(sandbox, outer, checkout.root, data, [path, *within_reach], tell=tell):
+    with (
+        fixed_folder(sandbox) as path,
+        confined(sandbox, outer, checkout.root, data, [path, *within_reach], tell=tell),
+    ):
         with obeyed():
-            snapshot = take_snapshot(checkout, path / "snapshot", [data_path(item, folder) for item in spec.data], tell)
+            snapshot = take_snapshot(
+                checkout, path / "snapshot", [data_path(item, folder) for item in spec.data], tell
+            )
         if sandbox.own_user:
-            snapshot.root.chmod(0o700)  # it has the mode of the checkout, which is closed to the training or lies in a folder that is
+            snapshot.root.chmod(
+                0o700
+                # it has the mode of the checkout, which is closed to the training or lies in a
+                # folder that is
+            )
         for name in ("traces", "artifacts"):
             (path / name).mkdir(mode=0o700)
         let_group_pass(sandbox, path / "traces")
         if sandbox.own_user:
             _self_test(sandbox, spec, path, checkout.root, outer, data)
-        yield GateFolder(path=path, snapshot=snapshot, outer=outer, sandbox=sandbox, original=original_of(spec, checkout))
+        yield GateFolder(
+            path=path,
+            snapshot=snapshot,
+            outer=outer,
+            sandbox=sandbox,
+            original=original_of(spec, checkout),
+        )
 
 
-def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str], *, take_over: bool = False) -> Site:
-    """A fresh place for the next run, with nothing of the one before but, if it may `take_over` these, files of the checkout that it left
-    alone. Raises UsageError where its directory lies outside."""
+def site_of(
+    spec: Spec, folder: GateFolder, varied: frozenset[str], *, take_over: bool = False
+) -> Site:
+    """A fresh place for the next run, with nothing of the one before but, if it may `take_over`
+    these, files of the checkout that it left alone. Raises UsageError where its directory lies
+    outside."""
     run_folder, before = folder.path / "run", folder.path / "before"
     remove_tree(before)
     if run_folder.exists():
         run_folder.rename(before)
     run_folder.mkdir()
     let_group_pass(folder.sandbox, run_folder)
-    workspace = fresh_workspace(folder.snapshot, run_folder, spec.data, spec.path.parent, varied, spare_of(before) if take_over else None)
-    remove_tree(before)  # whole, so that nothing one run leaves beside its workspace reaches the next
+    workspace = fresh_workspace(
+        folder.snapshot,
+        run_folder,
+        spec.data,
+        spec.path.parent,
+        varied,
+        spare_of(before) if take_over else None,
+    )
+    # whole, so that nothing one run leaves beside its workspace reaches the next
+    remove_tree(before)
     cwd = Path(os.path.normpath(workspace.directory / spec.train.working_directory))
     if not cwd.is_relative_to(workspace.root):
         message = f"train.working-directory {spec.train.working_directory!r} leaves the checkout"
@@ -111,7 +139,8 @@ def site_of(spec: Spec, folder: GateFolder, varied: frozenset[str], *, take_over
 
 
 def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
-    """Remove the checkout's copies once nothing needs them any more, so that the time that it takes is in the report."""
+    """Remove the checkout's copies once nothing needs them any more, so that the time that it takes
+    is in the report."""
     if folder.snapshot.files >= MANY:
         tell(f"removing the copies of {folder.snapshot.files:,} files")
     for name in ("run", "snapshot"):
@@ -119,11 +148,18 @@ def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:
-    """What the probe must know of the checkout to tell its packages from others: its projects lie at the root or above the spec."""
+    """What the probe must know of the checkout to tell its packages from others: its projects lie
+    at the root or above the spec."""
     root, folder = Path(os.path.realpath(checkout.root)), Path(os.path.realpath(spec.path.parent))
     folders = [root, *(above for above in (folder, *folder.parents) if above.is_relative_to(root))]
-    names = {canonicalize_name(name) for project in dict.fromkeys(folders) for name in _project_names(project, root)}
-    return Original(root, ignored_files(root, _MODULES) if checkout.is_git else (), tuple(sorted(names)))
+    names = {
+        canonicalize_name(name)
+        for project in dict.fromkeys(folders)
+        for name in _project_names(project, root)
+    }
+    return Original(
+        root, ignored_files(root, _MODULES) if checkout.is_git else (), tuple(sorted(names))
+    )
 
 
 def _project_names(folder: Path, root: Path) -> Iterator[str]:
@@ -138,28 +174,49 @@ def _project_names(folder: Path, root: Path) -> Iterator[str]:
         except Unreadable:
             continue
         tool = document.get("tool")
-        for table in (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None):
+        for table in (
+            document.get("project"),
+            tool.get("poetry") if isinstance(tool, dict) else None,
+        ):
             if isinstance(table, dict) and isinstance(table.get("name"), str):
                 yield table["name"]
 
 
-def _self_test(sandbox: Sandbox, spec: Spec, path: Path, checkout: Path, outer: Mapping[str, str], data: tuple[Path, ...]) -> None:
-    """Try every known escape in a deterministic run's environment, without `train.env`, which is untrusted: it could make the program lie.
+def _self_test(
+    sandbox: Sandbox,
+    spec: Spec,
+    path: Path,
+    checkout: Path,
+    outer: Mapping[str, str],
+    data: tuple[Path, ...],
+) -> None:
+    """Try every known escape in a deterministic run's environment, without `train.env`, which is
+    untrusted: it could make the program lie.
 
-    `path` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as it must be.
+    `path` is the gate run's folder, its snapshot taken. Raises Inconclusive naming what is not as
+    it must be.
     """
     scratch = path / "trial"
     scratch.mkdir(mode=0o700)
     chown_to_training(sandbox, scratch)
     arm = arms.deterministic(spec.random_state.seeds[0], frozenset(), spec.train.steps)
     environment = training_environment(outer, arm, {}, scratch, spec.hardware.device)
-    unreadable = [*private_folders(outer, checkout), *runner_files(outer), checkout / ".git", checkout / ".git" / "config"]
+    unreadable = [
+        *private_folders(outer, checkout),
+        *runner_files(outer),
+        checkout / ".git",
+        checkout / ".git" / "config",
+    ]
     unreadable += [path, path / "snapshot", path / "traces"]
     exposure = Exposure(
         unreadable=tuple(dict.fromkeys(unreadable)),
         unwritable=_of_the_gate(),
         sockets=sockets(outer),
-        forbidden=tuple(dict.fromkeys([*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"])),
+        forbidden=tuple(
+            dict.fromkeys(
+                [*taken_out({**os.environ, **outer}), *FILE_COMMANDS, "GITHUB_EVENT_PATH"]
+            )
+        ),
         reach=(scratch, INJECT / "sitecustomize.py"),
         data=data,
         start=_pythons(spec, outer),
@@ -170,12 +227,19 @@ def _self_test(sandbox: Sandbox, spec: Spec, path: Path, checkout: Path, outer: 
 
 def _of_the_gate() -> tuple[Path, ...]:
     """What the gate itself is made of."""
-    folders = (PACKAGE.parent, PACKAGE, INJECT, Path(sys.prefix), Path(os.path.dirname(os.path.realpath(sys.executable))))
+    folders = (
+        PACKAGE.parent,
+        PACKAGE,
+        INJECT,
+        Path(sys.prefix),
+        Path(os.path.dirname(os.path.realpath(sys.executable))),
+    )
     return tuple(dict.fromkeys((*folders, INJECT / "sitecustomize.py", Path(sys.executable))))
 
 
 def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
-    """The interpreters that the command asks for by name: whether that user can start them is better said now than by a status 126."""
+    """The interpreters that the command asks for by name: whether that user can start them is
+    better said now than by a status 126."""
     if "PATH" in spec.train.env:
         return ()
     wanted = ["python"] if spec.train.run is None else sorted(set(_BY_NAME.findall(spec.train.run)))

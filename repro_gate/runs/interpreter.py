@@ -1,7 +1,8 @@
-"""Facts of the training's interpreter without a run: `python probe facts`, with the `python` that the training would find.
+"""Facts of the training's interpreter without a run: `python probe facts`, with the `python` that
+the training would find.
 
-The interpreter and what it imports belong to the training, so the answer is untrusted: it is read within limits, and whatever it leaves
-running is ended.
+The interpreter and what it imports belong to the training, so the answer is untrusted: it is read
+within limits, and whatever it leaves running is ended.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ _FACTS = msgspec.json.Decoder(Annotated[dict[_Text, _Text | int], Meta(max_lengt
 _SAME_USER = Sandbox()
 _PYTHON = re.compile(r"python[\d.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_REMEDY = "activate the environment that you train in, so that its `python` is first on PATH and has torch"
+_REMEDY = (
+    "activate the environment that you train in, so that its `python` is first on PATH and has "
+    "torch"
+)
 
 
-def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], sandbox: Sandbox = _SAME_USER) -> dict[str, str]:
-    """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the environment of a deterministic run.
+def interpreter_facts(
+    spec: Spec, outer_environment: Mapping[str, str], sandbox: Sandbox = _SAME_USER
+) -> dict[str, str]:
+    """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
+    environment of a deterministic run.
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
     """
@@ -56,62 +63,96 @@ def interpreter_facts(spec: Spec, outer_environment: Mapping[str, str], sandbox:
                 sandbox=sandbox,
             )
     except OSError as error:
-        raise _unanswered(f"the training's interpreter cannot be started: {error.strerror or error}") from None
+        raise _unanswered(
+            f"the training's interpreter cannot be started: {error.strerror or error}"
+        ) from None
     if ended.timed_out:
         raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
-    facts = next((facts for line in reversed(ended.tail) if (facts := _facts(line)) is not None), None)
-    said = next((line.strip()[:300] for line in reversed(ended.tail) if line.strip() and not line.startswith("{")), "")
+    facts = next(
+        (facts for line in reversed(ended.tail) if (facts := _facts(line)) is not None), None
+    )
+    said = next(
+        (
+            line.strip()[:300]
+            for line in reversed(ended.tail)
+            if line.strip() and not line.startswith("{")
+        ),
+        "",
+    )
     if facts is None or ended.exit_code:
-        raise _unanswered(f"{python} cannot say what it trains with: {said or f'it ended with status {ended.exit_code}'}")
+        raise _unanswered(
+            f"{python} cannot say what it trains with: "
+            f"{said or f'it ended with status {ended.exit_code}'}"
+        )
     if "torch" not in facts:
         raise _unanswered(f"{python} has no torch" + (f": {said}" if said else ""))
     return facts
 
 
-def prepared(spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path) -> dict[str, str]:
-    """Folders for a process of the training's in `folder`, and its environment: a deterministic run's, but for the probe, which has nothing
-    to record here."""
+def prepared(
+    spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
+) -> dict[str, str]:
+    """Folders for a process of the training's in `folder`, and its environment: a deterministic
+    run's, but for the probe, which has nothing to record here."""
     arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
     return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
 
 
 def unprobed(
-    arm: Arm, outer: Mapping[str, str], sandbox: Sandbox, folder: Path, train_env: Mapping[str, str], device: str | None
+    arm: Arm,
+    outer: Mapping[str, str],
+    sandbox: Sandbox,
+    folder: Path,
+    train_env: Mapping[str, str],
+    device: str | None,
 ) -> dict[str, str]:
-    """Folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one to start in), and an arm's environment without
-    the probe."""
+    """Folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one to
+    start in), and an arm's environment without the probe."""
     for name in ("home", "tmp", "empty"):
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
     chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
     environment = training_environment(outer, arm, train_env, folder, device)
     environment.pop(CONFIG_VARIABLE)
-    kept = [entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)]
+    kept = [
+        entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)
+    ]
     return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
 
 
 def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
-    """The Python that the command names, where it begins with one; else `python` on the training's PATH."""
+    """The Python that the command names, where it begins with one; else `python` on the training's
+    PATH."""
     return interpreter_on(environment["PATH"], _named(spec.train.run or ""))
 
 
 def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
-    """The first of these, else `python` or `python3`, on a PATH. Raises Inconclusive where there is none."""
+    """The first of these, else `python` or `python3`, on a PATH. Raises Inconclusive where there is
+    none."""
     for name in dict.fromkeys([*named, "python", "python3"]):
         found = shutil.which(name, path=path)
         if found is not None:
             return os.path.abspath(found)
-    raise Inconclusive("the training's PATH has no `python`", remedy=_REMEDY, reason_id="config-hash/no-interpreter")
+    raise Inconclusive(
+        "the training's PATH has no `python`",
+        remedy=_REMEDY,
+        reason_id="config-hash/no-interpreter",
+    )
 
 
 def _named(command: str) -> list[str]:
-    """`python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty where the command begins with something else."""
+    """`python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty where the command begins
+    with something else."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
         return []
-    first = next((word for word in words if not _ASSIGNMENT.match(word) and word not in ("exec", "env")), "")
-    is_python = _PYTHON.fullmatch(os.path.basename(first)) and (os.path.isabs(first) or os.sep not in first)
+    first = next(
+        (word for word in words if not _ASSIGNMENT.match(word) and word not in ("exec", "env")), ""
+    )
+    is_python = _PYTHON.fullmatch(os.path.basename(first)) and (
+        os.path.isabs(first) or os.sep not in first
+    )
     return [first] if is_python else []
 
 

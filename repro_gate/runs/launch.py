@@ -1,5 +1,5 @@
-"""One run: writes the probe's configuration, starts the command, follows its traces while it runs, and says how it ended.
-What comes back is data; the workspace is made and removed by the caller.
+"""One run: writes the probe's configuration, starts the command, follows its traces while it runs,
+and says how it ended. What comes back is data; the workspace is made and removed by the caller.
 """
 
 from __future__ import annotations
@@ -37,22 +37,35 @@ from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import TraceCutOff, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
-KEPT = (".safetensors", fmt.RECORDED)  # what `probe/distance.py` and `probe/factors/recording.py` leave for the second run of a pair
+# what `probe/distance.py` and `probe/factors/recording.py` leave for the second run of a pair
+KEPT = (
+    ".safetensors",
+    fmt.RECORDED,
+)
 _ACCOUNT = "training"  # what a training with a user of its own is told that it is called
-_SIMPLE = re.compile(r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*")
+_SIMPLE = re.compile(
+    r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*"
+)
 
-# personality(ADDR_NO_RANDOMIZE) for the whole process tree; a container that refuses it leaves the layout random.
-_FIXED_ADDRESSES = "import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040000); os.execvp(sys.argv[1], sys.argv[1:])"
+# personality(ADDR_NO_RANDOMIZE) for the whole process tree; a container that refuses it leaves the
+# layout random.
+_FIXED_ADDRESSES = (
+    "import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040000); os.execvp(sys.argv[1], "
+    "sys.argv[1:])"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run of its pair and `reference` its traces,
-    `varied` the names of what around the training differs from the first run's (`variation.py`), `stress` whether its timing is disturbed,
-    `keep_steps` the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state is, `observe` whether
-    imported distributions and the records of DataLoaders are noted too (once is enough, and it takes time). `probe` is more of the probe's
-    configuration, `environment` more variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors fixed.
-    `bare`: nothing of the gate is in the training, which then has no trace and goes on to its end."""
+    """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run
+    of its pair and `reference` its traces, `varied` the names of what around the training differs
+    from the first run's (`variation.py`), `stress` whether its timing is disturbed, `keep_steps`
+    the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state
+    is, `observe` whether imported distributions and the records of DataLoaders are noted too (once
+    is enough, and it takes time). `probe` is more of the probe's configuration, `environment` more
+    variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors
+    fixed. `bare`: nothing of the gate is in the training, which then has no trace and goes on to
+    its end."""
 
     name: str
     arm: Arm
@@ -71,7 +84,8 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What came of a plan. `outcome` is one of the report's; `problem` says in a sentence what went wrong, `remedy` what to do."""
+    """What came of a plan. `outcome` is one of the report's; `problem` says in a sentence what went
+    wrong, `remedy` what to do."""
 
     plan: Plan
     outcome: str
@@ -81,7 +95,8 @@ class Run:
     remedy: str = ""
     reason_id: str = ""
     folder: Path = field(default_factory=Path)
-    left: Left = field(default_factory=Left)  # what it left outside its own places, where it had a user of its own
+    # what it left outside its own places, where it had a user of its own
+    left: Left = field(default_factory=Left)
 
     @property
     def good(self) -> bool:
@@ -90,7 +105,8 @@ class Run:
 
     @property
     def log_matters(self) -> bool:
-        """Whether a person needs the end of its log: it ended badly, and not because the gate had seen enough."""
+        """Whether a person needs the end of its log: it ended badly, and not because the gate had
+        seen enough."""
         return not self.good and self.reason_id != "run/ended-early"
 
     @property
@@ -101,8 +117,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Original:
-    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders, that git ignores; `projects` the
-    canonical names of the distributions that it makes."""
+    """The checkout that the workspaces are copies of. `ignored` are its modules, and whole folders,
+    that git ignores; `projects` the canonical names of the distributions that it makes."""
 
     root: Path
     ignored: tuple[str, ...] = ()
@@ -111,8 +127,8 @@ class Original:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where a run takes place: the same paths for each that is not varied. `cwd` lies in the workspace, `traces` holds one folder for each
-    run."""
+    """Where a run takes place: the same paths for each that is not varied. `cwd` lies in the
+    workspace, `traces` holds one folder for each run."""
 
     run_folder: Path
     workspace: Path
@@ -122,7 +138,9 @@ class Site:
     data: tuple[Path, ...] = ()
     sandbox: Sandbox = field(default_factory=Sandbox)
     original: Original | None = None
-    began: float | None = None  # when the first run of the gate run may have begun, in seconds since 1970
+    began: float | None = (
+        None  # when the first run of the gate run may have begun, in seconds since 1970
+    )
     places: variation.Places = variation.FIRST
 
     @property
@@ -137,10 +155,12 @@ class Site:
 
 
 def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
-    """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the run."""
+    """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the
+    run."""
     folder = site.traces / plan.name
     folder.mkdir(parents=True)
-    sweep(site.sandbox, site.data)  # of what came before the first run: `env.install` starts untrusted code as well
+    # of what came before the first run: `env.install` starts untrusted code as well
+    sweep(site.sandbox, site.data)
     # Before the moment from which a changed inode is the run's.
     chown_to_training(site.sandbox, site.workspace, site.home, site.tmp)
     nonce = secrets.token_hex(16)
@@ -154,12 +174,21 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         text = _command(spec, plan, site)
     text = text if plan.bare else in_shell(text)
     if _SIMPLE.fullmatch(text.strip()):
-        text = f"exec {text.strip()}"  # no shell between gate and training: signals and the kernel's notice of the gate's death reach it
+        # no shell between gate and training: signals and the kernel's notice of the gate's death
+        # reach it
+        text = f"exec {text.strip()}"
     command = ["/bin/sh", "-c", text]
     cache = dict(cache_variables(site.tmp)) if spec.train.compile_cache else {}
     cache |= STRESS if plan.stress else {}
-    own = {**cache, **variation.environment(plan.varied, site.outer, plan.arm.environment), **spec.train.env, **plan.environment}
-    environment = training_environment(site.outer, plan.arm, own, site.run_folder, spec.hardware.device)
+    own = {
+        **cache,
+        **variation.environment(plan.varied, site.outer, plan.arm.environment),
+        **spec.train.env,
+        **plan.environment,
+    }
+    environment = training_environment(
+        site.outer, plan.arm, own, site.run_folder, spec.hardware.device
+    )
     environment |= {"HOME": str(site.home), "TMPDIR": str(site.tmp)}
     if plan.bare:
         environment = without_probe(environment)
@@ -169,7 +198,15 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
     mask, timeout = variation.umask(plan.varied), spec.train.timeout
     with load() if plan.stress else nullcontext():
-        ended = supervise(command, cwd=site.cwd, env=environment, timeout=timeout, tick=watcher.look, sandbox=site.sandbox, umask=mask)
+        ended = supervise(
+            command,
+            cwd=site.cwd,
+            env=environment,
+            timeout=timeout,
+            tick=watcher.look,
+            sandbox=site.sandbox,
+            umask=mask,
+        )
     watcher.look([])  # what came after the last tick
     traces, problem = _traces(folder, nonce, watcher)
     leave_out_idle(spec, traces)
@@ -204,22 +241,41 @@ def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], st
 
 
 def _may_enter(site: Site) -> bool:
-    """Whether there is a working directory. A user of its own is not led by a link to where it could not have gone by itself: a process is
-    put into its folder while it is still root."""
+    """Whether there is a working directory. A user of its own is not led by a link to where it
+    could not have gone by itself: a process is put into its folder while it is still root."""
     if not site.cwd.is_dir():
         return False
-    return not site.sandbox.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(os.path.realpath(site.workspace))
+    return not site.sandbox.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(
+        os.path.realpath(site.workspace)
+    )
 
 
 def _not_entered(spec: Spec, plan: Plan) -> Run:
     problem = f"train.working-directory {spec.train.working_directory!r} is not in the workspace"
     remedy = "name a folder that git tracks, relative to the folder that holds the spec"
-    ended = Ended(exit_code=None, signal=None, timed_out=False, stopped="", seconds=0.0, tail=(), left_running=0, out_of_memory=False)
-    return Run(plan=plan, outcome="crashed", ended=ended, problem=problem, remedy=remedy, reason_id="run/no-working-directory")
+    ended = Ended(
+        exit_code=None,
+        signal=None,
+        timed_out=False,
+        stopped="",
+        seconds=0.0,
+        tail=(),
+        left_running=0,
+        out_of_memory=False,
+    )
+    return Run(
+        plan=plan,
+        outcome="crashed",
+        ended=ended,
+        problem=problem,
+        remedy=remedy,
+        reason_id="run/no-working-directory",
+    )
 
 
 def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:
-    """The probe's configuration, at the same path for every run; and the file that reports a full disk, its blocks taken now."""
+    """The probe's configuration, at the same path for every run; and the file that reports a full
+    disk, its blocks taken now."""
     steps = spec.train.steps if plan.arm.steps is None else plan.arm.steps
     keeps = plan.keep_final or bool(plan.keep_steps)
     config = {
@@ -235,13 +291,24 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         "artifacts": bool(spec.capture.artifacts),
         "workspace": str(site.workspace),
         "data": [str(path) for path in site.data],
-        "checkout": None if site.original is None else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
-        "own": [str(site.home), str(site.tmp), *(str(site.run_folder / name) for name in ("bin", "probe.json")), str(site.traces)],
+        "checkout": None
+        if site.original is None
+        else {**asdict(site.original), "root": os.path.realpath(site.original.root)},
+        "own": [
+            str(site.home),
+            str(site.tmp),
+            *(str(site.run_folder / name) for name in ("bin", "probe.json")),
+            str(site.traces),
+        ],
         "started": time.time(),
         "began": site.began,
         "observe": plan.observe,
         "stress": plan.stress,
-        "keep": {"final": plan.keep_final, "steps": plan.keep_steps, "reference": _reference(plan.reference) if keeps else None},
+        "keep": {
+            "final": plan.keep_final,
+            "steps": plan.keep_steps,
+            "reference": _reference(plan.reference) if keeps else None,
+        },
         **plan.probe,
     }
     if plan.varied or "factors" in plan.probe:
@@ -250,7 +317,11 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         factors = plan.probe.get("factors")
         config["factors"] = {"vary": vary, **(factors if isinstance(factors, dict) else {})}
     text = json.dumps(config)
-    text += " " * (-len(text) % 256)  # of one length in both runs of a pair: what is read first decides where all else lies in memory
+    text += (
+        " " * (-len(text) % 256)
+        # of one length in both runs of a pair: what is read first decides where all else lies in
+        # memory
+    )
     (site.run_folder / "probe.json").write_text(text, encoding="utf-8")
     (folder / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
 
@@ -259,14 +330,27 @@ def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
     """Process key -> stem of its kept files, for the keys that name one process."""
     trained = [trace for trace in traces if trace.trained]
     keys = [trace.key for trace in trained]
-    return {trace.key: str(trace.path)[: -len(fmt.SUFFIX)] for trace in trained if keys.count(trace.key) == 1} if trained else None
+    return (
+        {
+            trace.key: str(trace.path)[: -len(fmt.SUFFIX)]
+            for trace in trained
+            if keys.count(trace.key) == 1
+        }
+        if trained
+        else None
+    )
 
 
 def _command(spec: Spec, plan: Plan, site: Site) -> str:
     if spec.train.snippet is not None:
         path = site.cwd / SNIPPET
-        path.unlink(missing_ok=True)  # a file or a link of that name in the checkout must not be written through
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w", encoding="utf-8") as file:
+        # a file or a link of that name in the checkout must not be written through
+        path.unlink(missing_ok=True)
+        with open(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644),
+            "w",
+            encoding="utf-8",
+        ) as file:
             file.write(spec.train.snippet.replace("{seed}", str(plan.arm.seed)))
         return f"exec python {SNIPPET}"
     return (spec.train.run or "").replace("{seed}", str(plan.arm.seed))

@@ -1,5 +1,6 @@
-"""One process of the worker in `repro_gate/ops`, started in the training's interpreter as the training's user: its answer as it comes, and
-how it ended. An operator that ends the process, hangs or takes the memory is known by the row that it had begun.
+"""One process of the worker in `repro_gate/ops`, started in the training's interpreter as the
+training's user: its answer as it comes, and how it ended. An operator that ends the process, hangs
+or takes the memory is known by the row that it had begun.
 
 What the process writes is untrusted: it is read line by line within limits, by one type.
 """
@@ -29,7 +30,10 @@ from repro_gate.sandbox.ownership import chown_to_training
 WORKER = Path(__file__).resolve().parent.parent / "ops"
 MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
 START_SECONDS = 300.0  # until the first row: importing torch from a cold network disk takes minutes
-_REMEDY = "activate the environment that you train in, so that its `python` is first on PATH and has torch, or name it with `--python`"
+_REMEDY = (
+    "activate the environment that you train in, so that its `python` is first on PATH and has "
+    "torch, or name it with `--python`"
+)
 
 Key = tuple[str, str, Direction]  # case, dtype, direction
 _Times = Annotated[tuple[float, ...], Meta(max_length=1_000)]
@@ -37,7 +41,8 @@ _Digest = Annotated[str, Meta(max_length=100)]
 
 
 class Measured(Arm, frozen=True, kw_only=True):
-    """An arm as the worker writes it: the catalog's, the digest of each size's first result, and those of the last size's results."""
+    """An arm as the worker writes it: the catalog's, the digest of each size's first result, and
+    those of the last size's results."""
 
     digests: Annotated[tuple[_Digest, ...], Meta(max_length=20)] = ()
     results: Annotated[tuple[_Digest, ...], Meta(max_length=100)] = ()
@@ -52,7 +57,8 @@ class Began(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of an answer: what torch it is, the beginning of a row, a case (`rows`), a row (`off` and `on`), or the end."""
+    """One line of an answer: what torch it is, the beginning of a row, a case (`rows`), a row
+    (`off` and `on`), or the end."""
 
     about: dict[Name, Any] | None = None
     began: Began | None = None
@@ -87,8 +93,8 @@ LINE: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """How the worker is started. `environment` and `folder` as `interpreter.unprobed` makes them; `memory` in bytes of resident memory of
-    all its processes, `row_seconds` of one row."""
+    """How the worker is started. `environment` and `folder` as `interpreter.unprobed` makes them;
+    `memory` in bytes of resident memory of all its processes, `row_seconds` of one row."""
 
     python: str
     environment: Mapping[str, str]
@@ -107,12 +113,16 @@ class Death:
     message: str
 
 
-def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]) -> Death | None:
-    """One request answered, each line told as it comes; None where the worker came to its end, else how a row ended it.
+def ask(
+    worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]
+) -> Death | None:
+    """One request answered, each line told as it comes; None where the worker came to its end, else
+    how a row ended it.
 
     Raises Inconclusive where it ended without having begun a row, or wrote what is no answer.
     """
-    asked = Path(tempfile.mkdtemp(prefix="asked-", dir=worker.folder))  # anew each time: the last one is the training's user's
+    # anew each time: the last one is the training's user's
+    asked = Path(tempfile.mkdtemp(prefix="asked-", dir=worker.folder))
     answer, question = asked / "answer.jsonl", asked / "request.json"
     answer.touch()
     question.write_text(json.dumps({**request, "out": str(answer)}), encoding="utf-8")
@@ -129,7 +139,9 @@ def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], No
         )
         following.read()
     except OSError as error:
-        raise Inconclusive(f"the operators cannot be measured: {error.strerror or error}", remedy=_REMEDY) from None
+        raise Inconclusive(
+            f"the operators cannot be measured: {error.strerror or error}", remedy=_REMEDY
+        ) from None
     finally:
         answer.unlink(missing_ok=True)
     if following.done:
@@ -155,7 +167,9 @@ def _not_started(python: str, ended: Ended) -> Inconclusive:
         return Inconclusive(f"{python} has no torch", remedy=_REMEDY, reason_id="ops/no-torch")
     said = lines[-1] if lines else f"it ended with status {ended.exit_code}"
     said = f"no answer in {START_SECONDS:g} s" if ended.stopped == "timeout" else said
-    return Inconclusive(f"{python} cannot measure operators: {said}", remedy=_REMEDY, reason_id="ops/no-answer")
+    return Inconclusive(
+        f"{python} cannot measure operators: {said}", remedy=_REMEDY, reason_id="ops/no-answer"
+    )
 
 
 @dataclass(kw_only=True)
@@ -175,7 +189,9 @@ class _Following:
         """Take in what is new. A text ends the process."""
         if self.read():
             self.since = time.monotonic()
-        if time.monotonic() - self.since > (START_SECONDS if self.row is None else self.worker.row_seconds):
+        if time.monotonic() - self.since > (
+            START_SECONDS if self.row is None else self.worker.row_seconds
+        ):
             return "timeout"
         return "memory" if sum(map(_resident, alive)) > self.worker.memory else None
 
@@ -195,7 +211,13 @@ class _Following:
             except (ValueError, RecursionError, msgspec.MsgspecError) as error:
                 raise _no_answer(str(error)[:200]) from None
             self.done = self.done or line.done
-            self.row = (line.began.case, line.began.dtype, line.began.direction) if line.began else None if line.off else self.row
+            self.row = (
+                (line.began.case, line.began.dtype, line.began.direction)
+                if line.began
+                else None
+                if line.off
+                else self.row
+            )
             self.take(line)
         return bool(new)
 
@@ -208,5 +230,11 @@ def _resident(process: psutil.Process) -> int:
 
 
 def _no_answer(why: str) -> Inconclusive:
-    remedy = "leave out what writes into the worker's files (a function of `--op`?), and measure again"
-    return Inconclusive(f"what the measuring process wrote cannot be used: {why}", remedy=remedy, reason_id="ops/no-answer")
+    remedy = (
+        "leave out what writes into the worker's files (a function of `--op`?), and measure again"
+    )
+    return Inconclusive(
+        f"what the measuring process wrote cannot be used: {why}",
+        remedy=remedy,
+        reason_id="ops/no-answer",
+    )

@@ -1,8 +1,10 @@
-"""Starts one command in a process group of its own, watches it, and leaves nothing running, however it ends.
+"""Starts one command in a process group of its own, watches it, and leaves nothing running, however
+it ends.
 
-Descendants that leave the group (torchrun's workers start sessions of their own) are found through the process tree: the gate makes itself
-the reaper of orphans (Linux), so that none escapes to init. Where the training has a user of its own, whatever else that user runs is
-ended too. The end of the output is kept, the rest is read and thrown away.
+Descendants that leave the group (torchrun's workers start sessions of their own) are found through
+the process tree: the gate makes itself the reaper of orphans (Linux), so that none escapes to init.
+Where the training has a user of its own, whatever else that user runs is ended too. The end of the
+output is kept, the rest is read and thrown away.
 """
 
 from __future__ import annotations
@@ -32,18 +34,24 @@ from repro_gate.sandbox.start import end_all
 
 TICK = 0.2  # seconds between two looks at a run
 SCAN_EVERY = 3  # ticks between two walks through the process tree
-GRACE = 3.0  # seconds that a finished run's helpers (resource trackers, loader workers) have to leave by themselves
+# seconds that a finished run's helpers (resource trackers, loader workers) have to leave by
+# themselves
+GRACE = 3.0
 TAIL_LINES, TAIL_BYTES = 200, 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _SAME_USER = Sandbox()
-_CHILD_KILLED = re.compile(  # as shells, torchrun, subprocess and the DataLoader tell that a process of theirs was killed
-    r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ :]{1,2}9\b|\bSIGKILL\b|\bkilled\b", re.IGNORECASE
+# as shells, torchrun, subprocess and the DataLoader tell that a process of theirs was killed
+_CHILD_KILLED = re.compile(
+    r"\bexit ?(?:code|status)\s{0,4}[:=]?\s{0,4}(?:137|-9)\b|\bsignal[ "
+    r":]{1,2}9\b|\bSIGKILL\b|\bkilled\b",
+    re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `signal` is set where one ended it; `stopped` is the reason given by the watcher, else ``."""
+    """How a command ended. `signal` is set where one ended it; `stopped` is the reason given by the
+    watcher, else ``."""
 
     exit_code: int | None
     signal: int | None
@@ -53,8 +61,13 @@ class Ended:
     tail: tuple[str, ...]
     left_running: int  # descendants that had to be killed after the command itself had ended
     out_of_memory: bool  # `group_killed`, and it, or by its log a process of it, was killed
-    machine_kills: int | None = None  # how often the kernel has killed for want of memory on this machine meanwhile; None: not known
-    group_killed: bool = False  # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
+    machine_kills: int | None = (
+        # how often the kernel has killed for want of memory on this machine meanwhile; None: not
+        # known
+        None
+    )
+    # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
+    group_killed: bool = False
 
 
 def supervise(
@@ -67,11 +80,13 @@ def supervise(
     sandbox: Sandbox = _SAME_USER,
     umask: int = -1,
 ) -> Ended:
-    """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it returns ends the run with that reason.
+    """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it
+    returns ends the run with that reason.
 
-    `sandbox` says as whom it runs, and `umask`, where it is not negative, with which permissions files are made; with a user of its own, no
-    process of that user is left when this returns. On any exception, KeyboardInterrupt included, the whole tree is killed before the
-    exception goes on; a signal that comes meanwhile waits for that.
+    `sandbox` says as whom it runs, and `umask`, where it is not negative, with which permissions
+    files are made; with a user of its own, no process of that user is left when this returns. On
+    any exception, KeyboardInterrupt included, the whole tree is killed before the exception goes
+    on; a signal that comes meanwhile waits for that.
     """
     _adopt_orphans()
     hide_memory()
@@ -82,18 +97,34 @@ def supervise(
     stopped, timed_out, output = "", False, None
     with held():
         none, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-        process = subprocess.Popen(command, cwd=cwd, env=env, stdin=none, stdout=pipe, stderr=same, start_new_session=True, umask=umask)
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=none,
+            stdout=pipe,
+            stderr=same,
+            start_new_session=True,
+            umask=umask,
+        )
         try:
             output = _Tail(process)
             with obeyed():
                 stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
         finally:
             seconds = time.monotonic() - began
-            left = _end_tree(process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None))
+            left = _end_tree(
+                process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None)
+            )
             end_all(sandbox)
-            tail = () if output is None else output.lines()  # closes the pipe, so on an exception too
-    code, (group_kills, machine_kills) = process.returncode, (_since(old, new) for old, new in zip(kills, _kills(), strict=True))
-    number = -code if code < 0 else code - 128 if 128 < code < 160 else None  # a shell reports its child's signal as 128 + N
+            # closes the pipe, so on an exception too
+            tail = () if output is None else output.lines()
+    code, (group_kills, machine_kills) = (
+        process.returncode,
+        (_since(old, new) for old, new in zip(kills, _kills(), strict=True)),
+    )
+    # a shell reports its child's signal as 128 + N
+    number = -code if code < 0 else code - 128 if 128 < code < 160 else None
     group = bool(code) and not (stopped or timed_out) and bool(group_kills)
     return Ended(
         exit_code=code,
@@ -103,7 +134,9 @@ def supervise(
         seconds=seconds,
         tail=tail,
         left_running=left,
-        out_of_memory=group and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))),  # else it may be another job's
+        out_of_memory=group
+        # else it may be another job's
+        and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))),
         machine_kills=machine_kills,
         group_killed=group,
     )
@@ -133,7 +166,8 @@ def _watch(
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether the process has ended, at latest after `seconds`. Through its file descriptor where there is one (Linux): no polling."""
+    """Whether the process has ended, at latest after `seconds`. Through its file descriptor where
+    there is one (Linux): no polling."""
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(process.pid)
@@ -149,9 +183,15 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def descendants(before: set[int]) -> list[psutil.Process]:
     """Every process below this one, but the children that were there before the run."""
-    if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():  # not Linux, or a kernel without CONFIG_PROC_CHILDREN
+    if not Path(
+        f"/proc/self/task/{threading.get_native_id()}/children"
+    ).exists():  # not Linux, or a kernel without CONFIG_PROC_CHILDREN
         with contextlib.suppress(psutil.Error):
-            return [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+            return [
+                child
+                for child in psutil.Process().children(recursive=True)
+                if child.pid not in before
+            ]
     found: list[psutil.Process] = []
     waiting = [pid for pid in _children(os.getpid()) if pid not in before]
     while waiting:
@@ -163,7 +203,8 @@ def descendants(before: set[int]) -> list[psutil.Process]:
 
 
 def _children(pid: int) -> list[int]:
-    """Children of one process, from each of its threads: a look at a few small files instead of at every process of the machine."""
+    """Children of one process, from each of its threads: a look at a few small files instead of at
+    every process of the machine."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in os.scandir(f"/proc/{pid}/task"):
@@ -172,10 +213,21 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _end_tree(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int], *, at_once: bool) -> int:
-    """Kill what is left, again until nothing is. The number of processes that a finished command had left running."""
+def _end_tree(
+    process: subprocess.Popen[bytes],
+    seen: dict[int, psutil.Process],
+    before: set[int],
+    *,
+    at_once: bool,
+) -> int:
+    """Kill what is left, again until nothing is. The number of processes that a finished command
+    had left running."""
     deadline = time.monotonic() + (0.0 if at_once else GRACE)
-    while not (at_once or is_waiting()) and time.monotonic() < deadline and _alive(process, seen, before):
+    while (
+        not (at_once or is_waiting())
+        and time.monotonic() < deadline
+        and _alive(process, seen, before)
+    ):
         time.sleep(0.02)
     left = _alive(process, seen, before)
     for _ in range(200):
@@ -193,7 +245,9 @@ def _end_tree(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process],
     return 0 if at_once else len(left)
 
 
-def _alive(process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int]) -> list[psutil.Process]:
+def _alive(
+    process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int]
+) -> list[psutil.Process]:
     """Living processes of the run; dead orphans that fell to us are reaped on the way."""
     found = []
     for child in {child.pid: child for child in [*descendants(before), *seen.values()]}.values():
@@ -241,8 +295,11 @@ def _adopt_orphans() -> None:
 
 
 def _kills() -> tuple[int | None, int | None]:
-    """How often the kernel has killed for want of memory, by its own counters: in our control group, on this machine; None: not known."""
-    return next(_group_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), None), _counted(Path("/proc/vmstat"))
+    """How often the kernel has killed for want of memory, by its own counters: in our control
+    group, on this machine; None: not known."""
+    return next(_group_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), None), _counted(
+        Path("/proc/vmstat")
+    )
 
 
 def _since(before: int | None, now: int | None) -> int | None:
@@ -250,8 +307,9 @@ def _since(before: int | None, now: int | None) -> int | None:
 
 
 def _group_kills(groups: Path, mounted: Path) -> Iterator[int]:
-    """The count of the nearest group that has one: version 2 (whose groups count for those below them), then version 1. Inside a container
-    the path that the kernel names may not exist, and what is mounted is the container's own."""
+    """The count of the nearest group that has one: version 2 (whose groups count for those below
+    them), then version 1. Inside a container the path that the kernel names may not exist, and what
+    is mounted is the container's own."""
     with contextlib.suppress(OSError):
         for line in groups.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -259,8 +317,13 @@ def _group_kills(groups: Path, mounted: Path) -> Iterator[int]:
                 tops = (mounted, mounted / "unified") if not controllers else (mounted / "memory",)
                 for top in tops:
                     own = top / path.lstrip("/")
-                    for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
-                        count = _counted(folder / ("memory.oom_control" if controllers else "memory.events"))
+                    for folder in (
+                        own,
+                        *(above for above in own.parents if above.is_relative_to(top)),
+                    ):
+                        count = _counted(
+                            folder / ("memory.oom_control" if controllers else "memory.events")
+                        )
                         if count is not None:
                             yield count
 
@@ -268,5 +331,12 @@ def _group_kills(groups: Path, mounted: Path) -> Iterator[int]:
 def _counted(path: Path) -> int | None:
     """The value of `oom_kill` in one of the kernel's files of counters."""
     with contextlib.suppress(OSError, ValueError):
-        return next((int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("oom_kill ")), None)
+        return next(
+            (
+                int(line.split()[1])
+                for line in path.read_text().splitlines()
+                if line.startswith("oom_kill ")
+            ),
+            None,
+        )
     return None

@@ -1,5 +1,5 @@
-"""Progress of a run while it is going: who is told (the displays are in `report/progress.py`), and whether the second run of a pair has
-diverged from the first."""
+"""Progress of a run while it is going: who is told (the displays are in `report/progress.py`), and
+whether the second run of a pair has diverged from the first."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ class Watch:
         """A line before something that takes long. The text is safe to print."""
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
-        """A run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to its end)."""
+        """A run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to its
+        end)."""
 
     def advanced(self, step: int, loss: float | None) -> None:
         """The run has closed `step`."""
 
     def compared(self, divergence: Divergence | None) -> None:
-        """How the run compares so far with the first of its pair, of which it must be a repeat: where it diverged, None: it did not.
-        Said of a run of which something was compared, now and then."""
+        """How the run compares so far with the first of its pair, of which it must be a repeat:
+        where it diverged, None: it did not. Said of a run of which something was compared, now and
+        then."""
 
     def diverged(self, divergence: Divergence) -> None:
         """The second deterministic run has just diverged from the first."""
@@ -54,11 +56,14 @@ class LiveComparison:
         self.compared = False  # whether there was anything to compare
         keys = Counter(trace.key for trace in first if trace.trained)
         alone = [trace for trace in first if trace.trained and keys[trace.key] == 1]
-        self._first: dict[str, dict[Key, Block]] = {trace.key: {key_of(block): block for block in trace.blocks} for trace in alone}
+        self._first: dict[str, dict[Key, Block]] = {
+            trace.key: {key_of(block): block for block in trace.blocks} for trace in alone
+        }
         self._taken: dict[Path, int] = {}
 
     def look(self, traces: Sequence[Trace]) -> str | None:
-        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in the others); a text ends the run."""
+        """Compare what is new in processes whose key is theirs alone (the whole comparison takes in
+        the others); a text ends the run."""
         keys = Counter(trace.key for trace in traces if trace.trained)
         for trace in traces:
             start, end = self._taken.get(trace.path, 0), len(trace.blocks)
@@ -68,17 +73,22 @@ class LiveComparison:
             if trace.key not in self._first or keys[trace.key] > 1:
                 continue
             for block in trace.blocks[start:end]:
-                if self.found is None and block.kind != "rng":  # a generator that differs diverges once a number depends on it
+                # a generator that differs diverges once a number depends on it
+                if self.found is None and block.kind != "rng":
                     self.compared = True
                     self.found = first_difference(trace.key, self._first[trace.key], block)
                     if self.found is not None:
                         self.watch.diverged(self.found)
-        return "stopped: diverged from the first run" if self.found is not None and self.fail_fast else None
+        return (
+            "stopped: diverged from the first run"
+            if self.found is not None and self.fail_fast
+            else None
+        )
 
 
 def _may_be_the_end(trace: Trace, block: Block) -> bool:
-    """Return whether a block belongs to no step that was closed, and may be the state in which the run ends: in which step another run is
-    in that state is not known before both have ended."""
+    """Return whether a block belongs to no step that was closed, and may be the state in which the
+    run ends: in which step another run is in that state is not known before both have ended."""
     return block.step >= len(trace.steps) and block.kind not in WITHIN_A_STEP
 
 

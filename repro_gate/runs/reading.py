@@ -1,6 +1,8 @@
-"""What artifacts hold: asked of the training's interpreter, run as the training's user, where the bytes of two runs differ.
+"""What artifacts hold: asked of the training's interpreter, run as the training's user, where the
+bytes of two runs differ.
 
-Its answer is untrusted and read under limits. A file of which it says nothing is compared by its bytes, and the report says so.
+Its answer is untrusted and read under limits. A file of which it says nothing is compared by its
+bytes, and the report says so.
 """
 
 from __future__ import annotations
@@ -32,14 +34,17 @@ from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.ownership import chown_to_training
 from repro_gate.spec.model import Spec
 
-MAX_SECONDS = 600.0  # for looking inside all artifacts of one series of runs; what is not read by then is compared by its bytes
+# for looking inside all artifacts of one series of runs; what is not read by then is compared by
+# its bytes
+MAX_SECONDS = 600.0
 MAX_ANSWER = 128 * 2**20  # bytes that the training's interpreter may say of the files of one start
 _LATE = f"the time for looking inside artifacts ({MAX_SECONDS:g} s for a gate run) is over"
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The training's Python, the environment and the user that it is started with, and a folder of its own that it may enter."""
+    """The training's Python, the environment and the user that it is started with, and a folder of
+    its own that it may enter."""
 
     python: str
     environment: Mapping[str, str]
@@ -48,7 +53,8 @@ class Interpreter:
 
 
 class ArtifactReader:
-    """Reads the artifacts of one series, each once, and remembers what they hold. `notes` say what could not be looked into."""
+    """Reads the artifacts of one series, each once, and remembers what they hold. `notes` say what
+    could not be looked into."""
 
     def __init__(self, spec: Spec, folder: GateFolder) -> None:
         self.spec, self.folder = spec, folder
@@ -57,7 +63,8 @@ class ArtifactReader:
         self._seconds = MAX_SECONDS
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
-        """What these artifacts hold. All that were not read before are read in one start of the training's interpreter, and removed."""
+        """What these artifacts hold. All that were not read before are read in one start of the
+        training's interpreter, and removed."""
         waiting = [item for item in items if item.path not in self._known]
         if waiting:
             began = monotonic()
@@ -77,7 +84,10 @@ class ArtifactReader:
             python = "python"
         files = folder / "files"
         files.mkdir()
-        moved = [replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}")) for number, item in enumerate(items)]
+        moved = [
+            replace(item, path=item.path.rename(files / f"{number:04d}{item.path.suffix}"))
+            for number, item in enumerate(items)
+        ]
         chown_to_training(sandbox, files)
         found, _ = read(moved, Interpreter(python, environment, sandbox, folder), self._seconds)
         remove_tree(folder)
@@ -86,8 +96,8 @@ class ArtifactReader:
 
 @dataclass(frozen=True)
 class Uncompared:
-    """An artifact that was not compared, the glob that matched it, and why. `same`: it is a file in neither run, so nothing of it was lost;
-    else a copy failed."""
+    """An artifact that was not compared, the glob that matched it, and why. `same`: it is a file in
+    neither run, so nothing of it was lost; else a copy failed."""
 
     name: str
     glob: str
@@ -97,7 +107,8 @@ class Uncompared:
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactComparison:
-    """Two runs' artifacts compared: what differs, the number of values compared, and what could not be compared."""
+    """Two runs' artifacts compared: what differs, the number of values compared, and what could not
+    be compared."""
 
     divergences: tuple[Divergence, ...]
     values: int
@@ -105,20 +116,32 @@ class ArtifactComparison:
 
 
 def differences(
-    a: Mapping[str, Collected], b: Mapping[str, Collected], reader: ArtifactReader, other: ArtifactReader, step: int
+    a: Mapping[str, Collected],
+    b: Mapping[str, Collected],
+    reader: ArtifactReader,
+    other: ArtifactReader,
+    step: int,
 ) -> ArtifactComparison:
-    """Compare two runs' artifacts by their names; what differs becomes divergences at `step`. A file with the same bytes in both is not
-    looked into, and counts as one value. `reader` reads those of `a`, `other` those of `b`."""
+    """Compare two runs' artifacts by their names; what differs becomes divergences at `step`. A
+    file with the same bytes in both is not looked into, and counts as one value. `reader` reads
+    those of `a`, `other` those of `b`."""
 
     def differs(name: str, detail: str) -> Divergence:
         return Divergence(step=step, kind="artifact", name=name, detail=detail)
 
     both = sorted(a.keys() & b.keys())
-    found = [differs(name, f"written by the {'first' if name in a else 'second'} run only") for name in sorted(a.keys() ^ b.keys())]
+    found = [
+        differs(name, f"written by the {'first' if name in a else 'second'} run only")
+        for name in sorted(a.keys() ^ b.keys())
+    ]
     uncompared = [item for name in both if (item := _uncompared(a[name], b[name])) is not None]
     readable = [name for name in both if a[name].readable and b[name].readable]
     skipped = {item.name for item in uncompared}.union(readable)
-    found += (differs(name, f"a {a[name].kind} in the first run, a {b[name].kind} in the second") for name in both if name not in skipped)
+    found += (
+        differs(name, f"a {a[name].kind} in the first run, a {b[name].kind} in the second")
+        for name in both
+        if name not in skipped
+    )
     unlike = [name for name in readable if a[name].digest != b[name].digest]
     if other is reader:  # one start for both
         reader.contents([side[name] for side in (a, b) for name in unlike])
@@ -137,11 +160,19 @@ def differences(
 def _uncompared(a: Collected, b: Collected) -> Uncompared | None:
     """Return why two artifacts of one name cannot be compared; None where they can."""
     if a.problem or b.problem:
-        where = "both runs" if a.problem == b.problem else f"the {'first' if a.problem else 'second'} run"
+        where = (
+            "both runs"
+            if a.problem == b.problem
+            else f"the {'first' if a.problem else 'second'} run"
+        )
         return Uncompared(a.name, a.glob, f"in {where} {a.problem or b.problem}", same=False)
     if FILE in (a.kind, b.kind):
         return None
-    what = f"in both runs it is a {a.kind}" if a.kind == b.kind else f"it is a {a.kind} in the first run, a {b.kind} in the second"
+    what = (
+        f"in both runs it is a {a.kind}"
+        if a.kind == b.kind
+        else f"it is a {a.kind} in the first run, a {b.kind} in the second"
+    )
     return Uncompared(a.name, a.glob, what, same=True)
 
 
@@ -156,7 +187,9 @@ def as_divergence(item: LeafDifference, step: int) -> Divergence:
         shape=item.shape,
         values=values,
         detail=item.detail,
-        distance=None if values is None or item.what != "value" else distance_of_values(*values, item.dtype),
+        distance=None
+        if values is None or item.what != "value"
+        else distance_of_values(*values, item.dtype),
     )
 
 
@@ -182,7 +215,9 @@ class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
 
 
 class _End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
-    format: Literal["torch", "safetensors", "distributed", "npz", "npy", "json", "jsonl", "csv", "tsv"]
+    format: Literal[
+        "torch", "safetensors", "distributed", "npz", "npy", "json", "jsonl", "csv", "tsv"
+    ]
     structure: _Digest
 
 
@@ -198,12 +233,15 @@ class _Distance(msgspec.Struct, frozen=True, array_like=True, tag="distance"):
     reference_l2: float | None
 
 
-_LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = msgspec.json.Decoder(_File | _Leaf | _End | _Whole | _Distance)
+_LINE: msgspec.json.Decoder[_File | _Leaf | _End | _Whole | _Distance] = msgspec.json.Decoder(
+    _File | _Leaf | _End | _Whole | _Distance
+)
 
 
 @dataclass
 class _Answers:
-    """What is known so far, by the number of an item; `distances` by the number of the second of two items and the name of a tensor."""
+    """What is known so far, by the number of an item; `distances` by the number of the second of
+    two items and the name of a tensor."""
 
     found: dict[int, Artifact]
     distances: dict[tuple[int, str], Distance]
@@ -213,10 +251,12 @@ class _Answers:
 def read(
     items: Sequence[Collected], python: Interpreter, seconds: float, *, pairs: bool = False
 ) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
-    """The items' contents, in one start of the training's interpreter; with `pairs`, how far the tensors of two neighbours are apart.
+    """The items' contents, in one start of the training's interpreter; with `pairs`, how far the
+    tensors of two neighbours are apart.
 
-    `python.folder` has the folders `empty` and `tmp`, both the training's own. Never raises for what a file holds, or for an interpreter
-    that cannot be started: what is not read comes back as `opaque`, by its bytes, with a note that says why.
+    `python.folder` has the folders `empty` and `tmp`, both the training's own. Never raises for
+    what a file holds, or for an interpreter that cannot be started: what is not read comes back as
+    `opaque`, by its bytes, with a note that says why.
     """
     known = _Answers({}, {})
     for number, item in enumerate(items):
@@ -228,13 +268,27 @@ def read(
     return [found[number] for number in range(len(items))], known.distances
 
 
-def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, seconds: float, known: _Answers, pairs: bool) -> str:
-    """Start the interpreter once for the waiting items, and take what it answered. Why there is no answer for the rest."""
+def _start(
+    items: Sequence[Collected],
+    waiting: list[int],
+    python: Interpreter,
+    seconds: float,
+    known: _Answers,
+    pairs: bool,
+) -> str:
+    """Start the interpreter once for the waiting items, and take what it answered. Why there is no
+    answer for the rest."""
     if seconds <= 0:
         return _LATE
     request, answer = python.folder / "request.json", python.folder / "tmp" / "answer.jsonl"
     files = [[number, os.fspath(items[number].path)] for number in waiting]
-    asked = {"files": files, "answer": os.fspath(answer), "pairs": pairs, "most": MAX_ANSWER, "extension": EXTENSION}
+    asked = {
+        "files": files,
+        "answer": os.fspath(answer),
+        "pairs": pairs,
+        "most": MAX_ANSWER,
+        "extension": EXTENSION,
+    }
     request.write_text(json.dumps(asked), encoding="ascii")
     request.chmod(0o644)
     answer.unlink(missing_ok=True)
@@ -250,7 +304,9 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
         with os.fdopen(open_written(answer, python.sandbox), "rb") as file:
             said = file.read(MAX_ANSWER + 1)
     except OSError as error:
-        return f"the training's Python ({python.python}) does not read it: {error.strerror or error}"
+        return (
+            f"the training's Python ({python.python}) does not read it: {error.strerror or error}"
+        )
     broken = _take(said, items, waiting, known)
     if ended.timed_out:
         return _LATE
@@ -258,11 +314,14 @@ def _start(items: Sequence[Collected], waiting: list[int], python: Interpreter, 
         return "what the training's Python says of it cannot be read"
     last = next((line.strip()[:200] for line in reversed(ended.tail) if line.strip()), "")
     name = items[known.asked].name if known.asked >= 0 else "anything"
-    return f"the training's Python ended before it had read {name} (status {ended.exit_code})" + (f": {last}" if last else "")
+    return f"the training's Python ended before it had read {name} (status {ended.exit_code})" + (
+        f": {last}" if last else ""
+    )
 
 
 def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _Answers) -> bool:
-    """Take an answer line by line, up to the first line that is no answer; whether there was one."""
+    """Take an answer line by line, up to the first line that is no answer; whether there was
+    one."""
     leaves: dict[str, Leaf] = {}
     for line in said.splitlines(keepends=True):
         try:
@@ -277,20 +336,36 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
             return True
         elif isinstance(row, _Distance):
             ratio = row.l2 / row.reference_l2 if row.l2 is not None and row.reference_l2 else None
-            known.distances[known.asked, row.name] = Distance(row.max_abs, row.max_ulp, row.l2, ratio)
-        elif known.asked in known.found or (isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= MAX_LEAVES)):
+            known.distances[known.asked, row.name] = Distance(
+                row.max_abs, row.max_ulp, row.l2, ratio
+            )
+        elif known.asked in known.found or (
+            isinstance(row, _Leaf) and (row.name in leaves or len(leaves) >= MAX_LEAVES)
+        ):
             return True
         elif isinstance(row, _Leaf):
-            leaves[row.name] = Leaf(kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value)
+            leaves[row.name] = Leaf(
+                kind=row.kind, dtype=row.dtype, shape=row.shape, digest=row.digest, value=row.value
+            )
         elif isinstance(row, _Whole):
             known.found[known.asked] = _opaque(items[known.asked], row.note)
         else:
             digest = items[known.asked].digest
-            known.found[known.asked] = Artifact(format=row.format, digest=digest, leaves=leaves, structure=row.structure)
+            known.found[known.asked] = Artifact(
+                format=row.format, digest=digest, leaves=leaves, structure=row.structure
+            )
     return False
 
 
 def _opaque(item: Collected, why: str = "") -> Artifact:
     """An item by its bytes: one leaf, or one for each file of a folder."""
-    leaves = {name: Leaf(kind="bytes", dtype=None, shape=(size,), digest=digest) for name, digest, size in item.files}
-    return Artifact(format="opaque", digest=item.digest, leaves=leaves, note=f"compared as a whole: {why}" if why else "")
+    leaves = {
+        name: Leaf(kind="bytes", dtype=None, shape=(size,), digest=digest)
+        for name, digest, size in item.files
+    }
+    return Artifact(
+        format="opaque",
+        digest=item.digest,
+        leaves=leaves,
+        note=f"compared as a whole: {why}" if why else "",
+    )

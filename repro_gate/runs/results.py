@@ -1,4 +1,5 @@
-"""What a series of runs came to, as data: the runs, their comparisons, their artifacts, and what is worth knowing besides."""
+"""What a series of runs came to, as data: the runs, their comparisons, their artifacts, and what is
+worth knowing besides."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ RUN_AGAIN = ("run/interrupted", "run the gate again")  # the reason's id and its
 
 @dataclass(frozen=True)
 class Varied:
-    """A varied run, and how it compares with the first of its seed; None: it ended badly. `same`: it may count as
-    the seed's second run. `by_chance`: it is not the same, and nothing that was varied explains it."""
+    """A varied run, and how it compares with the first of its seed; None: it ended badly. `same`:
+    it may count as the seed's second run. `by_chance`: it is not the same, and nothing that was
+    varied explains it."""
 
     run: Run
     comparison: Comparison | None
@@ -38,8 +40,9 @@ class Varied:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """The runs of one series, in order, and what was compared. `comparisons` are by seed, each of the first deterministic run and of the
-    one that `second` names; `varied` are by seed as well, `artifacts` by the run's name and their own."""
+    """The runs of one series, in order, and what was compared. `comparisons` are by seed, each of
+    the first deterministic run and of the one that `second` names; `varied` are by seed as well,
+    `artifacts` by the run's name and their own."""
 
     spec: Spec
     folder: GateFolder
@@ -50,11 +53,13 @@ class Results:
     varied: Mapping[int, Varied]
     floor: NoiseFloor | None  # of the default runs, where both came to their end
     artifacts: Mapping[str, Mapping[str, Collected]]
-    unmatched: Mapping[str, tuple[str, ...]]  # by the run's name, a sentence for each glob that matches nothing
+    # by the run's name, a sentence for each glob that matches nothing
+    unmatched: Mapping[str, tuple[str, ...]]
     uncompared: tuple[Uncompared, ...]
     unrecorded: Mapping[str, tuple[str, str]]  # id of a notice -> message and remedy
     changed_data: tuple[str, ...]
-    gpu_processes: tuple[str, ...] | None  # of others, seen between the runs; None: nobody could look
+    # of others, seen between the runs; None: nobody could look
+    gpu_processes: tuple[str, ...] | None
     interrupted: str  # why the series ended early, where it did
     interrupted_by: tuple[str, str]  # id and remedy of that reason
     stopped_early: bool  # --fail-fast ended it at a divergence
@@ -89,16 +94,29 @@ class Results:
         return sum(run.log_matters for run in self._repeats(seed))
 
     def _repeats(self, seed: int) -> list[Run]:
-        """Return the deterministic runs of a seed, but for a varied one that is not the same because of what was varied."""
+        """Return the deterministic runs of a seed, but for a varied one that is not the same
+        because of what was varied."""
         fragile = self.fragile
-        runs = [run for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)]
+        runs = [
+            run
+            for run in self.runs
+            if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
+        ]
         return [run for run in runs if run.plan.name not in fragile]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
-        """Return a sentence for each glob that matches nothing, but for varied runs that are not robust: the check tells of them."""
+        """Return a sentence for each glob that matches nothing, but for varied runs that are not
+        robust: the check tells of them."""
         fragile = self.fragile
-        return tuple(dict.fromkeys(text for name, texts in self.unmatched.items() if name not in fragile for text in texts))
+        return tuple(
+            dict.fromkeys(
+                text
+                for name, texts in self.unmatched.items()
+                if name not in fragile
+                for text in texts
+            )
+        )
 
     @property
     def fragile(self) -> frozenset[str]:
@@ -107,10 +125,14 @@ class Results:
 
     @property
     def not_robust(self) -> tuple[Varied, ...]:
-        """Return the varied runs that are not the same as the first of their seed, where the plain runs of that seed are, and that was not
-        shown to be chance."""
+        """Return the varied runs that are not the same as the first of their seed, where the plain
+        runs of that seed are, and that was not shown to be chance."""
         tolerance = self.spec.determinism.tolerance
-        tried = (self.varied[seed] for seed, item in self.comparisons.items() if seed in self.varied and alike(item, tolerance))
+        tried = (
+            self.varied[seed]
+            for seed, item in self.comparisons.items()
+            if seed in self.varied and alike(item, tolerance)
+        )
         return tuple(item for item in tried if not item.same and not item.by_chance)
 
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
@@ -118,13 +140,18 @@ class Results:
         return timed_runs(self.spec, self.runs)
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
-        """The pace of each run that is timed, in milliseconds, by arm; an arm without any is left out."""
+        """The pace of each run that is timed, in milliseconds, by arm; an arm without any is left
+        out."""
         arms: tuple[TimedArm, ...] = ("deterministic", "default")
-        found = {arm: paces(runs, self.spec.train.warmup) for arm, runs in zip(arms, self.timed_runs(), strict=True)}
+        found = {
+            arm: paces(runs, self.spec.train.warmup)
+            for arm, runs in zip(arms, self.timed_runs(), strict=True)
+        }
         return {arm: times for arm, times in found.items() if times}
 
     def compare_with(self, other: Results, seed: int | None = None) -> Comparison:
-        """Compare the first run of this series with that of another, artifacts included; of the first seed where none is named."""
+        """Compare the first run of this series with that of another, artifacts included; of the
+        first seed where none is named."""
         mine, theirs = self.pair(seed)[0], other.pair(seed)[0]
         found = differences(
             self.artifacts.get(mine.plan.name, {}),
@@ -138,7 +165,11 @@ class Results:
 
 def pair_of(runs: Sequence[Run], seed: int, second: str = "") -> tuple[Run, ...]:
     """The first deterministic run of a seed that can be compared, and the one called `second`."""
-    good = [run for run in runs if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good]
+    good = [
+        run
+        for run in runs
+        if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good
+    ]
     return (*good[:1], *(run for run in good[1:] if run.plan.name == second))
 
 
@@ -154,12 +185,16 @@ def last_step(runs: Sequence[Run]) -> int:
 
 
 def up_to_divergence(first: Run, second: Run, found: Divergence) -> Comparison:
-    """The comparison of a second run that was ended at its divergence: what both have, and no word on what it did not reach."""
-    reached = max((found.step, *(block.step for trace in second.traces for block in trace.blocks)))  # what was seen may not be read back
+    """The comparison of a second run that was ended at its divergence: what both have, and no word
+    on what it did not reach."""
+    # what was seen may not be read back
+    reached = max((found.step, *(block.step for trace in second.traces for block in trace.blocks)))
     a, b = ([before_step(trace, reached) for trace in run.traces] for run in (first, second))
     comparison = compare_runs(a, b) if reached > found.step else None
     if comparison is None or comparison.first_divergence is None:
-        return Comparison(identical=False, steps=reached + 1, tensors=0, differing=0, first_divergence=found)
+        return Comparison(
+            identical=False, steps=reached + 1, tensors=0, differing=0, first_divergence=found
+        )
     return replace(comparison, steps=reached + 1)
 
 
@@ -169,7 +204,10 @@ def against_control(results: Results) -> Comparison | None:
     if control is None or not control.good or not pair:
         return None
     a, b = (
-        [replace(before_step(trace, control.steps), steps=trace.steps[: control.steps]) for trace in run.traces]
+        [
+            replace(before_step(trace, control.steps), steps=trace.steps[: control.steps])
+            for trace in run.traces
+        ]
         for run in (pair[0], control)
     )
     return compare_runs(a, b)
@@ -181,8 +219,9 @@ def before_step(trace: Trace, step: int) -> Trace:
 
 
 def keep_traces(runs: Sequence[Run], target: Path, *, readable: bool) -> list[str]:
-    """Copy the traces of all runs to `target`, one folder for each run: regular files only, whatever else training put beside them;
-    `readable` where their own mode was the training's to read only. What could not be kept, a sentence each."""
+    """Copy the traces of all runs to `target`, one folder for each run: regular files only,
+    whatever else training put beside them; `readable` where their own mode was the training's to
+    read only. What could not be kept, a sentence each."""
     failed = []
     for run in runs:
         try:

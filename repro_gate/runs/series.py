@@ -1,4 +1,5 @@
-"""Does the runs of a series in their order (`order.py`), compares what can be compared as soon as it can be, and gives the results."""
+"""Does the runs of a series in their order (`order.py`), compares what can be compared as soon as
+it can be, and gives the results."""
 
 from __future__ import annotations
 
@@ -31,7 +32,16 @@ from repro_gate.runs.gate_folder import GateFolder, site_of
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
-from repro_gate.runs.results import INTERRUPTED, RUN_AGAIN, Results, Varied, default_pair, last_step, pair_of, up_to_divergence
+from repro_gate.runs.results import (
+    INTERRUPTED,
+    RUN_AGAIN,
+    Results,
+    Varied,
+    default_pair,
+    last_step,
+    pair_of,
+    up_to_divergence,
+)
 from repro_gate.runs.workspaces import CACHE, copy_cache
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
@@ -51,11 +61,13 @@ def run_series(
     sound: Callable[[], bool] = lambda: True,
     wrote: Callable[[Path], None] = lambda _: None,
 ) -> Results:
-    """Do every run in order, until one ends badly. Ctrl-C ends the run in progress and the series. Raises Inconclusive or OSError where
-    not even the first run could be done. `measure`: two more short runs may say how far apart a divergence is. `started`: by the monotonic
-    clock, when the gate did; further pairs are then timed until the interval of the cost is narrow enough, for as long as the gate took
-    until then at most. Where what is trained on is not `sound`, asked after the first run, there is no other and this one does not count.
-    `wrote` gets the working directory of each run that has ended, before its artifacts are taken out."""
+    """Do every run in order, until one ends badly. Ctrl-C ends the run in progress and the series.
+    Raises Inconclusive or OSError where not even the first run could be done. `measure`: two more
+    short runs may say how far apart a divergence is. `started`: by the monotonic clock, when the
+    gate did; further pairs are then timed until the interval of the cost is narrow enough, for as
+    long as the gate took until then at most. Where what is trained on is not `sound`, asked after
+    the first run, there is no other and this one does not count. `wrote` gets the working directory
+    of each run that has ended, before its artifacts are taken out."""
     return _Series(spec, folder, watch, fail_fast, sound, wrote, started).run_all(plans, measure)
 
 
@@ -72,23 +84,38 @@ class _Series:
         wrote: Callable[[Path], None],
         started: float | None,
     ) -> None:
-        self.spec, self.folder, self.watch, self.fail_fast, self.sound, self.wrote = spec, folder, watch, fail_fast, sound, wrote
+        self.spec, self.folder, self.watch, self.fail_fast, self.sound, self.wrote = (
+            spec,
+            folder,
+            watch,
+            fail_fast,
+            sound,
+            wrote,
+        )
         self.runs: list[Run] = []
         self.comparisons: dict[int, Comparison] = {}
         self.second: dict[int, str] = {}  # seed -> the run that `comparisons` has beside the first
         self.varied: dict[int, Varied] = {}
         self.artifacts: dict[str, dict[str, Collected]] = {}
-        self.unmatched: dict[str, tuple[str, ...]] = {}  # run name -> a sentence for each glob that matches nothing
+        self.unmatched: dict[
+            str, tuple[str, ...]
+        ] = {}  # run name -> a sentence for each glob that matches nothing
         self.uncompared: dict[Uncompared, None] = {}
         self.reader = ArtifactReader(spec, folder)
-        self.left: dict[str, Left] = {}  # run name -> the files and the output that nothing compares
+        self.left: dict[
+            str, Left
+        ] = {}  # run name -> the files and the output that nothing compares
         self.unrecorded: dict[str, tuple[str, str]] = {}
         self.said: dict[str, None] = dict.fromkeys(folder.snapshot.notes)
         self.changed_data: tuple[str, ...] = ()
         self.gpu_processes: tuple[str, ...] | None = None
         self.data_before = read_data_state(spec.data, spec.path.parent)
         self.bitwise = spec.determinism.tolerance is None
-        self.started, self.planned = started, 0  # by the monotonic clock; how many runs there were before the first further pair
+        # by the monotonic clock; how many runs there were before the first further pair
+        self.started, self.planned = (
+            started,
+            0,
+        )
 
     def run_all(self, plans: Sequence[Plan], measure: bool) -> Results:
         interrupted, interrupted_by, stopped_early, reproducible_by = "", RUN_AGAIN, False, ""
@@ -104,8 +131,12 @@ class _Series:
                 raise  # nothing was found out yet
             interrupted = f"the series ended early: {error}"
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                interrupted_by = RUN_AGAIN[0], "free space, or set TMPDIR to a folder that has it, and run the gate again"
-            if isinstance(error, Inconclusive) and "/" in error.reason_id:  # one that the documents name
+                interrupted_by = (
+                    RUN_AGAIN[0],
+                    "free space, or set TMPDIR to a folder that has it, and run the gate again",
+                )
+            # one that the documents name
+            if isinstance(error, Inconclusive) and "/" in error.reason_id:
                 interrupted_by = error.reason_id, error.remedy
         defaults = default_pair(self.runs)
         floor = None if defaults is None else noise_floor(*defaults)
@@ -117,7 +148,9 @@ class _Series:
             comparisons=self.comparisons,
             second=self.second,
             varied=self.varied,
-            floor=replace(floor, reproducible_by=reproducible_by) if floor is not None and reproducible_by else floor,
+            floor=replace(floor, reproducible_by=reproducible_by)
+            if floor is not None and reproducible_by
+            else floor,
             artifacts=self.artifacts,
             unmatched=self.unmatched,
             uncompared=tuple(self.uncompared),
@@ -131,8 +164,9 @@ class _Series:
         )
 
     def _do(self, plans: Sequence[Plan]) -> bool:
-        """Do the runs and compare each pair, until one ends badly: after a crash only the second run of that seed's pair is done, which may
-        not crash. Whether --fail-fast ended the series."""
+        """Do the runs and compare each pair, until one ends badly: after a crash only the second
+        run of that seed's pair is done, which may not crash. Whether --fail-fast ended the
+        series."""
         crashed: Run | None = None
         waiting = [*plans]
         while waiting := waiting or self._further_pair():
@@ -143,12 +177,19 @@ class _Series:
                 plan = replace(plan, varied=frozenset())  # what varies may be why it crashes
             live = self._live(plan)
             run = self._run(plan, live, total=len(self.runs) + 1 + len(waiting))
-            if not run.good and "dispatched" in plan.probe:  # a note is no reason to lose the control
+            # a note is no reason to lose the control
+            if not run.good and "dispatched" in plan.probe:
                 self._drop(run)
-                run = self._run(replace(plan, probe={}), live, total=len(self.runs) + 1 + len(waiting))
-            if not run.good and self.planned and plan.arm.name == "default":  # nor a narrower cost one to lose the verdict
+                run = self._run(
+                    replace(plan, probe={}), live, total=len(self.runs) + 1 + len(waiting)
+                )
+            # nor a narrower cost one to lose the verdict
+            if not run.good and self.planned and plan.arm.name == "default":
                 self._drop(run)
-                self.said[f"{plan.name}, done for the cost alone, ended badly and does not count: {run.problem}"] = None
+                self.said[
+                    f"{plan.name}, done for the cost alone, ended badly and does not count: "
+                    f"{run.problem}"
+                ] = None
                 return False
             if len(self.runs) == 1 and not self.sound():
                 self.runs.clear()
@@ -181,14 +222,22 @@ class _Series:
         remove_tree(run.folder)  # the traces of a run lie in a folder of its name
 
     def _further_pair(self) -> list[Plan]:
-        """Two more runs for the cost, of a training that is the same twice: what diverges has other troubles."""
-        if self.started is None or not all(alike(item, self.spec.determinism.tolerance) for item in self.comparisons.values()):
+        """Two more runs for the cost, of a training that is the same twice: what diverges has other
+        troubles."""
+        if self.started is None or not all(
+            alike(item, self.spec.determinism.tolerance) for item in self.comparisons.values()
+        ):
             return []
         self.planned = self.planned or len(self.runs)
-        before = monotonic() - self.started - sum(run.ended.seconds for run in self.runs[self.planned :])
+        before = (
+            monotonic() - self.started - sum(run.ended.seconds for run in self.runs[self.planned :])
+        )
         plans = order.further_pair(self.spec, self.runs, self.planned, before)
         if plans:
-            self.watch.said("the cost of the flags is not known well enough yet: one more run with them and one without")
+            self.watch.said(
+                "the cost of the flags is not known well enough yet: one more run with them and "
+                "one without"
+            )
         return plans
 
     def _named(self, name: str) -> Run:
@@ -198,9 +247,13 @@ class _Series:
         """For the second run of a deterministic pair."""
         if plan.arm.name != "deterministic" or not plan.second_of:
             return None
-        if plan.varied:  # a divergence is told of the plain repeat; this run goes on to its end, since how it ends counts too
+        # a divergence is told of the plain repeat; this run goes on to its end, since how it ends
+        # counts too
+        if plan.varied:
             return LiveComparison(Watch(), self._named(plan.second_of).traces, fail_fast=False)
-        return LiveComparison(self.watch, self._named(plan.second_of).traces, self.fail_fast and self.bitwise)
+        return LiveComparison(
+            self.watch, self._named(plan.second_of).traces, self.fail_fast and self.bitwise
+        )
 
     def _compared(self, run: Run) -> Comparison:
         """A deterministic run compared with the first of its seed, artifacts included."""
@@ -211,7 +264,8 @@ class _Series:
         return compare_runs(first.traces, run.traces, found.divergences, found.values)
 
     def _take_varied(self, run: Run) -> bool:
-        """Take in a varied run; False where it is not the same as the first, so that a plain repeat has to say what that is worth."""
+        """Take in a varied run; False where it is not the same as the first, so that a plain repeat
+        has to say what that is worth."""
         comparison = self._compared(run) if run.good else None
         same = comparison is not None and alike(comparison, self.spec.determinism.tolerance)
         self.varied[run.plan.arm.seed] = Varied(run, comparison, same)
@@ -220,50 +274,89 @@ class _Series:
         return same
 
     def _with_plain_repeat(self, plan: Plan, waiting: list[Plan]) -> list[Plan]:
-        """The runs to come with a plain repeat of `plan`'s first run in front: one of them, or one more."""
+        """The runs to come with a plain repeat of `plan`'s first run in front: one of them, or one
+        more."""
         first = self._named(plan.second_of).plan
-        repeat = next((item for item in waiting if item.second_of == first.name and not item.stress), order.again(first, 3))
-        self.watch.said(f"{plan.name}, which is varied, is not the same as {first.name}: {repeat.name} repeats the first run as it was")
+        repeat = next(
+            (item for item in waiting if item.second_of == first.name and not item.stress),
+            order.again(first, 3),
+        )
+        self.watch.said(
+            f"{plan.name}, which is varied, is not the same as {first.name}: {repeat.name} "
+            "repeats the first run as it was"
+        )
         return [repeat, *(item for item in waiting if item is not repeat)]
 
     def _took(self, run: Run, comparison: Comparison) -> None:
-        """Keep a comparison with the first run of the seed: the first there is, or the first that is worse."""
+        """Keep a comparison with the first run of the seed: the first there is, or the first that
+        is worse."""
         seed, first = run.plan.arm.seed, self._named(run.plan.second_of)
         before, tolerance = self.comparisons.get(seed), self.spec.determinism.tolerance
-        if before is not None and (before.identical, alike(before, tolerance)) <= (comparison.identical, alike(comparison, tolerance)):
+        if before is not None and (before.identical, alike(before, tolerance)) <= (
+            comparison.identical,
+            alike(comparison, tolerance),
+        ):
             return
         self.comparisons[seed], self.second[seed] = comparison, run.plan.name
         if run.plan.stress:
-            self.said[f"{run.plan.name} diverged: a run under load, with jitter and a tiny switch interval"] = None
-        if comparison.identical and not self.unrecorded and run.good:  # else what is not recorded only follows
+            self.said[
+                f"{run.plan.name} diverged: a run under load, with jitter and a tiny switch "
+                "interval"
+            ] = None
+        # else what is not recorded only follows
+        if comparison.identical and not self.unrecorded and run.good:
             self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])
             if names := differing_modules(first.traces, run.traces):
                 self.unrecorded["unrecorded/modules"] = (
-                    f"what no optimizer moves differs between two runs whose training is the same: {_few(names)}",
-                    "an average, a snapshot or a counter: see what it is made from, and seed or order that",
+                    (
+                        "what no optimizer moves differs between two runs whose training is the "
+                        f"same: {_few(names)}"
+                    ),
+                    (
+                        "an average, a snapshot or a counter: see what it is made from, and "
+                        "seed or "
+                        "order that"
+                    ),
                 )
 
     def _hash_seed(self) -> str:
-        """`PYTHONHASHSEED` where that alone makes the default runs reproducible. Where only they diverge, and so early that the hash seed
-        may be why, one more short run shows it: without the flags, with that variable, it must record there what the deterministic runs
-        recorded."""
+        """`PYTHONHASHSEED` where that alone makes the default runs reproducible. Where only they
+        diverge, and so early that the hash seed may be why, one more short run shows it: without
+        the flags, with that variable, it must record there what the deterministic runs recorded."""
         defaults, spec = default_pair(self.runs), self.spec
-        if defaults is None or HASH_SEED in arms.allowed(spec) or HASH_SEED in spec.train.env or HASH_SEED in self.folder.outer:
+        if (
+            defaults is None
+            or HASH_SEED in arms.allowed(spec)
+            or HASH_SEED in spec.train.env
+            or HASH_SEED in self.folder.outer
+        ):
             return ""
         if "hash-seed" in spec.robustness.vary:  # the varied run shows it, and its line
             return ""
         seed, first = spec.random_state.seeds[0], noise_floor(*defaults).first_divergence
-        if first is None or first.step > 0 or first.kind in ("gradient", "optimizer") or not self.comparisons[seed].identical:
+        if (
+            first is None
+            or first.step > 0
+            or first.kind in ("gradient", "optimizer")
+            or not self.comparisons[seed].identical
+        ):
             return ""
         run = self._run(Plan(name="pinned", arm=arms.pinned(seed, 1)))
         wanted = recorded(pair_of(self.runs, seed)[0].traces, first)
         return HASH_SEED if run.good and wanted and recorded(run.traces, first) == wanted else ""
 
     def _measure_divergences(self) -> None:
-        """Two more runs of each seed that diverged: of the first from there to the end, of others up to a tensor that nothing measured."""
-        for number, (seed, comparison) in enumerate((seed, item) for seed, item in [*self.comparisons.items()] if not item.identical):
+        """Two more runs of each seed that diverged: of the first from there to the end, of others
+        up to a tensor that nothing measured."""
+        for number, (seed, comparison) in enumerate(
+            (seed, item) for seed, item in [*self.comparisons.items()] if not item.identical
+        ):
             first = next(iter(pair_of(self.runs, seed)), None)
-            steps = () if first is None or self.fail_fast else order.to_measure(self.spec, comparison, first, whole=number == 0)
+            steps = (
+                ()
+                if first is None or self.fail_fast
+                else order.to_measure(self.spec, comparison, first, whole=number == 0)
+            )
             if steps:
                 plan, again = order.replay(self.spec, seed, steps)
                 a = self._run(plan)
@@ -271,8 +364,8 @@ class _Series:
                 self.comparisons[seed] = with_replay(comparison, b.traces) if b.good else comparison
 
     def _run(self, plan: Plan, live: LiveComparison | None = None, total: int = 0) -> Run:
-        """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It is one of the results where it is one of
-        `total`."""
+        """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It
+        is one of the results where it is one of `total`."""
         take_over = order.may_take_over(plan, self.comparisons.get(plan.arm.seed))
         site = site_of(self.spec, self.folder, plan.varied, take_over=take_over)
         if not self.runs:
@@ -281,13 +374,21 @@ class _Series:
             self.watch.run_started(plan.name, len(self.runs) + 1, total, plan.arm.steps)
         kept, cache = self.folder.path / "compile-cache", site.tmp / CACHE
         if plan.arm.name != "deterministic" and kept.is_dir():
-            copy_cache(kept, cache)  # the deterministic runs, which the verdict rests on, compile each for itself
+            # the deterministic runs, which the verdict rests on, compile each for itself
+            copy_cache(kept, cache)
         if plan.second_of and not plan.reference:
             plan = replace(plan, reference=self._named(plan.second_of).traces)
         run = launch(self.spec, plan, site, Progress(self.watch, live).tick)
-        first = self.spec.train.compile_cache and plan.arm.name == "deterministic" and os.path.lexists(cache) and not kept.exists()
+        first = (
+            self.spec.train.compile_cache
+            and plan.arm.name == "deterministic"
+            and os.path.lexists(cache)
+            and not kept.exists()
+        )
         if first and not copy_cache(cache, kept, partial(as_training_user, self.folder.sandbox)):
-            self.said[f"the compile cache of {plan.name} was not copied: every run compiles again"] = None
+            self.said[
+                f"the compile cache of {plan.name} was not copied: every run compiles again"
+            ] = None
         self._note_left(run)
         self._look_for_others()
         if total:
@@ -296,19 +397,29 @@ class _Series:
             if plan.arm.name == "deterministic":
                 self.wrote(site.cwd)
                 self._collect(run, site)
-        self.changed_data = self.changed_data or changed_data(self.data_before, read_data_state(self.spec.data, self.spec.path.parent))
+        self.changed_data = self.changed_data or changed_data(
+            self.data_before, read_data_state(self.spec.data, self.spec.path.parent)
+        )
         return run
 
     def _note_left(self, run: Run) -> None:
-        """Say what a run left outside its own places: it is gone, and what needs it finds nothing in any other clone either."""
+        """Say what a run left outside its own places: it is gone, and what needs it finds nothing
+        in any other clone either."""
         left, name, where = run.left, run.plan.name, _few(run.left.unsearched[:1])
         if left.removed:
-            self.said[f"{name} left {_few(left.removed)} outside its own folders: removed, so that no other run finds it"] = None
+            self.said[
+                f"{name} left {_few(left.removed)} outside its own folders: removed, so that no "
+                "other run finds it"
+            ] = None
         if left.unsearched:
-            self.said[f"what {name} left in {where} was not looked for: it holds more than {MOST:,} files of others"] = None
+            self.said[
+                f"what {name} left in {where} was not looked for: it holds more than {MOST:,} "
+                "files of others"
+            ] = None
 
     def _look_for_others(self) -> None:
-        """Whatever computes on a GPU while no run is going is not ours. Asked before the first and after each, where it costs none time."""
+        """Whatever computes on a GPU while no run is going is not ours. Asked before the first and
+        after each, where it costs none time."""
         if self.spec.hardware.device != "cpu" and (seen := other_gpu_processes(())) is not None:
             self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
 
@@ -316,18 +427,42 @@ class _Series:
         """Take the artifacts out, and look at the other files that the run wrote."""
         globs, name, declared = self.spec.capture.artifacts, run.plan.name, set[str]()
         if globs:
-            into, as_owner = self.folder.path / "artifacts" / name, partial(as_training_user, self.folder.sandbox)
+            into, as_owner = (
+                self.folder.path / "artifacts" / name,
+                partial(as_training_user, self.folder.sandbox),
+            )
             found, unmatched = collect(site.cwd, globs, into, as_owner)
-            names = [path for item in found for path in (item.name, *(os.path.join(item.name, file) for file, _, _ in item.files))]
-            declared = {os.path.normpath(os.path.join(os.path.relpath(site.cwd, site.workspace), path)) for path in names}
+            names = [
+                path
+                for item in found
+                for path in (
+                    item.name,
+                    *(os.path.join(item.name, file) for file, _, _ in item.files),
+                )
+            ]
+            declared = {
+                os.path.normpath(os.path.join(os.path.relpath(site.cwd, site.workspace), path))
+                for path in names
+            }
             self.artifacts[name] = {item.name: item for item in found}
             if unmatched and run.good:
-                stopped = f" (the training was stopped after {self.spec.train.steps} steps)" if run.outcome == "stopped" else ""
-                self.unmatched[name] = tuple(f"no file matches capture.artifacts {pattern!r} after a run{stopped}" for pattern in unmatched)
+                stopped = (
+                    f" (the training was stopped after {self.spec.train.steps} steps)"
+                    if run.outcome == "stopped"
+                    else ""
+                )
+                self.unmatched[name] = tuple(
+                    f"no file matches capture.artifacts {pattern!r} after a run{stopped}"
+                    for pattern in unmatched
+                )
         if run.good:
             older = variation.DAY if "file-times" in run.plan.varied else 0
-            files, cut = changed_files(site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older)
-            self.left[name] = Left(files, cut, tuple(variation.as_first(line) for line in run.ended.tail))
+            files, cut = changed_files(
+                site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older
+            )
+            self.left[name] = Left(
+                files, cut, tuple(variation.as_first(line) for line in run.ended.tail)
+            )
 
 
 def _few(names: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""The load beside a stressed run, and the variables that it gets. What the probe does in its processes is `probe/stress.py`."""
+"""The load beside a stressed run, and the variables that it gets. What the probe does in its
+processes is `probe/stress.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from repro_gate.runs.environment import usable_processors
 
-# Inductor chooses among kernels by other times than it measured; the C library fills memory that it hands out and takes back.
-VARIABLES: Mapping[str, str] = {"TORCHINDUCTOR_DISTORT_BENCHMARKING_RESULT": "inverse", "MALLOC_PERTURB_": "170"}
+# Inductor chooses among kernels by other times than it measured; the C library fills memory that it
+# hands out and takes back.
+VARIABLES: Mapping[str, str] = {
+    "TORCHINDUCTOR_DISTORT_BENCHMARKING_RESULT": "inverse",
+    "MALLOC_PERTURB_": "170",
+}
 # Computes and waits in turns of odd lengths, and ends with the gate.
 _LOAD = """
 import os, random, time
@@ -30,7 +35,12 @@ def load() -> Iterator[None]:
     with contextlib.ExitStack() as started:
         for _ in range(usable_processors()):
             process = subprocess.Popen(
-                command, env={}, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+                command,
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
             )
             started.enter_context(process)
             started.callback(process.kill)

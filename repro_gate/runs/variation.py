@@ -1,7 +1,9 @@
-"""What the second deterministic run differs in: everything around the training that must not matter, and nothing that disturbs timing.
+"""What the second deterministic run differs in: everything around the training that must not
+matter, and nothing that disturbs timing.
 
-The gate decides about places, environment and permissions before the process starts; `PROBE` lists what the probe answers differently in
-it. Values exist on every machine, so that no training breaks by them.
+The gate decides about places, environment and permissions before the process starts; `PROBE` lists
+what the probe answers differently in it. Values exist on every machine, so that no training breaks
+by them.
 """
 
 from __future__ import annotations
@@ -37,14 +39,24 @@ NOT_VARIED = {
     "memory": "memory that C code reads before it is written",
     "file-times": "the times of declared data, which is linked in",
 }
-_ZONES = ("EST5EDT", "PST8PDT")  # POSIX has their rules in the name itself, and tzdata knows the names too
-_LOCALES = ("C.utf8", "C.UTF-8", "POSIX")  # one locale in two spellings: text stays UTF-8 for Python and for what it starts
+# POSIX has their rules in the name itself, and tzdata knows the names too
+_ZONES = (
+    "EST5EDT",
+    "PST8PDT",
+)
+# one locale in two spellings: text stays UTF-8 for Python and for what it starts
+_LOCALES = (
+    "C.utf8",
+    "C.UTF-8",
+    "POSIX",
+)
 _LC_ALL_MASK = 0x1FBF if sys.platform == "linux" else 0x3F  # locale.h
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a run's own folders lie below the run folder. Both kinds have names of one length, so no limit on paths tells them apart."""
+    """Where a run's own folders lie below the run folder. Both kinds have names of one length, so
+    no limit on paths tells them apart."""
 
     workspace: str = "workspace"
     home: str = "home"
@@ -65,15 +77,20 @@ def places(varied: Collection[str]) -> Places:
     )
 
 
-def environment(varied: Collection[str], outer: Mapping[str, str], arm: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that differ, by the environment that the gate was started in and the variables of the arm."""
+def environment(
+    varied: Collection[str], outer: Mapping[str, str], arm: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables that differ, by the environment that the gate was started in and the
+    variables of the arm."""
     found: dict[str, str] = {}
     if "hash-seed" in varied and HASH_SEED in arm:
         found[HASH_SEED] = str((int(arm[HASH_SEED]) + 1) % 2**32)
     if "timezone" in varied:
         found["TZ"] = _ZONES[outer.get("TZ") == _ZONES[0] or time.timezone == 5 * 3600]
     if "locale" in varied:
-        names = [name for name in outer if name == "LANG" or (name.startswith("LC_") and outer[name])] or ["LANG"]
+        names = [
+            name for name in outer if name == "LANG" or (name.startswith("LC_") and outer[name])
+        ] or ["LANG"]
         now = outer.get("LC_ALL") or outer.get("LANG") or ""
         other = next((name for name in _LOCALES if name != now and _installed(name)), None)
         found |= dict.fromkeys(names, other) if other is not None else {}
@@ -107,7 +124,8 @@ def as_first(text: str) -> str:
 
 
 def left_alike(varied: Collection[str]) -> tuple[str, ...]:
-    """What is not varied, in words: names that the spec leaves out, and what the others do not reach."""
+    """What is not varied, in words: names that the spec leaves out, and what the others do not
+    reach."""
     out = [name for name in VARIED if name not in varied]
     return (*out, *(text for name, text in NOT_VARIED.items() if name in varied))
 
@@ -120,7 +138,10 @@ def _make_older(path: str) -> None:
 def _installed(name: str) -> bool:
     """Whether the C library has a locale of that name. Nothing of this process changes."""
     libc = ctypes.CDLL(None)
-    libc.newlocale.restype, libc.newlocale.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
+    libc.newlocale.restype, libc.newlocale.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p],
+    )
     libc.freelocale.argtypes = [ctypes.c_void_p]
     found = libc.newlocale(_LC_ALL_MASK, name.encode(), None)
     if found:

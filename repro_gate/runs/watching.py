@@ -1,6 +1,8 @@
-"""Watching one run from outside while it goes: its traces as they grow, and processes that have torch loaded and write none.
+"""Watching one run from outside while it goes: its traces as they grow, and processes that have
+torch loaded and write none.
 
-What is read here was written by the training, and may be changing: it is opened with the training user's rights.
+What is read here was written by the training, and may be changing: it is opened with the training
+user's rights.
 """
 
 from __future__ import annotations
@@ -30,34 +32,44 @@ Tick = Callable[[Sequence[Trace]], str | None]
 
 @dataclass(frozen=True)
 class Untraced:
-    """A process that has torch loaded and writes no trace; `pids` holds its own and its ancestors', nearest first."""
+    """A process that has torch loaded and writes no trace; `pids` holds its own and its ancestors',
+    nearest first."""
 
     command: str
     pids: tuple[int, ...]
 
 
 class Watcher:
-    """Follows a run from outside: its traces as they grow, and processes that have torch loaded and write none."""
+    """Follows a run from outside: its traces as they grow, and processes that have torch loaded and
+    write none."""
 
-    def __init__(self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox, timeout: float) -> None:
+    def __init__(
+        self, folder: Path, nonce: str, tick: Tick, sandbox: Sandbox, timeout: float
+    ) -> None:
         self.folder, self.nonce, self.tick, self.sandbox = folder, nonce, tick, sandbox
         self.opener = partial(open_written, sandbox=sandbox)
         self.followers: dict[str, TraceFollower] = {}
-        self.budget = Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])})
+        self.budget = Budget(
+            {**fmt.MAX_OF_RUN, fmt.SECONDS: min(timeout, fmt.MAX_OF_RUN[fmt.SECONDS])}
+        )
         self.suspects: dict[tuple[int, float], int] = {}
         self.untraced: dict[int, Untraced] = {}
         self.trace_problem: str | None = None
         self.ended_at: float | None = None
 
     def look(self, alive: list[psutil.Process]) -> str | None:
-        """Take in what is new. Ends the run where its trace is broken, or where it does not leave after its last step."""
+        """Take in what is new. Ends the run where its trace is broken, or where it does not leave
+        after its last step."""
         try:
             for path in trace_files(self.folder):
-                follower = self.followers.setdefault(path.name, TraceFollower(path, self.nonce, self.opener, self.budget))
+                follower = self.followers.setdefault(
+                    path.name, TraceFollower(path, self.nonce, self.opener, self.budget)
+                )
                 if follower.trace.end is None:  # what is whole is not opened again
                     follower.poll()
         except TraceError as error:
-            self.trace_problem = self.trace_problem or str(error)  # later ones follow from the first
+            # later ones follow from the first
+            self.trace_problem = self.trace_problem or str(error)
             return "trace"
         if failure_in(self.folder, self.sandbox):
             return "trace"
@@ -71,24 +83,33 @@ class Watcher:
         return self.tick(traces)
 
     def _suspect(self, alive: list[psutil.Process]) -> None:
-        traced = {int(name.partition("-")[0]) for name in self.followers if name.partition("-")[0].isdecimal()}
+        traced = {
+            int(name.partition("-")[0])
+            for name in self.followers
+            if name.partition("-")[0].isdecimal()
+        }
         for process in alive:
             if process.pid in traced or process.pid in self.untraced:
                 continue
+            # root without CAP_SYS_PTRACE sees less than its user
             with (
                 contextlib.suppress(psutil.Error, OSError),
                 as_training_user(self.sandbox),
-            ):  # root without CAP_SYS_PTRACE sees less than its user
+            ):
                 if _has_torch(process.pid):
                     key = (process.pid, process.create_time())
                     self.suspects[key] = self.suspects.get(key, 0) + 1
-                    if self.suspects[key] > 3:  # a child between fork and exec shows its parent's libraries for a moment
+                    # a child between fork and exec shows its parent's libraries for a moment
+                    if self.suspects[key] > 3:
                         ancestors = tuple(above.pid for above in process.parents())
-                        self.untraced[process.pid] = Untraced(" ".join(process.cmdline())[:500], (process.pid, *ancestors))
+                        self.untraced[process.pid] = Untraced(
+                            " ".join(process.cmdline())[:500], (process.pid, *ancestors)
+                        )
 
 
 def _has_torch(pid: int) -> bool:
-    """Whether a library of torch is among the files that a process has mapped. It may have millions: MAPS_BYTES are read."""
+    """Whether a library of torch is among the files that a process has mapped. It may have
+    millions: MAPS_BYTES are read."""
     with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
         before, left = b"", MAPS_BYTES
         while left > 0 and (piece := file.read(min(left, 1 << 16))):

@@ -1,5 +1,6 @@
-"""Workspaces: a pristine copy of the snapshot for each run, at the same path but for the varied run, with declared data linked in; and the
-compile cache of the first run (`train.compile-cache`), copied for the runs that may start from one."""
+"""Workspaces: a pristine copy of the snapshot for each run, at the same path but for the varied
+run, with declared data linked in; and the compile cache of the first run (`train.compile-cache`),
+copied for the runs that may start from one."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ from repro_gate.runs import variation
 from repro_gate.spec.model import DataItem
 
 CACHE = "compile-cache"  # below the run's own TMPDIR
-LARGEST_SPARE = 1024**2  # bytes of a file that is compared with its original, and moved; larger ones are copied
+# bytes of a file that is compared with its original, and moved; larger ones are copied
+LARGEST_SPARE = 1024**2
 MAX_ENTRIES, MAX_BYTES, MAX_DEPTH = 50_000, 4 * 1024**3, 16  # of a compile cache
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where one run takes place. `directory` is the spec's folder inside `root`, `links` are the paths of declared data below `root`."""
+    """Where one run takes place. `directory` is the spec's folder inside `root`, `links` are the
+    paths of declared data below `root`."""
 
     root: Path
     directory: Path
@@ -36,22 +39,27 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Spare:
-    """The workspace at `root` of a run that has ended, and when it began (ns): the next workspace takes over the files that it left alone.
+    """The workspace at `root` of a run that has ended, and when it began (ns): the next workspace
+    takes over the files that it left alone.
 
-    Moved files need not be removed and made anew, which is slow on ext4: it passes over every inode that was freed in the last minutes."""
+    Moved files need not be removed and made anew, which is slow on ext4: it passes over every inode
+    that was freed in the last minutes.
+    """
 
     root: Path
     began: int
     _folders: dict[str, bool] = field(default_factory=lambda: {"": True})
 
     def holds(self, name: str, source: Path) -> bool:
-        """Whether the file `name`, of at most LARGEST_SPARE bytes, is what `source` is: nothing of it changed since the run began, and it
-        has the same bytes, whatever a file system or a folder that was moved makes of the time."""
+        """Whether the file `name`, of at most LARGEST_SPARE bytes, is what `source` is: nothing of
+        it changed since the run began, and it has the same bytes, whatever a file system or a
+        folder that was moved makes of the time."""
         path = os.path.join(self.root, name)
         try:
             old, new = os.lstat(path), os.lstat(source)
             return (
-                (stat.S_ISREG(old.st_mode), stat.S_IMODE(old.st_mode), old.st_nlink) == (True, new.st_mode & 0o777, 1)
+                (stat.S_ISREG(old.st_mode), stat.S_IMODE(old.st_mode), old.st_nlink)
+                == (True, new.st_mode & 0o777, 1)
                 and old.st_ctime_ns < self.began
                 and old.st_size == new.st_size <= LARGEST_SPARE
                 and self._is_folder(os.path.dirname(name))
@@ -63,7 +71,9 @@ class Spare:
     def _is_folder(self, name: str) -> bool:
         """Whether a folder, and each above it, is no link: what lies elsewhere is not moved."""
         if name not in self._folders:
-            self._folders[name] = self._is_folder(os.path.dirname(name)) and stat.S_ISDIR(os.lstat(self.root / name).st_mode)
+            self._folders[name] = self._is_folder(os.path.dirname(name)) and stat.S_ISDIR(
+                os.lstat(self.root / name).st_mode
+            )
         return self._folders[name]
 
 
@@ -76,11 +86,16 @@ def _content(path: str | Path, size: int) -> bytes:
 
 
 def spare_of(run_folder: Path) -> Spare | None:
-    """The workspace of the run that has ended in `run_folder`; None where there is none. What the gate wrote last tells when it began."""
+    """The workspace of the run that has ended in `run_folder`; None where there is none. What the
+    gate wrote last tells when it began."""
     places = (run_folder / place.workspace for place in (variation.FIRST, variation.SECOND))
     try:
         return next(
-            (Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns) for path in places if path.is_dir() and not path.is_symlink()),
+            (
+                Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns)
+                for path in places
+                if path.is_dir() and not path.is_symlink()
+            ),
             None,
         )
     except OSError:
@@ -95,7 +110,8 @@ class _Refill(Copy):
         self.spare = spare
 
     def copy_file(self, name: str) -> int:
-        """Move the file from the spare workspace, with the times of its original; copy what that does not hold."""
+        """Move the file from the spare workspace, with the times of its original; copy what that
+        does not hold."""
         source, target = self.source / name, self.target / name
         if self.spare is None or not self.spare.holds(name, source):
             return super().copy_file(name)
@@ -116,15 +132,20 @@ def fresh_workspace(
     varied: Collection[str] = (),
     spare: Spare | None = None,
 ) -> Workspace:
-    """A pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what stood there is removed. A run that is varied
-    in them has them elsewhere, or files of another time. Files that `spare` still holds are moved from there.
+    """A pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what stood
+    there is removed. A run that is varied in them has them elsewhere, or files of another time.
+    Files that `spare` still holds are moved from there.
 
-    Declared data becomes a link to the original, instead of a copy that came with the snapshot; data outside the checkout is given by an
-    absolute path and needs none. Raises UsageError for a relative path that leaves the checkout, Inconclusive for data that is not there.
+    Declared data becomes a link to the original, instead of a copy that came with the snapshot;
+    data outside the checkout is given by an absolute path and needs none. Raises UsageError for a
+    relative path that leaves the checkout, Inconclusive for data that is not there.
     """
     inside = os.path.relpath(os.path.realpath(spec_dir), snapshot.source)
     if _leaves(inside):
-        raise UsageError(f"{spec_dir} is not inside the checkout {snapshot.source}", reason_id="workspace/spec-outside")
+        raise UsageError(
+            f"{spec_dir} is not inside the checkout {snapshot.source}",
+            reason_id="workspace/spec-outside",
+        )
     places = variation.places(varied)
     root = make_folder(run_folder / places.workspace)
     copy = _Refill(snapshot.root, root, spare)
@@ -145,7 +166,9 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
     original = data_path(item, Path(os.path.realpath(spec_dir)))
     name = os.path.relpath(original, source)
     if os.path.isabs(item.path):
-        name = os.path.relpath(os.path.join(os.path.realpath(original.parent), original.name), source)
+        name = os.path.relpath(
+            os.path.join(os.path.realpath(original.parent), original.name), source
+        )
     elif _leaves(name):
         raise UsageError(
             f"data: {item.path!r} leads out of the checkout {source}",
@@ -161,11 +184,17 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
     if _leaves(name):
         return None
     if name == "." or (inside + os.sep).startswith(name + os.sep):
-        raise UsageError(f"data: {item.path!r} holds the spec itself", reason_id="data/path", remedy="name the data's own folder")
+        raise UsageError(
+            f"data: {item.path!r} holds the spec itself",
+            reason_id="data/path",
+            remedy="name the data's own folder",
+        )
     link = root
     for part in Path(name).parts[:-1]:
         link = link / part
-        if link.is_symlink():  # a linked folder, by the checkout or by another item: link the whole of it, never write through it
+        # a linked folder, by the checkout or by another item: link the whole of it, never write
+        # through it
+        if link.is_symlink():
             return _relink(link, source / link.relative_to(root))
         if not link.is_dir():
             remove_tree(link)
@@ -184,15 +213,19 @@ def _leaves(relative: str) -> bool:
 
 
 def cache_variables(temporary: Path) -> Mapping[str, str]:
-    """Where Inductor and Triton keep what they compiled, below a run's folder for temporary files."""
+    """Where Inductor and Triton keep what they compiled, below a run's folder for temporary
+    files."""
     folder = temporary / CACHE
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
-def copy_cache(source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext) -> bool:
-    """Copy a compile cache's folders and regular files to `target`, which must not exist. `source` is untrusted: it is looked at inside
-    `as_owner()`, with the rights of whoever wrote it, once nothing writes to it any more, and no link is followed. False, and nothing at
-    `target`, where it is not a folder or too large."""
+def copy_cache(
+    source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> bool:
+    """Copy a compile cache's folders and regular files to `target`, which must not exist. `source`
+    is untrusted: it is looked at inside `as_owner()`, with the rights of whoever wrote it, once
+    nothing writes to it any more, and no link is followed. False, and nothing at `target`, where it
+    is not a folder or too large."""
     entries, size, waiting = 0, 0, [(source, target, 0)]
     try:
         while waiting:
@@ -203,7 +236,14 @@ def copy_cache(source: Path, target: Path, as_owner: Callable[[], AbstractContex
                     raise OSError("no folder of a cache")
                 with os.scandir(folder) as listed:
                     found = list(islice(listed, MAX_ENTRIES))
-                here = [(item.name, item.is_dir(follow_symlinks=False), item.is_file(follow_symlinks=False)) for item in found]
+                here = [
+                    (
+                        item.name,
+                        item.is_dir(follow_symlinks=False),
+                        item.is_file(follow_symlinks=False),
+                    )
+                    for item in found
+                ]
             entries += len(here)
             for name, is_folder, is_file in here:
                 if is_folder:

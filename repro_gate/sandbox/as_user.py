@@ -1,8 +1,10 @@
 """Reading what a hostile user wrote, with that user's own rights to files.
 
-The gate is root, and a training may put a link to `/proc/1/environ` or `/etc/shadow` where a trace or an artifact is expected, in the
-middle of a path, at any moment. So the kernel is asked to judge: inside `as_training_user` this thread's file-system user is the training's
-(setfsuid(2)), root's rights to files are gone, and whatever a path leads to is at most what the training could have read itself.
+The gate is root, and a training may put a link to `/proc/1/environ` or `/etc/shadow` where a trace
+or an artifact is expected, in the middle of a path, at any moment. So the kernel is asked to judge:
+inside `as_training_user` this thread's file-system user is the training's (setfsuid(2)), root's
+rights to files are gone, and whatever a path leads to is at most what the training could have read
+itself.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from repro_gate.errors import Inconclusive, held
 from repro_gate.files import NotRegular
 from repro_gate.sandbox.identity import Sandbox
 
-_NOBODY = ctypes.c_uint(0xFFFFFFFF)  # an invalid user: nothing is changed, and the one in force is given
+# an invalid user: nothing is changed, and the one in force is given
+_NOBODY = ctypes.c_uint(0xFFFFFFFF)
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @contextlib.contextmanager
 def as_training_user(sandbox: Sandbox) -> Iterator[None]:
-    """This thread sees files as the training's user does; nothing changes where that is the gate's own.
+    """This thread sees files as the training's user does; nothing changes where that is the gate's
+    own.
 
-    Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside. Raises Inconclusive where the kernel does
-    not grant it.
+    Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside.
+    Raises Inconclusive where the kernel does not grant it.
     """
     if not sandbox.own_user:
         yield
@@ -46,8 +50,9 @@ def as_training_user(sandbox: Sandbox) -> Iterator[None]:
 
 
 def open_written(path: Path, sandbox: Sandbox) -> int:
-    """A descriptor for reading a file that the training was to write: a regular file, no link, and with a user of its own: that user's, and
-    under no other name (a hard link to somebody's file). Raises NotRegular, else OSError.
+    """A descriptor for reading a file that the training was to write: a regular file, no link, and
+    with a user of its own: that user's, and under no other name (a hard link to somebody's file).
+    Raises NotRegular, else OSError.
     """
     with as_training_user(sandbox):
         handle = os.open(path, _FLAGS)
@@ -77,7 +82,9 @@ def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
 
 def _libc() -> ctypes.CDLL:
     if sys.platform != "linux":
-        raise Inconclusive("a user of its own for the training needs Linux", reason_id="sandbox/own-user")
+        raise Inconclusive(
+            "a user of its own for the training needs Linux", reason_id="sandbox/own-user"
+        )
     libc = ctypes.CDLL(None)
     libc.setfsuid.restype = libc.setfsgid.restype = ctypes.c_int
     return libc

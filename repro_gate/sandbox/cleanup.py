@@ -1,6 +1,8 @@
-"""What the training's user left outside the folders that it was given: found and removed, so that no run tells the next one anything.
+"""What the training's user left outside the folders that it was given: found and removed, so that
+no run tells the next one anything.
 
-Looked through are the folders that everybody may write to, the kernel's own objects between processes (System V), and its keyrings.
+Looked through are the folders that everybody may write to, the kernel's own objects between
+processes (System V), and its keyrings.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _SYSTEM_V = Path("/proc/sysvipc")
 _KINDS = {"shm": "shmid", "msg": "msqid", "sem": "semid"}
 _SECONDS = 20.0
 _JOIN_SESSION_KEYRING = 1  # keyctl(2)
-# Only its owner may remove such an object, or who has more than Docker grants: so it is done as that user, by a program of the gate's.
+# Only its owner may remove such an object, or who has more than Docker grants: so it is done as
+# that user, by a program of the gate's.
 _AS_USER = """
 import ctypes, os, sys
 uid, gid = map(int, sys.argv[1:3])
@@ -46,7 +49,8 @@ for kind, number in (item.split(":") for item in sys.argv[3:]):
         getattr(libc, kind + "ctl")(int(number), IPC_RMID, None)
 """
 _KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
-# keyctl(2): KEYCTL_CLEAR (7) of that user's keyring (-4), its user session keyring (-5) and its persistent one (KEYCTL_GET_PERSISTENT: 22).
+# keyctl(2): KEYCTL_CLEAR (7) of that user's keyring (-4), its user session keyring (-5) and its
+# persistent one (KEYCTL_GET_PERSISTENT: 22).
 _FORGET = """
 call, keyctl = ctypes.CDLL(None).syscall, int(sys.argv[3])
 call.restype, call.argtypes = ctypes.c_long, [ctypes.c_long] * 4
@@ -58,16 +62,19 @@ for keyring in (-4, -5, call(keyctl, 22, -1, -2)):
 
 @dataclass(frozen=True)
 class Left:
-    """`removed` are paths, and `shm 3` and the like; `unsearched` are folders that there was too much in to look through."""
+    """`removed` are paths, and `shm 3` and the like; `unsearched` are folders that there was too
+    much in to look through."""
 
     removed: tuple[str, ...] = ()
     unsearched: tuple[str, ...] = ()
 
 
 def sweep(sandbox: Sandbox, keep: Iterable[Path] = ()) -> Left:
-    """Remove what belongs to the training's user and lies where everybody may write, but for `keep` (declared data).
+    """Remove what belongs to the training's user and lies where everybody may write, but for `keep`
+    (declared data).
 
-    Where gate and training are one user nothing is done: what is whose cannot be told. Raises Inconclusive for what cannot be removed.
+    Where gate and training are one user nothing is done: what is whose cannot be told. Raises
+    Inconclusive for what cannot be removed.
     """
     if not sandbox.own_user or not sandbox.uid:
         return Left()
@@ -85,7 +92,8 @@ def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
         if seen >= MOST:
             return removed, [os.fspath(folder), *map(os.fspath, waiting)]
         for path, state in _entries(folder):
-            if state.st_uid == uid and path not in kept and os.access(folder, os.W_OK):  # nobody left anything where nobody can write
+            # nobody left anything where nobody can write
+            if state.st_uid == uid and path not in kept and os.access(folder, os.W_OK):
                 remove_tree(path)
                 removed.append(os.fspath(path))
             else:
@@ -96,11 +104,15 @@ def _files(uid: int, kept: set[Path]) -> tuple[list[str], list[str]]:
 
 
 def _open_folders() -> list[Path]:
-    """Real paths of the folders to begin with: the usual ones, and every mounted one, that everybody may write to."""
+    """Real paths of the folders to begin with: the usual ones, and every mounted one, that
+    everybody may write to."""
     named = [*OPEN_TO_ALL, tempfile.gettempdir()]
     with contextlib.suppress(OSError):
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        named += [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines]
+        named += [
+            re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4])
+            for line in lines
+        ]
     found: dict[Path, None] = {}
     for path in dict.fromkeys(os.path.realpath(name) for name in named):
         with contextlib.suppress(OSError):
@@ -122,7 +134,8 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _objects(sandbox: Sandbox) -> tuple[str, ...]:
-    """Remove the System V shared memory, queues and semaphores of that user. Raises Inconclusive where one stays."""
+    """Remove the System V shared memory, queues and semaphores of that user. Raises Inconclusive
+    where one stays."""
     found = _listed(sandbox)
     if not found:
         return ()
@@ -138,7 +151,8 @@ def _objects(sandbox: Sandbox) -> tuple[str, ...]:
 
 
 def _forget_keys(sandbox: Sandbox) -> None:
-    """Clear the keyrings of that user. What is started from here on has a new session keyring, or it would share one with the run before.
+    """Clear the keyrings of that user. What is started from here on has a new session keyring, or
+    it would share one with the run before.
 
     Where the kernel or the container has no keyrings, the training has none either.
     """
@@ -152,10 +166,26 @@ def _forget_keys(sandbox: Sandbox) -> None:
 
 
 def _as_that_user(sandbox: Sandbox, program: str, *arguments: str) -> None:
-    command = [sys.executable, "-I", "-S", "-c", _AS_USER + program, str(sandbox.uid), str(sandbox.gid), *arguments]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _AS_USER + program,
+        str(sandbox.uid),
+        str(sandbox.gid),
+        *arguments,
+    ]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            command, env={}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, start_new_session=True
+            command,
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            start_new_session=True,
         )
 
 
@@ -164,7 +194,9 @@ def _listed(sandbox: Sandbox) -> list[str]:
     listed = []
     for kind, number in _KINDS.items():
         with contextlib.suppress(OSError):  # a kernel without them
-            head, *lines = (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace").splitlines()
+            head, *lines = (
+                (_SYSTEM_V / kind).read_text(encoding="ascii", errors="replace").splitlines()
+            )
             for line in lines:
                 fields = dict(zip(head.split(), line.split(), strict=False))
                 if str(sandbox.uid) in (fields.get("uid"), fields.get("cuid")):

@@ -1,4 +1,5 @@
-"""The sandbox around all untrusted processes: what is made unreadable meanwhile, what stays within reach, what is ended and removed.
+"""The sandbox around all untrusted processes: what is made unreadable meanwhile, what stays within
+reach, what is ended and removed.
 
 Where gate and training are one user, nothing here does anything.
 """
@@ -39,12 +40,14 @@ def confined(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Everything that must hold while the training's user has processes; undone at the end, whatever happens.
+    """Everything that must hold while the training's user has processes; undone at the end,
+    whatever happens.
 
-    `data` are the declared data's paths, which an untrusted spec names: inside a folder that is made unreadable only what lies in the
-    checkout, outside any `.git`, stays within reach. `within_reach` are the gate's own choice: its temporary folder, installed
-    environments. Signals wait inside. `tell` is given a line before another gate that trains as this user is waited for. Raises
-    Inconclusive.
+    `data` are the declared data's paths, which an untrusted spec names: inside a folder that is
+    made unreadable only what lies in the checkout, outside any `.git`, stays within reach.
+    `within_reach` are the gate's own choice: its temporary folder, installed environments. Signals
+    wait inside. `tell` is given a line before another gate that trains as this user is waited for.
+    Raises Inconclusive.
     """
     if not sandbox.own_user:
         yield
@@ -52,7 +55,12 @@ def confined(
     roots, data = private_folders(environment, checkout), tuple(data)
     keep = [*within_reach, PACKAGE, *interpreters(environment)]
     keep += [path for path in data if _may_stay_open(path, checkout, roots)]
-    with held(), _alone(sandbox, tell), _process_state(), unreadable(sandbox, roots, _apart(keep, roots)):
+    with (
+        held(),
+        _alone(sandbox, tell),
+        _process_state(),
+        unreadable(sandbox, roots, _apart(keep, roots)),
+    ):
         hide_memory()
         end_all(sandbox)  # what a gate that was killed has left running, and left behind
         sweep(sandbox, data)
@@ -64,19 +72,24 @@ def confined(
 
 
 def interpreters(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders of the environments whose `python` the training finds: as it is named on PATH, and where links lead."""
+    """The folders of the environments whose `python` the training finds: as it is named on PATH,
+    and where links lead."""
     found: dict[Path, None] = {}
     for name in ("python", "python3"):
         path = shutil.which(name, path=environment.get("PATH", os.defpath))
         if path is not None:
-            found |= dict.fromkeys(Path(os.path.dirname(os.path.dirname(item))) for item in (os.path.abspath(path), os.path.realpath(path)))
+            found |= dict.fromkeys(
+                Path(os.path.dirname(os.path.dirname(item)))
+                for item in (os.path.abspath(path), os.path.realpath(path))
+            )
     named = [environment.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
     found |= dict.fromkeys(Path(os.path.realpath(name)) for name in named if os.path.isabs(name))
     return tuple(found)
 
 
 def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
-    """Whether a path of the spec's is data of this checkout: not a repository's own, and not in a folder of the runner's inside it."""
+    """Whether a path of the spec's is data of this checkout: not a repository's own, and not in a
+    folder of the runner's inside it."""
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(checkout))
     if root not in real.parents or ".git" in real.relative_to(root).parts:
         return False
@@ -84,14 +97,17 @@ def _may_stay_open(path: Path, checkout: Path, roots: Iterable[Path]) -> bool:
 
 
 def _apart(keep: Iterable[Path], roots: Iterable[Path]) -> list[Path]:
-    """Without paths that hold a whole folder that is to be made unreadable: they would leave it open."""
-    return [path for path in keep if not any(root == path or path in root.parents for root in roots)]
+    """Without paths that hold a whole folder that is to be made unreadable: they would leave it
+    open."""
+    return [
+        path for path in keep if not any(root == path or path in root.parents for root in roots)
+    ]
 
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
-    """No groups beside root's (they would still read files of theirs in `as_training_user`), no core files, and a umask that others can
-    read."""
+    """No groups beside root's (they would still read files of theirs in `as_training_user`), no
+    core files, and a umask that others can read."""
     groups, umask, core = os.getgroups(), os.umask(_UMASK), resource.getrlimit(resource.RLIMIT_CORE)
     try:
         os.setgroups([])
@@ -113,12 +129,15 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
     while (lock := _lock(sandbox)) is None:
         if time.monotonic() > deadline:
             raise Inconclusive(
-                f"another gate on this machine trains as user {sandbox.uid}, for more than {WAIT_SECONDS / 60:g} minutes",
+                f"another gate on this machine trains as user {sandbox.uid}, for more than "
+                f"{WAIT_SECONDS / 60:g} minutes",
                 remedy="run one after the other, or each in its own container",
                 reason_id="sandbox/not-alone",
             )
         if not told:
-            tell(f"waiting for another gate on this machine, which trains as user {sandbox.uid} too")
+            tell(
+                f"waiting for another gate on this machine, which trains as user {sandbox.uid} too"
+            )
             told = True
         with obeyed():
             time.sleep(_LOOK_EVERY)
@@ -129,7 +148,8 @@ def _alone(sandbox: Sandbox, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _lock(sandbox: Sandbox) -> int | None:
-    """In /run, which is root's own, else in the temporary folder; None where another gate holds it."""
+    """In /run, which is root's own, else in the temporary folder; None where another gate holds
+    it."""
     problem = ""
     for folder in dict.fromkeys((_LOCKS, Path(tempfile.gettempdir()))):
         try:

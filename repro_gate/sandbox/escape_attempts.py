@@ -1,8 +1,11 @@
-"""What a hostile training would try, tried: a program that `self_test` starts as the training is started, before any training is.
+"""What a hostile training would try, tried: a program that `self_test` starts as the training is
+started, before any training is.
 
-Reads what to try as JSON on standard input and prints as JSON what succeeded, and what should have been within reach and is not. Each
-attempt is made through the kernel, nothing is computed from modes. Standard library only, any Python from 3.9 on. No attempt may do harm
-where it succeeds, run as root on somebody's machine included: it changes this process alone, or what it makes it takes back at once.
+Reads what to try as JSON on standard input and prints as JSON what succeeded, and what should have
+been within reach and is not. Each attempt is made through the kernel, nothing is computed from
+modes. Standard library only, any Python from 3.9 on. No attempt may do harm where it succeeds, run
+as root on somebody's machine included: it changes this process alone, or what it makes it takes
+back at once.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ class Attempts:
         self.succeeded: list[str] = []
 
     def make(self, name: str, attempt: Callable[..., object], *arguments: object) -> None:
-        """It has failed where the kernel refuses it, or where there is nothing of the kind; anything else counts as a success."""
+        """It has failed where the kernel refuses it, or where there is nothing of the kind;
+        anything else counts as a success."""
         try:
             attempt(*arguments)
         except OSError as error:
@@ -61,7 +65,9 @@ def main() -> None:
     for path in wanted["sockets"]:
         attempts.make(f"connect to {path}", _connect, path)
     _privileges(attempts)
-    sys.stdout.write(json.dumps({"succeeded": attempts.succeeded[:100], "missing": _missing(wanted)}))
+    sys.stdout.write(
+        json.dumps({"succeeded": attempts.succeeded[:100], "missing": _missing(wanted)})
+    )
 
 
 def _identity(attempts: Attempts, wanted: dict[str, Any]) -> None:
@@ -82,17 +88,21 @@ def _identity(attempts: Attempts, wanted: dict[str, Any]) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= _FIRST_FREE:
             with contextlib.suppress(OSError):  # the listing's own is closed by now
-                attempts.found(f"use an inherited descriptor: {os.readlink(f'/proc/self/fd/{name}')}")
+                attempts.found(
+                    f"use an inherited descriptor: {os.readlink(f'/proc/self/fd/{name}')}"
+                )
 
 
 def _other_processes(attempts: Attempts, wanted: dict[str, Any]) -> None:
-    """Look into, and signal, every process that is another user's: the gate, its ancestors, the first of the container."""
+    """Look into, and signal, every process that is another user's: the gate, its ancestors, the
+    first of the container."""
     for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
         try:
             fields = _status(pid)
         except OSError:
             continue  # it has ended
-        if str(wanted["uid"]) in fields["Uid"] or "VmSize" not in fields:  # no memory: a thread of the kernel's, or it has ended
+        # no memory: a thread of the kernel's, or it has ended
+        if str(wanted["uid"]) in fields["Uid"] or "VmSize" not in fields:
             continue
         for name in _PROCESS:
             attempts.make(f"read /proc/{pid}/{name}", _read, f"/proc/{pid}/{name}")
@@ -115,7 +125,12 @@ def _read(path: str) -> None:
     try:
         os.read(handle, 1)
     except OSError as error:
-        if error.errno not in (errno.EIO, errno.EINVAL, errno.EISDIR):  # /proc/PID/mem at address 0: it was opened all the same
+        # /proc/PID/mem at address 0: it was opened all the same
+        if error.errno not in (
+            errno.EIO,
+            errno.EINVAL,
+            errno.EISDIR,
+        ):
             raise
     finally:
         os.close(handle)
@@ -145,8 +160,9 @@ def _privileges(attempts: Attempts) -> None:
         if function(*arguments) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
-    # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even where one may (ENODEV) nothing is mounted.
-    # Not tried is a user namespace, which a bare host's kernel grants to anyone: only processes inside it see what is mounted there.
+    # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
+    # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
+    # kernel grants to anyone: only processes inside it see what is mounted there.
     attempts.make("mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None)
     attempts.make("have mounts of its own as this user", call, libc.unshare, _CLONE_NEWNS)
     attempts.make("choose its groups", os.setgroups, [0])
@@ -177,7 +193,13 @@ def _missing(wanted: dict[str, Any]) -> list[list[str]]:
             missing.append([path, error.strerror or str(error)])
     for path in wanted["start"]:
         try:
-            subprocess.run([path, "-I", "-S", "-c", "pass"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)
+            subprocess.run(
+                [path, "-I", "-S", "-c", "pass"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=60,
+                check=True,
+            )
         except (OSError, subprocess.SubprocessError) as error:
             missing.append([path, getattr(error, "strerror", None) or str(error)])
     return missing

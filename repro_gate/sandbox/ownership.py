@@ -1,7 +1,7 @@
 """Ownership of run folders: the training user's before a run, root's again and read-only after it.
 
-Both change owners as root in trees that the training may have written to, so both are called only while no process of its user lives
-(`start.end_all`), and neither follows a link.
+Both change owners as root in trees that the training may have written to, so both are called only
+while no process of its user lives (`start.end_all`), and neither follows a link.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _ENTER, _READ_LATER, _READ_NEVER = 0o710, 0o440, 0o400
 
 
 def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
-    """Make everything in `trees` (which root made) the training's own; links themselves, not what they lead to."""
+    """Make everything in `trees` (which root made) the training's own; links themselves, not what
+    they lead to."""
     if not sandbox.own_user:
         return
     waiting = [os.fspath(tree) for tree in trees]
@@ -30,17 +31,19 @@ def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
 
 
 def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
-    """Let the training's group pass through a folder of the gate's, without seeing what is in it; nobody else."""
+    """Let the training's group pass through a folder of the gate's, without seeing what is in it;
+    nobody else."""
     if sandbox.own_user:
         os.chown(folder, 0, sandbox.gid or -1)
         os.chmod(folder, _ENTER)
 
 
 def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> None:
-    """Take back what a run wrote into `folder`: root's from now on, so that no later run rewrites it, or learns from it what to write.
+    """Take back what a run wrote into `folder`: root's from now on, so that no later run rewrites
+    it, or learns from it what to write.
 
-    A later run may still read files whose names end in one of `for_later`. What is no plain file of the training's under one name (a link,
-    a folder, a hard link to somebody's file) is removed.
+    A later run may still read files whose names end in one of `for_later`. What is no plain file of
+    the training's under one name (a link, a folder, a hard link to somebody's file) is removed.
     """
     if not sandbox.own_user:
         return
@@ -49,7 +52,9 @@ def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> No
         os.fchown(handle, 0, sandbox.gid or -1)
         os.fchmod(handle, _ENTER)
         for name in os.listdir(handle):
-            if not _sealed(sandbox, name, handle, _READ_LATER if name.endswith(for_later) else _READ_NEVER):
+            if not _sealed(
+                sandbox, name, handle, _READ_LATER if name.endswith(for_later) else _READ_NEVER
+            ):
                 remove_tree(folder / name)
     finally:
         os.close(handle)
@@ -59,7 +64,9 @@ def _sealed(sandbox: Sandbox, name: str, folder: int, mode: int) -> bool:
     """Seal one file by its descriptor; False where it is not one to keep."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return False
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    handle = os.open(
+        name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+    )
     try:
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode) or state.st_uid != sandbox.uid or state.st_nlink != 1:

@@ -1,7 +1,9 @@
-"""One user for gate and training: the gate takes the secrets out of its own environment by starting itself anew without them.
+"""One user for gate and training: the gate takes the secrets out of its own environment by starting
+itself anew without them.
 
-Called first of all by `cli` and `github.__main__`. What the gate itself needs later goes through an unnamed file that no other process
-has, and is read and closed at once. The process id stays; `/proc/PID/environ` then shows what is left. Standard library only.
+Called first of all by `cli` and `github.__main__`. What the gate itself needs later goes through an
+unnamed file that no other process has, and is read and closed at once. The process id stays;
+`/proc/PID/environ` then shows what is left. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ _MOST = 1 << 20
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
 
-def start_anew(environment: Mapping[str, str], argv: Sequence[str] | None = None, keep: Iterable[str] = NEEDED) -> None:
-    """Where `environment` holds secrets, replace this process by a new one without them; else come back at once, at no cost.
+def start_anew(
+    environment: Mapping[str, str], argv: Sequence[str] | None = None, keep: Iterable[str] = NEEDED
+) -> None:
+    """Where `environment` holds secrets, replace this process by a new one without them; else come
+    back at once, at no cost.
 
-    `argv` is what followed the interpreter on the command line, this process's own where it is left out (`-I -m …` included). The new
-    process finds no secret any more, so there is no loop. Of what is taken out, the values of `keep` are handed over. To be called before
-    any thread is started and while standard output holds nothing unwritten.
+    `argv` is what followed the interpreter on the command line, this process's own where it is left
+    out (`-I -m …` included). The new process finds no secret any more, so there is no loop. Of what
+    is taken out, the values of `keep` are handed over. To be called before any thread is started
+    and while standard output holds nothing unwritten.
     """
     names = secret_names(environment)
     if not names or not sys.executable:
@@ -37,7 +43,11 @@ def start_anew(environment: Mapping[str, str], argv: Sequence[str] | None = None
     hide_memory()
     gone = taken_out(environment)
     values = {name: environment[name] for name in keep if name in gone}
-    rest = {name: value for name, value in environment.items() if name and name not in gone and name != HANDED}
+    rest = {
+        name: value
+        for name, value in environment.items()
+        if name and name not in gone and name != HANDED
+    }
     file = _unnamed(json.dumps(values).encode())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -46,9 +56,11 @@ def start_anew(environment: Mapping[str, str], argv: Sequence[str] | None = None
 
 
 def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
-    """What the process before this one handed over, by name; empty where none did. A second call gives nothing.
+    """What the process before this one handed over, by name; empty where none did. A second call
+    gives nothing.
 
-    From here on the process is not dumpable: no other process of its user reads its memory (Linux; root is not kept out).
+    From here on the process is not dumpable: no other process of its user reads its memory (Linux;
+    root is not kept out).
     """
     hide_memory()
     text = environment.pop(HANDED, "")
@@ -57,8 +69,14 @@ def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str,
     descriptor = int(text)
     try:
         state = os.fstat(descriptor)
-        # Only a file that nobody else can name or could have made: the variable may have been set by an earlier step.
-        if not stat.S_ISREG(state.st_mode) or state.st_nlink != 0 or state.st_uid != os.geteuid() or descriptor <= 2:
+        # Only a file that nobody else can name or could have made: the variable may have been set
+        # by an earlier step.
+        if (
+            not stat.S_ISREG(state.st_mode)
+            or state.st_nlink != 0
+            or state.st_uid != os.geteuid()
+            or descriptor <= 2
+        ):
             return {}
         with os.fdopen(descriptor, "rb") as file:
             found = json.loads(file.read(_MOST))
@@ -70,14 +88,16 @@ def handed_over(environment: MutableMapping[str, str] = os.environ) -> dict[str,
 
 
 def hide_memory() -> None:
-    """Not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate, tokens in them, become root's. Root itself is not kept out."""
+    """Not dumpable (Linux): /proc/PID/environ and /proc/PID/mem of the gate, tokens in them, become
+    root's. Root itself is not kept out."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _unnamed(content: bytes) -> int:
-    """A descriptor that an exec keeps, of a file without a name: in memory where the system can (Linux), else unlinked."""
+    """A descriptor that an exec keeps, of a file without a name: in memory where the system can
+    (Linux), else unlinked."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("handed", os.MFD_CLOEXEC)
     else:

@@ -1,7 +1,7 @@
 """Who the training is to run as on this machine.
 
-The image sets `REPRO_GATE_SANDBOX=own-user`; elsewhere gate and training are one user. Whoever asks for a user of its own gets that or an
-error, never quietly less.
+The image sets `REPRO_GATE_SANDBOX=own-user`; elsewhere gate and training are one user. Whoever asks
+for a user of its own gets that or an error, never quietly less.
 """
 
 from __future__ import annotations
@@ -19,22 +19,35 @@ from repro_gate.sandbox.start import setpriv
 
 VARIABLE = "REPRO_GATE_SANDBOX"
 SAME_USER_REMEDY = (
-    "use the container action, where training has a user of its own, or keep everything out of this job that its user must not have"
+    "use the container action, where training has a user of its own, or keep everything out of "
+    "this job that its user must not have"
 )
-# linux/capability.h: to enter the user and its group, drop the bounding set, give it its files, read and close what belongs to the runner's
-# user, and end its processes. Docker grants all of them by default.
-_NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8}
+# linux/capability.h: to enter the user and its group, drop the bounding set, give it its files,
+# read and close what belongs to the runner's user, and end its processes. Docker grants all of them
+# by default.
+_NEEDED = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "FOWNER": 3,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SETPCAP": 8,
+}
 
 
 def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
     """`want`, else what `REPRO_GATE_SANDBOX` says, else `same-user`.
 
-    Raises UsageError for a word that is neither, Inconclusive where a user of its own was asked for and cannot be had.
+    Raises UsageError for a word that is neither, Inconclusive where a user of its own was asked for
+    and cannot be had.
     """
     wanted = want or environment.get(VARIABLE, "") or SAME_USER
     if wanted not in (SAME_USER, OWN_USER):
         raise UsageError(
-            f"{VARIABLE}={wanted[:100]!r} is not an sandbox level", remedy=f"`{OWN_USER}` or `{SAME_USER}`", reason_id="sandbox/unknown"
+            f"{VARIABLE}={wanted[:100]!r} is not an sandbox level",
+            remedy=f"`{OWN_USER}` or `{SAME_USER}`",
+            reason_id="sandbox/unknown",
         )
     if wanted == SAME_USER:
         return Sandbox(notes=_weaker(environment))
@@ -42,7 +55,8 @@ def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
     if missing:
         raise Inconclusive(
             f"the training cannot run as a separate user: {missing}",
-            remedy=f"run the container as root with Docker's default capabilities, or accept less: {VARIABLE}={SAME_USER}",
+            remedy="run the container as root with Docker's default capabilities, or accept less: "
+            f"{VARIABLE}={SAME_USER}",
             reason_id="sandbox/own-user",
         )
     return Sandbox(OWN_USER, UID, GID)
@@ -58,19 +72,27 @@ def _missing() -> str:
     if lacking:
         return "the gate lacks " + ", ".join(f"CAP_{name}" for name in lacking)
     if _in_own_namespace("setgroups").strip() == "deny":
-        return "this user namespace refuses setgroups, as rootless engines without subordinate groups do"
-    if not all(_is_mapped(number, kind) for number in (UID, UID + 1) for kind in ("uid_map", "gid_map")):
+        return (
+            "this user namespace refuses setgroups, as rootless engines without subordinate "
+            "groups do"
+        )
+    if not all(
+        _is_mapped(number, kind) for number in (UID, UID + 1) for kind in ("uid_map", "gid_map")
+    ):
         return f"user {UID} does not exist in this user namespace: it maps too few"
     return "" if setpriv() is not None else "there is no `setpriv`: install util-linux"
 
 
 def _effective() -> int:
     text = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    return next((int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0)
+    return next(
+        (int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0
+    )
 
 
 def _is_mapped(number: int, kind: str) -> bool:
-    """Whether a user or group exists in this user namespace: lines of first inside, first outside, count; all do where that is not told."""
+    """Whether a user or group exists in this user namespace: lines of first inside, first outside,
+    count; all do where that is not told."""
     ranges = [list(map(int, line.split())) for line in _in_own_namespace(kind).splitlines()]
     return not ranges or any(first <= number < first + count for first, _, count in ranges)
 
@@ -83,10 +105,17 @@ def _in_own_namespace(name: str) -> str:
 
 
 def _weaker(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What one user for both means, where somebody else's code is likely and a person can do something about it: in CI, not on a laptop."""
-    if environment.get("GITHUB_ACTIONS") != "true" and environment.get("CI", "").lower() not in ("true", "1"):
+    """What one user for both means, where somebody else's code is likely and a person can do
+    something about it: in CI, not on a laptop."""
+    if environment.get("GITHUB_ACTIONS") != "true" and environment.get("CI", "").lower() not in (
+        "true",
+        "1",
+    ):
         return ()
-    note = "training ran as the gate's own user, so it could read what that user can read and signal the gate"
+    note = (
+        "training ran as the gate's own user, so it could read what that user can read and "
+        "signal the gate"
+    )
     names = [name for name in environment.get(TAKEN_OUT, "").split(",") if name]
     if names:
         note += f"; {listed(names, 5)} had been taken out of its environment"

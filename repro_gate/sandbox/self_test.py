@@ -1,6 +1,8 @@
-"""The sandbox's self-test: before the first run, a program that is started as the training will be tries every known escape.
+"""The sandbox's self-test: before the first run, a program that is started as the training will be
+tries every known escape.
 
-Whatever succeeds makes the gate run inconclusive and is named; so does what the training needs and cannot reach.
+Whatever succeeds makes the gate run inconclusive and is named; so does what the training needs and
+cannot reach.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ class Exposure:
 
 
 def prove(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> None:
-    """Try everything, in the environment and folder of a run. Nothing is done where gate and training are one user.
+    """Try everything, in the environment and folder of a run. Nothing is done where gate and
+    training are one user.
 
-    Raises Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why nothing could be tried.
+    Raises Inconclusive naming each attempt that succeeded, each thing that is out of reach, or why
+    nothing could be tried.
     """
     if not sandbox.own_user:
         return
@@ -55,30 +59,50 @@ def prove(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], 
     succeeded, missing = answer["succeeded"], answer["missing"]
     if succeeded:
         raise Inconclusive(
-            f"sandbox self-test failed: the training user can {'; it can '.join(map(str, succeeded[:10]))}"
+            "sandbox self-test failed: the training user can "
+            f"{'; it can '.join(map(str, succeeded[:10]))}"
             + (f"; {and_more(len(succeeded) - 10)}" if len(succeeded) > 10 else ""),
-            remedy="run the image as the workflow's documentation shows, without more capabilities or mounts; nothing was trained",
+            remedy="run the image as the workflow's documentation shows, without more capabilities "
+            "or mounts; nothing was trained",
             reason_id="sandbox/breached",
         )
     if missing:
         path, why = map(str, missing[0])
         more = f" ({and_more(len(missing) - 1)})" if len(missing) > 1 else ""
-        remedy = "put it where every user can read it; declared data belongs in the checkout or in a folder that is open to all"
+        remedy = (
+            "put it where every user can read it; declared data belongs in the checkout or in a "
+            "folder that is open to all"
+        )
         barrier = None if Path(path) in exposure.data else _barrier(sandbox, Path(path))
         if barrier is not None:
-            why += f"; {barrier} is closed to other users (mode {stat.S_IMODE(os.stat(barrier).st_mode):03o}), and the gate opens nothing"
-            remedy = f"move it to where every user may go (a virtual environment in /opt, say), or grant it yourself: `chmod o+x {barrier}`"
-        raise Inconclusive(f"the training user cannot use {path}: {why}{more}", remedy=remedy, reason_id="sandbox/out-of-reach")
+            why += (
+                f"; {barrier} is closed to other users (mode "
+                f"{stat.S_IMODE(os.stat(barrier).st_mode):03o}), and the gate opens nothing"
+            )
+            remedy = (
+                "move it to where every user may go (a virtual environment in /opt, say), or "
+                f"grant it yourself: `chmod o+x {barrier}`"
+            )
+        raise Inconclusive(
+            f"the training user cannot use {path}: {why}{more}",
+            remedy=remedy,
+            reason_id="sandbox/out-of-reach",
+        )
 
 
 def _barrier(sandbox: Sandbox, path: Path) -> Path | None:
-    """The folder that keeps the training's user from `path`, or from where a link at its end leads."""
+    """The folder that keeps the training's user from `path`, or from where a link at its end
+    leads."""
     with contextlib.suppress(OSError):
-        return barrier_to(sandbox, path.parent) or barrier_to(sandbox, Path(os.path.realpath(path)).parent)
+        return barrier_to(sandbox, path.parent) or barrier_to(
+            sandbox, Path(os.path.realpath(path)).parent
+        )
     return None
 
 
-def _answer(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path) -> dict[str, Sequence[Sequence[str]]]:
+def _answer(
+    sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str], cwd: Path
+) -> dict[str, Sequence[Sequence[str]]]:
     """What the program says. Each interpreter is tried until one can be started by that user."""
     paths = {name: [os.fspath(item) for item in items] for name, items in vars(exposure).items()}
     question = {"uid": sandbox.uid, "gid": sandbox.gid, "gate": os.getpid(), **paths}
@@ -107,7 +131,9 @@ def _answer(sandbox: Sandbox, exposure: Exposure, environment: Mapping[str, str]
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = f"{python}: {said[-1][:300] if said else f'it ended with status {done.returncode}'}"
     raise Inconclusive(
-        f"the sandbox self-test could not run: no Python of the system's can be started by its user ({why})",
-        remedy="install the gate where every user can read it (/opt, /usr/local), or a system-wide python3",
+        "the sandbox self-test could not run: no Python of the system's can be started by its "
+        f"user ({why})",
+        remedy="install the gate where every user can read it (/opt, /usr/local), or a system-wide "
+        "python3",
         reason_id="sandbox/not-tried",
     )

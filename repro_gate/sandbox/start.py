@@ -1,7 +1,8 @@
 """How a process of the training's is started, and how all of them are ended.
 
-Another user is entered through `setpriv` (util-linux), before the first instruction of the training: no supplementary groups, no
-capability in any set, no way to gain one (no-new-privs). Nothing of the package is imported but the model and the errors.
+Another user is entered through `setpriv` (util-linux), before the first instruction of the
+training: no supplementary groups, no capability in any set, no way to gain one (no-new-privs).
+Nothing of the package is imported but the model and the errors.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive
 from repro_gate.sandbox.identity import Sandbox
 
-_SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"  # never the PATH that the gate was given: an earlier step may have written to it
+# never the PATH that the gate was given: an earlier step may have written to it
+_SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 _END_WITHIN = 15.0  # seconds; a process inside a device driver's call ends only when that returns
 _ROUNDS_APART = 0.02
 _AT_ONCE_WITHIN = 3.0  # seconds
-# kill(-1) reaches every process that its sender may signal, forks under way included; sent with that user's rights, it is exactly that
-# user's. It is sent by a process that changes its own user (an exec may fail where the training has used up its user's processes), and
-# whose real and saved user are nobody's: the training could stop one that is wholly of its user before it gets to send anything.
+# kill(-1) reaches every process that its sender may signal, forks under way included; sent with
+# that user's rights, it is exactly that user's. It is sent by a process that changes its own user
+# (an exec may fail where the training has used up its user's processes), and whose real and saved
+# user are nobody's: the training could stop one that is wholly of its user before it gets to send
+# anything.
 _KILL = """
 import os, sys
 uid, gid, nobody = map(int, sys.argv[1:])
@@ -44,12 +48,15 @@ def setpriv() -> str | None:
     return shutil.which("setpriv", path=_SYSTEM_PATH)
 
 
-def command(sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """What to start, and in which environment, so that `argv` runs in `environment` as who `sandbox` says. Everything that is the
-    training's is started so.
+def command(
+    sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """What to start, and in which environment, so that `argv` runs in `environment` as who
+    `sandbox` says. Everything that is the training's is started so.
 
-    `setpriv` itself is still root, and `environment` is an untrusted: an LD_PRELOAD in it would be root's. So it is put in place (`env -i`)
-    only behind the change of user. What is started has the caller's umask and limits. Raises Inconclusive where a tool is missing.
+    `setpriv` itself is still root, and `environment` is an untrusted: an LD_PRELOAD in it would be
+    root's. So it is put in place (`env -i`) only behind the change of user. What is started has the
+    caller's umask and limits. Raises Inconclusive where a tool is missing.
     """
     if not sandbox.own_user:
         return list(argv), dict(environment)
@@ -66,7 +73,8 @@ def command(sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str
         "--",
     ]
     settled = [_tool("env"), "-i", *(f"{name}={value}" for name, value in environment.items())]
-    program = ["/bin/sh", "-c", 'exec "$@"', "sh"] if "=" in argv[0] else []  # `env` would take it for a variable
+    # `env` would take it for a variable
+    program = ["/bin/sh", "-c", 'exec "$@"', "sh"] if "=" in argv[0] else []
     return [*entered, *settled, *program, *argv], {"PATH": _SYSTEM_PATH, "LC_ALL": "C"}
 
 
@@ -74,7 +82,8 @@ def _tool(name: str) -> str:
     found = shutil.which(name, path=_SYSTEM_PATH)
     if found is None:
         raise Inconclusive(
-            f"the training cannot be started as its own user: there is no `{name}` in {_SYSTEM_PATH.replace(':', ', ')}",
+            f"the training cannot be started as its own user: there is no `{name}` in "
+            f"{_SYSTEM_PATH.replace(':', ', ')}",
             remedy="install util-linux and coreutils",
             reason_id="sandbox/own-user",
         )
@@ -82,9 +91,11 @@ def _tool(name: str) -> str:
 
 
 def end_all(sandbox: Sandbox) -> None:
-    """Kill every process of the training's user, wherever it hangs in the process tree, and wait until none is left.
+    """Kill every process of the training's user, wherever it hangs in the process tree, and wait
+    until none is left.
 
-    Where gate and training are one user nothing is done. Raises Inconclusive where one cannot be ended.
+    Where gate and training are one user nothing is done. Raises Inconclusive where one cannot be
+    ended.
     """
     if not sandbox.own_user:
         return
@@ -99,15 +110,18 @@ def end_all(sandbox: Sandbox) -> None:
             _kill_one(pid, uid)
         if time.monotonic() > deadline:
             raise Inconclusive(
-                f"processes of the training's user {uid} cannot be ended: {', '.join(map(str, left[:10]))}",
-                remedy="see what they wait for (`ps -o pid,stat,wchan,args`); a hung device driver needs a restart of the machine",
+                f"processes of the training's user {uid} cannot be ended: "
+                f"{', '.join(map(str, left[:10]))}",
+                remedy="see what they wait for (`ps -o pid,stat,wchan,args`); a hung device driver "
+                "needs a restart of the machine",
                 reason_id="sandbox/not-ended",
             )
         time.sleep(_ROUNDS_APART)
 
 
 def _kill_at_once(uid: int, gid: int) -> None:
-    """All in one call of the kernel's, so that none is forked meanwhile. Does nothing where the training has used up all processes."""
+    """All in one call of the kernel's, so that none is forked meanwhile. Does nothing where the
+    training has used up all processes."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             [sys.executable, "-I", "-S", "-c", _KILL, str(uid), str(gid), str(uid + 1)],
@@ -134,10 +148,15 @@ def _kill_one(pid: int, uid: int) -> None:
 
 
 def processes_of(uid: int, *, reap: bool = False) -> list[int]:
-    """Living processes that have `uid` as any of their users. `reap`: dead ones that fell to us are let go."""
+    """Living processes that have `uid` as any of their users. `reap`: dead ones that fell to us are
+    let go."""
     found = []
     for name in os.listdir("/proc"):
-        if not name.isdecimal() or not (fields := _status(int(name))) or str(uid) not in fields.get("Uid", ()):
+        if (
+            not name.isdecimal()
+            or not (fields := _status(int(name)))
+            or str(uid) not in fields.get("Uid", ())
+        ):
             continue
         if fields["State"][0] not in "ZX":
             found.append(int(name))
@@ -157,7 +176,9 @@ def _status(pid: int) -> dict[str, list[str]]:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
-    return {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    return {
+        key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())
+    }
 
 
 def _ids(sandbox: Sandbox) -> tuple[int, int]:

@@ -1,7 +1,9 @@
-"""The temporary folder of one gate run, at the same path each time, so that training that looks at its own path does the same in each.
+"""The temporary folder of one gate run, at the same path each time, so that training that looks at
+its own path does the same in each.
 
-The path is fixed for a user and a machine: the first free of a row of slots. A slot is held by a lock on a file beside its folder for as
-long as the gate lives; what a gate that was killed has left in it is removed.
+The path is fixed for a user and a machine: the first free of a row of slots. A slot is held by a
+lock on a file beside its folder for as long as the gate lives; what a gate that was killed has left
+in it is removed.
 """
 
 from __future__ import annotations
@@ -24,16 +26,19 @@ _SAME_USER = Sandbox()
 
 @contextlib.contextmanager
 def fixed_folder(sandbox: Sandbox = _SAME_USER) -> Iterator[Path]:
-    """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises OSError where none can be made.
+    """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises
+    OSError where none can be made.
 
-    A training with a user of its own may pass through it to what it is given there, and sees nothing else of it. Signals wait inside.
-    Raises Inconclusive where nothing can be started in it.
+    A training with a user of its own may pass through it to what it is given there, and sees
+    nothing else of it. Signals wait inside. Raises Inconclusive where nothing can be started in it.
     """
     base = Path(tempfile.gettempdir()).resolve()
     _require_exec(base)
     with held():
         slots = (base / f"repro-gate-{os.getuid()}-{number}" for number in range(SLOTS))
-        folder, lock = next(((slot, lock) for slot in slots if (lock := _take(slot)) is not None), (None, -1))
+        folder, lock = next(
+            ((slot, lock) for slot in slots if (lock := _take(slot)) is not None), (None, -1)
+        )
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="repro-gate-", dir=base))
         try:
@@ -47,12 +52,15 @@ def fixed_folder(sandbox: Sandbox = _SAME_USER) -> Iterator[Path]:
 
 
 def _require_exec(base: Path) -> None:
-    """The runs' own `python` is a script in that folder: where it cannot be started, another interpreter would be found, without torch."""
+    """The runs' own `python` is a script in that folder: where it cannot be started, another
+    interpreter would be found, without torch."""
     if os.statvfs(base).f_flag & getattr(os, "ST_NOEXEC", 0):
         mount = next(path for path in (base, *base.parents) if os.path.ismount(path))
         raise Inconclusive(
-            f"the temporary folder {base} lies on {mount}, which is mounted noexec: nothing can be started in it",
-            remedy=f"set TMPDIR to a folder on another file system, or `mount -o remount,exec {mount}`",
+            f"the temporary folder {base} lies on {mount}, which is mounted noexec: nothing can "
+            "be started in it",
+            remedy="set TMPDIR to a folder on another file system, or `mount -o remount,exec "
+            f"{mount}`",
             reason_id="preflight/temporary-folder",
         )
 

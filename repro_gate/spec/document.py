@@ -1,5 +1,6 @@
-"""YAML text as plain data that remembers where every key and value stands. Scalars are read by the rules of YAML 1.2, as editors and
-GitHub do: `no`, `20:30` and `2027-06-30` are text, `1e-6` is a number. Aliases, tags and depth are refused before anything is built.
+"""YAML text as plain data that remembers where every key and value stands. Scalars are read by the
+rules of YAML 1.2, as editors and GitHub do: `no`, `20:30` and `2027-06-30` are text, `1e-6` is a
+number. Aliases, tags and depth are refused before anything is built.
 """
 
 from __future__ import annotations
@@ -21,26 +22,44 @@ _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_PLAIN_TAGS = frozenset({"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+_PLAIN_TAGS = frozenset(
+    {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+)
 
 # PyYAML's wording (the start of it) and ours.
 _SYNTAX = (
     ("found character '\\t'", "a tab cannot indent YAML, use spaces"),
-    ("mapping values are not allowed here", "a `:` stands where no key can be, check the indentation or put the value in quotes"),
+    (
+        "mapping values are not allowed here",
+        "a `:` stands where no key can be, check the indentation or put the value in quotes",
+    ),
     ("could not find expected ':'", "a key without `:`, write `key: value`"),
-    ("expected <block end>", "the indentation does not fit the lines above, or the value before it needs quotes"),
+    (
+        "expected <block end>",
+        "the indentation does not fit the lines above, or the value before it needs quotes",
+    ),
     ("found unexpected end of stream", "the file ends inside a quoted text, close the quotes"),
-    ("found unknown escape character", "unknown escape in double quotes, write `\\\\` for a backslash or use single quotes"),
+    (
+        "found unknown escape character",
+        "unknown escape in double quotes, write `\\\\` for a backslash or use single quotes",
+    ),
     ("expected ',' or ']'", "a list that is not closed or lacks a comma, write `[a, b]`"),
     ("expected ',' or '}'", "a mapping that is not closed or lacks a comma, write `{a: 1, b: 2}`"),
-    ("but found another document", "a second document starts here, only one is read: remove the `---`"),
-    ("special characters are not allowed", "a control character that YAML does not allow, remove it"),
+    (
+        "but found another document",
+        "a second document starts here, only one is read: remove the `---`",
+    ),
+    (
+        "special characters are not allowed",
+        "a control character that YAML does not allow, remove it",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands: line and column from 1, or the command-line option that brought it."""
+    """Where something stands: line and column from 1, or the command-line option that brought
+    it."""
 
     line: int | None
     column: int | None
@@ -53,7 +72,8 @@ class Place:
 
 @dataclass(kw_only=True)
 class Document:
-    """Plain data (dicts, lists, scalars), the place of every key and value by its path, and the literal text of every scalar."""
+    """Plain data (dicts, lists, scalars), the place of every key and value by its path, and the
+    literal text of every scalar."""
 
     origin: str | None = None
     data: Any = None
@@ -64,13 +84,19 @@ class Document:
 
     def place(self, line: int, column: int) -> Place:
         """Line and column from 0, or the option that the text came from."""
-        return Place(line + 1, column + 1) if self.origin is None else Place(None, None, self.origin)
+        return (
+            Place(line + 1, column + 1) if self.origin is None else Place(None, None, self.origin)
+        )
 
 
-def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, what: str = "a spec") -> Document:
-    """Read one YAML document. Duplicate keys and the like come back in `problems`; what cannot be read raises `Refused`.
+def parse(
+    text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, what: str = "a spec"
+) -> Document:
+    """Read one YAML document. Duplicate keys and the like come back in `problems`; what cannot be
+    read raises `Refused`.
 
-    With `origin` (an option of the command line) every place is that option. `what` is the word for the document in messages.
+    With `origin` (an option of the command line) every place is that option. `what` is the word for
+    the document in messages.
     """
     document = Document(origin=origin)
     try:
@@ -82,7 +108,9 @@ def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, w
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = document.place(mark.line, mark.column) if mark else Place(None, None, origin)
-        raise Refused(place.problem((), _short(error.problem or error.context or "this is not YAML"))) from None
+        raise Refused(
+            place.problem((), _short(error.problem or error.context or "this is not YAML"))
+        ) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         place = document.place(before.count("\n"), error.position - before.rfind("\n") - 1)
@@ -92,7 +120,8 @@ def parse(text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, w
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """What a plain (unquoted) scalar means. Text that only looks like a number (`010`, `1_000`, `20:30`, `.inf`, `1e999`) stays text."""
+    """What a plain (unquoted) scalar means. Text that only looks like a number (`010`, `1_000`,
+    `20:30`, `.inf`, `1e999`) stays text."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -116,7 +145,8 @@ class _Composer(yaml.SafeLoader):
         self.nodes = self.depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # types-PyYAML leaves it bare
+        # types-PyYAML leaves it bare
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
         wrong = ""
@@ -145,7 +175,9 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         return [_value(child, (*path, index), document) for index, child in enumerate(node.value)]
     text = document.literals[path] = str(node.value)
     if _unprintable(text):
-        message = "holds a character that no program can be given (NUL or half a character), remove it"
+        message = (
+            "holds a character that no program can be given (NUL or half a character), remove it"
+        )
         document.problems.append(place.problem(path, message))
         return "?"
     return scalar(text) if isinstance(node, yaml.ScalarNode) and node.style is None else text
@@ -154,17 +186,33 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
 def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        place, key = document.place(key_node.start_mark.line, key_node.start_mark.column), str(key_node.value)
+        place, key = (
+            document.place(key_node.start_mark.line, key_node.start_mark.column),
+            str(key_node.value),
+        )
         here, wrong = (*path, key), ""
         if not isinstance(key_node, yaml.ScalarNode):
-            here, wrong = path, "a key cannot be a list or a mapping, write `key: value` (and put text that holds braces in quotes)"
+            here, wrong = (
+                path,
+                (
+                    "a key cannot be a list or a mapping, write `key: value` (and put text that "
+                    "holds braces in quotes)"
+                ),
+            )
         elif key == "<<" and key_node.style is None:
             here, wrong = path, "merge keys (`<<`) are not supported, write the keys out"
         elif not key or _unprintable(key):
-            here, wrong = path, "a key is empty or holds a character that does not print, write `key: value`"
+            here, wrong = (
+                path,
+                "a key is empty or holds a character that does not print, write `key: value`",
+            )
         elif key in data:
             first = document.keys[here].line
-            wrong = f"stands twice, first on line {first}, keep one" if first is not None else "stands twice, keep one"
+            wrong = (
+                f"stands twice, first on line {first}, keep one"
+                if first is not None
+                else "stands twice, keep one"
+            )
         if wrong:
             document.problems.append(place.problem(here, wrong))
             continue

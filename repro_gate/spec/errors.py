@@ -19,10 +19,11 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. `line` and `column` count from 1 and are None where there is no place (a missing file, an option).
+    """One mistake. `line` and `column` count from 1 and are None where there is no place (a missing
+    file, an option).
 
-    `key` is dotted (`data.0.path`, as `--set` takes it) and empty for the file as a whole; `origin` is the command-line option that
-    brought the value, where it was not the file.
+    `key` is dotted (`data.0.path`, as `--set` takes it) and empty for the file as a whole; `origin`
+    is the command-line option that brought the value, where it was not the file.
     """
 
     line: int | None
@@ -40,11 +41,14 @@ class Problem:
         else:
             where = [source]
         named_by_option = self.origin is not None and self.origin.startswith(f"--set {self.key}=")
-        return ": ".join([*where, *([self.key] if self.key and not named_by_option else []), self.message])
+        return ": ".join(
+            [*where, *([self.key] if self.key and not named_by_option else []), self.message]
+        )
 
 
 class SpecError(UsageError):
-    """A spec that cannot be used: all its problems, in the order in which they stand in the file."""
+    """A spec that cannot be used: all its problems, in the order in which they stand in the
+    file."""
 
     def __init__(self, source: str, problems: Sequence[Problem], *, remedy: str = "") -> None:
         self.source = escaped(source)
@@ -56,7 +60,8 @@ class SpecError(UsageError):
 
 
 class Refused(Exception):
-    """Raised inside the spec room where reading cannot go on; `load_spec` turns it into a `SpecError`."""
+    """Raised inside the spec room where reading cannot go on; `load_spec` turns it into a
+    `SpecError`."""
 
     def __init__(self, problem: Problem, *, remedy: str = "") -> None:
         super().__init__(problem.message)
@@ -75,5 +80,6 @@ def shortened(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with every character that does not print (line breaks, escape codes, text-direction marks, lone surrogates) written out."""
+    """The text with every character that does not print (line breaks, escape codes, text-direction
+    marks, lone surrogates) written out."""
     return for_terminal(text)

@@ -1,5 +1,5 @@
-"""`repro.yml` to `Spec`: read the file, lay the command line over it, validate it, build the dataclasses. All mistakes of a file are raised
-together, as one `SpecError`."""
+"""`repro.yml` to `Spec`: read the file, lay the command line over it, validate it, build the
+dataclasses. All mistakes of a file are raised together, as one `SpecError`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ MAX_BYTES = 1 << 20
 
 _CONFLICT = re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 _LINKED = "let the link lead to a file of the checkout, or name the spec by its own path"
-_START_ONE = "write one with `repro-gate init`, or name the file: `repro-gate run path/to/repro.yml`"
+_START_ONE = (
+    "write one with `repro-gate init`, or name the file: `repro-gate run path/to/repro.yml`"
+)
 
 
-def load_spec(path: Path, overrides: Sequence[str] = (), *, seed: int | None = None, steps: int | None = None) -> Spec:
-    """The spec at `path` (a file, or a folder that holds a `repro.yml`), with the command line's settings laid over it.
+def load_spec(
+    path: Path, overrides: Sequence[str] = (), *, seed: int | None = None, steps: int | None = None
+) -> Spec:
+    """The spec at `path` (a file, or a folder that holds a `repro.yml`), with the command line's
+    settings laid over it.
 
-    `overrides` are `key=value` as `--set` takes them; `seed` and `steps` are `--seed` and `--steps`. Raises `SpecError` with all problems.
+    `overrides` are `key=value` as `--set` takes them; `seed` and `steps` are `--seed` and
+    `--steps`. Raises `SpecError` with all problems.
     """
     source = str(path)
     try:
@@ -41,35 +47,56 @@ def load_spec(path: Path, overrides: Sequence[str] = (), *, seed: int | None = N
         raise SpecError(source, [Problem(None, None, "", f"cannot be read: {reason}")]) from None
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
-    return load_spec_bytes(raw, source, Path(os.path.abspath(file)), overrides, seed=seed, steps=steps)
+    return load_spec_bytes(
+        raw, source, Path(os.path.abspath(file)), overrides, seed=seed, steps=steps
+    )
 
 
 def load_spec_bytes(
-    raw: bytes, source: str, path: Path, overrides: Sequence[str] = (), *, seed: int | None = None, steps: int | None = None
+    raw: bytes,
+    source: str,
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
 ) -> Spec:
-    """A spec that stands elsewhere, in another commit say, as if it stood at `path`; `source` names it in mistakes. As `load_spec`."""
+    """A spec that stands elsewhere, in another commit say, as if it stood at `path`; `source` names
+    it in mistakes. As `load_spec`."""
     try:
         document = _document(raw)
         if not isinstance(document.data, dict):
-            place, message = document.values.get((), Place(1, 1)), f"found {shown(document.data)} at the top level, wanted keys: "
+            place, message = (
+                document.values.get((), Place(1, 1)),
+                f"found {shown(document.data)} at the top level, wanted keys: ",
+            )
             message = "the file is empty, wanted " if document.data is None else message
-            raise Refused(place.problem((), f"{message}`version: 1` and `train: {{run: …}}`"), remedy=_START_ONE)
+            raise Refused(
+                place.problem((), f"{message}`version: 1` and `train: {{run: …}}`"),
+                remedy=_START_ONE,
+            )
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
     document = with_overrides(document, overrides, seed=seed, steps=steps)
     if problems := problems_in(document):
         raise SpecError(source, problems)
     spec = _spec(path, document)
-    folder, checkout = (Path(os.path.realpath(place)) for place in (path.parent, _checkout_of(path)))
+    folder, checkout = (
+        Path(os.path.realpath(place)) for place in (path.parent, _checkout_of(path))
+    )
     if not Path(os.path.normpath(folder / spec.train.working_directory)).is_relative_to(checkout):
         key = ("train", "working-directory")
-        message = f"found {shown(spec.train.working_directory)}, which leads out of the checkout, wanted a folder inside it"
+        message = (
+            f"found {shown(spec.train.working_directory)}, which leads out of the checkout, "
+            "wanted a folder inside it"
+        )
         raise SpecError(source, [value_place(document, key).problem(key, message)])
     return spec
 
 
 def key_lines(path: Path) -> Mapping[KeyPath, int]:
-    """The line of each key and value of the file at `path`, a spec that loads; empty where it cannot be read."""
+    """The line of each key and value of the file at `path`, a spec that loads; empty where it
+    cannot be read."""
     try:
         document = _document(_bytes(path))
     except (Refused, OSError, ValueError):
@@ -79,75 +106,117 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
 
 
 def _bytes(file: Path) -> bytes:
-    """The file's start. Never reads more than a spec may be, nor from what is not a file (a pipe would hang, a device would not end)."""
+    """The file's start. Never reads more than a spec may be, nor from what is not a file (a pipe
+    would hang, a device would not end)."""
     if why := leads_out(file, _checkout_of(file)):
-        raise Refused(Problem(None, None, "", f"a link leads to a file that {why}: it is not read"), remedy=_LINKED)
+        raise Refused(
+            Problem(None, None, "", f"a link leads to a file that {why}: it is not read"),
+            remedy=_LINKED,
+        )
     if not file.exists():
         other = file.with_suffix(".yaml")
         hint = (
-            f", but there is a {other.name}: rename it, or name it on the command line" if file.suffix == ".yml" and other.is_file() else ""
+            f", but there is a {other.name}: rename it, or name it on the command line"
+            if file.suffix == ".yml" and other.is_file()
+            else ""
         )
         raise Refused(Problem(None, None, "", f"there is no such file{hint}"), remedy=_START_ONE)
     try:
         return read_start(file, MAX_BYTES + 1)
     except NotRegular:
-        raise Refused(Problem(None, None, "", "this is not a regular file, wanted a YAML file"), remedy=_START_ONE) from None
+        raise Refused(
+            Problem(None, None, "", "this is not a regular file, wanted a YAML file"),
+            remedy=_START_ONE,
+        ) from None
 
 
 def _document(raw: bytes) -> Document:
     """The bytes as a document. Raises Refused for what no spec can be."""
     if len(raw) > MAX_BYTES:
-        raise Refused(Problem(None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"))
+        raise Refused(
+            Problem(
+                None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"
+            )
+        )
     body = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         before, offset = body[: error.start], error.start + len(raw) - len(body)
-        line, column = before.count(b"\n") + 1, len(before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")) + 1
-        message = f"not UTF-8: byte {body[error.start]:#04x} at offset {offset}, save the file as UTF-8"
+        line, column = (
+            before.count(b"\n") + 1,
+            len(before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")) + 1,
+        )
+        message = (
+            f"not UTF-8: byte {body[error.start]:#04x} at offset {offset}, save the file as UTF-8"
+        )
         raise Refused(Problem(line, column, "", message)) from None
     if conflict := _CONFLICT.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
-        raise Refused(Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers"))
+        raise Refused(
+            Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers")
+        )
     return parse(text)
 
 
 def _checkout_of(file: Path) -> Path:
-    """The checkout that a spec belongs to, by the path that names it, for the file may be a link: the nearest folder above with a `.git`;
-    else the folder that the file lies in."""
+    """The checkout that a spec belongs to, by the path that names it, for the file may be a link:
+    the nearest folder above with a `.git`; else the folder that the file lies in."""
     folder = Path(os.path.abspath(file)).parent
     above = [folder, *folder.parents]
-    above += Path(os.path.realpath(folder), "-").parents  # a path that leads into the checkout through a link above it
+    above += Path(
+        os.path.realpath(folder), "-"
+    ).parents  # a path that leads into the checkout through a link above it
     return next((place for place in above if os.path.lexists(place / ".git")), folder)
 
 
 def _spec(path: Path, document: Document) -> Spec:
-    """The dataclasses of a document without a mistake. A key that is left out keeps the dataclass's default."""
+    """The dataclasses of a document without a mistake. A key that is left out keeps the dataclass's
+    default."""
     data = document.data
 
     def named(section: str, *whole: str) -> dict[str, Any]:
-        """A section's keys as the dataclass spells them; JSON Schema takes 50.0 for a whole number, the dataclasses hold ints."""
+        """A section's keys as the dataclass spells them; JSON Schema takes 50.0 for a whole number,
+        the dataclasses hold ints."""
         found = data.get(section, {}).items()
-        return {key.replace("-", "_"): int(value) if key in whole else value for key, value in found}
+        return {
+            key.replace("-", "_"): int(value) if key in whole else value for key, value in found
+        }
 
-    train, random_state, determinism = named("train", "steps", "warmup"), named("random-state"), named("determinism", "repeat")
+    train, random_state, determinism = (
+        named("train", "steps", "warmup"),
+        named("random-state"),
+        named("determinism", "repeat"),
+    )
     capture, checklist = named("capture", "every"), named("checklist")
     diagnosis = None if data.get("diagnosis") is False else named("diagnosis", "runs")
     for section in (train, diagnosis or {}):
         if "timeout" in section:
             section["timeout"] = seconds(section["timeout"])
     environment = train.get("env", {}).items()
-    train["env"] = {name: value if isinstance(value, str) else document.literals["train", "env", name] for name, value in environment}
-    seeds = random_state.get("seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds)
+    train["env"] = {
+        name: value if isinstance(value, str) else document.literals["train", "env", name]
+        for name, value in environment
+    }
+    seeds = random_state.get(
+        "seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds
+    )
     compare = determinism.pop("compare", "bitwise")
-    tolerance = None if isinstance(compare, str) else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
+    tolerance = (
+        None
+        if isinstance(compare, str)
+        else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
+    )
     determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
     robustness = named("robustness")
     vary = robustness.pop("vary", True)
     varied = model.VARIED if vary is True else tuple(vary or ())
     if "PYTHONHASHSEED" in train["env"]:  # which is part of the recipe then
         varied = tuple(name for name in varied if name != "hash-seed")
-    waived = [{**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})} for item in checklist.get("waive", ())]
+    waived = [
+        {**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})}
+        for item in checklist.get("waive", ())
+    ]
     checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
     return Spec(
         path=path,
@@ -158,7 +227,10 @@ def _spec(path: Path, document: Document) -> Spec:
         capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
         cost=model.CostBudget(**named("cost")),
         data=tuple(
-            model.DataItem(path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None) for item in data.get("data", ())
+            model.DataItem(
+                path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None
+            )
+            for item in data.get("data", ())
         ),
         env=model.Env(**named("env")),
         hardware=model.Hardware(**named("hardware", "gpus")),

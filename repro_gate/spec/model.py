@@ -1,4 +1,5 @@
-"""The spec as data: one frozen dataclass for each section of `repro.yml`, with the defaults that work on a laptop.
+"""The spec as data: one frozen dataclass for each section of `repro.yml`, with the defaults that
+work on a laptop.
 
 Built by `spec.loader`, read by everyone. No behaviour lives here; imports nothing of the package.
 """
@@ -25,12 +26,15 @@ VARIED = (  # what the second deterministic run differs in where the spec does n
     "hash-seed",
     "memory",
 )
-THREADS = "threads"  # may be varied too, where the spec asks for it: it changes numbers legitimately
+THREADS = (
+    "threads"  # may be varied too, where the spec asks for it: it changes numbers legitimately
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """`train:`. Exactly one of `run` (a shell command, `{seed}` is filled in) and `snippet` (inline Python) is set."""
+    """`train:`. Exactly one of `run` (a shell command, `{seed}` is filled in) and `snippet` (inline
+    Python) is set."""
 
     run: str | None = None
     snippet: str | None = None
@@ -39,7 +43,8 @@ class Train:
     warmup: int = 5  # steps left out of the timing
     timeout: float = 3600.0  # seconds, for one run
     env: Mapping[str, str] = field(default_factory=dict)
-    compile_cache: bool = False  # runs that the verdict does not rest on start from a copy of the first run's compile cache
+    # runs that the verdict does not rest on start from a copy of the first run's compile cache
+    compile_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class AllowedFlag:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """`determinism.compare: {loss: …, weights: …}`: the largest absolute difference that still passes."""
+    """`determinism.compare: {loss: …, weights: …}`: the largest absolute difference that still
+    passes."""
 
     loss: float
     weights: float
@@ -71,22 +77,27 @@ class Determinism:
 
     tolerance: Tolerance | None = None
     allow: tuple[AllowedFlag, ...] = ()
-    allow_nonfinite: bool = False  # a training whose losses or parameters are not finite from its first steps on may pass
+    # a training whose losses or parameters are not finite from its first steps on may pass
+    allow_nonfinite: bool = False
     repeat: int = 2  # deterministic runs of each seed; all are compared with the first
 
 
 @dataclass(frozen=True)
 class Robustness:
-    """`robustness:`. `vary` are the names of what the second deterministic run differs in; empty (`false`): it is a plain repeat."""
+    """`robustness:`. `vary` are the names of what the second deterministic run differs in; empty
+    (`false`): it is a plain repeat."""
 
     vary: tuple[str, ...] = VARIED
     stress: bool = False  # one more deterministic run, whose timing is disturbed
-    search: float = 1.0  # how long what a varied run depends on may be looked for, in times of what the gate took until then
+    # how long what a varied run depends on may be looked for, in times of what the gate took until
+    # then
+    search: float = 1.0
 
 
 @dataclass(frozen=True)
 class Capture:
-    """`capture:`. `every` is the number of steps between digests; `artifacts` are globs below the working directory."""
+    """`capture:`. `every` is the number of steps between digests; `artifacts` are globs below the
+    working directory."""
 
     every: int = 1
     artifacts: tuple[str, ...] = ()
@@ -94,8 +105,9 @@ class Capture:
 
 @dataclass(frozen=True)
 class CostBudget:
-    """`cost:`. A budget fails the gate only if the whole confidence interval lies above it: `max_percent` that of the flags,
-    `max_regression_percent` that of the change, with the flags on, beside the ref of `--against`."""
+    """`cost:`. A budget fails the gate only if the whole confidence interval lies above it:
+    `max_percent` that of the flags, `max_regression_percent` that of the change, with the flags on,
+    beside the ref of `--against`."""
 
     measure: bool = True
     max_percent: float | None = None
@@ -105,10 +117,12 @@ class CostBudget:
 
 @dataclass(frozen=True)
 class DataItem:
-    """One declared file or folder. `path` is relative to the folder that holds the spec, or absolute; digests are lower-case hex.
+    """One declared file or folder. `path` is relative to the folder that holds the spec, or
+    absolute; digests are lower-case hex.
 
-    An entry of `data:` that names a `.dvc` file or Croissant metadata stands for the items that these declare; `source` then says where
-    (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a folder the digest of its listing) and `size` in bytes may be declared as well.
+    An entry of `data:` that names a `.dvc` file or Croissant metadata stands for the items that
+    these declare; `source` then says where (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a
+    folder the digest of its listing) and `size` in bytes may be declared as well.
     """
 
     path: str
@@ -120,16 +134,19 @@ class DataItem:
 
 @dataclass(frozen=True)
 class Env:
-    """`env:`. `lockfile` is relative to the folder that holds the spec; `install` stands beside a `lockfile` only."""
+    """`env:`. `lockfile` is relative to the folder that holds the spec; `install` stands beside a
+    `lockfile` only."""
 
     lockfile: str | None = None
     image: str | None = None
-    install: bool = False  # train with what the lockfile pins, installed on top of the environment that the gate finds
+    # train with what the lockfile pins, installed on top of the environment that the gate finds
+    install: bool = False
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """`hardware:`. `device` is `cuda`, `cpu` (hides the GPUs) or None (whatever the training picks)."""
+    """`hardware:`. `device` is `cuda`, `cpu` (hides the GPUs) or None (whatever the training
+    picks)."""
 
     device: str | None = None
     gpus: int | None = None
@@ -147,7 +164,8 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Checklist:
-    """`checklist:`. `profile` is `basic` or `strict`; `severity` says `warn` or `fail` for a check that does not pass, by its id."""
+    """`checklist:`. `profile` is `basic` or `strict`; `severity` says `warn` or `fail` for a check
+    that does not pass, by its id."""
 
     profile: str = "basic"
     waive: tuple[Waiver, ...] = ()
@@ -156,7 +174,8 @@ class Checklist:
 
 @dataclass(frozen=True)
 class BaselineRule:
-    """`baseline:`. `on_change` is what a recorded result that the change moves is worth: `notice` or `fail`."""
+    """`baseline:`. `on_change` is what a recorded result that the change moves is worth: `notice`
+    or `fail`."""
 
     on_change: str = "notice"
 
@@ -171,7 +190,8 @@ class DiagnosisBounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A whole `repro.yml`, validated. `path` is the absolute path of the file; relative paths in it start at `path.parent`."""
+    """A whole `repro.yml`, validated. `path` is the absolute path of the file; relative paths in it
+    start at `path.parent`."""
 
     path: Path
     version: int = 1
@@ -186,5 +206,8 @@ class Spec:
     hardware: Hardware = field(default_factory=Hardware)
     checklist: Checklist = field(default_factory=Checklist)
     baseline: BaselineRule = field(default_factory=BaselineRule)
-    diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)  # None: `diagnosis: false`
-    policy: str = "head"  # whose spec judges where a base ref is known: `head` (the change's own) or `base`
+    # None: `diagnosis: false`
+    diagnosis: DiagnosisBounds | None = field(default_factory=DiagnosisBounds)
+    policy: str = (
+        "head"  # whose spec judges where a base ref is known: `head` (the change's own) or `base`
+    )

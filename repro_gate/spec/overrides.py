@@ -14,8 +14,15 @@ from repro_gate.spec.schema import property_at
 MAX_VALUE = 1 << 16  # characters of one option
 
 
-def with_overrides(document: Document, settings: Sequence[str], *, seed: int | None = None, steps: int | None = None) -> Document:
-    """A document with every `key=value` of `settings` set, in order, then `--seed` (in place of `seeds`) and `--steps`.
+def with_overrides(
+    document: Document,
+    settings: Sequence[str],
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+) -> Document:
+    """A document with every `key=value` of `settings` set, in order, then `--seed` (in place of
+    `seeds`) and `--steps`.
 
     A setting that cannot be applied is added to the document's problems.
     """
@@ -38,11 +45,17 @@ def with_overrides(document: Document, settings: Sequence[str], *, seed: int | N
 
 
 def _set(document: Document, setting: str, origin: str) -> None:
-    """Put a value where the setting says; mappings and lists on the way are made where there are none."""
+    """Put a value where the setting says; mappings and lists on the way are made where there are
+    none."""
     name, equals, text = setting.partition("=")
-    path: KeyPath = tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 6 else part for part in name.strip().split("."))
+    path: KeyPath = tuple(
+        int(part) if part.isascii() and part.isdigit() and len(part) < 6 else part
+        for part in name.strip().split(".")
+    )
     if not equals or "" in path or len(setting) > MAX_VALUE:
-        raise Refused(Problem(None, None, "", "wanted `key=value`, such as `--set train.steps=10`", origin))
+        raise Refused(
+            Problem(None, None, "", "wanted `key=value`, such as `--set train.steps=10`", origin)
+        )
     value, place = parse(text, origin), Place(None, None, origin)
     here, done = document.data, KeyPath()
     for depth, name_or_number in enumerate(path, 1):
@@ -58,10 +71,17 @@ def _set(document: Document, setting: str, origin: str) -> None:
             document.keys[done] = document.values[done] = place
         here = here[part]
     _forget(document, done)
-    document.keys.update({done: place, **{done + below: found for below, found in value.keys.items()}})
-    document.values.update({**{done + below: found for below, found in value.values.items()}, done: place})
+    document.keys.update(
+        {done: place, **{done + below: found for below, found in value.keys.items()}}
+    )
+    document.values.update(
+        {**{done + below: found for below, found in value.values.items()}, done: place}
+    )
     document.literals.update({done + below: found for below, found in value.literals.items()})
-    document.problems += [replace(problem, key=".".join(filter(None, (dotted(done), problem.key)))) for problem in value.problems]
+    document.problems += [
+        replace(problem, key=".".join(filter(None, (dotted(done), problem.key))))
+        for problem in value.problems
+    ]
 
 
 def _forget(document: Document, path: KeyPath) -> None:

@@ -24,20 +24,24 @@ def schema_text() -> str:
 
 @cache
 def schema() -> Schema:
-    """The schema, parsed. `$`, the end of a text, is Python's `\\Z`: its `$` also matches before a line break. Callers do not change it."""
+    """The schema, parsed. `$`, the end of a text, is Python's `\\Z`: its `$` also matches before a
+    line break. Callers do not change it."""
     loaded: dict[str, Any] = json.loads(re.sub(r'\$(?=[")])', r"\\\\Z", schema_text()))
     return loaded
 
 
 def property_at(path: KeyPath) -> Schema | None:
-    """What the schema says of the key at `path`, its `$ref` merged in under its own title and examples; None for an unknown key."""
+    """What the schema says of the key at `path`, its `$ref` merged in under its own title and
+    examples; None for an unknown key."""
     here: Schema = schema()
     for part in path:
         if isinstance(part, int):
             found = resolved(here).get("items")
         else:
             shape = mapping_shape(here)
-            found = shape.get("properties", {}).get(part) or next(iter(shape.get("patternProperties", {}).values()), None)
+            found = shape.get("properties", {}).get(part) or next(
+                iter(shape.get("patternProperties", {}).values()), None
+            )
         if not isinstance(found, dict):
             return None
         here = found
@@ -54,11 +58,18 @@ def mapping_shape(part: Schema) -> Schema:
     """The subschema itself, or where it is a choice, the branch that is a mapping."""
     whole = resolved(part)
     branches = [*whole.get("oneOf", ()), *whole.get("anyOf", ())]
-    return whole if "properties" in whole else next((resolved(b) for b in branches if "properties" in b), whole)
+    return (
+        whole
+        if "properties" in whole
+        else next((resolved(b) for b in branches if "properties" in b), whole)
+    )
 
 
-def every_key(part: Schema | None = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schema]]:
-    """All keys that the schema knows, as (path, what it says); entries of lists stand under `[]`."""
+def every_key(
+    part: Schema | None = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Schema]]:
+    """All keys that the schema knows, as (path, what it says); entries of lists stand under
+    `[]`."""
     shape = mapping_shape(schema() if part is None else part)
     for name, child in shape.get("properties", {}).items():
         yield (*path, name), resolved(child)

@@ -1,4 +1,5 @@
-"""Takes one event after another into the trace of its process, and refuses what does not follow from the lines before it."""
+"""Takes one event after another into the trace of its process, and refuses what does not follow
+from the lines before it."""
 
 from __future__ import annotations
 
@@ -16,10 +17,16 @@ MAX_NONFINITE = 1000
 
 
 def add(trace: Trace, event: Event) -> None:
-    """Put one event into the trace of its process. Raises ValueError or IndexError where it does not fit what came before."""
+    """Put one event into the trace of its process. Raises ValueError or IndexError where it does
+    not fit what came before."""
     match event:
         case on.Hello():
-            trace.pid, trace.key, trace.argv, trace.forked = event.pid, event.key, event.argv, event.forked
+            trace.pid, trace.key, trace.argv, trace.forked = (
+                event.pid,
+                event.key,
+                event.argv,
+                event.forked,
+            )
         case on.Facts():
             trace.facts.update(event.facts)
             trace.key = trace.facts.get("process", trace.key)
@@ -44,7 +51,9 @@ def add(trace: Trace, event: Event) -> None:
             trace.distances += [msgspec.structs.replace(row, step=event.step) for row in event.rows]
         case on.Stopped() | on.End() | on.Resumed():
             if event.steps != len(trace.steps):
-                raise ValueError(f"it counts {event.steps} steps, the trace holds {len(trace.steps)}")
+                raise ValueError(
+                    f"it counts {event.steps} steps, the trace holds {len(trace.steps)}"
+                )
             trace.stopped = trace.stopped or isinstance(event, on.Stopped)
             trace.end = event.reason if isinstance(event, on.End) else None
         case _:
@@ -64,7 +73,9 @@ def _add_seen(trace: Trace, event: Event) -> None:
         case on.OpenedFiles():
             _at_most("files", len(trace.opened) + len(event.files), fmt.MAX_OPENED)
             for file in event.files:
-                if file.inside and (file.path in ("", ".", "..") or file.path.startswith(("/", "../"))):
+                if file.inside and (
+                    file.path in ("", ".", "..") or file.path.startswith(("/", "../"))
+                ):
                     raise ValueError("no path below a folder")
                 _normal(file.path, file.inside)
             trace.opened += event.files
@@ -121,7 +132,9 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     if event.kind != kind:
         raise ValueError("its table is of another kind")
     before, block = trace.before.get(event.table, (b"", None))
-    digests = event.digests if event.changed is None else _patched(before, event.digests, event.changed)
+    digests = (
+        event.digests if event.changed is None else _patched(before, event.digests, event.changed)
+    )
     if len(digests) != fmt.DIGEST_BYTES * len(rows):
         raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows")
     if block is not None and before == digests:
@@ -140,7 +153,11 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
     if event.at != trace.at.get(kind, 0):
         raise ValueError(f"block {event.at} of its kind where {trace.at.get(kind, 0)} was due")
     trace.at[kind] = event.at + 1
-    trace.blocks.append(Block(step=event.step, kind=kind, at=event.at, rows=rows, content=content, values=event.values))
+    trace.blocks.append(
+        Block(
+            step=event.step, kind=kind, at=event.at, rows=rows, content=content, values=event.values
+        )
+    )
     trace.before[event.table] = digests, trace.blocks[-1]
 
 
@@ -149,7 +166,13 @@ def _patched(before: bytes, digests: bytes, changed: bytes) -> bytes:
     count, size = len(before) // fmt.DIGEST_BYTES, fmt.DIGEST_BYTES
     if len(changed) != -(-count // 8):
         raise ValueError(f"{len(changed)} bytes say which of {count} rows changed")
-    rows = [8 * place + bit for place, bits in enumerate(changed) if bits for bit in range(8) if bits >> bit & 1]
+    rows = [
+        8 * place + bit
+        for place, bits in enumerate(changed)
+        if bits
+        for bit in range(8)
+        if bits >> bit & 1
+    ]
     if len(digests) != size * len(rows) or int.from_bytes(changed, "little") >> count:
         raise ValueError(f"{len(digests)} bytes of digests for {len(rows)} rows that changed")
     found = bytearray(before)
@@ -162,8 +185,13 @@ def _add_records(trace: Trace, event: on.Records) -> None:
     trace.loaders[event.loader]
     if any(item.loader == event.loader for item in trace.records):
         raise ValueError(f"the records of loader {event.loader} are written once")
-    if len(event.digests) % fmt.RECORD_BYTES or len(event.digests) > fmt.RECORD_BYTES * fmt.MAX_RECORDS:
-        raise ValueError(f"{len(event.digests)} bytes are no digests of at most {fmt.MAX_RECORDS} records")
+    if (
+        len(event.digests) % fmt.RECORD_BYTES
+        or len(event.digests) > fmt.RECORD_BYTES * fmt.MAX_RECORDS
+    ):
+        raise ValueError(
+            f"{len(event.digests)} bytes are no digests of at most {fmt.MAX_RECORDS} records"
+        )
     trace.records.append(event)
 
 

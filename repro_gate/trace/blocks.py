@@ -1,4 +1,5 @@
-"""The digests that a trace holds, block by block. Those of a long training are kept in a file, not in memory."""
+"""The digests that a trace holds, block by block. Those of a long training are kept in a file, not
+in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Spooled(NamedTuple):
 
 
 class Spool:
-    """Holds the digests of one run: the first in memory, later ones in a file that nothing else can open. It is gone with its blocks."""
+    """Holds the digests of one run: the first in memory, later ones in a file that nothing else can
+    open. It is gone with its blocks."""
 
     def __init__(self) -> None:
         self.size = 0  # bytes put in
@@ -48,7 +50,8 @@ class Spool:
         self._end = 0
 
     def put(self, content: bytes) -> bytes | Spooled:
-        """Return what stands for these bytes in a block. Raises OSError where there is no room for them."""
+        """Return what stands for these bytes in a block. Raises OSError where there is no room for
+        them."""
         self.size += len(content)
         if self.size <= IN_MEMORY:
             return content
@@ -57,14 +60,17 @@ class Spool:
             if os.pwrite(self._file.descriptor, content, self._end) < len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise OSError(error.errno, f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}") from None
+            raise OSError(
+                error.errno, f"no room for its digests in {tempfile.gettempdir()}: {error.strerror}"
+            ) from None
         self._end += len(content)
         return Spooled(self._file, self._end - len(content), len(content))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """Digests of one kind at one moment: 16 bytes for each row. `values`: losses and the numbers of an optimizer, as hex floats."""
+    """Digests of one kind at one moment: 16 bytes for each row. `values`: losses and the numbers of
+    an optimizer, as hex floats."""
 
     step: int
     kind: str

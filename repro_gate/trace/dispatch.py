@@ -1,4 +1,5 @@
-"""Operators as torch dispatches them: which are passed over, which give unwritten memory, which give a view; the mode that sees them."""
+"""Operators as torch dispatches them: which are passed over, which give unwritten memory, which
+give a view; the mode that sees them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ ASIDE = (  # names begin so; they compute nothing
     "aten.lift_fresh",
     "aten.is_same_size",
 )
-_EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_", "resize_as_")
+_EMPTY = (
+    "empty",
+    "new_empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty_strided",
+    "empty_permuted",
+    "resize_",
+    "resize_as_",
+)
 Told = Callable[[Any, Tuple[Any, ...], Dict[str, Any]], Any]
 
 
@@ -32,30 +42,41 @@ def gives_unwritten(name: str) -> bool:
 def is_view(function: Any) -> bool:
     """Whether what comes out is an input's memory, and nothing is written."""
     returns = function._schema.returns
-    return not function._schema.is_mutable and bool(returns) and all(item.alias_info is not None for item in returns)
+    return (
+        not function._schema.is_mutable
+        and bool(returns)
+        and all(item.alias_info is not None for item in returns)
+    )
 
 
 def form(function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> str:
-    """What chooses among an operator's algorithms: its yes-or-no and word arguments that are not the default: `accumulate=True`."""
+    """What chooses among an operator's algorithms: its yes-or-no and word arguments that are not
+    the default: `accumulate=True`."""
     schema = getattr(function, "_schema", None)
     found = []
     for place, argument in enumerate(schema.arguments if schema is not None else ()):
-        value = args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+        value = (
+            args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+        )
         if isinstance(value, (bool, str)) and value != argument.default_value:
             found.append("%s=%s" % (argument.name, value))
     return ", ".join(found)[:100]
 
 
 def mode(torch: Any, dispatched: Told, aside: bool = False) -> Any:
-    """A context in which `dispatched(function, args, kwargs)` is told of each operator, and calls it.
+    """A context in which `dispatched(function, args, kwargs)` is told of each operator, and calls
+    it.
 
-    `aside`: compiling goes on, and operators that take functions (`torch.cond`) are dispatched as they are without it.
+    `aside`: compiling goes on, and operators that take functions (`torch.cond`) are dispatched as
+    they are without it.
     """
 
     class Recording(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         """Hands every operator to the record, and the record's own to torch."""
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             return dispatched(function, args, kwargs or {})
 
     if aside:

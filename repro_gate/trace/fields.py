@@ -1,4 +1,5 @@
-"""What the fields of events may hold: types with their bounds, and records that several of them have."""
+"""What the fields of events may hold: types with their bounds, and records that several of them
+have."""
 
 from __future__ import annotations
 
@@ -17,21 +18,28 @@ Count = Annotated[int, Meta(ge=0, le=fmt.MAX_STEP)]
 Line = Annotated[int, Meta(ge=0, le=1 << 31)]
 Few = Annotated[int, Meta(ge=0, le=1 << 20)]
 Milliseconds = Annotated[float, Meta(ge=0, le=1e10)]
-Figure = Union[Annotated[float, Meta(ge=0, le=sys.float_info.max)], None]  # of a distance; None: it does not exist
-Size = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]  # of a dimension: what any reader of JSON can hold
+# of a distance; None: it does not exist
+Figure = Union[Annotated[float, Meta(ge=0, le=sys.float_info.max)], None]
+# of a dimension: what any reader of JSON can hold
+Size = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=64)]
 Dtype = Annotated[str, Meta(max_length=100)]
 Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer"]
 Row = tuple[Name, Dtype, Shape]
 UnmovedRow = tuple[
-    Literal["module", "attribute"], Annotated[str, Meta(max_length=fmt.MAX_UNMOVED_NAME)], Annotated[str, Meta(max_length=32)]
+    Literal["module", "attribute"],
+    Annotated[str, Meta(max_length=fmt.MAX_UNMOVED_NAME)],
+    Annotated[str, Meta(max_length=32)],
 ]
 DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Short, Count]
 Setting = Union[Name, bool, int, float, None]  # the value of a flag
 
 
-class Measured(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """The distance of one tensor to its counterpart in the reference run; figures that do not exist are None."""
+class Measured(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True
+):
+    """The distance of one tensor to its counterpart in the reference run; figures that do not exist
+    are None."""
 
     kind: Kind
     name: Name
@@ -45,9 +53,11 @@ class Measured(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A file that existed before the run and was opened for reading. `inside`: in the workspace, `path` relative to its root; else
-    absolute, neither declared data nor part of the interpreter or the system. `by` is the nearest line of the workspace on the stack
-    (`train.py:12`), or empty. `left`: it lies outside, holds something, and was made or changed after the gate run had begun."""
+    """A file that existed before the run and was opened for reading. `inside`: in the workspace,
+    `path` relative to its root; else absolute, neither declared data nor part of the interpreter or
+    the system. `by` is the nearest line of the workspace on the stack (`train.py:12`), or empty.
+    `left`: it lies outside, holds something, and was made or changed after the gate run had
+    begun."""
 
     path: Name
     inside: bool
@@ -56,7 +66,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Imported(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A module of the checkout, not of the run's workspace: its `path` lies in the original, or in the installed copy `distribution`."""
+    """A module of the checkout, not of the run's workspace: its `path` lies in the original, or in
+    the installed copy `distribution`."""
 
     module: Name
     path: Name

@@ -1,10 +1,12 @@
-"""The trace format, in one page: JSON lines, one file for each process and further thread that trains, appended as training goes.
+"""The trace format, in one page: JSON lines, one file for each process and further thread that
+trains, appended as training goes.
 
-Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds. The first is `hello`, the last `end` (a
-trace that trained, was not `stopped` and has no `end` is truncated); rows are named once in a `table`, and a `block` refers to it: it holds
-the digests of all rows, or, with `changed`, of those that are not as in the last block of the table. `at`
-counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at). Step -1 is the state before the
-first optimizer step. Digests are described in `probe/digest.py`.
+Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds.
+The first is `hello`, the last `end` (a trace that trained, was not `stopped` and has no `end` is
+truncated); rows are named once in a `table`, and a `block` refers to it: it holds the digests of
+all rows, or, with `changed`, of those that are not as in the last block of the table. `at` counts
+the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at).
+Step -1 is the state before the first optimizer step. Digests are described in `probe/digest.py`.
 """
 
 from __future__ import annotations
@@ -13,20 +15,35 @@ FORMAT = "repro-gate/trace/v2"
 DIGEST_BYTES = 16
 DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
 SUFFIX = ".trace.jsonl"
-RECORDED = ".recorded"  # what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
+# what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
+RECORDED = ".recorded"
 CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
-ASKED = " (whether it is there)"  # behind a file's path, as the source of a use: the file was not read
-BY_LIBRARY = " by "  # behind the source of a draw, before the library's module that drew on behalf of the line
-ANY_ORDER = " (its lines in any order)"  # behind a command, as the source of a use: a digest of all lines that it printed
-HANDED = " (as it comes)"  # behind a call, as the source of a use: it takes what several threads or processes have done as they are done
-SET_OF_TENSORS = "Tensor.__hash__"  # the source of a use: a line makes a set of tensors, whose order follows their addresses
-FAILURE_FILE = "failure.json"  # beside the traces; its blocks are allocated before training, so that it can be written on a full disk
+ASKED = (
+    " (whether it is there)"  # behind a file's path, as the source of a use: the file was not read
+)
+# behind the source of a draw, before the library's module that drew on behalf of the line
+BY_LIBRARY = " by "
+# behind a command, as the source of a use: a digest of all lines that it printed
+ANY_ORDER = " (its lines in any order)"
+# behind a call, as the source of a use: it takes what several threads or processes have done as
+# they are done
+HANDED = " (as it comes)"
+# the source of a use: a line makes a set of tensors, whose order follows their addresses
+SET_OF_TENSORS = "Tensor.__hash__"
+# beside the traces; its blocks are allocated before training, so that it can be written on a full
+# disk
+FAILURE_FILE = "failure.json"
 FAILURE_BYTES = 4096
 
-REFUSAL = r"(?:^|: )([^:]{1,80}) does not have a deterministic implementation"  # what torch says of an operator that it refuses
+# what torch says of an operator that it refuses
+REFUSAL = r"(?:^|: )([^:]{1,80}) does not have a deterministic implementation"
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer")
-LOOP = "loop"  # id of the note that names the loop in which a process that recorded nothing could have
-WHOLE_RUN = "whole-run"  # id of the note in the trace of a process that took no step and counts as one, for the artifacts' sake
+LOOP = (
+    "loop"  # id of the note that names the loop in which a process that recorded nothing could have
+)
+# id of the note in the trace of a process that took no step and counts as one, for the artifacts'
+# sake
+WHOLE_RUN = "whole-run"
 
 # Limits on what the reader accepts: a trace is written by untrusted code.
 SECONDS, BYTES, MEMORY, ALL_DIGESTS, UNFOLDED = (
@@ -36,7 +53,14 @@ SECONDS, BYTES, MEMORY, ALL_DIGESTS, UNFOLDED = (
     "bytes of digests",
     "bytes of digests that no line holds",  # of blocks of which most is as in the last one
 )
-MAX_OF_RUN = {SECONDS: 600, BYTES: 16 << 30, MEMORY: 1 << 30, ALL_DIGESTS: 8 << 30, UNFOLDED: 1 << 30}  # all processes of a run together
+# all processes of a run together
+MAX_OF_RUN = {
+    SECONDS: 600,
+    BYTES: 16 << 30,
+    MEMORY: 1 << 30,
+    ALL_DIGESTS: 8 << 30,
+    UNFOLDED: 1 << 30,
+}
 VALUE_BYTES = 64
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FILES = 65_536  # every forked loader worker opens one

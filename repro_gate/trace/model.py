@@ -1,4 +1,5 @@
-"""What a trace holds: every event of the format is a type here, from which msgspec decodes a line within the bounds of its fields."""
+"""What a trace holds: every event of the format is a type here, from which msgspec decodes a line
+within the bounds of its fields."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class TooLarge(Exception):
 
 @dataclass
 class Budget:
-    """What the traces of one run may take, all processes together, and have taken so far; and the one spool for their digests."""
+    """What the traces of one run may take, all processes together, and have taken so far; and the
+    one spool for their digests."""
 
     limits: Mapping[str, float] = field(default_factory=lambda: fmt.MAX_OF_RUN)
     spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(fmt.MAX_OF_RUN, 0.0))
@@ -72,26 +74,35 @@ class Trace:
     network: list[str] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
     imports: list[Imported] = field(default_factory=list)
-    distributions: dict[str, str] | None = None  # imported distributions, name -> version; None where the run was not asked for them
+    distributions: dict[str, str] | None = (
+        None  # imported distributions, name -> version; None where the run was not asked for them
+    )
     drawn: list[Drawn] = field(default_factory=list)
     spawned: list[Spawned] = field(default_factory=list)
     uses: list[Used] = field(default_factory=list)  # of factors, where the run was watched
-    operators: list[OperatorLine] = field(default_factory=list)  # of one step, where the run was asked for them
+    # of one step, where the run was asked for them
+    operators: list[OperatorLine] = field(default_factory=list)
     dispatched: list[DispatchedRow] = field(default_factory=list)  # of one step of the control
     refused: list[Refused] = field(default_factory=list)  # where the run was to name them
     loaders: list[LoaderSeen] = field(default_factory=list)
     records: list[Records] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)  # that torch or CUDA read, as they stood at the first step
-    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)  # (kind, name, step, whole): NaN from `step` to the end
+    # that torch or CUDA read, as they stood at the first step
+    variables: dict[str, str] = field(default_factory=dict)
+    # (kind, name, step, whole): NaN from `step` to the end
+    nonfinite: list[tuple[str, str, int, bool]] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
-    unmoved: list[tuple[str, str, str]] = field(default_factory=list)  # (`module` or `attribute`, name, digest): no optimizer updates it
+    # (`module` or `attribute`, name, digest): no optimizer updates it
+    unmoved: list[tuple[str, str, str]] = field(default_factory=list)
     loop: str = ""  # where nothing was recorded: `train.py:12`
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
-    before: dict[int, tuple[bytes, Block]] = field(default_factory=dict, repr=False, compare=False)  # by table: the last
-    budget: Budget = field(default_factory=Budget, repr=False, compare=False)  # of all processes of the run together
-    at: dict[str, int] = field(default_factory=dict, repr=False)  # blocks of each kind so far in the step of the last one
+    # by table: the last
+    before: dict[int, tuple[bytes, Block]] = field(default_factory=dict, repr=False, compare=False)
+    # of all processes of the run together
+    budget: Budget = field(default_factory=Budget, repr=False, compare=False)
+    # blocks of each kind so far in the step of the last one
+    at: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def trained(self) -> bool:
@@ -127,8 +138,14 @@ class BlockLine(Event, frozen=True, tag="block"):
     table: Count
     at: Count
     digests: bytes
-    values: Annotated[tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=fmt.MAX_ROWS)] = ()
-    changed: Union[bytes, None] = None  # one bit for each row, lowest first: `digests` holds these alone, the rest is as in the last block
+    values: Annotated[
+        tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=fmt.MAX_ROWS)
+    ] = ()
+    changed: Union[bytes, None] = (
+        # one bit for each row, lowest first: `digests` holds these alone, the rest is as in the
+        # last block
+        None
+    )
 
 
 class Flags(Event, frozen=True):
@@ -137,7 +154,8 @@ class Flags(Event, frozen=True):
 
 
 class StepMark(Event, frozen=True, tag="step"):
-    """The end of one optimizer step: training time and the probe's own time in milliseconds, peak memory in bytes, the reading of flags."""
+    """The end of one optimizer step: training time and the probe's own time in milliseconds, peak
+    memory in bytes, the reading of flags."""
 
     step: Count
     ms: Milliseconds
@@ -147,7 +165,8 @@ class StepMark(Event, frozen=True, tag="step"):
 
 
 class Undone(Event, frozen=True):
-    """A line of training code that gave a determinism flag another value. `late`: a variable, which its library had read by then."""
+    """A line of training code that gave a determinism flag another value. `late`: a variable, which
+    its library had read by then."""
 
     flag: Short
     value: Short
@@ -179,8 +198,9 @@ class Distributions(Event, frozen=True):
 
 
 class Drawn(Event, frozen=True):
-    """A draw from the operating system's entropy by a line of the workspace: `source` is the call (`uuid.uuid4`, `random.Random()`), with
-    BY_LIBRARY and a module behind it where an installed library made it on the line's behalf."""
+    """A draw from the operating system's entropy by a line of the workspace: `source` is the call
+    (`uuid.uuid4`, `random.Random()`), with BY_LIBRARY and a module behind it where an installed
+    library made it on the line's behalf."""
 
     source: Short
     file: Name
@@ -188,7 +208,8 @@ class Drawn(Event, frozen=True):
 
 
 class Spawned(Event, frozen=True):
-    """A line of the workspace that started a process; `pid` is this process's own where the child's is not known (`os.system`)."""
+    """A line of the workspace that started a process; `pid` is this process's own where the child's
+    is not known (`os.system`)."""
 
     pid: Line
     file: Name
@@ -196,8 +217,9 @@ class Spawned(Event, frozen=True):
 
 
 class Used(Event, frozen=True):
-    """What one line got from one factor during one step: how often, and a digest of the answers. `call` is the call as it is written.
-    `direct`: the line called it itself, by whatever name the standard library or NumPy has for it; else a library did, for its own ends."""
+    """What one line got from one factor during one step: how often, and a digest of the answers.
+    `call` is the call as it is written. `direct`: the line called it itself, by whatever name the
+    standard library or NumPy has for it; else a library did, for its own ends."""
 
     step: Step
     factor: Annotated[str, Meta(max_length=32)]
@@ -211,7 +233,8 @@ class Used(Event, frozen=True):
 
 
 class OperatorLine(Event, frozen=True, tag="operator"):
-    """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of replays, by how they were run."""
+    """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of
+    replays, by how they were run."""
 
     op: Short
     count: Count
@@ -226,13 +249,15 @@ class OperatorLine(Event, frozen=True, tag="operator"):
 
 
 class Dispatched(Event, frozen=True):
-    """The operators of one step: name, dtype of its first floating-point tensor, pass, form (`dispatch.form`), how often."""
+    """The operators of one step: name, dtype of its first floating-point tensor, pass, form
+    (`dispatch.form`), how often."""
 
     rows: Annotated[tuple[DispatchedRow, ...], Meta(max_length=fmt.MAX_DISPATCHED)]
 
 
 class Refused(Event, frozen=True):
-    """An operator that torch refuses under the flag, by the name that its refusal has, and the line of its forward."""
+    """An operator that torch refuses under the flag, by the name that its refusal has, and the line
+    of its forward."""
 
     op: Short
     phase: Literal["forward", "backward", "optimizer"]
@@ -242,7 +267,8 @@ class Refused(Event, frozen=True):
 
 
 class LoaderSeen(Event, frozen=True, tag="loader"):
-    """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's, `dataset`: that it draws whole, or None."""
+    """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's,
+    `dataset`: that it draws whole, or None."""
 
     number: int
     workers: Few
@@ -251,10 +277,12 @@ class LoaderSeen(Event, frozen=True, tag="loader"):
 
 
 class Records(Event, frozen=True):
-    """Digests (8 bytes each, in the order of first sight, no digest twice) of the records that one DataLoader handed out, or several that
-    were made for the same records (a new one for each epoch), under the number of the first. `role`: `train` where a backward pass or an
-    optimizer's step followed a batch of it, handed out with gradients on, before the next batch of any loader, else `evaluation`. `whole`
-    is False where there were more than the probe keeps of one process, or a batch that it could not read."""
+    """Digests (8 bytes each, in the order of first sight, no digest twice) of the records that one
+    DataLoader handed out, or several that were made for the same records (a new one for each
+    epoch), under the number of the first. `role`: `train` where a backward pass or an optimizer's
+    step followed a batch of it, handed out with gradients on, before the next batch of any loader,
+    else `evaluation`. `whole` is False where there were more than the probe keeps of one process,
+    or a batch that it could not read."""
 
     loader: Count
     role: Literal["train", "evaluation"]

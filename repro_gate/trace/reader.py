@@ -1,6 +1,8 @@
-"""Reads the traces of a run on the gate's side. What a trace holds is untrusted: files, lines and fields have limits.
+"""Reads the traces of a run on the gate's side. What a trace holds is untrusted: files, lines and
+fields have limits.
 
-How a file is opened is the caller's to say: who may have put a link there decides what care that takes.
+How a file is opened is the caller's to say: who may have put a link there decides what care that
+takes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_plain(path: Path) -> int:
-    """A descriptor of the file at `path`, not through a link and without waiting for a pipe's writer. Raises OSError."""
+    """A descriptor of the file at `path`, not through a link and without waiting for a pipe's
+    writer. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -41,17 +44,24 @@ class TraceCutOff(TraceError):
 
 
 class TraceFollower:
-    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call. `budget` is the run's."""
+    """Reads one growing trace file. `poll()` takes in the whole lines appended since the last call.
+    `budget` is the run's."""
 
-    def __init__(self, path: Path, nonce: str | None, opener: Opener = open_plain, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        nonce: str | None,
+        opener: Opener = open_plain,
+        budget: Budget | None = None,
+    ) -> None:
         self.trace = Trace(path=path, budget=budget or Budget())
         self._nonce, self._opener = nonce, opener
         self._offset = self._line = 0
         self._rest = b""
 
     def poll(self) -> Trace:
-        """Take in what was appended. Raises TraceError on the first line that does not follow the format, or is more than the run may
-        write."""
+        """Take in what was appended. Raises TraceError on the first line that does not follow the
+        format, or is more than the run may write."""
         try:
             for chunk in self._appended():
                 began = monotonic()
@@ -64,9 +74,13 @@ class TraceFollower:
                     self._take(line)
                 self.trace.budget.take(monotonic() - began, fmt.SECONDS)
         except TooLarge as error:
-            writer = f"process {self.trace.pid or self.trace.path.name.partition('-')[0]} {' '.join(self.trace.argv)}"
+            writer = (
+                f"process {self.trace.pid or self.trace.path.name.partition('-')[0]} "
+                f"{' '.join(self.trace.argv)}"
+            )
             raise self._wrong(
-                f"too large: with what {ascii(writer)[1:-1][:100].strip()} wrote, the traces of this run take {error}"
+                f"too large: with what {ascii(writer)[1:-1][:100].strip()} wrote, the traces of "
+                f"this run take {error}"
             ) from None
         except OSError as error:
             raise self._wrong(f"cannot be read: {error.strerror or error}") from None
@@ -91,9 +105,11 @@ class TraceFollower:
         with os.fdopen(handle, "rb") as file:
             if state.st_size < self._offset:
                 raise self._wrong("was cut back while it was read")
-            self.trace.budget.take(state.st_size - self._offset, fmt.BYTES)  # before any of it is read
+            # before any of it is read
+            self.trace.budget.take(state.st_size - self._offset, fmt.BYTES)
             file.seek(self._offset)
-            while chunk := file.read(min(1 << 20, state.st_size - self._offset)):  # no further: it may grow as fast as it is read
+            # no further: it may grow as fast as it is read
+            while chunk := file.read(min(1 << 20, state.st_size - self._offset)):
                 self._offset += len(chunk)
                 yield chunk
 
@@ -101,11 +117,18 @@ class TraceFollower:
         self.trace.budget.take(fmt.VALUE_BYTES * _values(line), fmt.MEMORY)
         name, event, wrong = self._decoded(line)
         if not isinstance(event, BlockLine):  # its digests are not kept in memory
-            self.trace.budget.take(len(line) * (1 if line.isascii() and b"\\" not in line else 4), fmt.MEMORY)  # four bytes a character
+            # four bytes a character
+            self.trace.budget.take(
+                len(line) * (1 if line.isascii() and b"\\" not in line else 4), fmt.MEMORY
+            )
         if (self._line == 1) != (name == "hello"):
             raise self._wrong("`hello` must be the first line and no other")
         if (self.trace.end is not None) != (name == "resumed"):
-            raise self._wrong("a line follows `end`" if self.trace.end is not None else "`resumed` without an `end`")
+            raise self._wrong(
+                "a line follows `end`"
+                if self.trace.end is not None
+                else "`resumed` without an `end`"
+            )
         if name not in _NAMES:
             raise self._wrong("names no known event")
         if isinstance(event, Hello) and self._nonce not in (None, event.nonce):
@@ -118,8 +141,8 @@ class TraceFollower:
             raise self._wrong(f"`{name}` is malformed: {error}") from None
 
     def _decoded(self, line: bytes) -> tuple[str, Event | None, str]:
-        """(name, event, "") of a line, or (name, None, what is wrong with its fields). Raises TraceError for what is not an event at
-        all."""
+        """(name, event, "") of a line, or (name, None, what is wrong with its fields). Raises
+        TraceError for what is not an event at all."""
         try:
             event = DECODER.decode(line)
             return str(event.__struct_config__.tag), event, ""
@@ -133,7 +156,9 @@ class TraceFollower:
         try:
             return _NAME.decode(line).e, None, wrong
         except msgspec.ValidationError:
-            raise self._wrong("names no known event" if line.lstrip().startswith(b"{") else "is not a JSON object") from None
+            raise self._wrong(
+                "names no known event" if line.lstrip().startswith(b"{") else "is not a JSON object"
+            ) from None
         except (ValueError, RecursionError):
             raise self._wrong("is not JSON") from None
 
@@ -142,13 +167,19 @@ class TraceFollower:
 
 
 def _values(line: bytes) -> int:
-    """Return how many values a line holds at most, by its commas. Digests are long and have none, so they are not looked through."""
+    """Return how many values a line holds at most, by its commas. Digests are long and have none,
+    so they are not looked through."""
     start = line.find(b'"digests":"')
-    return line.count(b",") if start < 0 else line.count(b",", 0, start) + line.count(b",", line.find(b'"', start + 11))
+    return (
+        line.count(b",")
+        if start < 0
+        else line.count(b",", 0, start) + line.count(b",", line.find(b'"', start + 11))
+    )
 
 
 def _escaped(line: bytes) -> bytes:
-    """The same JSON with halves of surrogate pairs, which no report could hold, spelled out in text: `\\ud800`."""
+    """The same JSON with halves of surrogate pairs, which no report could hold, spelled out in
+    text: `\\ud800`."""
     try:
         text = json.dumps(json.loads(line), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -157,9 +188,13 @@ def _escaped(line: bytes) -> bytes:
 
 
 def read_folder(
-    folder: Path, nonce: str | None, followers: Mapping[str, TraceFollower] | None = None, opener: Opener = open_plain
+    folder: Path,
+    nonce: str | None,
+    followers: Mapping[str, TraceFollower] | None = None,
+    opener: Opener = open_plain,
 ) -> list[Trace]:
-    """Every trace in `folder`, whole, by their start; `followers` by file name have read some of them already. Raises TraceError."""
+    """Every trace in `folder`, whole, by their start; `followers` by file name have read some of
+    them already. Raises TraceError."""
     traces = []
     known = followers or {}
     budget = next((follower.trace.budget for follower in known.values()), Budget())
@@ -168,13 +203,16 @@ def read_folder(
         trace = follower.finish()
         if trace.trained and trace.end is None and not trace.stopped:
             after = f"truncated after step {len(trace.steps) - 1}"
-            raise TraceCutOff(f"{trace.path.name}: {after}: the process ended without closing its trace")
+            raise TraceCutOff(
+                f"{trace.path.name}: {after}: the process ended without closing its trace"
+            )
         traces.append(trace)
     return traces
 
 
 def trace_files(folder: Path) -> list[Path]:
-    """The trace files in `folder` in order of their start. Raises TraceError where there are more than the format allows."""
+    """The trace files in `folder` in order of their start. Raises TraceError where there are more
+    than the format allows."""
     try:
         found = [name for name in os.listdir(folder) if name.endswith(fmt.SUFFIX)]
     except OSError as error:

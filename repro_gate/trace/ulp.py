@@ -18,7 +18,8 @@ def exists(dtype: Any) -> bool:
 
 
 def gaps(torch: Any, x: Any, y: Any) -> Any:
-    """Of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may wrap. Zeros for a dtype without ULP."""
+    """Of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may wrap. Zeros
+    for a dtype without ULP."""
     if not exists(x.dtype):
         return torch.zeros(x.shape, dtype=torch.int64)
     integer, magnitude = _MAGNITUDE[str(x.dtype)]
@@ -34,4 +35,5 @@ def largest(found: Any) -> int:
     low = int(found.min())
     if low >= 0:
         return int(found.max())
-    return int(found[found < 0].max()) + 2**64  # two float64 of unlike sign can be 2**63 values and more apart
+    # two float64 of unlike sign can be 2**63 values and more apart
+    return int(found[found < 0].max()) + 2**64

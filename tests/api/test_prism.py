@@ -1,4 +1,5 @@
-"""Every request of the API client is one that GitHub's own OpenAPI description allows, and its answers are read as GitHub shows them."""
+"""Every request of the API client is one that GitHub's own OpenAPI description allows, and its
+answers are read as GitHub shows them."""
 
 from __future__ import annotations
 
@@ -22,23 +23,34 @@ from tests.support.github.flaky_server import Reply, flaky_server
 pytestmark = pytest.mark.api
 
 SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
-COMMENT = a_comment(1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1")
+COMMENT = a_comment(
+    1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1"
+)
 # What GitHub's example of a pull request holds, in the description of every server.
-PULL = a_pull(1347, SHA, "octocat/Hello-World", "octocat/Hello-World", ref="new-topic", base_ref="master")
+PULL = a_pull(
+    1347, SHA, "octocat/Hello-World", "octocat/Hello-World", ref="new-topic", base_ref="master"
+)
 CALLS: dict[str, tuple[Callable[[Api], object], object]] = {
     "user": (lambda api: api.viewer(), "octocat"),  # Prism has no GraphQL, which is answered 404
     "pull": (lambda api: plain(api.pull(1347)), PULL),
     "pulls_at": (lambda api: [plain(pull) for pull in api.pulls_at(SHA)], [PULL]),
-    "open_pulls": (lambda api: [plain(pull) for pull in api.open_pulls("octocat:new-topic")], [PULL]),
+    "open_pulls": (
+        lambda api: [plain(pull) for pull in api.open_pulls("octocat:new-topic")],
+        [PULL],
+    ),
     "comments": (lambda api: list(api.comments(1347)), [COMMENT]),
-    "create_comment": (lambda api: api.create_comment(1347, "## Repro Gate\n\n<!-- x -->\n"), COMMENT),
+    "create_comment": (
+        lambda api: api.create_comment(1347, "## Repro Gate\n\n<!-- x -->\n"),
+        COMMENT,
+    ),
     "update_comment": (lambda api: api.update_comment(1, "Me too"), COMMENT),
     "delete_comment": (lambda api: api.delete_comment(1), None),
 }
 
 
 class Recorded(requests.Session):
-    """A session that keeps what was sent and what Prism found wrong with it. `prefer` chooses Prism's answer."""
+    """A session that keeps what was sent and what Prism found wrong with it. `prefer` chooses
+    Prism's answer."""
 
     def __init__(self, prefer: str = "", *, pages: bool = False) -> None:
         super().__init__()
@@ -49,7 +61,8 @@ class Recorded(requests.Session):
         self._prefer, self._pages = prefer, pages
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        # The description knows `application/json` alone; GitHub's text on media types recommends `application/vnd.github+json`.
+        # The description knows `application/json` alone; GitHub's text on media types recommends
+        # `application/vnd.github+json`.
         assert request.headers["Accept"] in {"application/vnd.github+json", "*/*"}
         request.headers["Accept"] = "application/json"
         if self._prefer:
@@ -65,11 +78,19 @@ class Recorded(requests.Session):
 
 
 def _api(url: str, session: requests.Session) -> Api:
-    return Api(Secret("ghs_example"), "octocat/Hello-World", api_url=url, session=session, sleep=lambda seconds: None)
+    return Api(
+        Secret("ghs_example"),
+        "octocat/Hello-World",
+        api_url=url,
+        session=session,
+        sleep=lambda seconds: None,
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_prism_accepts_every_request_and_githubs_example_is_understood(name: str, prism: str) -> None:
+def test_prism_accepts_every_request_and_githubs_example_is_understood(
+    name: str, prism: str
+) -> None:
     ask, value = CALLS[name]
     session = Recorded()
     assert ask(_api(prism, session)) == value
@@ -95,9 +116,13 @@ def test_prism_refuses_a_wrong_request_so_that_these_tests_can_fail(prism: str) 
 
 def test_a_403_is_told_with_the_permission_line(prism: str) -> None:
     session = Recorded("code=403")
-    with pytest.raises(ApiError, match="403 to POST /repos/octocat/Hello-World/issues/1347/comments") as caught:
+    with pytest.raises(
+        ApiError, match="403 to POST /repos/octocat/Hello-World/issues/1347/comments"
+    ) as caught:
         CALLS["create_comment"][0](_api(prism, session))
-    assert "permissions: {pull-requests: write}" in caught.value.remedy and caught.value.status == 403
+    assert (
+        "permissions: {pull-requests: write}" in caught.value.remedy and caught.value.status == 403
+    )
     assert session.statuses == [403]
 
 
@@ -109,7 +134,13 @@ def test_a_token_that_may_not_ask_for_its_own_name_has_none(prism: str) -> None:
 
 def test_the_other_documented_refusals_are_understood(prism: str) -> None:
     assert _api(prism, Recorded("code=404")).pull(1347) is None
-    for name, code in (("create_comment", 410), ("create_comment", 422), ("update_comment", 422), ("comments", 404), ("open_pulls", 422)):
+    for name, code in (
+        ("create_comment", 410),
+        ("create_comment", 422),
+        ("update_comment", 422),
+        ("comments", 404),
+        ("open_pulls", 422),
+    ):
         session = Recorded(f"code={code}")
         with pytest.raises(ApiError) as caught:
             CALLS[name][0](_api(prism, session))
@@ -147,7 +178,8 @@ def _resolved(document: Any, item: Any) -> Any:
 
 
 def _undocumented(document: Any, request: requests.PreparedRequest) -> Iterator[str]:
-    """What `request` holds that the description does not: Prism lets a query or a field pass that it does not know."""
+    """What `request` holds that the description does not: Prism lets a query or a field pass that
+    it does not know."""
     assert request.url is not None and request.method is not None
     parts = urlsplit(request.url)
     patterns = ((path, re.sub(r"\{[^}]+\}", "[^/]+", path)) for path in document["paths"])
@@ -155,24 +187,42 @@ def _undocumented(document: Any, request: requests.PreparedRequest) -> Iterator[
     operation = document["paths"][path][request.method.lower()]
     parameters = [_resolved(document, item) for item in operation.get("parameters", [])]
     known = {item["name"] for item in parameters if item["in"] == "query"}
-    yield from (f"{request.method} {path}?{name}" for name in parse_qs(parts.query) if name not in known)
+    yield from (
+        f"{request.method} {path}?{name}" for name in parse_qs(parts.query) if name not in known
+    )
     if request.body:
-        schema = _resolved(document, operation["requestBody"]["content"]["application/json"]["schema"])
-        yield from (f"{request.method} {path}: {name}" for name in json.loads(request.body) if name not in schema["properties"])
+        schema = _resolved(
+            document, operation["requestBody"]["content"]["application/json"]["schema"]
+        )
+        yield from (
+            f"{request.method} {path}: {name}"
+            for name in json.loads(request.body)
+            if name not in schema["properties"]
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "user"])
-def test_nothing_is_sent_that_is_not_documented_on_github_and_on_every_enterprise_server(name: str, prism: str, descriptions: Path) -> None:
+def test_nothing_is_sent_that_is_not_documented_on_github_and_on_every_enterprise_server(
+    name: str, prism: str, descriptions: Path
+) -> None:
     session = Recorded()
     CALLS[name][0](_api(prism, session))
     servers = [path for path in descriptions.glob("*.json") if ".deref" not in path.name]
     assert {"api.github.com.json", "ghec.json"} < {path.name for path in servers}
-    assert [item for server in servers for item in _undocumented(_description(server), session.sent[0])] == []
+    assert [
+        item for server in servers for item in _undocumented(_description(server), session.sent[0])
+    ] == []
 
 
 def test_an_undocumented_parameter_would_be_found(descriptions: Path) -> None:
     document = _description(descriptions / "api.github.com.json")
-    asked = requests.Request("GET", "http://127.0.0.1/repos/o/r/pulls", params={"state": "open", "stat": "x"}).prepare()
-    written = requests.Request("POST", "http://127.0.0.1/repos/o/r/issues/1/comments", json={"body": "x", "bod": "y"}).prepare()
+    asked = requests.Request(
+        "GET", "http://127.0.0.1/repos/o/r/pulls", params={"state": "open", "stat": "x"}
+    ).prepare()
+    written = requests.Request(
+        "POST", "http://127.0.0.1/repos/o/r/issues/1/comments", json={"body": "x", "bod": "y"}
+    ).prepare()
     assert list(_undocumented(document, asked)) == ["GET /repos/{owner}/{repo}/pulls?stat"]
-    assert list(_undocumented(document, written)) == ["POST /repos/{owner}/{repo}/issues/{issue_number}/comments: bod"]
+    assert list(_undocumented(document, written)) == [
+        "POST /repos/{owner}/{repo}/issues/{issue_number}/comments: bod"
+    ]

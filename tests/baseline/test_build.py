@@ -1,5 +1,5 @@
-"""Claims about the config hash of real checkouts: what must not matter does not, and each thing that must moves its own input and no
-other."""
+"""Claims about the config hash of real checkouts: what must not matter does not, and each thing
+that must moves its own input and no other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ train: {run: 'python train.py --seed {seed}', steps: 5, env: {MODE: a}}
 data: [{path: data/train.bin}, {path: more}]
 env: {lockfile: requirements.lock}
 """
-FACTS = {"python": "3.11.9", "torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2"}
+FACTS = {
+    "python": "3.11.9",
+    "torch": "2.13.0",
+    "device": "cpu: AVX512",
+    "cpu-isa": "AVX512",
+    "threads": "2",
+}
 MACHINE = {"cpu-model": "AMD EPYC"}
 PROGRAM = """
 import json, os, sys
@@ -51,7 +57,14 @@ print(json.dumps([found.config_hash, found.recipe, found.platform, found.self_ch
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     root = repository(tmp_path / "repo")
-    write(root, repro_dot_yml=SPEC, requirements_dot_lock="torch==2.13.0", data__train_dot_bin="d", more__one="1", more__two="2")
+    write(
+        root,
+        repro_dot_yml=SPEC,
+        requirements_dot_lock="torch==2.13.0",
+        data__train_dot_bin="d",
+        more__one="1",
+        more__two="2",
+    )
     (root / "run.sh").write_text("#!/bin/sh")
     (root / "run.sh").chmod(0o755)
     write(root, _dot_gitignore="*.log\nmore/\n", ünïcode_dot_py="")
@@ -68,7 +81,9 @@ def of(root: Path, *overrides: str, real_machine: bool = False, folder: str = ".
         leave_out = [data_path(item, spec.path.parent) for item in spec.data]
         snapshot = take_snapshot(inspect_checkout(spec.path.parent), place / "snapshot", leave_out)
         machine = read_machine() if real_machine else MACHINE
-        return config_hash_of(spec, snapshot, verify_data(spec.data, spec.path.parent), FACTS, machine, None)
+        return config_hash_of(
+            spec, snapshot, verify_data(spec.data, spec.path.parent), FACTS, machine, None
+        )
     finally:
         remove_tree(place)
 
@@ -77,22 +92,41 @@ def names(a: ConfigHash, b: ConfigHash) -> list[str]:
     return [move.name for move in changed_inputs(a, b)]
 
 
-def test_it_is_the_same_for_another_path_user_time_zone_language_and_umask(checkout: Path, tmp_path: Path) -> None:
+def test_it_is_the_same_for_another_path_user_time_zone_language_and_umask(
+    checkout: Path, tmp_path: Path
+) -> None:
     clone = tmp_path / "a b/é"
     git(tmp_path, "clone", "-q", str(checkout), str(clone))
     shutil.copytree(checkout / "more", clone / "more")
-    other = {"HOME": "/nonexistent", "USER": "somebody", "PYTHONHASHSEED": "7", "TMPDIR": str(tmp_path), "TZ": "America/St_Johns"}
-    language = {"LC_ALL": "POSIX", "LANG": "tr_TR.UTF-8", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    other = {
+        "HOME": "/nonexistent",
+        "USER": "somebody",
+        "PYTHONHASHSEED": "7",
+        "TMPDIR": str(tmp_path),
+        "TZ": "America/St_Johns",
+    }
+    language = {
+        "LC_ALL": "POSIX",
+        "LANG": "tr_TR.UTF-8",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONUTF8": "0",
+    }
     found = set()
     for root, more, umask in ((checkout, {}, "022"), (clone, {**other, **language}, "077")):
         command = [sys.executable, "-c", PROGRAM, str(root), umask]
         environment = {**os.environ, "PYTHONPATH": os.getcwd(), **more}
-        found.add(subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True, text=True).stdout)
+        found.add(
+            subprocess.run(
+                command, env=environment, cwd="/", check=True, capture_output=True, text=True
+            ).stdout
+        )
     assert len(found) == 1 and json.loads(found.pop())[3] is True
 
 
 FILES = st.dictionaries(
-    st.text(st.characters(min_codepoint=33, exclude_characters="/\x7f"), min_size=1, max_size=6).map(lambda name: f"f{name}")
+    st.text(
+        st.characters(min_codepoint=33, exclude_characters="/\x7f"), min_size=1, max_size=6
+    ).map(lambda name: f"f{name}")
     | st.sampled_from(["f\udcff", "fe\u0301", "f\u00e9", "d/f", "d/e/f"]),
     st.tuples(st.binary(max_size=8), st.booleans()),
     min_size=1,
@@ -107,14 +141,18 @@ def planted(files: dict[str, tuple[bytes, bool]], backwards: bool) -> Path:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        path.chmod((0o700 if backwards else 0o755) if executable else (0o600 if backwards else 0o644))
+        path.chmod(
+            (0o700 if backwards else 0o755) if executable else (0o600 if backwards else 0o644)
+        )
         os.utime(path, (1, 1) if backwards else None)
     return root
 
 
 @settings(max_examples=25, deadline=None)
 @given(FILES, st.data())
-def test_the_same_files_have_one_config_hash_and_any_other_have_another(files: dict[str, tuple[bytes, bool]], data: st.DataObject) -> None:
+def test_the_same_files_have_one_config_hash_and_any_other_have_another(
+    files: dict[str, tuple[bytes, bool]], data: st.DataObject
+) -> None:
     roots = [planted(files, False), planted(files, True)]
     try:
         before, again = (of(root) for root in roots)
@@ -138,20 +176,41 @@ def test_the_same_files_have_one_config_hash_and_any_other_have_another(files: d
 
 CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a byte of code": (lambda root: (root / "train.py").write_text("print(2)"), ["code"]),
-    "a byte of data": (lambda root: (root / "data/train.bin").write_text("e"), ["data/data/train.bin"]),
+    "a byte of data": (
+        lambda root: (root / "data/train.bin").write_text("e"),
+        ["data/data/train.bin"],
+    ),
     "a byte in a data folder": (lambda root: (root / "more/two").write_text("3"), ["data/more"]),
-    "a file more in a data folder": (lambda root: (root / "more/three").write_text(""), ["data/more"]),
-    "a file renamed in a data folder": (lambda root: (root / "more/two").rename(root / "more/zwei"), ["data/more"]),
-    "the lockfile": (lambda root: (root / "requirements.lock").write_text("torch==2.12.0"), ["lockfile"]),
+    "a file more in a data folder": (
+        lambda root: (root / "more/three").write_text(""),
+        ["data/more"],
+    ),
+    "a file renamed in a data folder": (
+        lambda root: (root / "more/two").rename(root / "more/zwei"),
+        ["data/more"],
+    ),
+    "the lockfile": (
+        lambda root: (root / "requirements.lock").write_text("torch==2.12.0"),
+        ["lockfile"],
+    ),
     "no lockfile": (lambda root: (root / "requirements.lock").unlink(), ["lockfile"]),
     "an ignored file": (lambda root: (root / "x.log").write_text(""), []),
     "a commit on another branch": (
-        lambda root: [git(root, "checkout", "-qb", "other"), git(root, "commit", "-q", "--allow-empty", "-m", "third")],
+        lambda root: [
+            git(root, "checkout", "-qb", "other"),
+            git(root, "commit", "-q", "--allow-empty", "-m", "third"),
+        ],
         [],
     ),
-    "a comment in the spec": (lambda root: (root / "repro.yml").write_text("# a comment\n" + SPEC), []),
+    "a comment in the spec": (
+        lambda root: (root / "repro.yml").write_text("# a comment\n" + SPEC),
+        [],
+    ),
     "a baseline": (lambda root: (root / "repro.baseline.yml").write_text("{}"), []),
-    "another time of change": (lambda root: [os.utime(root / name, (1, 1)) for name in ("train.py", "data/train.bin")], []),
+    "another time of change": (
+        lambda root: [os.utime(root / name, (1, 1)) for name in ("train.py", "data/train.bin")],
+        [],
+    ),
     "an empty folder": (lambda root: (root / "empty").mkdir(), []),
     "a lockfile executable": (lambda root: (root / "requirements.lock").chmod(0o755), []),
     "the git configuration": (lambda root: git(root, "config", "core.autocrlf", "input"), []),
@@ -166,22 +225,36 @@ def test_a_change_of_the_checkout_moves_its_own_input_if_it_can_change_numbers(
     change(checkout)
     after = of(checkout)
     assert names(before, after) == expected and before.platform == after.platform
-    assert (before.recipe == after.recipe) == (before.config_hash == after.config_hash) == (not expected)
+    assert (
+        (before.recipe == after.recipe)
+        == (before.config_hash == after.config_hash)
+        == (not expected)
+    )
 
 
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
         ("train.env={}", ["train.env/MODE"]),
-        ("data=[{path: more}]", ["code", "data/data/train.bin"]),  # what is no longer declared is code
+        # what is no longer declared is code
+        (
+            "data=[{path: more}]",
+            ["code", "data/data/train.bin"],
+        ),
         ("env={}", ["code", "lockfile"]),
         ("data=[{path: ./data/train.bin}, {path: more/}]", []),
         ("data=[{path: more}, {path: data/train.bin}]", []),
         ("train.working-directory=./pkg/..", []),
-        (f"data=[{{path: data/train.bin, sha256: {'0' * 64}}}, {{path: more}}]", []),  # what is found counts, not what is declared
+        # what is found counts, not what is declared
+        (
+            f"data=[{{path: data/train.bin, sha256: {'0' * 64}}}, {{path: more}}]",
+            [],
+        ),
     ],
 )
-def test_a_change_of_the_spec_moves_its_own_input(checkout: Path, override: str, expected: list[str]) -> None:
+def test_a_change_of_the_spec_moves_its_own_input(
+    checkout: Path, override: str, expected: list[str]
+) -> None:
     assert names(of(checkout), of(checkout, override)) == expected
 
 
@@ -190,7 +263,9 @@ def test_a_spec_that_moves_with_its_paths_changes_nothing(checkout: Path) -> Non
     (checkout / "gate").mkdir()
     (checkout / "repro.yml").unlink()
     text = re.sub("(?=data/train|more}|requirements)", "../", SPEC)
-    (checkout / "gate/repro.yml").write_text(text.replace("steps: 5", "steps: 5, working-directory: .."))
+    (checkout / "gate/repro.yml").write_text(
+        text.replace("steps: 5", "steps: 5, working-directory: ..")
+    )
     assert names(before, of(checkout, folder="gate")) == []
     (checkout / "gate/repro.yml").write_text(text)  # now the command starts elsewhere
     assert names(before, of(checkout, folder="gate")) == ["working-directory"]
@@ -229,7 +304,10 @@ def test_hash_gives_the_config_hash_that_a_run_gives_and_it_proves_itself(
     assert config_hash_of_spec(spec, data, os.environ) == found
     assert found.self_check is not None and found.self_check.complete
     assert found.self_check.inputs == len(found.recipe_inputs) + len(found.platform_inputs) > 25
-    assert config_hash_of_spec(spec, data, os.environ, "x@sha256:" + "1" * 64).platform_inputs["image"] == "sha256:" + "1" * 64
+    assert (
+        config_hash_of_spec(spec, data, os.environ, "x@sha256:" + "1" * 64).platform_inputs["image"]
+        == "sha256:" + "1" * 64
+    )
     assert list((tmp_path / "temporary").iterdir()) == []
 
 

@@ -9,14 +9,25 @@ import rfc8785
 from hypothesis import given
 
 from repro_gate.baseline.changes import changed_inputs, diff_lines, input_text, tree_lines
-from repro_gate.baseline.config_hash import ChangedInput, Inputs, InputValue, hash_inputs, self_checked
+from repro_gate.baseline.config_hash import (
+    ChangedInput,
+    Inputs,
+    InputValue,
+    hash_inputs,
+    self_checked,
+)
 from tests.support.config_hashes import LEAVES
 
-SAMPLE = hash_inputs({"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2})
+SAMPLE = hash_inputs(
+    {"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2}
+)
 
 
 def test_the_inputs_that_changed_are_named_with_both_values() -> None:
-    after = hash_inputs({"code": "sha256:cd", "seeds": [42], "data/x": {"sha256": "ff", "bytes": 1}}, {"python": "3.12.1", "threads": 2})
+    after = hash_inputs(
+        {"code": "sha256:cd", "seeds": [42], "data/x": {"sha256": "ff", "bytes": 1}},
+        {"python": "3.12.1", "threads": 2},
+    )
     assert changed_inputs(SAMPLE, after) == (
         ChangedInput("recipe", "code", "sha256:ab", "sha256:cd"),
         ChangedInput("recipe", "data/x", None, '{"bytes": 1, "sha256": "ff"}'),
@@ -24,7 +35,11 @@ def test_the_inputs_that_changed_are_named_with_both_values() -> None:
         ChangedInput("platform", "python", "3.11.9", "3.12.1"),
     )
     lines = diff_lines(changed_inputs(SAMPLE, after))
-    assert len(lines) == 5 and lines[0].startswith("4 inputs differ") and lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
+    assert (
+        len(lines) == 5
+        and lines[0].startswith("4 inputs differ")
+        and lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
+    )
     assert changed_inputs(SAMPLE, SAMPLE) == () and len(diff_lines(())) == 1
 
 
@@ -32,13 +47,25 @@ def test_the_inputs_that_changed_are_named_with_both_values() -> None:
 def test_an_input_is_named_exactly_if_the_hash_moves(one: Inputs, other: Inputs) -> None:
     a, b = hash_inputs(one, {}), hash_inputs(other, {})
     names = {move.name for move in changed_inputs(a, b)}
-    left, right = ({name: rfc8785.dumps(value) for name, value in made.recipe_inputs.items()} for made in (a, b))
+    left, right = (
+        {name: rfc8785.dumps(value) for name, value in made.recipe_inputs.items()}
+        for made in (a, b)
+    )
     assert (a.recipe == b.recipe) == (not names)
     assert names == {name for name in left.keys() | right if left.get(name) != right.get(name)}
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(1, "1"), (1, True), (None, "null"), ("", None), ("a", "a "), ([1], [1.5]), (2**53, 2**53 + 1)]
+    ("before", "after"),
+    [
+        (1, "1"),
+        (1, True),
+        (None, "null"),
+        ("", None),
+        ("a", "a "),
+        ([1], [1.5]),
+        (2**53, 2**53 + 1),
+    ],
 )
 def test_values_that_move_never_look_the_same(before: InputValue, after: InputValue) -> None:
     (move,) = changed_inputs(hash_inputs({"x": before}, {}), hash_inputs({"x": after}, {}))
@@ -47,7 +74,13 @@ def test_values_that_move_never_look_the_same(before: InputValue, after: InputVa
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("python t.py", "python t.py"), ("42", '"42"'), ("(absent)", '"(absent)"'), ("a\nb", r'"a\nb"'), ("\udcff", r'"\udcff"')],
+    [
+        ("python t.py", "python t.py"),
+        ("42", '"42"'),
+        ("(absent)", '"(absent)"'),
+        ("a\nb", r'"a\nb"'),
+        ("\udcff", r'"\udcff"'),
+    ],
 )
 def test_text_is_quoted_only_where_it_would_read_as_something_else(value: str, text: str) -> None:
     assert input_text(value) == text

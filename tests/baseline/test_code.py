@@ -1,4 +1,5 @@
-"""Claims about the digest of the code: what moves it and what does not. That a shell gives the same figure is shown in test_page."""
+"""Claims about the digest of the code: what moves it and what does not. That a shell gives the same
+figure is shown in test_page."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from tests.support.repositories import write
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
-    write(folder, train_dot_py="print(1)", pkg__model_dot_py="x = 1", **{"e\u0301.py": ""}, data__train_dot_bin="d", run_dot_sh="#!/bin/sh")
+    write(
+        folder,
+        train_dot_py="print(1)",
+        pkg__model_dot_py="x = 1",
+        **{"e\u0301.py": ""},
+        data__train_dot_bin="d",
+        run_dot_sh="#!/bin/sh",
+    )
     (folder / "run.sh").chmod(0o755)
     (folder / "link").symlink_to("pkg")
     return folder
@@ -37,8 +45,14 @@ CHANGES: dict[str, Callable[[Path], object]] = {
         (root / "t").rename(root / "pkg/model.py"),
     ],
     "no longer executable": lambda root: (root / "run.sh").chmod(0o644),
-    "a link to elsewhere": lambda root: [(root / "link").unlink(), (root / "link").symlink_to("data")],
-    "a link that became a file": lambda root: [(root / "link").unlink(), (root / "link").write_text("pkg")],
+    "a link to elsewhere": lambda root: [
+        (root / "link").unlink(),
+        (root / "link").symlink_to("data"),
+    ],
+    "a link that became a file": lambda root: [
+        (root / "link").unlink(),
+        (root / "link").write_text("pkg"),
+    ],
     "a name in another Unicode form": lambda root: (root / "e\u0301.py").rename(root / "\u00e9.py"),
     "a name that is not UTF-8": lambda root: (root / "train.py").rename(root / "\udcff.py"),
 }
@@ -51,7 +65,9 @@ def test_what_git_would_show_moves_it(root: Path, change: Callable[[Path], objec
     assert digest(root) != before
 
 
-def test_permissions_empty_folders_place_and_order_do_not_move_it(root: Path, tmp_path: Path) -> None:
+def test_permissions_empty_folders_place_and_order_do_not_move_it(
+    root: Path, tmp_path: Path
+) -> None:
     before, names = digest(root), sorted(code_files(root))
     random.Random(1).shuffle(names)
     assert code_digest(root, [*names, names[0]], ()) == before
@@ -88,7 +104,9 @@ def test_what_was_read_ahead_of_time_gives_the_same_digest(root: Path) -> None:
     assert code_digest(root, code_files(root), ["data"], snapshot.records) == digest(root, "data")
     before = digest(root)
     (root / "train.py").write_text("print(2)")
-    assert code_digest(root, code_files(root), (), snapshot.records) == before != digest(root), "it is not read again"
+    assert code_digest(root, code_files(root), (), snapshot.records) == before != digest(root), (
+        "it is not read again"
+    )
 
 
 def test_what_cannot_be_read_ahead_of_time_is_named_when_the_digest_is_made(root: Path) -> None:

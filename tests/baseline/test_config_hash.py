@@ -1,4 +1,5 @@
-"""Claims about the config hash: anyone can make it again, order does not count, values stay apart, and its self-check is linear."""
+"""Claims about the config hash: anyone can make it again, order does not count, values stay apart,
+and its self-check is linear."""
 
 from __future__ import annotations
 
@@ -12,13 +13,30 @@ import rfc8785
 from hypothesis import assume, given
 
 from repro_gate.baseline import config_hash as module
-from repro_gate.baseline.config_hash import Inputs, InputValue, SelfCheck, hash_inputs, input_hash, plain, root_hash, self_checked
+from repro_gate.baseline.config_hash import (
+    Inputs,
+    InputValue,
+    SelfCheck,
+    hash_inputs,
+    input_hash,
+    plain,
+    root_hash,
+    self_checked,
+)
 from repro_gate.errors import UsageError
 from tests.support.config_hashes import LEAVES, TEXT, VALUES
 
-RECIPE: Inputs = {"code": "sha256:ab", "seeds": [42], "steps": 50, "flag/torch.backends.cudnn.benchmark": False, "lockfile": None}
+RECIPE: Inputs = {
+    "code": "sha256:ab",
+    "seeds": [42],
+    "steps": 50,
+    "flag/torch.backends.cudnn.benchmark": False,
+    "lockfile": None,
+}
 PLATFORM: Inputs = {"python": "3.11.9", "threads": 2}
-SAMPLE = hash_inputs({"code": "sha256:ab", "seeds": [42], "steps": 50}, {"python": "3.11.9", "image": None})
+SAMPLE = hash_inputs(
+    {"code": "sha256:ab", "seeds": [42], "steps": 50}, {"python": "3.11.9", "image": None}
+)
 
 
 def written(value: InputValue) -> bytes:
@@ -26,11 +44,16 @@ def written(value: InputValue) -> bytes:
 
 
 def test_the_hashes_of_version_1_never_change() -> None:
-    assert hash_inputs(RECIPE, PLATFORM).config_hash == "sha256:ece0638215122605000576c8017ccb81e29e4c7119f9c2c4d3dc93fbc11de4d9"
+    assert (
+        hash_inputs(RECIPE, PLATFORM).config_hash
+        == "sha256:ece0638215122605000576c8017ccb81e29e4c7119f9c2c4d3dc93fbc11de4d9"
+    )
 
 
 @given(LEAVES, LEAVES)
-def test_the_order_of_inputs_does_not_count_and_the_self_check_covers_each(recipe: Inputs, platform: Inputs) -> None:
+def test_the_order_of_inputs_does_not_count_and_the_self_check_covers_each(
+    recipe: Inputs, platform: Inputs
+) -> None:
     backwards = [dict(reversed(list(inputs.items()))) for inputs in (recipe, platform)]
     made, again = hash_inputs(recipe, platform), hash_inputs(*backwards)
     assert made == again and list(made.recipe_inputs) == list(again.recipe_inputs)
@@ -40,7 +63,9 @@ def test_the_order_of_inputs_does_not_count_and_the_self_check_covers_each(recip
 
 
 @given(LEAVES, TEXT, VALUES)
-def test_an_input_that_is_added_or_has_another_value_moves_its_root_alone(inputs: Inputs, name: str, value: InputValue) -> None:
+def test_an_input_that_is_added_or_has_another_value_moves_its_root_alone(
+    inputs: Inputs, name: str, value: InputValue
+) -> None:
     assume(name not in inputs or written(inputs[name]) != written(value))
     before, after = hash_inputs(inputs, PLATFORM), hash_inputs({**inputs, name: value}, PLATFORM)
     assert before.recipe != after.recipe and before.config_hash != after.config_hash
@@ -109,17 +134,32 @@ def test_a_config_hash_whose_hashes_are_not_its_own_is_not_stable(field: str) ->
     assert found is not None and not found.stable and not found.complete
 
 
-def test_a_hash_that_leaves_out_an_input_or_a_section_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hash_that_leaves_out_an_input_or_a_section_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as blind:
-        blind.setattr(module, "input_hash", lambda name, value: input_hash(name, None if name == "seeds" else value))
-        assert self_checked(hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)).self_check == SelfCheck(True, 5, 4)
+        blind.setattr(
+            module,
+            "input_hash",
+            lambda name, value: input_hash(name, None if name == "seeds" else value),
+        )
+        assert self_checked(
+            hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)
+        ).self_check == SelfCheck(True, 5, 4)
     monkeypatch.setattr(module, "SECTION", 2)
     monkeypatch.setattr(module, "root_hash", lambda half, sections: root_hash(half, sections[:1]))
-    assert self_checked(hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)).self_check == SelfCheck(True, 5, 4)
+    assert self_checked(
+        hash_inputs(SAMPLE.recipe_inputs, SAMPLE.platform_inputs)
+    ).self_check == SelfCheck(True, 5, 4)
 
 
-def test_the_self_check_hashes_each_input_twice_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = hash_inputs({f"data/{number:05}": {"sha256": "a" * 64, "bytes": number} for number in range(1_000)}, PLATFORM)
+def test_the_self_check_hashes_each_input_twice_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = hash_inputs(
+        {f"data/{number:05}": {"sha256": "a" * 64, "bytes": number} for number in range(1_000)},
+        PLATFORM,
+    )
     lengths: list[int] = []
     hashed = module._hash
 

@@ -1,4 +1,5 @@
-"""Claims about the config hash as JSON: it comes back whole, and nothing forged or corrupt is taken for one."""
+"""Claims about the config hash as JSON: it comes back whole, and nothing forged or corrupt is taken
+for one."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from repro_gate.baseline.document import MAX_INPUTS, MAX_VALUE, from_json, to_js
 from repro_gate.errors import UsageError
 from tests.support.config_hashes import LEAVES
 
-SAMPLE = to_json(self_checked(hash_inputs({"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2})))
+SAMPLE = to_json(
+    self_checked(
+        hash_inputs(
+            {"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2}
+        )
+    )
+)
 ZEROS = "sha256:" + "0" * 64
 GONE = object()
 DEEP: object = None
@@ -60,8 +67,13 @@ def test_inputs_stand_as_they_are_hashed_and_the_proof_may_be_missing() -> None:
         ("inputs", dict(zip(("platform", "recipe"), SAMPLE["inputs"].values(), strict=True))),
     ],
 )
-def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(place: str, value: object) -> None:
-    with pytest.raises(UsageError, match=r"^config_hash\.\w+ is sha256:\w{64}, but what it is made of gives sha256:\w{64}$") as caught:
+def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(
+    place: str, value: object
+) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"^config_hash\.\w+ is sha256:\w{64}, but what it is made of gives sha256:\w{64}$",
+    ) as caught:
         from_json({**edited(place, value), "self_check": None})
     assert caught.value.reason_id == "config-hash/forged"
 
@@ -97,5 +109,7 @@ def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(place:
 def test_a_corrupt_config_hash_is_refused_in_one_line(place: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         from_json(edited(place, value))
-    assert caught.value.reason_id == "config-hash/malformed" and caught.value.message.startswith("config_hash")
+    assert caught.value.reason_id == "config-hash/malformed" and caught.value.message.startswith(
+        "config_hash"
+    )
     assert caught.value.message.isprintable() and len(caught.value.message) < 300

@@ -1,4 +1,5 @@
-"""Claims about `repro.baseline.yml` as text: it says what it is, loses nothing, and takes nothing on trust."""
+"""Claims about `repro.baseline.yml` as text: it says what it is, loses nothing, and takes nothing
+on trust."""
 
 from __future__ import annotations
 
@@ -17,7 +18,14 @@ from msgspec.structs import replace
 
 from repro_gate.baseline.changes import changed_inputs
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
-from repro_gate.baseline.file import MAX_BYTES, MAX_INPUT, MAX_NODES, dump_baseline, parse_baseline, read_baseline
+from repro_gate.baseline.file import (
+    MAX_BYTES,
+    MAX_INPUT,
+    MAX_NODES,
+    dump_baseline,
+    parse_baseline,
+    read_baseline,
+)
 from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline
 from repro_gate.compare.model import TimedArm
 from repro_gate.errors import GateError, UsageError
@@ -41,7 +49,10 @@ def refusal(text: str | bytes) -> UsageError:
 
 def test_the_text_says_what_it_is_reads_as_any_yaml_and_comes_back() -> None:
     text = dump_baseline(SAMPLE)
-    assert text.startswith("# What this training ended with") and "Review a change of it like code" in text
+    assert (
+        text.startswith("# What this training ended with")
+        and "Review a change of it like code" in text
+    )
     assert yaml.safe_load(text)["entries"][entry().platform]["recipe-inputs"]["steps"] == 50
     for item in (SAMPLE, Baseline()):
         assert parse_baseline(dump_baseline(item), FILE_NAME) == item
@@ -69,12 +80,25 @@ def test_a_new_platform_is_lines_added_and_none_changed() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    LEAVES, LEAVES, st.dictionaries(TEXT, TEXT, max_size=3), st.dictionaries(TEXT, DIGESTS, max_size=3), st.lists(st.floats(), max_size=5)
+    LEAVES,
+    LEAVES,
+    st.dictionaries(TEXT, TEXT, max_size=3),
+    st.dictionaries(TEXT, DIGESTS, max_size=3),
+    st.lists(st.floats(), max_size=5),
 )
 def test_any_inputs_survive_to_the_last_bit_or_are_not_written(
-    recipe: dict[str, InputValue], platform: dict[str, InputValue], outside: dict[str, str], artifacts: dict[str, str], losses: list[float]
+    recipe: dict[str, InputValue],
+    platform: dict[str, InputValue],
+    outside: dict[str, str],
+    artifacts: dict[str, str],
+    losses: list[float],
 ) -> None:
-    item = entry(recipe, platform, outcome(artifacts=artifacts, loss_curve=curve(*enumerate(losses))), outside=outside)
+    item = entry(
+        recipe,
+        platform,
+        outcome(artifacts=artifacts, loss_curve=curve(*enumerate(losses))),
+        outside=outside,
+    )
     try:
         text = dump_baseline(baseline(item))
     except GateError as error:
@@ -82,8 +106,15 @@ def test_any_inputs_survive_to_the_last_bit_or_are_not_written(
         assert re.search("NUL|empty|digits|recipe-inputs|platform-inputs|character", error.message)
         return
     back = parse_baseline(text, FILE_NAME).entries[item.platform]
-    assert (back.config_hash, back.outside, back.outcomes) == (item.config_hash, item.outside, item.outcomes)
-    for before, after in ((item.recipe_inputs, back.recipe_inputs), (item.platform_inputs, back.platform_inputs)):
+    assert (back.config_hash, back.outside, back.outcomes) == (
+        item.config_hash,
+        item.outside,
+        item.outcomes,
+    )
+    for before, after in (
+        (item.recipe_inputs, back.recipe_inputs),
+        (item.platform_inputs, back.platform_inputs),
+    ):
         assert changed_inputs(hash_inputs(before, {}), hash_inputs(after, {})) == ()
 
 
@@ -92,7 +123,11 @@ def test_what_could_not_be_read_again_is_not_written_but_a_long_name_is() -> Non
     with pytest.raises(GateError, match=r"cannot be recorded: .*larger than") as refused:
         dump_baseline(baseline(entry(RECIPE, CPU, outcome(artifacts=many))))
     assert refused.value.reason_id == "baseline/unwritable"
-    item = entry({**RECIPE, "data/" + "a" * 4_000: "sha256:0"}, CPU, outcome(artifacts={"b" * 4_000: digest()}))
+    item = entry(
+        {**RECIPE, "data/" + "a" * 4_000: "sha256:0"},
+        CPU,
+        outcome(artifacts={"b" * 4_000: digest()}),
+    )
     assert parse_baseline(dump_baseline(baseline(item)), FILE_NAME) == baseline(item)
 
 
@@ -100,7 +135,8 @@ def test_what_could_not_be_read_again_is_not_written_but_a_long_name_is() -> Non
 
 
 def edited(change: Callable[[Any, Any, Any], None]) -> str:
-    """The text of one entry after a change of its data, its entry or its outcome, as any YAML library writes it."""
+    """The text of one entry after a change of its data, its entry or its outcome, as any YAML
+    library writes it."""
     data = yaml.safe_load(TEXT_OF_ONE)
     (first,) = data["entries"].values()
     change(data, first, first["outcomes"][0])
@@ -118,38 +154,124 @@ def test_the_same_data_written_by_another_library_is_the_same_baseline() -> None
         (lambda data, first, result: data.update(version=True), "version: found true, wanted 1"),
         (lambda data, first, result: data.update(version=0), "version: found 0, wanted 1"),
         (lambda data, first, result: data.update(extra=1), "extra: is not a key of a baseline"),
-        (lambda data, first, result: data.update(entries=[]), "entries: found an empty list, wanted a mapping"),
-        (lambda data, first, result: data["entries"].update(x={}), "entries.x: expected `str` matching"),
+        (
+            lambda data, first, result: data.update(entries=[]),
+            "entries: found an empty list, wanted a mapping",
+        ),
+        (
+            lambda data, first, result: data["entries"].update(x={}),
+            "entries.x: expected `str` matching",
+        ),
         (lambda data, first, result: first.pop("outside"), "missing required field `outside`"),
         (lambda data, first, result: first.update(platform="x"), "without the key `platform`"),
-        (lambda data, first, result: first.update({"\x1b[31m\n": 1}), r"unknown field `\x1b[31m\n`"),
+        (
+            lambda data, first, result: first.update({"\x1b[31m\n": 1}),
+            r"unknown field `\x1b[31m\n`",
+        ),
         (lambda data, first, result: first.update({" - at `$.x[9]\n": 1}), "unknown field"),
-        (lambda data, first, result: first.update(recorded="yesterday"), "recorded: expected `str` matching"),
-        (lambda data, first, result: first.update({"config-hash": "sha256:" + "G" * 64}), "config-hash: expected `str` matching"),
-        (lambda data, first, result: first.update(outcomes=[]), "outcomes: expected `array` of length >= 1"),
-        (lambda data, first, result: first["outcomes"].append(copy.deepcopy(result)), "outcomes.1.seed: seed 42 stands twice"),
-        (lambda data, first, result: result.update(seed=-1), "outcomes.0.seed: expected `int` >= 0"),
-        (lambda data, first, result: result.update(seed=2**32), "outcomes.0.seed: expected `int` <= 4294967295"),
-        (lambda data, first, result: result.update(steps=True), "outcomes.0.steps: expected `int`, got `bool`"),
-        (lambda data, first, result: result.update(artifacts={"a": None}), "artifacts: expected `str`, got `null`"),
-        (lambda data, first, result: result.update({"loss-curve": "0 one"}), "wanted a step and its loss"),
-        (lambda data, first, result: result.update({"loss-curve": "1 0.5\n1 0.5"}), "step 1 comes after step 1"),
-        (lambda data, first, result: result.update({"loss-curve": "0 0.50"}), "which no training writes so"),
-        (lambda data, first, result: result.update({"loss-curve": "0 1e+99999"}), "which no training writes so"),
-        (lambda data, first, result: result.update({"loss-curve": f"{MAX_STEP + 1} 0.5"}), "which no training writes so"),
-        (lambda data, first, result: result.update({"loss-curve": "0 1.0\n" * (MAX_CURVE + 1)}), "wanted at most 100"),
-        (lambda data, first, result: first["recipe-inputs"].update(steps=2**53), "recipe-inputs.steps: found 9007199254740992"),
-        (lambda data, first, result: first["recipe-inputs"].update(code="x" * (MAX_INPUT + 1)), "wanted at most 100,000"),
-        (lambda data, first, result: first["platform-inputs"].update(x=[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]), "nested deeper than 16"),
-        (lambda data, first, result: first["outside"].update(kernel="x" * 5_000), "outside: expected `str` of length <= 4096"),
-        (lambda data, first, result: first.update({"step-times": {"pinned": [1.0]}}), "invalid enum value 'pinned'"),
-        (lambda data, first, result: first.update({"step-times": {"default": [0.0]}}), "step-times.0: expected `float` > 0"),
+        (
+            lambda data, first, result: first.update(recorded="yesterday"),
+            "recorded: expected `str` matching",
+        ),
+        (
+            lambda data, first, result: first.update({"config-hash": "sha256:" + "G" * 64}),
+            "config-hash: expected `str` matching",
+        ),
+        (
+            lambda data, first, result: first.update(outcomes=[]),
+            "outcomes: expected `array` of length >= 1",
+        ),
+        (
+            lambda data, first, result: first["outcomes"].append(copy.deepcopy(result)),
+            "outcomes.1.seed: seed 42 stands twice",
+        ),
+        (
+            lambda data, first, result: result.update(seed=-1),
+            "outcomes.0.seed: expected `int` >= 0",
+        ),
+        (
+            lambda data, first, result: result.update(seed=2**32),
+            "outcomes.0.seed: expected `int` <= 4294967295",
+        ),
+        (
+            lambda data, first, result: result.update(steps=True),
+            "outcomes.0.steps: expected `int`, got `bool`",
+        ),
+        (
+            lambda data, first, result: result.update(artifacts={"a": None}),
+            "artifacts: expected `str`, got `null`",
+        ),
+        (
+            lambda data, first, result: result.update({"loss-curve": "0 one"}),
+            "wanted a step and its loss",
+        ),
+        (
+            lambda data, first, result: result.update({"loss-curve": "1 0.5\n1 0.5"}),
+            "step 1 comes after step 1",
+        ),
+        (
+            lambda data, first, result: result.update({"loss-curve": "0 0.50"}),
+            "which no training writes so",
+        ),
+        (
+            lambda data, first, result: result.update({"loss-curve": "0 1e+99999"}),
+            "which no training writes so",
+        ),
+        (
+            lambda data, first, result: result.update({"loss-curve": f"{MAX_STEP + 1} 0.5"}),
+            "which no training writes so",
+        ),
+        (
+            lambda data, first, result: result.update({"loss-curve": "0 1.0\n" * (MAX_CURVE + 1)}),
+            "wanted at most 100",
+        ),
+        (
+            lambda data, first, result: first["recipe-inputs"].update(steps=2**53),
+            "recipe-inputs.steps: found 9007199254740992",
+        ),
+        (
+            lambda data, first, result: first["recipe-inputs"].update(code="x" * (MAX_INPUT + 1)),
+            "wanted at most 100,000",
+        ),
+        (
+            lambda data, first, result: first["platform-inputs"].update(
+                x=[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]
+            ),
+            "nested deeper than 16",
+        ),
+        (
+            lambda data, first, result: first["outside"].update(kernel="x" * 5_000),
+            "outside: expected `str` of length <= 4096",
+        ),
+        (
+            lambda data, first, result: first.update({"step-times": {"pinned": [1.0]}}),
+            "invalid enum value 'pinned'",
+        ),
+        (
+            lambda data, first, result: first.update({"step-times": {"default": [0.0]}}),
+            "step-times.0: expected `float` > 0",
+        ),
         # hashes are made again
-        (lambda data, first, result: first["recipe-inputs"].update(added="one"), "recipe: the recipe-inputs below give sha256:"),
-        (lambda data, first, result: first.update(recipe=digest()), "recipe: the recipe-inputs below give sha256:"),
-        (lambda data, first, result: first["platform-inputs"].update(added="one"), "platform root that is not its own"),
-        (lambda data, first, result: data.update(entries={digest("elsewhere"): first}), "platform root that is not its own"),
-        (lambda data, first, result: first.update({"config-hash": digest()}), "config-hash: recipe and platform root give sha256:"),
+        (
+            lambda data, first, result: first["recipe-inputs"].update(added="one"),
+            "recipe: the recipe-inputs below give sha256:",
+        ),
+        (
+            lambda data, first, result: first.update(recipe=digest()),
+            "recipe: the recipe-inputs below give sha256:",
+        ),
+        (
+            lambda data, first, result: first["platform-inputs"].update(added="one"),
+            "platform root that is not its own",
+        ),
+        (
+            lambda data, first, result: data.update(entries={digest("elsewhere"): first}),
+            "platform root that is not its own",
+        ),
+        (
+            lambda data, first, result: first.update({"config-hash": digest()}),
+            "config-hash: recipe and platform root give sha256:",
+        ),
     ],
 )
 def test_every_field_is_checked(change: Callable[[Any, Any, Any], None], message: str) -> None:
@@ -177,7 +299,10 @@ def test_a_mistake_is_named_at_its_line(old: str, new: str, column: int, message
     [
         ("", "1:1: found no value, wanted a mapping"),
         ("- a\n", "1:1: found a list, wanted a mapping"),
-        ("version: 2\nplatforms: []\n", "1:10: version: written by a newer repro-gate: version 2, this one reads 1"),
+        (
+            "version: 2\nplatforms: []\n",
+            "1:10: version: written by a newer repro-gate: version 2, this one reads 1",
+        ),
         ("version: 1\nentries: {}\nentries: {}\n", "3:1: entries: stands twice, first on line 2"),
         ("version: 1\nentries: {a: b: c}\n", "2:15: a mapping that is not closed"),
         ("version: 1\nentries: !!python/object:os.system []\n", "2:10: the tag"),
@@ -188,13 +313,21 @@ def test_a_mistake_is_named_at_its_line(old: str, new: str, column: int, message
         ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
     ],
 )
-def test_what_is_no_baseline_at_all_is_refused_with_its_place(text: str | bytes, message: str) -> None:
+def test_what_is_no_baseline_at_all_is_refused_with_its_place(
+    text: str | bytes, message: str
+) -> None:
     assert message in refusal(text).message
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, len(TEXT_OF_ONE)), st.integers(0, 20), st.text(max_size=5) | st.sampled_from(["- ", "{}", '"', ": 1", "null", "1e5"]))
-def test_a_baseline_with_any_piece_replaced_is_read_or_refused_in_one_line(start: int, length: int, piece: str) -> None:
+@given(
+    st.integers(0, len(TEXT_OF_ONE)),
+    st.integers(0, 20),
+    st.text(max_size=5) | st.sampled_from(["- ", "{}", '"', ": 1", "null", "1e5"]),
+)
+def test_a_baseline_with_any_piece_replaced_is_read_or_refused_in_one_line(
+    start: int, length: int, piece: str
+) -> None:
     try:
         parse_baseline(TEXT_OF_ONE[:start] + piece + TEXT_OF_ONE[start + length :], FILE_NAME)
     except UsageError as error:
@@ -207,8 +340,13 @@ def test_a_baseline_with_any_piece_replaced_is_read_or_refused_in_one_line(start
 def test_a_file_is_read_as_git_on_windows_leaves_it_too_and_may_be_missing(tmp_path: Path) -> None:
     assert read_baseline(tmp_path / FILE_NAME) is None
     assert read_baseline(tmp_path / "no" / "folder" / FILE_NAME) is None
-    (tmp_path / FILE_NAME).write_bytes(b"\xef\xbb\xbf" + dump_baseline(SAMPLE).replace("\n", "\r\n").encode())
-    assert read_baseline(tmp_path / FILE_NAME) == SAMPLE and SAMPLE.entries[entry().platform].recorded == NOW
+    (tmp_path / FILE_NAME).write_bytes(
+        b"\xef\xbb\xbf" + dump_baseline(SAMPLE).replace("\n", "\r\n").encode()
+    )
+    assert (
+        read_baseline(tmp_path / FILE_NAME) == SAMPLE
+        and SAMPLE.entries[entry().platform].recorded == NOW
+    )
 
 
 def test_a_link_a_folder_and_a_pipe_are_no_baselines(tmp_path: Path) -> None:
@@ -217,6 +355,11 @@ def test_a_link_a_folder_and_a_pipe_are_no_baselines(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for name, reason in (("link", "a link"), ("dangling", "a link"), ("folder", "not a regular file"), ("pipe", "not a regular file")):
+    for name, reason in (
+        ("link", "a link"),
+        ("dangling", "a link"),
+        ("folder", "not a regular file"),
+        ("pipe", "not a regular file"),
+    ):
         with pytest.raises(UsageError, match=f"{name}: cannot be read: it is {reason}"):
             read_baseline(tmp_path / name)

@@ -1,4 +1,5 @@
-"""Claims about which part of the spec, the machine and the training is an input, and which is not."""
+"""Claims about which part of the spec, the machine and the training is an input, and which is
+not."""
 
 from __future__ import annotations
 
@@ -53,7 +54,13 @@ STILL = (
     "robustness={vary: false, stress: true}",
     "diagnosis=false",
 )
-ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile"}  # tested below, in test_build, or of one value
+# tested below, in test_build, or of one value
+ELSEWHERE = {
+    "version",
+    "train.snippet",
+    "data",
+    "env.lockfile",
+}
 
 
 def inputs(folder: Path, *overrides: str, text: str = BASE) -> dict[str, InputValue]:
@@ -62,36 +69,62 @@ def inputs(folder: Path, *overrides: str, text: str = BASE) -> dict[str, InputVa
 
 
 def changed_inputs(a: dict[str, InputValue], b: dict[str, InputValue]) -> set[str]:
-    return {name for name in a.keys() | b.keys() if name not in a or name not in b or a[name] != b[name]}
+    return {
+        name for name in a.keys() | b.keys() if name not in a or name not in b or a[name] != b[name]
+    }
 
 
-@pytest.mark.parametrize(("override", "moved"), [*((text, {name}) for text, name in MOVING.items()), *((text, set()) for text in STILL)])
-def test_a_key_moves_its_own_input_if_it_can_change_numbers(tmp_path: Path, override: str, moved: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("override", "moved"),
+    [*((text, {name}) for text, name in MOVING.items()), *((text, set()) for text in STILL)],
+)
+def test_a_key_moves_its_own_input_if_it_can_change_numbers(
+    tmp_path: Path, override: str, moved: set[str]
+) -> None:
     assert changed_inputs(inputs(tmp_path), inputs(tmp_path, override)) == moved
 
 
 def test_every_key_of_the_schema_is_one_or_the_other() -> None:
-    sections = json.loads(resources.files("repro_gate.spec").joinpath("schema.json").read_text())["properties"]
-    keys = {f"{name}.{key}" for name, section in sections.items() for key in section.get("properties", {})}
+    sections = json.loads(resources.files("repro_gate.spec").joinpath("schema.json").read_text())[
+        "properties"
+    ]
+    keys = {
+        f"{name}.{key}"
+        for name, section in sections.items()
+        for key in section.get("properties", {})
+    }
     keys |= {name for name, section in sections.items() if not section.get("properties")}
     known = {override.partition("=")[0] for override in (*MOVING, *STILL)} | ELSEWHERE
     assert {key for key in keys if key not in known and key.partition(".")[0] not in known} == set()
 
 
-def test_every_flag_of_the_deterministic_condition_has_its_value_and_the_reason_to_leave_one_off_does_not_count(tmp_path: Path) -> None:
-    flags = {name.removeprefix("flag/"): value for name, value in inputs(tmp_path).items() if name.startswith("flag/")}
+def test_every_flag_of_the_deterministic_condition_has_its_value_and_the_reason_to_leave_one_off_does_not_count(
+    tmp_path: Path,
+) -> None:
+    flags = {
+        name.removeprefix("flag/"): value
+        for name, value in inputs(tmp_path).items()
+        if name.startswith("flag/")
+    }
     assert flags == {**IN_PROCESS, **IN_ENVIRONMENT}
-    one, other = (inputs(tmp_path, f"determinism.allow=[{{flag: NCCL_ALGO, reason: {reason}}}]") for reason in ("a", "b"))
+    one, other = (
+        inputs(tmp_path, f"determinism.allow=[{{flag: NCCL_ALGO, reason: {reason}}}]")
+        for reason in ("a", "b")
+    )
     assert one == other and one["flag/NCCL_ALGO"] is None
 
 
-def test_a_snippet_a_long_command_and_text_that_looks_like_a_number_stay_apart(tmp_path: Path) -> None:
+def test_a_snippet_a_long_command_and_text_that_looks_like_a_number_stay_apart(
+    tmp_path: Path,
+) -> None:
     snippet = inputs(tmp_path, text="version: 1\ntrain:\n  snippet: python t.py\n")
     assert changed_inputs(inputs(tmp_path), snippet) == {"command"}
     one, other = (inputs(tmp_path, f"train.run={'x' * LONG_TEXT}{end}") for end in ("a", "b"))
     assert changed_inputs(one, other) == {"command"} and len(json.dumps(one["command"])) < 200
     assert inputs(tmp_path, f"train.run={'x' * LONG_TEXT}")["command"] == "x" * LONG_TEXT
-    assert [inputs(tmp_path, f"train.env={{A: {value}}}")["train.env/A"] for value in ("'1'", "'1.0'")] == ["1", "1.0"]
+    assert [
+        inputs(tmp_path, f"train.env={{A: {value}}}")["train.env/A"] for value in ("'1'", "'1.0'")
+    ] == ["1", "1.0"]
 
 
 def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
@@ -110,32 +143,64 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
     assert made["working-directory"] == "sub"
 
 
-BOTH = {"python": "3.11.9", "torch": "2.13.0", "digest": "xxh3-128", "cpu-isa": "AVX512", "cuda": "12.8"}
+BOTH = {
+    "python": "3.11.9",
+    "torch": "2.13.0",
+    "digest": "xxh3-128",
+    "cpu-isa": "AVX512",
+    "cuda": "12.8",
+}
 CPU = {**BOTH, "device": "cpu: AVX512", "threads": "2", "gpus": "0"}
 GPU = {**BOTH, "device": "cuda: NVIDIA H200", "threads": "8", "cudnn": "91002", "nccl": "2.27.3"}
 GPU |= {"gpu-model": "NVIDIA H200", "gpu-sm-count": "132"}
-MACHINE = {"cpu-model": "AMD EPYC", "driver": "570.86.15", "kernel": "Linux 6", "gpu.0.uuid": "GPU-1", "memory-bytes": "1"}
+MACHINE = {
+    "cpu-model": "AMD EPYC",
+    "driver": "570.86.15",
+    "kernel": "Linux 6",
+    "gpu.0.uuid": "GPU-1",
+    "memory-bytes": "1",
+}
 OF_BOTH = {"python": "3.11.9", "torch": "2.13.0", "digest": "xxh3-128"}
 OF_CPU = {**OF_BOTH, "image": None, "threads": 2, "cpu-model": "AMD EPYC", "cpu-isa": "AVX512"}
-OF_GPU = {**OF_BOTH, "image": "sha256:" + "1" * 64, "threads": 8, "cuda": "12.8", "cudnn": 91002, "nccl": "2.27.3"}
+OF_GPU = {
+    **OF_BOTH,
+    "image": "sha256:" + "1" * 64,
+    "threads": 8,
+    "cuda": "12.8",
+    "cudnn": 91002,
+    "nccl": "2.27.3",
+}
 OF_GPU |= {"driver": "570.86.15", "gpu-model": "NVIDIA H200", "gpu-sm-count": 132}
 
 
 def test_a_training_on_the_cpu_has_the_cpu_and_one_on_the_gpu_the_gpu() -> None:
     assert platform_inputs(CPU, MACHINE, None) == OF_CPU
     assert platform_inputs(GPU, MACHINE, "ghcr.io/o/t@sha256:" + "1" * 64) == OF_GPU
-    older = {name: value for name, value in GPU.items() if name != "gpu-model"}  # an older probe names it in the device alone
+    # an older probe names it in the device alone
+    older = {name: value for name, value in GPU.items() if name != "gpu-model"}
     assert platform_inputs(older, MACHINE, None)["gpu-model"] == "NVIDIA H200"
 
 
 @pytest.mark.parametrize(
-    ("facts", "fact"), [(facts, name) for facts, made in ((CPU, OF_CPU), (GPU, OF_GPU)) for name in made if name != "image"]
+    ("facts", "fact"),
+    [
+        (facts, name)
+        for facts, made in ((CPU, OF_CPU), (GPU, OF_GPU))
+        for name in made
+        if name != "image"
+    ],
 )
-def test_each_fact_of_training_or_machine_moves_its_own_input(facts: dict[str, str], fact: str) -> None:
+def test_each_fact_of_training_or_machine_moves_its_own_input(
+    facts: dict[str, str], fact: str
+) -> None:
     before = platform_inputs(facts, MACHINE, None)
     other = {fact: "other"}
     of_machine = fact in MACHINE
-    after = platform_inputs({**facts, **({} if of_machine else other)}, {**MACHINE, **(other if of_machine else {})}, None)
+    after = platform_inputs(
+        {**facts, **({} if of_machine else other)},
+        {**MACHINE, **(other if of_machine else {})},
+        None,
+    )
     assert changed_inputs(before, after) == {fact}
     rest = {name: value for name, value in facts.items() if name != fact}
     known = {name: value for name, value in MACHINE.items() if name != fact}
@@ -144,11 +209,21 @@ def test_each_fact_of_training_or_machine_moves_its_own_input(facts: dict[str, s
 
 
 def test_what_training_did_not_use_and_what_is_this_machine_alone_moves_none() -> None:
-    machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2", "memory-bytes": "2", "cpu-count": "1"}
+    machine = {
+        **MACHINE,
+        "driver": "1",
+        "kernel": "other",
+        "gpu.0.uuid": "GPU-2",
+        "memory-bytes": "2",
+        "cpu-count": "1",
+    }
     facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}
     assert platform_inputs(facts, machine, None) == OF_CPU
 
 
 def test_an_image_is_its_digest_whatever_the_registry() -> None:
     for name in ("ghcr.io/o/t", "mirror.example:5000/t"):
-        assert platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")["image"] == f"sha256:{'2' * 64}"
+        assert (
+            platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")["image"]
+            == f"sha256:{'2' * 64}"
+        )

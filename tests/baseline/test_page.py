@@ -1,4 +1,5 @@
-"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every input."""
+"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every
+input."""
 
 from __future__ import annotations
 
@@ -34,7 +35,13 @@ def test_the_program_on_the_page_recomputes_a_reports_address(tmp_path: Path) ->
     made = self_checked(hash_inputs(inputs, {"python": "3.11.9"}))
     (tmp_path / "report.json").write_text(render(replace(PASS, config_hash=made)))
     (tmp_path / "recompute.py").write_text(block("python"))
-    done = subprocess.run([sys.executable, "recompute.py", "report.json"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "recompute.py", "report.json"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.strip() == made.config_hash
 
 
@@ -43,11 +50,17 @@ def test_the_shell_command_on_the_page_gives_the_digest_of_the_code(tmp_path: Pa
     (tmp_path / "run.sh").write_text("#!/bin/sh")
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "link").symlink_to("pkg")
-    done = subprocess.run(["bash", "-c", block("bash")], cwd=tmp_path, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", block("bash")], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert code_digest(tmp_path, code_files(tmp_path), ()) == f"sha256:{done.stdout.split()[0]}"
 
 
 def test_the_page_names_every_input() -> None:
     names = {*recipe_inputs(Spec(path=Path("/repro.yml")), "", (), None)}
-    names |= {name for device in ("cpu", "cuda") for name in platform_inputs({"device": device}, {}, None)}
-    assert [name for name in names if not name.startswith("flag/") and f"`{name}`" not in PAGE] == []
+    names |= {
+        name for device in ("cpu", "cuda") for name in platform_inputs({"device": device}, {}, None)
+    }
+    assert [
+        name for name in names if not name.startswith("flag/") and f"`{name}`" not in PAGE
+    ] == []

@@ -1,4 +1,5 @@
-"""Claims about the bits that a run ended with: every final bit moves a digest, and nothing else does."""
+"""Claims about the bits that a run ended with: every final bit moves a digest, and nothing else
+does."""
 
 from __future__ import annotations
 
@@ -13,26 +14,50 @@ from repro_gate.baseline.record import outside_facts, result_of
 from repro_gate.compare.artifacts import Artifact, Leaf
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
-from tests.support.built_traces import FACTS, block, changed, flip, place_of, run, training, with_loss
+from tests.support.built_traces import (
+    FACTS,
+    block,
+    changed,
+    flip,
+    place_of,
+    run,
+    training,
+    with_loss,
+)
 
 
 def leaf(value: object) -> Leaf:
     return Leaf(kind="number", dtype=type(value).__name__, shape=None, digest=repr(value))
 
 
-FILE = Artifact(format="json", digest="aa", leaves={"loss": leaf(1), "name": leaf("x")}, structure="s")
+FILE = Artifact(
+    format="json", digest="aa", leaves={"loss": leaf(1), "name": leaf("x")}, structure="s"
+)
 
 
 def with_end(trace: Trace, seed: object = 42) -> Trace:
-    """The trace of a training that came to its end: the probe digests parameters and optimizer state once more."""
+    """The trace of a training that came to its end: the probe digests parameters and optimizer
+    state once more."""
     end = len(trace.steps)
-    return replace(trace, blocks=[*trace.blocks, block(end, "parameter", seed=seed), block(end, "optimizer", seed=seed)])
+    return replace(
+        trace,
+        blocks=[
+            *trace.blocks,
+            block(end, "parameter", seed=seed),
+            block(end, "optimizer", seed=seed),
+        ],
+    )
 
 
 def every(trace: Trace, n: int) -> Trace:
-    """What the same training records under `capture.every: n`: losses always, the rest at every n-th step, at the start and at the end."""
+    """What the same training records under `capture.every: n`: losses always, the rest at every
+    n-th step, at the start and at the end."""
     end = len(trace.steps)
-    kept = [item for item in trace.blocks if item.kind == "loss" or item.step < 0 or item.step % n == 0 or item.step == end]
+    kept = [
+        item
+        for item in trace.blocks
+        if item.kind == "loss" or item.step < 0 or item.step % n == 0 or item.step == end
+    ]
     return replace(trace, blocks=kept)
 
 
@@ -50,7 +75,9 @@ def test_an_outcome_says_what_is_known_of_the_run() -> None:
     assert (found.seed, found.steps, [*found.artifacts]) == (42, 3, ["out/a.json"])
     assert found.curve == {0: 1.0, 1: 0.5, 2: 1 / 3}
     digests = [found.losses, found.weights, found.optimizer, *found.artifacts.values()]
-    assert all(isinstance(item, str) and len(item) == 71 and item.startswith("sha256:") for item in digests)
+    assert all(
+        isinstance(item, str) and len(item) == 71 and item.startswith("sha256:") for item in digests
+    )
     assert len(set(digests)) == 4
 
 
@@ -64,13 +91,26 @@ def test_an_outcome_says_what_is_known_of_the_run() -> None:
         (at(2, "optimizer"), {"optimizer"}),
         *(
             (at(*place), set())
-            for place in ((0, "parameter"), (2, "gradient"), (2, "batch"), (2, "rng"), (1, "optimizer"), (-1, "parameter"))
+            for place in (
+                (0, "parameter"),
+                (2, "gradient"),
+                (2, "batch"),
+                (2, "rng"),
+                (1, "optimizer"),
+                (-1, "parameter"),
+            )
         ),
     ],
 )
-def test_each_final_bit_moves_its_own_digest_and_no_other_bit_moves_any(change: Callable[[Trace], Trace], part: set[str]) -> None:
+def test_each_final_bit_moves_its_own_digest_and_no_other_bit_moves_any(
+    change: Callable[[Trace], Trace], part: set[str]
+) -> None:
     before, after = of(training()), of(change(training()))
-    assert {name for name in ("losses", "weights", "optimizer") if getattr(before, name) != getattr(after, name)} == part
+    assert {
+        name
+        for name in ("losses", "weights", "optimizer")
+        if getattr(before, name) != getattr(after, name)
+    } == part
     assert part or before == after
 
 
@@ -86,7 +126,10 @@ def test_names_and_types_count_and_the_order_in_which_tensors_were_recorded_does
         return replace(old, rows=tuple(reversed(old.rows)), content=b"".join(reversed(halves)))
 
     before, place = of(training()), place_of(training(), 2, "parameter")
-    same = [of(changed(training(), place, change)).weights == before.weights for change in (renamed, retyped, turned)]
+    same = [
+        of(changed(training(), place, change)).weights == before.weights
+        for change in (renamed, retyped, turned)
+    ]
     assert same == [False, False, True]
 
 
@@ -100,7 +143,9 @@ def test_how_often_digests_were_taken_does_not_count(n: int) -> None:
 
 def test_two_losses_of_one_step_both_count() -> None:
     trace, second = training(), block(2, "loss", at=1, values=(0.25,))
-    both, other = (replace(trace, blocks=[*trace.blocks, item]) for item in (second, flip(0)(second)))
+    both, other = (
+        replace(trace, blocks=[*trace.blocks, item]) for item in (second, flip(0)(second))
+    )
     assert len({of(item).losses for item in (trace, both, other)}) == 3
 
 
@@ -114,33 +159,71 @@ def test_every_process_counts_by_its_name() -> None:
 
 def test_values_recorded_by_hand_count_in_whichever_step_they_were_last() -> None:
     rows = (("accuracy", "float", ()),)
-    trace = replace(training(0), blocks=[block(0, "parameter", rows), block(1, "parameter", (("weights", "float64", (3,)),))])
+    trace = replace(
+        training(0),
+        blocks=[
+            block(0, "parameter", rows),
+            block(1, "parameter", (("weights", "float64", (3,)),)),
+        ],
+    )
     assert of(trace).weights != of(changed(trace, 0, flip(0))).weights
-    earlier = replace(trace, blocks=[flip(0)(trace.blocks[0]), replace(trace.blocks[0], step=1), replace(trace.blocks[1], at=1)])
+    earlier = replace(
+        trace,
+        blocks=[
+            flip(0)(trace.blocks[0]),
+            replace(trace.blocks[0], step=1),
+            replace(trace.blocks[1], at=1),
+        ],
+    )
     assert of(earlier).weights == of(trace).weights
 
 
 def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
-    found = of(replace(training(), blocks=[item for item in training().blocks if item.kind == "batch"]))
-    assert (found.losses, found.weights, found.optimizer, found.loss_curve) == (None, None, None, "")
+    found = of(
+        replace(training(), blocks=[item for item in training().blocks if item.kind == "batch"])
+    )
+    assert (found.losses, found.weights, found.optimizer, found.loss_curve) == (
+        None,
+        None,
+        None,
+        "",
+    )
     assert of().steps == 0
 
 
 def test_an_artifact_is_digested_by_its_leaves_structure_and_format() -> None:
     def digest_of(**change: object) -> str:
-        return result_of(run("deterministic-1", training()), {"a": replace(FILE, **change)}).artifacts["a"]  # type: ignore[arg-type]
+        return result_of(
+            run("deterministic-1", training()), {"a": replace(FILE, **change)}
+        ).artifacts["a"]  # type: ignore[arg-type]
 
     assert digest_of(digest="bb", leaves=dict(reversed([*FILE.leaves.items()]))) == digest_of()
-    leaves = ({"loss": leaf(2), "name": leaf("x")}, {"loss": leaf(1)}, {"loss": leaf(1), "title": leaf("x")})
-    others = {*(digest_of(leaves=item) for item in leaves), digest_of(structure="t"), digest_of(format="opaque")}
+    leaves = (
+        {"loss": leaf(2), "name": leaf("x")},
+        {"loss": leaf(1)},
+        {"loss": leaf(1), "title": leaf("x")},
+    )
+    others = {
+        *(digest_of(leaves=item) for item in leaves),
+        digest_of(structure="t"),
+        digest_of(format="opaque"),
+    }
     assert len(others) == 5 and digest_of() not in others
 
 
 def curve_of(steps: int) -> Mapping[int, float]:
-    return of(Trace(path=training(0).path, blocks=[block(step, "loss", values=(float(step),)) for step in range(steps)], end="exit")).curve
+    return of(
+        Trace(
+            path=training(0).path,
+            blocks=[block(step, "loss", values=(float(step),)) for step in range(steps)],
+            end="exit",
+        )
+    ).curve
 
 
-@pytest.mark.parametrize("steps", [1, MAX_CURVE - 1, MAX_CURVE, MAX_CURVE + 1, 2 * MAX_CURVE, 12_345])
+@pytest.mark.parametrize(
+    "steps", [1, MAX_CURVE - 1, MAX_CURVE, MAX_CURVE + 1, 2 * MAX_CURVE, 12_345]
+)
 def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
     curve = [*curve_of(steps).items()]
     assert len(curve) <= MAX_CURVE and curve[-1] == (steps - 1, float(steps - 1))
@@ -155,7 +238,14 @@ def test_curves_of_runs_of_different_length_share_steps_and_hold_what_is_no_numb
 
 # Facts that are no inputs
 
-MACHINE = {"kernel": "Linux 6.8", "libc": "glibc 2.39", "os": "Ubuntu 24.04", "cpu-model": "EPYC", "gpu.0.uuid": "GPU-1", "driver": "560"}
+MACHINE = {
+    "kernel": "Linux 6.8",
+    "libc": "glibc 2.39",
+    "os": "Ubuntu 24.04",
+    "cpu-model": "EPYC",
+    "gpu.0.uuid": "GPU-1",
+    "driver": "560",
+}
 
 
 def facts_of(*traces: Trace, machine: Mapping[str, str] = MACHINE) -> Mapping[str, str]:
@@ -170,8 +260,14 @@ def test_imported_distributions_and_the_machine_are_facts() -> None:
 
 def test_on_a_gpu_the_cpu_lies_outside_the_inputs() -> None:
     trace = training(facts={**FACTS, "device": "cuda: NVIDIA H100"})
-    found = facts_of(trace, machine={**MACHINE, "gpu.0.model": "NVIDIA H100", "gpu.0.ecc": "Enabled"})
-    assert (found["cpu-model"], found["gpu.0.uuid"], found["gpu.0.ecc"]) == ("EPYC", "GPU-1", "Enabled")
+    found = facts_of(
+        trace, machine={**MACHINE, "gpu.0.model": "NVIDIA H100", "gpu.0.ecc": "Enabled"}
+    )
+    assert (found["cpu-model"], found["gpu.0.uuid"], found["gpu.0.ecc"]) == (
+        "EPYC",
+        "GPU-1",
+        "Enabled",
+    )
     assert not {"driver", "gpu.0.model"} & found.keys()
     assert not {"driver", "gpu.0.uuid", "cpu-model"} & facts_of(training()).keys()
 
@@ -187,10 +283,19 @@ def test_variables_are_facts_but_flags_and_what_is_of_one_run_are_not() -> None:
         "TRITON_CACHE_DIR": "/cache/repro-gate-project/x",
     }
     found = facts_of(replace(training(), variables=variables), machine={})
-    assert found == {"variable/CUDA_MODULE_LOADING": "LAZY", "variable/TRITON_CACHE_DIR": "/cache/repro-gate-project/x"}
+    assert found == {
+        "variable/CUDA_MODULE_LOADING": "LAZY",
+        "variable/TRITON_CACHE_DIR": "/cache/repro-gate-project/x",
+    }
 
 
 def test_a_fact_on_which_processes_differ_is_left_out() -> None:
     assert facts_of(training(), machine={}) == {}
-    ranks = [replace(training(key=f"rank{rank}"), variables={"NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": str(rank)}) for rank in (0, 1)]
+    ranks = [
+        replace(
+            training(key=f"rank{rank}"),
+            variables={"NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": str(rank)},
+        )
+        for rank in (0, 1)
+    ]
     assert facts_of(*ranks, machine={}) == {"variable/NCCL_DEBUG": "WARN"}

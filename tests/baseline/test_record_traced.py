@@ -1,4 +1,5 @@
-"""Claims about the outcome of real training under the real probe: how often digests are taken does not count."""
+"""Claims about the outcome of real training under the real probe: how often digests are taken does
+not count."""
 
 from __future__ import annotations
 
@@ -23,8 +24,12 @@ SCRIPT = """
 """
 
 
-def test_the_outcome_of_real_training_does_not_depend_on_how_often_digests_were_taken(tmp_path: Path) -> None:
-    always, seldom = (trace_script(tmp_path / str(every), SCRIPT, every=every, steps=6) for every in (1, 4))
+def test_the_outcome_of_real_training_does_not_depend_on_how_often_digests_were_taken(
+    tmp_path: Path,
+) -> None:
+    always, seldom = (
+        trace_script(tmp_path / str(every), SCRIPT, every=every, steps=6) for every in (1, 4)
+    )
     assert always.good and seldom.good, (always.problem, seldom.problem)
     found = result_of(always, {})
     assert result_of(seldom, {}) == found and (found.steps, len(found.curve)) == (6, 6)

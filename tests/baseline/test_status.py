@@ -1,4 +1,5 @@
-"""Claims about what a gate run means beside the baseline: five answers, each where it is due and nowhere else."""
+"""Claims about what a gate run means beside the baseline: five answers, each where it is due and
+nowhere else."""
 
 from __future__ import annotations
 
@@ -10,7 +11,18 @@ from repro_gate.baseline.config_hash import PLATFORM, RECIPE, InputValue
 from repro_gate.baseline.model import STATUSES, Baseline, BaselineFinding, RecordedResult
 from repro_gate.baseline.record import entry_of, merge
 from repro_gate.baseline.status import compare_entry, loss_gap
-from tests.support.recorded import CPU, GPU, NOW, OUTSIDE, baseline, config_hash_of, curve, digest, entry, outcome
+from tests.support.recorded import (
+    CPU,
+    GPU,
+    NOW,
+    OUTSIDE,
+    baseline,
+    config_hash_of,
+    curve,
+    digest,
+    entry,
+    outcome,
+)
 
 RECIPE_INPUTS: Mapping[str, InputValue] = entry().recipe_inputs
 REFACTORED: Mapping[str, InputValue] = {**RECIPE_INPUTS, "code/train.py": "sha256:" + "9" * 64}
@@ -24,7 +36,10 @@ def judged(
     outside: Mapping[str, str] = OUTSIDE,
     held: Baseline | None = None,
 ) -> BaselineFinding:
-    found = compare_entry(baseline(entry()) if held is None else held, entry(recipe, platform, *outcomes, outside=outside))
+    found = compare_entry(
+        baseline(entry()) if held is None else held,
+        entry(recipe, platform, *outcomes, outside=outside),
+    )
     assert found.status in STATUSES
     return found
 
@@ -36,28 +51,61 @@ SECOND = outcome(bits="second")
     ("recipe", "now", "status", "changed", "unlike"),
     [
         (RECIPE_INPUTS, outcome(), "unchanged", [], []),
-        (RECIPE_INPUTS, outcome(artifacts={}), "unchanged", [], []),  # an artifact that only one side captured is no difference
-        (RECIPE_INPUTS, outcome(artifacts={**outcome().artifacts, "more": digest()}), "unchanged", [], []),
+        # an artifact that only one side captured is no difference
+        (
+            RECIPE_INPUTS,
+            outcome(artifacts={}),
+            "unchanged",
+            [],
+            [],
+        ),
+        (
+            RECIPE_INPUTS,
+            outcome(artifacts={**outcome().artifacts, "more": digest()}),
+            "unchanged",
+            [],
+            [],
+        ),
         (RECIPE_INPUTS, outcome(loss_curve=""), "unchanged", [], []),  # the curve only says how far
         (REFACTORED, outcome(), "no-op", ["code/train.py"], []),
         (LONGER, outcome(steps=100), "changed", ["code/train.py", "steps"], ["steps"]),
-        (LONGER, SECOND, "changed", ["code/train.py", "steps"], ["losses", "weights", "optimizer", "artifact out/final.pt"]),
+        (
+            LONGER,
+            SECOND,
+            "changed",
+            ["code/train.py", "steps"],
+            ["losses", "weights", "optimizer", "artifact out/final.pt"],
+        ),
         (RECIPE_INPUTS, outcome(losses=digest("other")), "drift", [], ["losses"]),
         (RECIPE_INPUTS, outcome(weights=digest("other")), "drift", [], ["weights"]),
         (RECIPE_INPUTS, outcome(optimizer=digest("other")), "drift", [], ["optimizer"]),
         (RECIPE_INPUTS, outcome(optimizer=None), "drift", [], ["optimizer"]),
-        (RECIPE_INPUTS, outcome(artifacts={"out/final.pt": digest("other")}), "drift", [], ["artifact out/final.pt"]),
+        (
+            RECIPE_INPUTS,
+            outcome(artifacts={"out/final.pt": digest("other")}),
+            "drift",
+            [],
+            ["artifact out/final.pt"],
+        ),
         ({**RECIPE_INPUTS, "seeds": [7]}, outcome(7), "changed", ["seeds"], ["seeds"]),
     ],
 )
 def test_inputs_and_bits_decide_the_status(
-    recipe: Mapping[str, InputValue], now: RecordedResult, status: str, changed: list[str], unlike: list[str]
+    recipe: Mapping[str, InputValue],
+    now: RecordedResult,
+    status: str,
+    changed: list[str],
+    unlike: list[str],
 ) -> None:
     found = judged(recipe, CPU, now)
     assert (found.status, [*found.unlike], found.recorded) == (status, unlike, NOW)
-    assert [(item.root, item.name) for item in found.changed_inputs] == [(RECIPE, name) for name in changed]
+    assert [(item.root, item.name) for item in found.changed_inputs] == [
+        (RECIPE, name) for name in changed
+    ]
     assert all(name in found.message for name in (*changed, *unlike[:3]))
-    assert bool(found.remedy) is (status != "unchanged") and (not found.remedy or "`repro-gate baseline`" in found.remedy)
+    assert bool(found.remedy) is (status != "unchanged") and (
+        not found.remedy or "`repro-gate baseline`" in found.remedy
+    )
 
 
 def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
@@ -71,11 +119,21 @@ def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
 
 
 def test_drift_names_what_changed_outside_the_inputs_or_that_nothing_did() -> None:
-    assert "none of the 3 recorded facts outside the hashed inputs changed" in judged(RECIPE_INPUTS, CPU, SECOND).message
+    assert (
+        "none of the 3 recorded facts outside the hashed inputs changed"
+        in judged(RECIPE_INPUTS, CPU, SECOND).message
+    )
     outside = {"distribution/numpy": "2.2.0", "kernel": "Linux 6.8", "distribution/scipy": "1.14"}
     found = judged(RECIPE_INPUTS, CPU, SECOND, outside=outside)
-    assert found.outside == ("distribution/numpy: 2.1.0 -> 2.2.0", "distribution/scipy: absent -> 1.14", "libc: glibc 2.39 -> absent")
-    assert "; changed outside the hashed inputs: distribution/numpy, distribution/scipy, libc" in found.message
+    assert found.outside == (
+        "distribution/numpy: 2.1.0 -> 2.2.0",
+        "distribution/scipy: absent -> 1.14",
+        "libc: glibc 2.39 -> absent",
+    )
+    assert (
+        "; changed outside the hashed inputs: distribution/numpy, distribution/scipy, libc"
+        in found.message
+    )
     assert "undo that change" in found.remedy
     assert judged(outside=outside).status == "unchanged"  # other facts with equal bits are no drift
     found = judged(RECIPE_INPUTS, CPU, SECOND, outside={}, held=baseline(entry(outside={})))
@@ -94,13 +152,27 @@ def test_a_new_platform_is_compared_with_the_nearest_one_with_the_same_recipe() 
     far: Mapping[str, InputValue] = {"torch": "1.0"}
     held = baseline(entry(), entry(RECIPE_INPUTS, far, outcome(bits="third")))
     newer = {**CPU, "torch": "2.14.0"}
-    same, other = judged(RECIPE_INPUTS, newer, held=held), judged(RECIPE_INPUTS, newer, outcome(bits="second"), held=held)
+    same, other = (
+        judged(RECIPE_INPUTS, newer, held=held),
+        judged(RECIPE_INPUTS, newer, outcome(bits="second"), held=held),
+    )
     assert same.status == other.status == "new-platform"
-    assert [(item.root, item.name, item.before, item.after) for item in same.changed_inputs] == [(PLATFORM, "torch", "2.13.0", "2.14.0")]
-    assert "and the same results, and differs in torch 2.13.0 -> 2.14.0" in same.message and not same.unlike
-    assert "and other results (losses, weights, optimizer and 1 more)" in other.message and other.unlike
+    assert [(item.root, item.name, item.before, item.after) for item in same.changed_inputs] == [
+        (PLATFORM, "torch", "2.13.0", "2.14.0")
+    ]
+    assert (
+        "and the same results, and differs in torch 2.13.0 -> 2.14.0" in same.message
+        and not same.unlike
+    )
+    assert (
+        "and other results (losses, weights, optimizer and 1 more)" in other.message
+        and other.unlike
+    )
     found = judged(REFACTORED, {**CPU, "torch": "2.14.0"})
-    assert "the nearest one differs in torch 2.13.0 -> 2.14.0" in found.message and found.unknown_recipe
+    assert (
+        "the nearest one differs in torch 2.13.0 -> 2.14.0" in found.message
+        and found.unknown_recipe
+    )
     assert [(item.root, item.name) for item in found.changed_inputs] == [(PLATFORM, "torch")]
 
 
@@ -134,13 +206,21 @@ def test_names_from_outside_are_cut_short_and_made_printable() -> None:
 
 
 def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
-    before = entry(RECIPE_INPUTS, CPU, step_times={"deterministic": (10.0, 10.1), "default": (9.0, 9.1)})
+    before = entry(
+        RECIPE_INPUTS, CPU, step_times={"deterministic": (10.0, 10.1), "default": (9.0, 9.1)}
+    )
     now = entry(REFACTORED, CPU, step_times={"deterministic": (12.0, 12.1)})
     (found,) = compare_entry(baseline(before), now).speed
-    assert (found.arm, found.runs) == ("deterministic", 2) and found.slower_pct == pytest.approx(19.9, abs=0.1)
+    assert (found.arm, found.runs) == ("deterministic", 2) and found.slower_pct == pytest.approx(
+        19.9, abs=0.1
+    )
     assert 15 < found.ci95[0] < found.slower_pct < found.ci95[1] < 25
     assert compare_entry(baseline(entry(RECIPE_INPUTS, CPU)), now).speed == ()
-    assert compare_entry(baseline(before), entry(REFACTORED, GPU, step_times=now.step_times)).speed == ()  # another platform
+    # another platform
+    assert (
+        compare_entry(baseline(before), entry(REFACTORED, GPU, step_times=now.step_times)).speed
+        == ()
+    )
     assert compare_entry(baseline(before), before).speed[0].slower_pct == 0
 
 
@@ -153,7 +233,12 @@ def test_recording_replaces_this_platform_and_keeps_the_others_and_its_arguments
     new = entry_of(config_hash_of(REFACTORED, CPU), [outcome(2), outcome(1)], outside, NOW, "0.2.0")
     outside.clear()
     assert [result.seed for result in new.outcomes] == [1, 2] and new.outside == OUTSIDE
-    assert merge(held, new) == merge(merge(held, new), new) == baseline(new, entry(RECIPE_INPUTS, GPU))
+    assert (
+        merge(held, new) == merge(merge(held, new), new) == baseline(new, entry(RECIPE_INPUTS, GPU))
+    )
     assert merge(None, new) == baseline(new)
-    assert judged(REFACTORED, CPU, outcome(1), outcome(2), held=merge(held, new)).status == "unchanged"
-    assert judged(REFACTORED, GPU, SECOND, held=merge(held, new)).status == "changed"  # the other platform's entry is of an older recipe
+    assert (
+        judged(REFACTORED, CPU, outcome(1), outcome(2), held=merge(held, new)).status == "unchanged"
+    )
+    # the other platform's entry is of an older recipe
+    assert judged(REFACTORED, GPU, SECOND, held=merge(held, new)).status == "changed"

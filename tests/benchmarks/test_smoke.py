@@ -1,4 +1,5 @@
-"""Claims about `benchmarks/`: each measurement runs with tiny settings and gives figures of the right form. Never a claim about a time."""
+"""Claims about `benchmarks/`: each measurement runs with tiny settings and gives figures of the
+right form. Never a claim about a time."""
 
 from __future__ import annotations
 
@@ -12,13 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arms, cost_coverage, data_hashing, digest_speed, gate_overhead, growth, probe_memory, run, step_overhead
+from benchmarks import (
+    arms,
+    cost_coverage,
+    data_hashing,
+    digest_speed,
+    gate_overhead,
+    growth,
+    probe_memory,
+    run,
+    step_overhead,
+)
 from benchmarks.figure import Figure, show, to_json, write_results
 
 
 @pytest.fixture(autouse=True)
 def sleeping_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenMP threads that spin while they wait, on a machine that tests keep busy, take ten times as long."""
+    """OpenMP threads that spin while they wait, on a machine that tests keep busy, take ten times
+    as long."""
     monkeypatch.setitem(arms.OUTER, "OMP_WAIT_POLICY", "passive")
 
 
@@ -48,7 +60,8 @@ def test_step_times_are_taken_with_and_without_the_probe() -> None:
     figures = step_overhead.measure(step_overhead.QUICK)
     well_formed(figures, step_overhead.QUICK.rounds)
     assert [figure.name for figure in figures] == [
-        f"{what}, transformer, 200 tensors" for what in ("whole step", "step and probe", "training time as reported")
+        f"{what}, transformer, 200 tensors"
+        for what in ("whole step", "step and probe", "training time as reported")
     ]
 
 
@@ -74,7 +87,10 @@ def test_each_peer_records_a_step_and_changes_nothing(name: str) -> None:
 def test_growth_is_fitted_for_the_probe_and_for_the_gate() -> None:
     figures = growth.measure(growth.QUICK)
     assert [figure.unit for figure in figures] == ["exponent"] * 5
-    assert all(len(figure.values) == growth.QUICK.rounds and len(figure.beside["ms"]) == 2 for figure in figures)
+    assert all(
+        len(figure.values) == growth.QUICK.rounds and len(figure.beside["ms"]) == 2
+        for figure in figures
+    )
 
 
 def test_the_interval_of_the_cost_is_put_to_the_test() -> None:
@@ -99,7 +115,9 @@ def test_memory_is_taken_for_both_runs_of_a_pair_and_for_the_gate() -> None:
     assert all(figure.median > 0 for figure in figures if figure.goal is None)
 
 
-@pytest.mark.skipif(shutil.which("sha256sum") is None or sys.platform != "linux", reason="GNU tools and /proc")
+@pytest.mark.skipif(
+    shutil.which("sha256sum") is None or sys.platform != "linux", reason="GNU tools and /proc"
+)
 def test_declared_data_is_hashed_beside_sha256sum_and_its_memory_taken() -> None:
     figures = data_hashing.measure(data_hashing.QUICK)
     well_formed([figure for figure in figures if figure.unit == "ratio"], data_hashing.QUICK.rounds)
@@ -127,7 +145,9 @@ def test_a_figure_is_shown_and_written_with_its_spread_and_goal(tmp_path: Path) 
     assert "(1.000 … 1.200, n=3)" in show(figure)
     assert "goal ≤ 1.05: NOT met" in show(figure)
     assert "goal ≥ 1.05: met" in show(replace(figure, at_least=True))
-    write_results(tmp_path / "results" / "cpu.json", True, {"cpu": "x"}, {"step_overhead": [figure]})
+    write_results(
+        tmp_path / "results" / "cpu.json", True, {"cpu": "x"}, {"step_overhead": [figure]}
+    )
     written = json.loads((tmp_path / "results" / "cpu.json").read_text(encoding="utf-8"))
     assert written["machine"] == {"cpu": "x"}
     assert written["figures"]["step_overhead"] == [
@@ -148,4 +168,7 @@ def test_a_figure_is_shown_and_written_with_its_spread_and_goal(tmp_path: Path) 
 
 def test_the_page_shows_what_the_results_file_holds() -> None:
     page = run.PAGE.read_text(encoding="utf-8")
-    assert run.with_results(page, json.loads((run.RESULTS / "cpu.json").read_text(encoding="utf-8"))) == page
+    assert (
+        run.with_results(page, json.loads((run.RESULTS / "cpu.json").read_text(encoding="utf-8")))
+        == page
+    )

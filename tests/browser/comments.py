@@ -2,8 +2,8 @@
 
     python -m tests.browser.comments
 
-writes them. They are made of real reports of the quickstart (`reports/`, without what no comment shows), with the cost, the baseline and
-the weakened checks of the tests' own reports.
+writes them. They are made of real reports of the quickstart (`reports/`, without what no comment
+shows), with the cost, the baseline and the weakened checks of the tests' own reports.
 """
 
 from __future__ import annotations
@@ -28,16 +28,27 @@ _TESTED, _PUSHED = reports.SUBJECT.commit or "", "f" * 40
 def _real(name: str) -> Report:
     report = load(_REPORTS / f"{name}.json")
     measured = None if report.cost is None else reports.COST
-    return replace(report, cost=measured, origin=Origin("octo/training", _TESTED, 7, 1, "repro-gate-report"))
+    return replace(
+        report, cost=measured, origin=Origin("octo/training", _TESTED, 7, 1, "repro-gate-report")
+    )
 
 
 def comments() -> Mapping[str, str]:
-    """The Markdown of each, by its picture's name. A pass that weakens a check has the short form, as the action posts it by default."""
+    """The Markdown of each, by its picture's name. A pass that weakens a check has the short form,
+    as the action posts it by default."""
     passed, failed = _real("pass"), _real("fail")
     drift = reports.DRIFT.baseline
     assert drift is not None
-    message = "same inputs, different results: losses, weights; changed outside the hashed inputs: numpy, kernel"
-    drift = replace(drift, message=message, remedy="undo that change and run the gate again; if it was the cause, pin it in the lockfile")
+    message = (
+        "same inputs, different results: losses, weights; changed outside the hashed inputs: "
+        "numpy, kernel"
+    )
+    drift = replace(
+        drift,
+        message=message,
+        remedy="undo that change and run the gate again; if it was the cause, pin it in the "
+        "lockfile",
+    )
     reason = Reason("baseline/drift", message, drift.remedy)
     drifted = replace(passed, verdict="fail", reasons=(reason,), baseline=drift)
     fork = replace(

@@ -1,5 +1,6 @@
-"""What the tests of this folder need: Chromium, GitHub's parser and stylesheet. Missing, they are skipped; with REPRO_GATE_BROWSER_TESTS=1
-(`make browser` sets it) that is an error, so that nobody takes a skip for a pass."""
+"""What the tests of this folder need: Chromium, GitHub's parser and stylesheet. Missing, they are
+skipped; with REPRO_GATE_BROWSER_TESTS=1 (`make browser` sets it) that is an error, so that nobody
+takes a skip for a pass."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""A comment as a reviewer sees it: Markdown to HTML by GitHub's own parser, in GitHub's stylesheet, as a picture by headless Chromium.
+"""A comment as a reviewer sees it: Markdown to HTML by GitHub's own parser, in GitHub's stylesheet,
+as a picture by headless Chromium.
 
     python -m tests.browser.picture REPORT_JSON OUT.png
 
-`comments` beside it makes the pictures in `docs/images`. Needs `pip install cmarkgfm`, `npm ci` in this folder and
-Chromium. GitHub cleans the HTML once more after its parser; nothing is cleaned here, so what is harmless here is harmless there.
+`comments` beside it makes the pictures in `docs/images`. Needs `pip install cmarkgfm`, `npm ci` in
+this folder and Chromium. GitHub cleans the HTML once more after its parser; nothing is cleaned
+here, so what is harmless here is harmless there.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ _PAGE = """<!doctype html>
 """
 
 
-_MEASURE = "document.body.dataset.height = Math.ceil(document.querySelector('.comment').getBoundingClientRect().bottom) + 16"
+_MEASURE = (
+    "document.body.dataset.height = "
+    "Math.ceil(document.querySelector('.comment').getBoundingClientRect().bottom) + 16"
+)
 
 
 class NoPicture(Exception):
@@ -59,7 +64,8 @@ def browser() -> str:
 
 
 def page(markdown: str) -> str:
-    """The comment in a page that looks like a pull request's. Raises NoPicture where the parser or the stylesheet is missing."""
+    """The comment in a page that looks like a pull request's. Raises NoPicture where the parser or
+    the stylesheet is missing."""
     try:
         from cmarkgfm import github_flavored_markdown_to_html
         from cmarkgfm.cmark import Options
@@ -67,7 +73,9 @@ def page(markdown: str) -> str:
         raise NoPicture("no cmarkgfm: pip install '.[browser]'") from None
     if not (MODULES / "github-markdown-css").is_dir():
         raise NoPicture(f"no GitHub stylesheet: npm ci --prefix {FOLDER}")
-    comment = github_flavored_markdown_to_html(markdown, Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_HARDBREAKS)
+    comment = github_flavored_markdown_to_html(
+        markdown, Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_HARDBREAKS
+    )
     return _PAGE.format(comment=comment, modules=escape(MODULES.as_uri()))
 
 
@@ -80,13 +88,17 @@ def take(html: str, out: Path, width: int = WIDTH, height: int = HEIGHT) -> None
 
 
 def dom(html: str, script: str = "", width: int = WIDTH, height: int = HEIGHT) -> str:
-    """The page as Chromium holds it after loading, as HTML. `script` runs last in it and may leave what it found in the page."""
-    page_with_script = html.replace("</body>", f"<script>{script}</script></body>") if script else html
+    """The page as Chromium holds it after loading, as HTML. `script` runs last in it and may leave
+    what it found in the page."""
+    page_with_script = (
+        html.replace("</body>", f"<script>{script}</script></body>") if script else html
+    )
     return _run(page_with_script, ("--dump-dom", f"--window-size={width},{height}"))
 
 
 def content_height(html: str, width: int = WIDTH) -> int:
-    """Pixels from the top of the page to the end of the comment. Raises NoPicture where Chromium does not say."""
+    """Pixels from the top of the page to the end of the comment. Raises NoPicture where Chromium
+    does not say."""
     found = re.search(r'data-height="([0-9]+)"', dom(html, _MEASURE, width))
     if found is None:
         raise NoPicture("Chromium did not say how high the page is")
@@ -98,14 +110,34 @@ def _run(html: str, arguments: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "page.html"
         file.write_text(html, encoding="utf-8")
-        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
-        command += ["--force-device-scale-factor=1", "--virtual-time-budget=5000", f"--user-data-dir={place}/profile", *arguments]
+        command = [
+            browser(),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--allow-file-access-from-files",
+        ]
+        command += [
+            "--force-device-scale-factor=1",
+            "--virtual-time-budget=5000",
+            f"--user-data-dir={place}/profile",
+            *arguments,
+        ]
         environment = {**os.environ, "HOME": place}
         done = subprocess.run(
-            [*command, file.as_uri()], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
+            [*command, file.as_uri()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            check=False,
         )
         if done.returncode:
-            raise NoPicture(f"Chromium ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}")
+            raise NoPicture(
+                f"Chromium ended with {done.returncode}: "
+                f"{done.stderr.decode(errors='replace')[-500:]}"
+            )
         return done.stdout.decode("utf-8")
 
 
@@ -116,11 +148,17 @@ def main(arguments: Sequence[str]) -> int:
     from repro_gate.report.model import View
 
     if len(arguments) not in (2, 3):
-        print("usage: python -m tests.browser.picture REPORT_JSON OUT.png [HEIGHT]", file=sys.stderr)
+        print(
+            "usage: python -m tests.browser.picture REPORT_JSON OUT.png [HEIGHT]", file=sys.stderr
+        )
         return 2
     report = load(arguments[0])
     view = View(run_url="https://github.com/example/training/actions/runs/1")
-    take(page(comment(report, view)), Path(arguments[1]), height=int(arguments[2]) if len(arguments) == 3 else HEIGHT)
+    take(
+        page(comment(report, view)),
+        Path(arguments[1]),
+        height=int(arguments[2]) if len(arguments) == 3 else HEIGHT,
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""Claims about `report.sarif` that take a part from npm: it follows the official SARIF 2.1.0 schema, as Microsoft's own tool carries it."""
+"""Claims about `report.sarif` that take a part from npm: it follows the official SARIF 2.1.0
+schema, as Microsoft's own tool carries it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def schema() -> Draft202012Validator:
 @pytest.mark.parametrize("name", [*reports.ALL, "hostile"])
 def test_every_report_follows_the_official_schema(name: str, schema: Draft202012Validator) -> None:
     report = reports.ALL.get(name) or reports.hostile()
-    for document in (json.loads(render(report)), json.loads(render(replace(report, origin=_ORIGIN)))):
+    for document in (
+        json.loads(render(report)),
+        json.loads(render(replace(report, origin=_ORIGIN))),
+    ):
         assert [error.message[:300] for error in schema.iter_errors(document)] == []
 
 

@@ -1,4 +1,5 @@
-"""Claims about the comment as Chromium shows it: nothing out of a report is live, and the first screen holds what a reviewer needs."""
+"""Claims about the comment as Chromium shows it: nothing out of a report is live, and the first
+screen holds what a reviewer needs."""
 
 from __future__ import annotations
 
@@ -40,8 +41,12 @@ _OURS = {
     "summary",
     "sub",
 }
-# What GitHub makes live in text once the Markdown is HTML: mentions, references, emoji, commits, addresses, math.
-_LIVE = re.compile(r"@\w|(?<!\w)#\d|\bGH-\d|:[a-z_]+:|https?://|\bwww\.|\$[^$]+\$|\b[0-9a-f]{7,40}\b", re.IGNORECASE)
+# What GitHub makes live in text once the Markdown is HTML: mentions, references, emoji, commits,
+# addresses, math.
+_LIVE = re.compile(
+    r"@\w|(?<!\w)#\d|\bGH-\d|:[a-z_]+:|https?://|\bwww\.|\$[^$]+\$|\b[0-9a-f]{7,40}\b",
+    re.IGNORECASE,
+)
 _LOOK = """
 setTimeout(() => {  // after whatever an element of the page starts by itself
 const root = document.getElementById('comment');
@@ -72,12 +77,15 @@ const out = document.createElement('div'); out.id = 'found'; out.textContent = J
 
 def _found(markdown: str, width: int = WIDTH, height: int = HEIGHT) -> dict[str, Any]:
     """What a look into the page found."""
-    narrow = (
-        f"<style>body {{ box-sizing: border-box; width: {width}px; }}</style></head>"  # headless Chromium's window is 500 wide at least
-    )
+    # headless Chromium's window is 500 wide at least
+    narrow = f"<style>body {{ box-sizing: border-box; width: {width}px; }}</style></head>"
+    # headless Chromium takes the height of its window's bar off
     text = dom(
-        page(markdown).replace("</head>", narrow), _LOOK.replace("EDGE", str(width)), width, height + 100
-    )  # headless Chromium takes the height of its window's bar off
+        page(markdown).replace("</head>", narrow),
+        _LOOK.replace("EDGE", str(width)),
+        width,
+        height + 100,
+    )
     match = re.search(r'<div id="found">(.*?)</div>', text, flags=re.DOTALL)
     assert match is not None, text[-2_000:]
     found: dict[str, Any] = json.loads(unescape(match[1]))
@@ -87,9 +95,15 @@ def _found(markdown: str, width: int = WIDTH, height: int = HEIGHT) -> dict[str,
 _EVIL = (
     reports.HOSTILE,
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">",
-    "[x](javascript:alert(1)) ![x](https://evil.example/pixel.png) <https://evil.example> @octocat @org/team",
+    (
+        "[x](javascript:alert(1)) ![x](https://evil.example/pixel.png) <https://evil.example> "
+        "@octocat @org/team"
+    ),
     "</td></tr></table></details><h1>pass</h1><a href=//evil.example>ok</a>",
-    "`</code><svg onload=document.title='owned'>` ``` | --- |\n\n# heading\n\n- [ ] task\n\n<!-- repro-gate",
+    (
+        "`</code><svg onload=document.title='owned'>` ``` | --- |\n\n# heading\n\n- [ ] "
+        "task\n\n<!-- repro-gate"
+    ),
     "\u202edetrever\u2066\u200b \x1b[31m \ud800 &lt;b&gt; &#64;octocat &commat;octocat",
 )
 
@@ -97,27 +111,54 @@ _EVIL = (
 @pytest.mark.parametrize("evil", _EVIL, ids=range(len(_EVIL)))
 def test_nothing_that_a_report_says_is_an_element_a_link_or_a_mention(evil: str) -> None:
     found = _found(comment(reports.hostile(evil), View(run_url=_RUN)))
-    assert set(found["tags"]) <= _OURS | {"a"} and set(found["attributes"]) <= {"align", "class", "lang", "href"}
-    ours = [link for link in found["links"] if link.startswith("https://github.com/repro-gate/repro-gate/blob/main/docs/causes/")]
+    assert set(found["tags"]) <= _OURS | {"a"} and set(found["attributes"]) <= {
+        "align",
+        "class",
+        "lang",
+        "href",
+    }
+    ours = [
+        link
+        for link in found["links"]
+        if link.startswith("https://github.com/repro-gate/repro-gate/blob/main/docs/causes/")
+    ]
     assert [link for link in found["links"] if link not in ours] == [f"{_RUN}#artifacts", _RUN]
     assert len(ours) == 1 and found["title"] == "comment"
     assert [text for text in found["plain"] if _LIVE.search(text)] == []
 
 
 def test_the_look_into_the_page_sees_what_is_live() -> None:
-    found = _found("[x](https://evil.example) @octocat <img src=x onerror=\"document.title='owned'\">")
-    assert found["links"] == ["https://evil.example/"] and "img" in found["tags"] and found["title"] == "owned"
+    found = _found(
+        "[x](https://evil.example) @octocat <img src=x onerror=\"document.title='owned'\">"
+    )
+    assert (
+        found["links"] == ["https://evil.example/"]
+        and "img" in found["tags"]
+        and found["title"] == "owned"
+    )
     assert any(_LIVE.search(text) for text in found["plain"])
 
 
 def test_a_summary_is_as_dead_as_a_comment() -> None:
     found = _found(summary(reports.hostile()))
-    assert set(found["tags"]) <= _OURS | {"a"} and [text for text in found["plain"] if _LIVE.search(text)] == []
-    assert {link.rsplit("/", 1)[0] for link in found["links"]} == {"https://github.com/repro-gate/repro-gate/blob/main/docs/causes"}
+    assert (
+        set(found["tags"]) <= _OURS | {"a"}
+        and [text for text in found["plain"] if _LIVE.search(text)] == []
+    )
+    assert {link.rsplit("/", 1)[0] for link in found["links"]} == {
+        "https://github.com/repro-gate/repro-gate/blob/main/docs/causes"
+    }
 
 
-_SCREENS = {  # what happened, why, and what to do: seen in the first screen, at a desk and on a phone
-    "pass": ("pass, bitwise identical", "144 tensors", "12.4% slower", "+10.1% to +14.6%", "loss gap"),
+# what happened, why, and what to do: seen in the first screen, at a desk and on a phone
+_SCREENS = {
+    "pass": (
+        "pass, bitwise identical",
+        "144 tensors",
+        "12.4% slower",
+        "+10.1% to +14.6%",
+        "loss gap",
+    ),
     "fail": (
         "fail, two runs with seed 42 diverge at step 0 because of",
         "examples/quickstart/broken/train.py:73",
@@ -130,7 +171,13 @@ _SCREENS = {  # what happened, why, and what to do: seen in the first screen, at
         "generator.manual_seed(seed)",
         "12.4% slower",
     ),
-    "inconclusive": ("inconclusive", "No module named 'torch'", "train.py:8", "activate the environment", "import torch"),
+    "inconclusive": (
+        "inconclusive",
+        "No module named 'torch'",
+        "train.py:8",
+        "activate the environment",
+        "import torch",
+    ),
     "drift": (
         "fail, two runs agree, but not with the baseline: same inputs",
         "numpy: 2.1.0 -> 2.2.0",
@@ -156,27 +203,43 @@ def test_the_first_screen_holds_what_a_reviewer_needs(name: str) -> None:
     found = _found(comments()[name])
     for word in _SCREENS[name]:
         assert word in found["seen"], (word, found["seen"])
-    assert found["width"] <= WIDTH and "Traceback" not in found["seen"].replace("Traceback (most recent call last)", "")
+    assert found["width"] <= WIDTH and "Traceback" not in found["seen"].replace(
+        "Traceback (most recent call last)", ""
+    )
     assert "xychart" not in found["seen"] and len(comments()[name].encode()) < 8_000
 
 
 @pytest.mark.parametrize("name", _SCREENS)
-def test_a_phone_shows_the_verdict_the_cause_and_the_remedy_without_scrolling_sideways(name: str) -> None:
+def test_a_phone_shows_the_verdict_the_cause_and_the_remedy_without_scrolling_sideways(
+    name: str,
+) -> None:
     found = _found(comments()[name], PHONE, 2 * HEIGHT)
     for word in _SCREENS[name][: _SEEN_ON_A_PHONE[name]]:
         assert word in found["seen"], (word, found["seen"])
-    assert found["width"] <= PHONE, "a table or a block of code scrolls by itself, the page does not"
+    assert found["width"] <= PHONE, (
+        "a table or a block of code scrolls by itself, the page does not"
+    )
 
 
-def test_of_a_fork_the_commit_that_was_pushed_and_the_one_that_was_tested_are_told_and_whose_spec_judged() -> None:
+def test_of_a_fork_the_commit_that_was_pushed_and_the_one_that_was_tested_are_told_and_whose_spec_judged() -> (
+    None
+):
     seen = _found(comments()["fork"], height=2 * HEIGHT)["seen"]
-    for word in ("ffffffffffff", "tested as", "0123456789ab", "no weakened checks; the verdict is by the spec of the base"):
+    for word in (
+        "ffffffffffff",
+        "tested as",
+        "0123456789ab",
+        "no weakened checks; the verdict is by the spec of the base",
+    ):
         assert word in seen, (word, seen)
 
 
 def test_a_text_that_is_cut_off_is_not_seen() -> None:
     cut = f"| a | {'word' * 200} |\n| --- | --- |\n| b | c |"
-    assert "word" not in _found(cut, PHONE)["seen"] and _found("word " * 50, PHONE)["seen"].count("word") == 50
+    assert (
+        "word" not in _found(cut, PHONE)["seen"]
+        and _found("word " * 50, PHONE)["seen"].count("word") == 50
+    )
 
 
 def test_the_causes_line_is_the_only_link_into_the_code() -> None:
@@ -185,7 +248,11 @@ def test_the_causes_line_is_the_only_link_into_the_code() -> None:
     assert {link for link in links if "/octo/" in link} == {line, _RUN, f"{_RUN}#artifacts"}
 
 
-@pytest.mark.parametrize("report", [reports.enormous(tensors=100), reports.hostile("w" * 5_000)], ids=["enormous", "one long word"])
+@pytest.mark.parametrize(
+    "report",
+    [reports.enormous(tensors=100), reports.hostile("w" * 5_000)],
+    ids=["enormous", "one long word"],
+)
 def test_no_name_pushes_the_verdict_or_the_cost_out_of_the_page(report: Report) -> None:
     seen = _found(comment(report))["seen"]
     assert "Repro Gate: fail" in seen
@@ -194,10 +261,18 @@ def test_no_name_pushes_the_verdict_or_the_cost_out_of_the_page(report: Report) 
 def test_a_picture_is_made(tmp_path: Path) -> None:
     take(page(comment(reports.FAIL)), tmp_path / "fail.png")
     data = (tmp_path / "fail.png").read_bytes()
-    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and int.from_bytes(data[20:24], "big") == HEIGHT
+    assert (
+        data.startswith(b"\x89PNG")
+        and int.from_bytes(data[16:20], "big") == WIDTH
+        and int.from_bytes(data[20:24], "big") == HEIGHT
+    )
 
 
 @pytest.mark.parametrize("name", [f"comment-{name}.png" for name in _SCREENS])
 def test_the_pictures_in_the_docs_are_pictures_of_that_width(name: str) -> None:
     data = (Path(__file__).parents[2] / "docs" / "images" / name).read_bytes()
-    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == WIDTH and len(data) < 150_000
+    assert (
+        data.startswith(b"\x89PNG")
+        and int.from_bytes(data[16:20], "big") == WIDTH
+        and len(data) < 150_000
+    )

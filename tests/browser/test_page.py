@@ -1,5 +1,5 @@
-"""Claims about the report's page as Chromium shows it: axe-core finds nothing, nothing is asked of a network, it fits any width, both
-themes, a printer, and a server that refuses styles."""
+"""Claims about the report's page as Chromium shows it: axe-core finds nothing, nothing is asked of
+a network, it fits any width, both themes, a printer, and a server that refuses styles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ from tests.support import reports
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("chromium")]
 
 AXE = MODULES / "axe-core" / "axe.min.js"
-WIDTHS = {"phone": 500, "tablet": 820, "desktop": 1400}  # headless Chromium has no window below 500 pixels
+# headless Chromium has no window below 500 pixels
+WIDTHS = {
+    "phone": 500,
+    "tablet": 820,
+    "desktop": 1400,
+}
 _OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 _JENKINS = (
     '<meta http-equiv="Content-Security-Policy" '
@@ -37,11 +42,14 @@ const out = document.createElement('div'); out.id = 'found'; out.textContent = J
 """
 
 
-_VIOLATIONS = "result.violations.map(item => [item.id, item.nodes.map(node => node.html).slice(0, 3)])"
+_VIOLATIONS = (
+    "result.violations.map(item => [item.id, item.nodes.map(node => node.html).slice(0, 3)])"
+)
 
 
 def _page(report: Report, *, dark: bool = False, policy: str = "") -> str:
-    """The page with another policy than its own, so that a test may look into it; `dark` as somebody sees it who asks for that."""
+    """The page with another policy than its own, so that a test may look into it; `dark` as
+    somebody sees it who asks for that."""
     page = _OWN_POLICY.sub(policy, html.render(report, VIEW))
     return page.replace("@media (prefers-color-scheme: dark)", "@media all") if dark else page
 
@@ -55,7 +63,9 @@ def _found(page: str, expression: str, width: int = 1400) -> Any:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["pass", "explained", "inconclusive", "weakened", "drift", "hostile"])
+@pytest.mark.parametrize(
+    "name", ["pass", "explained", "inconclusive", "weakened", "drift", "hostile"]
+)
 def test_axe_core_finds_nothing(name: str, dark: bool) -> None:
     if not AXE.is_file():
         missing(f"no axe-core: npm ci --prefix {MODULES.parent}")
@@ -69,8 +79,14 @@ def test_axe_core_finds_nothing(name: str, dark: bool) -> None:
 
 def test_axe_core_would_find_something() -> None:
     page = _page(FAIL).replace("--soft: #57606a", "--soft: #cccccc").replace('lang="en"', "")
-    run = "axe.run().then(result => { document.title = result.violations.map(item => item.id).join(); })"
-    title = re.search(r"<title>(.*?)</title>", dom(page, f"{AXE.read_text(encoding='utf-8')};\n{run}", width=1400, height=2000))
+    run = (
+        "axe.run().then(result => { document.title = result.violations.map(item => "
+        "item.id).join(); })"
+    )
+    title = re.search(
+        r"<title>(.*?)</title>",
+        dom(page, f"{AXE.read_text(encoding='utf-8')};\n{run}", width=1400, height=2000),
+    )
     assert title is not None and {"color-contrast", "html-has-lang"} <= set(title[1].split(","))
 
 
@@ -78,25 +94,49 @@ _NAMED = (b".example", b"github")  # what every address in these pages holds
 
 
 class Listener(socketserver.BaseRequestHandler):
-    """Answers with the page whatever is asked, and keeps the beginning of it: TLS too, where the name of the server is plain."""
+    """Answers with the page whatever is asked, and keeps the beginning of it: TLS too, where the
+    name of the server is plain."""
 
     page, heard = b"", list[bytes]()
 
     def handle(self) -> None:
         self.heard.append(self.request.recv(4096))
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(self.page)}\r\nConnection: close\r\n\r\n"
+        head = (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: "
+            f"{len(self.page)}\r\nConnection: close\r\n\r\n"
+        )
         self.request.sendall(head.encode() + self.page)
 
 
 def _asked(page: str, place: Path) -> list[bytes]:
-    """What is asked of any server that a page names; Chromium believes that all are one of ours. What it asks for itself is left out."""
+    """What is asked of any server that a page names; Chromium believes that all are one of ours.
+    What it asks for itself is left out."""
     Listener.page, Listener.heard = page.encode(), []
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Listener) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         rules = f"--host-resolver-rules=MAP * 127.0.0.1:{server.server_address[1]}"
-        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", rules]
-        command += ["--virtual-time-budget=3000", f"--user-data-dir={place}", "--dump-dom", "http://page.example/report.html"]
-        done = subprocess.run(command, env={**os.environ, "HOME": str(place)}, capture_output=True, timeout=120, check=True)
+        command = [
+            browser(),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--no-first-run",
+            rules,
+        ]
+        command += [
+            "--virtual-time-budget=3000",
+            f"--user-data-dir={place}",
+            "--dump-dom",
+            "http://page.example/report.html",
+        ]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "HOME": str(place)},
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
         server.shutdown()
     assert b"Repro Gate" in done.stdout
     return [item for item in Listener.heard if any(name in item for name in _NAMED)]
@@ -109,21 +149,28 @@ def test_nothing_is_asked_for_but_the_page(name: str, tmp_path: Path) -> None:
 
 
 def test_the_listener_would_hear_it(tmp_path: Path) -> None:
-    page = _page(FAIL).replace("</main>", '<img src="http://evil.example/x.png"><img src="https://evil.example/y.png"></main>')
+    page = _page(FAIL).replace(
+        "</main>",
+        '<img src="http://evil.example/x.png"><img src="https://evil.example/y.png"></main>',
+    )
     heard = _asked(page, tmp_path)
     assert any(item.startswith(b"GET /x.png ") for item in heard)
     assert any(item.startswith(b"\x16\x03") and b"evil.example" in item for item in heard)
 
 
 def test_a_page_that_got_a_picture_in_would_still_not_ask_for_it(tmp_path: Path) -> None:
-    page = html.render(FAIL, VIEW).replace("</main>", '<img src="http://evil.example/x.png"></main>')
+    page = html.render(FAIL, VIEW).replace(
+        "</main>", '<img src="http://evil.example/x.png"></main>'
+    )
     assert len(_asked(page, tmp_path)) == 1  # its own policy
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("name", ["explained", "inconclusive", "hostile"])
 def test_the_page_fits_its_window(name: str, width: int) -> None:
-    wide, window = _found(_page(ALL[name]), "[document.documentElement.scrollWidth, window.innerWidth]", width=width)
+    wide, window = _found(
+        _page(ALL[name]), "[document.documentElement.scrollWidth, window.innerWidth]", width=width
+    )
     assert wide <= window
 
 
@@ -140,11 +187,17 @@ def test_a_server_that_refuses_styles_still_shows_the_map() -> None:
     assert cells and all(shown for _, _, shown in cells)
     assert {given for given, _, _ in cells} >= {"#d5dae0", "#ffe08a"}
     assert "rgb(0, 0, 0)" not in {seen for _, seen, _ in cells}
-    assert _found(_page(FAIL, policy=_JENKINS), "getComputedStyle(document.body).maxWidth") == "none"  # the policy was obeyed
+    # the policy was obeyed
+    assert (
+        _found(_page(FAIL, policy=_JENKINS), "getComputedStyle(document.body).maxWidth") == "none"
+    )
 
 
 def test_what_is_folded_is_printed() -> None:
-    script = "[...document.styleSheets[0].cssRules].filter(item => item.media?.mediaText === 'print').map(item => item.cssText).join()"
+    script = (
+        "[...document.styleSheets[0].cssRules].filter(item => item.media?.mediaText === "
+        "'print').map(item => item.cssText).join()"
+    )
     rules = _found(_page(FAIL), script)
     assert "::details-content" in rules
 
@@ -158,6 +211,8 @@ def test_a_picture_of_each_width_and_theme(width: int, theme: str, tmp_path: Pat
 
 
 def test_hover_says_what_a_cell_is() -> None:
-    titles = _found(_page(FAIL), "[...document.querySelectorAll('svg title')].map(item => item.textContent)")
+    titles = _found(
+        _page(FAIL), "[...document.querySelectorAll('svg title')].map(item => item.textContent)"
+    )
     assert "blocks.3.attn gradient, steps 3 to 4: about 8 ULP apart" in titles
     assert reports.HOSTILE not in "".join(titles)

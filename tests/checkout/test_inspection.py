@@ -9,12 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout.contents import LfsPointer, Submodule, lfs_pointers, submodules, tracked_files
+from repro_gate.checkout.contents import (
+    LfsPointer,
+    Submodule,
+    lfs_pointers,
+    submodules,
+    tracked_files,
+)
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from tests.support.repositories import git, repository, tree, write
 
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to somebody else")
+root_only = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root to give files to somebody else"
+)
 
 
 @pytest.fixture
@@ -28,7 +36,11 @@ def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
 
 def test_a_clean_checkout_has_a_commit_and_nothing_else(repo: Path) -> None:
     checkout = inspect_checkout(repo / "pkg")
-    assert (checkout.root, checkout.commit, checkout.uncommitted) == (repo.resolve(), git(repo, "rev-parse", "HEAD"), ())
+    assert (checkout.root, checkout.commit, checkout.uncommitted) == (
+        repo.resolve(),
+        git(repo, "rev-parse", "HEAD"),
+        (),
+    )
     assert checkout.is_git and not checkout.has_remote and not checkout.notes
     git(repo, "remote", "add", "origin", "https://token@example.com/x")
     assert inspect_checkout(repo).has_remote
@@ -43,7 +55,14 @@ def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
     write(repo, train_dot_py="print(2)", new__file_dot_py="", ignored_dot_log="")
     (repo / "line\nbreak").touch()
     (repo / os.fsdecode(b"\xff")).touch()
-    assert inspect_checkout(repo).uncommitted == ("gone.py", "line\nbreak", "new/file.py", "staged.py", "train.py", os.fsdecode(b"\xff"))
+    assert inspect_checkout(repo).uncommitted == (
+        "gone.py",
+        "line\nbreak",
+        "new/file.py",
+        "staged.py",
+        "train.py",
+        os.fsdecode(b"\xff"),
+    )
 
 
 def test_a_repository_without_a_commit_and_a_detached_head_work(tmp_path: Path, repo: Path) -> None:
@@ -61,40 +80,68 @@ def test_a_worktree_is_a_checkout_of_its_own(repo: Path, tmp_path: Path) -> None
     write(tmp_path / "tree", new="1")
     checkout = inspect_checkout(tmp_path / "tree")
     assert checkout.root == (tmp_path / "tree").resolve() and checkout.uncommitted == ("new",)
-    assert tree(snapshot_of(tmp_path / "tree", tmp_path).root) == [".gitignore", "new", "pkg/model.py", "train.py"]
+    assert tree(snapshot_of(tmp_path / "tree", tmp_path).root) == [
+        ".gitignore",
+        "new",
+        "pkg/model.py",
+        "train.py",
+    ]
 
 
-def test_a_plain_folder_and_an_ignored_folder_are_taken_as_they_are(repo: Path, tmp_path: Path) -> None:
+def test_a_plain_folder_and_an_ignored_folder_are_taken_as_they_are(
+    repo: Path, tmp_path: Path
+) -> None:
     (tmp_path / "plain").mkdir()
     assert not inspect_checkout(tmp_path / "plain").is_git
     write(repo, build__exp__train_dot_py="")
     checkout = inspect_checkout(repo / "build/exp")
-    assert not checkout.is_git and checkout.root == (repo / "build/exp").resolve() and "ignores" in checkout.notes[0]
+    assert (
+        not checkout.is_git
+        and checkout.root == (repo / "build/exp").resolve()
+        and "ignores" in checkout.notes[0]
+    )
     assert tree(take_snapshot(checkout, tmp_path / "s").root) == ["train.py"]
 
 
-def test_a_machine_without_git_takes_the_folder_as_it_is(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_takes_the_folder_as_it_is(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     checkout = inspect_checkout(repo)
     assert not checkout.is_git and "not installed" in checkout.notes[0]
-    assert tree(take_snapshot(checkout, tmp_path / "s").root) == [".gitignore", "pkg/model.py", "train.py"]
+    assert tree(take_snapshot(checkout, tmp_path / "s").root) == [
+        ".gitignore",
+        "pkg/model.py",
+        "train.py",
+    ]
 
 
-def test_git_variables_of_the_caller_do_not_count(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_variables_of_the_caller_do_not_count(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = repository(tmp_path / "other")
-    for name, value in (("GIT_DIR", other / ".git"), ("GIT_WORK_TREE", other), ("GIT_INDEX_FILE", tmp_path / "none")):
+    for name, value in (
+        ("GIT_DIR", other / ".git"),
+        ("GIT_WORK_TREE", other),
+        ("GIT_INDEX_FILE", tmp_path / "none"),
+    ):
         monkeypatch.setenv(name, str(value))
     assert inspect_checkout(repo).root == repo.resolve()
     assert inspect_checkout(repo).uncommitted == ()
 
 
 @root_only
-def test_a_repository_of_somebody_else_is_read_without_a_trace(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_of_somebody_else_is_read_without_a_trace(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     for path in [repo, *repo.rglob("*")]:
         os.chown(path, 12345, 12345, follow_symlinks=False)
-    assert subprocess.run(["git", "status"], cwd=repo, capture_output=True, check=False).returncode != 0
+    assert (
+        subprocess.run(["git", "status"], cwd=repo, capture_output=True, check=False).returncode
+        != 0
+    )
     assert inspect_checkout(repo).commit and len(tree(snapshot_of(repo, tmp_path).root)) == 3
     assert tree(tmp_path / "home") == []
 
@@ -109,7 +156,12 @@ def test_nothing_that_the_repository_configures_is_run(repo: Path, tmp_path: Pat
     git(repo, "commit", "-qm", "attributes")
     hooks = tmp_path / "hooks"
     hooks.mkdir()
-    for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "reference-transaction"):
+    for hook in (
+        "post-index-change",
+        "post-checkout",
+        "fsmonitor-watchman",
+        "reference-transaction",
+    ):
         (hooks / hook).symlink_to(script)
     for key, value in {
         "core.fsmonitor": script,
@@ -140,7 +192,10 @@ def test_a_work_tree_placed_elsewhere_is_not_followed(repo: Path, tmp_path: Path
 
 def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None:
     content = b"weights" * 1000
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{hashlib.sha256(content).hexdigest()}\nsize {len(content)}\n"
+    pointer = (
+        "version https://git-lfs.github.com/spec/v1\noid "
+        f"sha256:{hashlib.sha256(content).hexdigest()}\nsize {len(content)}\n"
+    )
     write(repo, a_dot_bin=pointer, b_dot_bin=pointer)
     git(repo, "add", "-A")
     git(repo, "commit", "-qm", "lfs")
@@ -172,7 +227,9 @@ def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path:
         Submodule("libs/inner/deep", deep, deep, True),
     )
     git(repo / "libs/inner", "checkout", "-q", "HEAD~1")
-    write(repo, _dot_gitmodules='[submodule "x"]\n\tpath = elsewhere\n\turl = https://example.com\n')
+    write(
+        repo, _dot_gitmodules='[submodule "x"]\n\tpath = elsewhere\n\turl = https://example.com\n'
+    )
     git(repo, "add", ".gitmodules")
     moved = git(inner, "rev-parse", "HEAD~1")
     assert submodules(repo) == (Submodule("libs/inner", recorded, moved, False),)
@@ -182,7 +239,14 @@ def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path:
 
 def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12\n"
-    write(repo, a_dot_bin=pointer, b_dot_txt=pointer, c_dot_bin=pointer + "more\n", d_dot_bin=pointer, new_dot_bin=pointer)
+    write(
+        repo,
+        a_dot_bin=pointer,
+        b_dot_txt=pointer,
+        c_dot_bin=pointer + "more\n",
+        d_dot_bin=pointer,
+        new_dot_bin=pointer,
+    )
     write(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n")
     git(repo, "add", "-A", ":!new.bin")
     (repo / "d.bin").unlink()
@@ -190,11 +254,17 @@ def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -
     assert lfs_pointers(repo) == (LfsPointer("a.bin", True), LfsPointer("b.txt", False))
 
 
-def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(repo: Path, tmp_path: Path) -> None:
+def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(
+    repo: Path, tmp_path: Path
+) -> None:
     ran, script = tmp_path / "ran", tmp_path / "evil"
     script.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
     script.chmod(0o755)
-    write(repo, _dot_gitattributes="* filter=lfs\n", _dot_gitmodules=f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{script}\n')
+    write(
+        repo,
+        _dot_gitattributes="* filter=lfs\n",
+        _dot_gitmodules=f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{script}\n',
+    )
     git(repo, "add", "-A")
     for key in ("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process", "core.fsmonitor"):
         git(repo, "config", key, str(script))

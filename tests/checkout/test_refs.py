@@ -28,11 +28,16 @@ def checkout(tmp_path: Path) -> Path:
 def test_a_ref_is_a_commit_however_it_is_named(checkout: Path) -> None:
     first = git(checkout, "rev-parse", "HEAD~1")
     git(checkout, "tag", "v1", "HEAD~1")
-    assert {commit_of(checkout, name, "--base") for name in ("HEAD~1", "v1", first, first[:10], "main~1")} == {first}
+    assert {
+        commit_of(checkout, name, "--base")
+        for name in ("HEAD~1", "v1", first, first[:10], "main~1")
+    } == {first}
 
 
 @pytest.mark.parametrize("name", ["nowhere", "", "--output=/tmp/x", "-h", "HEAD:train.py", "a\0b"])
-def test_what_is_no_commit_is_refused_with_the_option_and_a_remedy(checkout: Path, name: str) -> None:
+def test_what_is_no_commit_is_refused_with_the_option_and_a_remedy(
+    checkout: Path, name: str
+) -> None:
     with pytest.raises(UsageError, match=r"--base .*: no such commit") as caught:
         commit_of(checkout, name, "--base")
     assert "fetch" in caught.value.remedy
@@ -44,7 +49,9 @@ def test_a_file_of_another_commit_is_read_as_it_was(checkout: Path) -> None:
     assert file_at(checkout, first, "pkg/model.py", 1000) == b"x = 1"
     assert file_at(checkout, first, "pkg", 1000) is None
     assert file_at(checkout, first, "gone.py", 1000) is None
-    assert len(file_at(checkout, first, "train.py", 3) or b"") == 4, "longer than the limit is not read"
+    assert len(file_at(checkout, first, "train.py", 3) or b"") == 4, (
+        "longer than the limit is not read"
+    )
 
 
 def test_a_name_with_wildcards_is_only_itself(checkout: Path) -> None:
@@ -95,7 +102,9 @@ def test_an_export_is_the_tree_of_the_commit(checkout: Path, tmp_path: Path) -> 
     assert sorted(str(path.relative_to(out.root)) for path in out.root.rglob("*")) == sorted(
         [".gitignore", "current", "pkg", "pkg/model.py", "run.sh", "train.py"]
     )
-    assert (out.root / "train.py").read_text() == "print(2)" and os.readlink(out.root / "current") == "pkg"
+    assert (out.root / "train.py").read_text() == "print(2)" and os.readlink(
+        out.root / "current"
+    ) == "pkg"
     assert os.access(out.root / "run.sh", os.X_OK) and not os.access(out.root / "train.py", os.X_OK)
     assert (out.files, out.notes, out.source) == (5, (), checkout)
     assert git(checkout, "status", "--porcelain") == before, "nothing of the checkout has changed"
@@ -137,13 +146,19 @@ def test_an_export_resolves_lfs_contents_that_the_clone_has(checkout: Path, tmp_
 
 def forged(checkout: Path, *entries: tuple[str, str, str]) -> str:
     """A tree that `git add` would never make: (mode, name, object), as a hostile push could."""
-    raw = b"".join(f"{mode} {name}".encode() + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
+    raw = b"".join(
+        f"{mode} {name}".encode() + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries
+    )
     return made(checkout, "tree", raw)
 
 
 def made(checkout: Path, kind: str, content: bytes) -> str:
     done = subprocess.run(
-        ["git", "hash-object", "-t", kind, "-w", "--stdin", "--literally"], cwd=checkout, input=content, capture_output=True, check=True
+        ["git", "hash-object", "-t", kind, "-w", "--stdin", "--literally"],
+        cwd=checkout,
+        input=content,
+        capture_output=True,
+        check=True,
     )
     return done.stdout.decode().strip()
 
@@ -153,26 +168,41 @@ def exported(checkout: Path, tree: str, destination: Path) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", ["..", ".git", "git~1"])
-def test_a_name_that_no_checkout_may_hold_is_refused(checkout: Path, tmp_path: Path, name: str) -> None:
+def test_a_name_that_no_checkout_may_hold_is_refused(
+    checkout: Path, tmp_path: Path, name: str
+) -> None:
     blob = git(checkout, "rev-parse", "HEAD:train.py")
     inner = forged(checkout, ("100644", "escaped.py", blob))
     with pytest.raises(UsageError, match="invalid path"):
-        exported(checkout, forged(checkout, ("40000", name, inner), ("100644", "fine.py", blob)), tmp_path / "deep" / "out")
+        exported(
+            checkout,
+            forged(checkout, ("40000", name, inner), ("100644", "fine.py", blob)),
+            tmp_path / "deep" / "out",
+        )
     assert tree(tmp_path / "deep") == [] and not (tmp_path / "escaped.py").exists()
 
 
 def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
-    target, blob = made(checkout, "blob", os.fsencode(tmp_path / "outside")), git(checkout, "rev-parse", "HEAD:train.py")
+    target, blob = (
+        made(checkout, "blob", os.fsencode(tmp_path / "outside")),
+        git(checkout, "rev-parse", "HEAD:train.py"),
+    )
     inner = forged(checkout, ("100644", "b", blob))
-    exported(checkout, forged(checkout, ("120000", "a", target), ("40000", "a", inner)), tmp_path / "out")
+    exported(
+        checkout, forged(checkout, ("120000", "a", target), ("40000", "a", inner)), tmp_path / "out"
+    )
     assert not list((tmp_path / "outside").iterdir())
     out = exported(checkout, forged(checkout, ("120000", "a", target)), tmp_path / "again")
-    assert os.readlink(out.root / "a") == str(tmp_path / "outside"), "a link on its own is what the commit says"
+    assert os.readlink(out.root / "a") == str(tmp_path / "outside"), (
+        "a link on its own is what the commit says"
+    )
 
 
 @pytest.mark.parametrize("kind", ["long name", "deep", "folder as file", "empty link", "long link"])
-def test_what_cannot_be_written_as_files_is_one_error(checkout: Path, tmp_path: Path, kind: str) -> None:
+def test_what_cannot_be_written_as_files_is_one_error(
+    checkout: Path, tmp_path: Path, kind: str
+) -> None:
     blob = git(checkout, "rev-parse", "HEAD:train.py")
     inner = deep = forged(checkout, ("100644", "b", blob))
     for _ in range(30):
@@ -190,7 +220,11 @@ def test_what_cannot_be_written_as_files_is_one_error(checkout: Path, tmp_path: 
 
 
 def test_a_missing_object_is_named_in_a_full_clone_too(checkout: Path, tmp_path: Path) -> None:
-    whole = forged(checkout, ("100644", "lost", "12" * 20), ("100644", "train.py", git(checkout, "rev-parse", "HEAD:train.py")))
+    whole = forged(
+        checkout,
+        ("100644", "lost", "12" * 20),
+        ("100644", "train.py", git(checkout, "rev-parse", "HEAD:train.py")),
+    )
     with pytest.raises(UsageError, match=r"cannot be written as files: .*lost"):
         exported(checkout, whole, tmp_path / "out")
     commit = git(checkout, "commit-tree", whole, "-m", "lost")
@@ -199,17 +233,34 @@ def test_a_missing_object_is_named_in_a_full_clone_too(checkout: Path, tmp_path:
         file_at(checkout, commit, "lost", 100)
 
 
-@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "pkg/../train.py", "a\0b", "", "x" * 200_000, "\ud800", ".git/config"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside",
+        "/etc/passwd",
+        "pkg/../train.py",
+        "a\0b",
+        "",
+        "x" * 200_000,
+        "\ud800",
+        ".git/config",
+    ],
+)
 def test_a_path_that_leaves_the_repository_is_no_file(checkout: Path, path: str) -> None:
     assert file_at(checkout, commit_of(checkout, "HEAD", "--base"), path, 100) is None
 
 
-def test_what_a_partial_clone_lacks_is_named_with_a_remedy_that_works(checkout: Path, tmp_path: Path) -> None:
+def test_what_a_partial_clone_lacks_is_named_with_a_remedy_that_works(
+    checkout: Path, tmp_path: Path
+) -> None:
     git(checkout, "config", "uploadpack.allowFilter", "true")
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--filter=blob:none", checkout.as_uri(), str(clone))
     first = commit_of(clone, "HEAD~1", "--base")
-    for ask in (lambda: export(clone, first, tmp_path / "out"), lambda: file_at(clone, first, "train.py", 100)):
+    for ask in (
+        lambda: export(clone, first, tmp_path / "out"),
+        lambda: file_at(clone, first, "train.py", 100),
+    ):
         with pytest.raises(UsageError, match=r"cannot be (read|written as files)") as caught:
             ask()
         assert "git fetch --refetch --no-filter" in caught.value.remedy
@@ -218,12 +269,17 @@ def test_what_a_partial_clone_lacks_is_named_with_a_remedy_that_works(checkout: 
     assert (export(clone, first, tmp_path / "out").root / "train.py").read_text() == "print(1)"
 
 
-def test_a_clone_without_trees_is_refused_not_taken_for_one_without_files(checkout: Path, tmp_path: Path) -> None:
+def test_a_clone_without_trees_is_refused_not_taken_for_one_without_files(
+    checkout: Path, tmp_path: Path
+) -> None:
     git(checkout, "config", "uploadpack.allowFilter", "true")
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--filter=tree:0", checkout.as_uri(), str(clone))
     first = commit_of(clone, "HEAD~1", "--base")
-    for ask in (lambda: export(clone, first, tmp_path / "out"), lambda: file_at(clone, first, "repro.yml", 100)):
+    for ask in (
+        lambda: export(clone, first, tmp_path / "out"),
+        lambda: file_at(clone, first, "repro.yml", 100),
+    ):
         with pytest.raises(UsageError, match=first[:12]) as caught:
             ask()
         assert "--refetch" in caught.value.remedy
@@ -245,13 +301,26 @@ def test_a_large_file_is_not_held_in_memory(checkout: Path, tmp_path: Path) -> N
     assert (out.root / "big.bin").stat().st_size == size <= out.bytes and peak < 8 << 20
 
 
-ATTRIBUTES = "*.bat text eol=crlf\n*.py ident\n*.txt text working-tree-encoding=UTF-16LE\n*.bin filter=evil\n"
+ATTRIBUTES = (
+    "*.bat text eol=crlf\n*.py ident\n*.txt text working-tree-encoding=UTF-16LE\n*.bin "
+    "filter=evil\n"
+)
 
 
-def test_an_export_is_byte_for_byte_what_a_clean_checkout_has(checkout: Path, tmp_path: Path) -> None:
-    """Line ends, identifiers and encodings as the commit's own attributes say, not as those of the checkout do; no filter is run."""
+def test_an_export_is_byte_for_byte_what_a_clean_checkout_has(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """Line ends, identifiers and encodings as the commit's own attributes say, not as those of the
+    checkout do; no filter is run."""
     write(checkout, _dot_gitattributes=ATTRIBUTES, sub___dot_gitattributes="*.bat eol=lf\n")
-    write(checkout, run_dot_bat="a\nb\n", sub__run_dot_bat="a\nb\n", id_dot_py="# $Id$\n", model_dot_bin="x", **{"new\nline.bat": "c\nd\n"})
+    write(
+        checkout,
+        run_dot_bat="a\nb\n",
+        sub__run_dot_bat="a\nb\n",
+        id_dot_py="# $Id$\n",
+        model_dot_bin="x",
+        **{"new\nline.bat": "c\nd\n"},
+    )
     (checkout / "text.txt").write_text("ü\n", encoding="utf-16-le")
     git(checkout, "add", "-A")
     git(checkout, "commit", "-qm", "attributes")
@@ -264,26 +333,40 @@ def test_an_export_is_byte_for_byte_what_a_clean_checkout_has(checkout: Path, tm
     out = export(checkout, commit, tmp_path / "out")
     names = [name for name in tree(clean) if not name.startswith(".git/")]
     assert tree(out.root) == names and out.notes == () and out.files == len(names)
-    assert {name: (out.root / name).read_bytes() for name in names} == {name: (clean / name).read_bytes() for name in names}
-    assert (out.root / "run.bat").read_bytes() == b"a\r\nb\r\n" and (out.root / "sub/run.bat").read_bytes() == b"a\nb\n"
-    assert b"$Id: " in (out.root / "id.py").read_bytes() and (out.root / "text.txt").read_bytes() == "ü\n".encode("utf-16-le")
+    assert {name: (out.root / name).read_bytes() for name in names} == {
+        name: (clean / name).read_bytes() for name in names
+    }
+    assert (out.root / "run.bat").read_bytes() == b"a\r\nb\r\n" and (
+        out.root / "sub/run.bat"
+    ).read_bytes() == b"a\nb\n"
+    assert b"$Id: " in (out.root / "id.py").read_bytes() and (
+        out.root / "text.txt"
+    ).read_bytes() == "ü\n".encode("utf-16-le")
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_checkouts_own_settings_hold_for_an_export_too(checkout: Path, tmp_path: Path) -> None:
     write(checkout, train_dot_py="a\nb\n")
     git(checkout, "commit", "-qam", "lines")
-    for name, value in (("core.autocrlf", "true"), ("core.sparseCheckout", "true"), ("core.splitIndex", "true")):
+    for name, value in (
+        ("core.autocrlf", "true"),
+        ("core.sparseCheckout", "true"),
+        ("core.splitIndex", "true"),
+    ):
         git(checkout, "config", name, value)
     (checkout / ".git/info").mkdir(exist_ok=True)
     (checkout / ".git/info/sparse-checkout").write_text("/pkg/\n")
     before = tree(checkout / ".git")
     out = export(checkout, commit_of(checkout, "HEAD", "--against"), tmp_path / "out")
-    assert (out.root / "train.py").read_bytes() == b"a\r\nb\r\n" and (out.root / "pkg/model.py").exists()
+    assert (out.root / "train.py").read_bytes() == b"a\r\nb\r\n" and (
+        out.root / "pkg/model.py"
+    ).exists()
     assert tree(checkout / ".git") == before, "nothing was written into the repository"
 
 
-def test_the_attributes_of_a_submodule_and_of_a_worktree_hold(checkout: Path, tmp_path: Path) -> None:
+def test_the_attributes_of_a_submodule_and_of_a_worktree_hold(
+    checkout: Path, tmp_path: Path
+) -> None:
     library = repository(tmp_path / "library")
     write(library, _dot_gitattributes="* text eol=crlf\n", a_dot_txt="x\ny\n")
     git(library, "add", "-A")
@@ -292,11 +375,17 @@ def test_the_attributes_of_a_submodule_and_of_a_worktree_hold(checkout: Path, tm
     git(checkout, "commit", "-qm", "with a submodule")
     commit = commit_of(checkout, "HEAD", "--against")
     out = export(checkout, commit, tmp_path / "out")
-    assert (out.root / "vendor/a.txt").read_bytes() == (checkout / "vendor/a.txt").read_bytes() == b"x\r\ny\r\n"
+    assert (
+        (out.root / "vendor/a.txt").read_bytes()
+        == (checkout / "vendor/a.txt").read_bytes()
+        == b"x\r\ny\r\n"
+    )
     assert (out.root / "train.py").read_bytes() == b"print(2)" and out.notes == ()
     git(checkout, "worktree", "add", "-q", str(tmp_path / "tree"), "-b", "other")
     again = export(tmp_path / "tree", commit, tmp_path / "again")
-    assert (again.root / "train.py").read_text() == "print(2)" and "submodule vendor" in again.notes[0]
+    assert (
+        again.root / "train.py"
+    ).read_text() == "print(2)" and "submodule vendor" in again.notes[0]
     without = export(checkout, commit, tmp_path / "without", [checkout / "vendor"])
     assert not (without.root / "vendor").exists() and without.notes == ()
 

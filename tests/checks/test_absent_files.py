@@ -1,4 +1,5 @@
-"""What a crashed run did not find and this checkout has: which lines of a log count, and which files."""
+"""What a crashed run did not find and this checkout has: which lines of a log count, and which
+files."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ ABSENT = "No such file or directory"
 def repo(tmp_path: Path) -> Path:
     """A checkout whose `build/` is ignored by git and full."""
     folder = repository(tmp_path / "repo")
-    write(folder, build__vocab_dot_json="{}", build__ops_dot_py="", build__native__init_dot_py="", src__train_dot_py="", new_dot_txt="")
+    write(
+        folder,
+        build__vocab_dot_json="{}",
+        build__ops_dot_py="",
+        build__native__init_dot_py="",
+        src__train_dot_py="",
+        new_dot_txt="",
+    )
     (folder / "build/native/__init__.py").write_text("")
     (folder / "build/fused.cpython-311-x86_64-linux-gnu.so").write_bytes(b"")
     return folder
@@ -45,21 +53,38 @@ def crashed(folder: Path, *tail: str, outcome: str = "crashed", inside: str = ".
     ("line", "path"),
     [
         (f"FileNotFoundError: [Errno 2] {ABSENT}: 'build/vocab.json'", "build/vocab.json"),
-        (f"[rank3]: FileNotFoundError: [Errno 2] {ABSENT}: './src/../build/vocab.json'", "build/vocab.json"),
-        (f"FileNotFoundError: [Errno 2] {ABSENT}: '{WORKSPACE}/build/vocab.json'", "build/vocab.json"),
+        (
+            f"[rank3]: FileNotFoundError: [Errno 2] {ABSENT}: './src/../build/vocab.json'",
+            "build/vocab.json",
+        ),
+        (
+            f"FileNotFoundError: [Errno 2] {ABSENT}: '{WORKSPACE}/build/vocab.json'",
+            "build/vocab.json",
+        ),
         (f'my.io.ReadError: {ABSENT}: "build/vocab.json"', "build/vocab.json"),
         (f"python: can't open file '{WORKSPACE}/build/ops.py': [Errno 2] {ABSENT}", "build/ops.py"),
         (
-            f"OSError: build/fused.cpython-311-x86_64-linux-gnu.so: cannot open shared object file: {ABSENT}",
+            (
+                "OSError: build/fused.cpython-311-x86_64-linux-gnu.so: cannot open shared object "
+                f"file: {ABSENT}"
+            ),
             "build/fused.cpython-311-x86_64-linux-gnu.so",
         ),
         ("ModuleNotFoundError: No module named 'build.ops'", "build/ops.py"),
-        ("ModuleNotFoundError: No module named 'build.native'; 'build' is not a package", "build/native/__init__.py"),
-        ("ModuleNotFoundError: No module named 'build.fused'", "build/fused.cpython-311-x86_64-linux-gnu.so"),
+        (
+            "ModuleNotFoundError: No module named 'build.native'; 'build' is not a package",
+            "build/native/__init__.py",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'build.fused'",
+            "build/fused.cpython-311-x86_64-linux-gnu.so",
+        ),
     ],
 )
 def test_a_line_that_names_what_was_not_there(line: str, path: str, repo: Path) -> None:
-    assert files_of_this_machine(crashed(repo, "Traceback (most recent call last):", line)) == {path: "deterministic-1"}
+    assert files_of_this_machine(crashed(repo, "Traceback (most recent call last):", line)) == {
+        path: "deterministic-1"
+    }
 
 
 @pytest.mark.parametrize(
@@ -94,7 +119,9 @@ LINE = f"FileNotFoundError: [Errno 2] {ABSENT}: 'vocab.json'"
 
 def test_a_relative_path_starts_at_the_working_directory(repo: Path) -> None:
     assert files_of_this_machine(crashed(repo, LINE)) == {}
-    assert files_of_this_machine(crashed(repo, LINE, inside="build")) == {"build/vocab.json": "deterministic-1"}
+    assert files_of_this_machine(crashed(repo, LINE, inside="build")) == {
+        "build/vocab.json": "deterministic-1"
+    }
 
 
 def test_a_module_is_looked_for_beside_the_scripts_of_the_traceback(repo: Path) -> None:
@@ -104,15 +131,25 @@ def test_a_module_is_looked_for_beside_the_scripts_of_the_traceback(repo: Path) 
     line = "ModuleNotFoundError: No module named 'build.table'"
     frame = f'  File "{WORKSPACE}/src/train.py", line 3, in <module>'
     assert files_of_this_machine(crashed(repo, line)) == {}
-    assert files_of_this_machine(crashed(repo, frame, line)) == {"src/build/table.py": "deterministic-1"}
+    assert files_of_this_machine(crashed(repo, frame, line)) == {
+        "src/build/table.py": "deterministic-1"
+    }
 
 
 def test_declared_data_and_runs_that_did_not_crash_are_no_finding(repo: Path) -> None:
     line = f"FileNotFoundError: [Errno 2] {ABSENT}: 'build/vocab.json'"
     found = crashed(repo, line)
     for item in ("build", "build/vocab.json"):
-        assert files_of_this_machine(replace(found, spec=replace(found.spec, data=(DataItem(item),)))) == {}
-    assert files_of_this_machine(replace(found, spec=replace(found.spec, data=(DataItem("build/vocab"),)))) != {}
+        assert (
+            files_of_this_machine(replace(found, spec=replace(found.spec, data=(DataItem(item),))))
+            == {}
+        )
+    assert (
+        files_of_this_machine(
+            replace(found, spec=replace(found.spec, data=(DataItem("build/vocab"),)))
+        )
+        != {}
+    )
     for outcome in ("finished", "timed-out", "interrupted"):
         assert files_of_this_machine(crashed(repo, line, outcome=outcome)) == {}
 

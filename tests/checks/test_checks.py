@@ -31,7 +31,10 @@ TODAY = date(2026, 11, 21)
 
 def result_of(check: str, waiver: Waiver | None, **found: object) -> CheckResult:
     """One check's result under one waiver."""
-    results = run_checks(evidence(spec=spec(checklist=Checklist("strict", (waiver,) if waiver else ())), **found), TODAY)
+    results = run_checks(
+        evidence(spec=spec(checklist=Checklist("strict", (waiver,) if waiver else ())), **found),
+        TODAY,
+    )
     return next(item for item in results if item.id == check)
 
 
@@ -46,47 +49,80 @@ def test_the_schema_names_every_check_and_no_other() -> None:
     document: Any = schema()
     ids = [check.id for check in ALL]
     assert sorted(document["$defs"]["check-id"]["enum"]) == sorted(ids)
-    assert sorted(document["properties"]["checklist"]["properties"]["severity"]["properties"]) == sorted(ids)
+    assert sorted(
+        document["properties"]["checklist"]["properties"]["severity"]["properties"]
+    ) == sorted(ids)
 
 
 def test_titles_are_sentences_and_needs_are_known() -> None:
     for item in ALL:
-        assert item.title[0].isupper() and item.title.endswith(".") and "\n" not in item.title and "|" not in item.title
+        assert (
+            item.title[0].isupper()
+            and item.title.endswith(".")
+            and "\n" not in item.title
+            and "|" not in item.title
+        )
         assert item.needs in (CHECKOUT, RUNS)
 
 
 def test_static_checks_are_those_that_need_the_checkout_alone() -> None:
-    assert [item.id for item in run_static(evidence(), TODAY)] == [item.id for item in ALL if item.needs == CHECKOUT]
-    waived = evidence(spec=spec(checklist=Checklist("strict", (Waiver("code/commit", "vendored"),))), commit=None)
-    assert next(item for item in run_static(waived, TODAY) if item.id == "code/commit").status == "waived"
+    assert [item.id for item in run_static(evidence(), TODAY)] == [
+        item.id for item in ALL if item.needs == CHECKOUT
+    ]
+    waived = evidence(
+        spec=spec(checklist=Checklist("strict", (Waiver("code/commit", "vendored"),))), commit=None
+    )
+    assert (
+        next(item for item in run_static(waived, TODAY) if item.id == "code/commit").status
+        == "waived"
+    )
 
 
 @pytest.mark.parametrize(
-    "error", [UsageError("git cannot read it", remedy="see git status"), PermissionError(13, "Permission denied", "x")]
+    "error",
+    [
+        UsageError("git cannot read it", remedy="see git status"),
+        PermissionError(13, "Permission denied", "x"),
+    ],
 )
-def test_a_check_that_cannot_look_fails_and_the_others_still_speak(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_cannot_look_fails_and_the_others_still_speak(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def look(_: Evidence) -> Finding:
         raise error
 
     broken: Check = check("code/clean", "It looks.", CHECKOUT)(look)
     monkeypatch.setattr(repro_gate.checks, "ALL", (broken, ALL[0]))
     found, other = run_checks(evidence(), TODAY)
-    assert found.status == "fail" and found.message.startswith("it could not look: ") and other.status == "pass"
+    assert (
+        found.status == "fail"
+        and found.message.startswith("it could not look: ")
+        and other.status == "pass"
+    )
     assert found.remedy == getattr(error, "remedy", "")
 
 
 def test_a_severity_of_the_spec_goes_over_the_profile() -> None:
     for severity, status in (("fail", "fail"), ("warn", "warn")):
-        found = run_checks(evidence(spec=spec(checklist=Checklist("basic", (), {"code/commit": severity})), commit=None), TODAY)
+        found = run_checks(
+            evidence(
+                spec=spec(checklist=Checklist("basic", (), {"code/commit": severity})), commit=None
+            ),
+            TODAY,
+        )
         assert next(item for item in found if item.id == "code/commit").status == status
 
 
-@pytest.mark.parametrize(("until", "status"), [(None, "waived"), (TODAY, "waived"), (date(2026, 11, 20), "fail")])
+@pytest.mark.parametrize(
+    ("until", "status"), [(None, "waived"), (TODAY, "waived"), (date(2026, 11, 20), "fail")]
+)
 def test_a_waiver_holds_through_its_last_day(until: date | None, status: str) -> None:
     assert result_of("code/commit", None, commit=None).status == "fail"
     result = result_of("code/commit", Waiver("code/commit", "vendored", until), commit=None)
     assert result.status == status
-    assert ("vendored" if status == "waived" else "its waiver ended on 2026-11-20: vendored") in result.message
+    assert (
+        "vendored" if status == "waived" else "its waiver ended on 2026-11-20: vendored"
+    ) in result.message
 
 
 def test_a_waiver_of_another_check_changes_nothing() -> None:
@@ -103,9 +139,13 @@ def test_a_skipped_check_is_not_waived() -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("code/commit", "pass"), ("data/checksums", "skip")])
-def test_a_waiver_that_ended_and_is_not_needed_is_told_and_fails_nothing(name: str, status: str) -> None:
+def test_a_waiver_that_ended_and_is_not_needed_is_told_and_fails_nothing(
+    name: str, status: str
+) -> None:
     found = result_of(name, Waiver(name, "x", date(2020, 1, 1)))
-    assert found.status == status and found.message.endswith(" (its waiver ended on 2020-01-01 and can go)")
+    assert found.status == status and found.message.endswith(
+        " (its waiver ended on 2020-01-01 and can go)"
+    )
 
 
 def test_categories_without_a_check_that_passed_are_uncovered() -> None:
@@ -115,13 +155,27 @@ def test_categories_without_a_check_that_passed_are_uncovered() -> None:
     assert uncovered(()) == CATEGORIES
     statuses = ("warn", "fail", "skip", "waived", "pass")
     results = [
-        CheckResult(id=f"{name}/x", category=name, status=status, message="") for name, status in zip(CATEGORIES, statuses, strict=True)
+        CheckResult(id=f"{name}/x", category=name, status=status, message="")
+        for name, status in zip(CATEGORIES, statuses, strict=True)
     ]
     assert uncovered(results) == CATEGORIES[:4], "what a person waived shows nothing"
-    assert uncovered([*results, CheckResult(id="random-state/y", category="random-state", status="pass", message="")]) == CATEGORIES[:3]
+    assert (
+        uncovered(
+            [
+                *results,
+                CheckResult(
+                    id="random-state/y", category="random-state", status="pass", message=""
+                ),
+            ]
+        )
+        == CATEGORIES[:3]
+    )
 
 
 def test_long_evidence_is_shortened_and_counted() -> None:
     assert shortened(["a", "b"]) == ("a", "b")
     assert shortened([str(i) for i in range(12)], 10)[-2:] == ("9", "… and 2 more")
-    assert shortened([str(i) for i in range(1000)])[-2:] == (str(RECORDED - 1), f"… and {1000 - RECORDED} more")
+    assert shortened([str(i) for i in range(1000)])[-2:] == (
+        str(RECORDED - 1),
+        f"… and {1000 - RECORDED} more",
+    )

@@ -51,26 +51,38 @@ def of(folder: Path, inside: str = ".", **changes: object) -> Evidence:
     checkout = inspect_checkout(folder)
     tracked = tracked_files(checkout.root) if checkout.is_git else None
     found = evidence(
-        spec=spec((folder / inside).resolve()), commit=checkout.commit, uncommitted=checkout.uncommitted, checkout=checkout, tracked=tracked
+        spec=spec((folder / inside).resolve()),
+        commit=checkout.commit,
+        uncommitted=checkout.uncommitted,
+        checkout=checkout,
+        tracked=tracked,
     )
     return replace(found, **changes)
 
 
 def strictly(found: Evidence) -> Evidence:
-    return replace(found, spec=replace(found.spec, checklist=replace(found.spec.checklist, profile="strict")))
+    return replace(
+        found, spec=replace(found.spec, checklist=replace(found.spec.checklist, profile="strict"))
+    )
 
 
 @PROFILES
 def test_code_in_no_commit_is_missing(profile: str, status: str) -> None:
     found = commit_known(evidence(spec=spec(profile=profile), commit=None))
-    assert (found.status, found.evidence) == (status, ("/nowhere",)) and "git commit" in found.remedy
+    assert (found.status, found.evidence) == (
+        status,
+        ("/nowhere",),
+    ) and "git commit" in found.remedy
     assert commit_known(evidence(spec=spec(profile=profile))).status == "pass"
 
 
 @PROFILES
 def test_uncommitted_paths_are_missing_and_named(profile: str, status: str) -> None:
     found = tree_clean(evidence(spec=spec(profile=profile), uncommitted=("train.py",)))
-    assert (found.status, found.evidence) == (status, ("train.py",)) and ".gitignore" in found.remedy
+    assert (found.status, found.evidence) == (
+        status,
+        ("train.py",),
+    ) and ".gitignore" in found.remedy
     assert tree_clean(evidence(spec=spec(profile=profile))).status == "pass"
     assert tree_clean(evidence(commit=None, uncommitted=("train.py",))).status == "skip"
 
@@ -88,7 +100,10 @@ def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: P
     git(tmp_path, "clone", "-q", str(repo), "clone")
     found = submodules_present(of(tmp_path / "clone"))
     assert (found.status, found.evidence) == ("warn", ("libs/inner: not initialised",))
-    assert "submodule update --init" in found.remedy and submodules_present(strictly(of(tmp_path / "clone"))).status == "fail"
+    assert (
+        "submodule update --init" in found.remedy
+        and submodules_present(strictly(of(tmp_path / "clone"))).status == "fail"
+    )
 
     (repo / "libs/inner/train.py").unlink()
     found = submodules_present(of(repo))
@@ -99,7 +114,10 @@ def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: P
     commit(repo / "libs/inner", new_dot_py="")
     moved = git(repo / "libs/inner", "rev-parse", "HEAD")
     found = submodules_present(of(repo))
-    assert (found.status, found.evidence) == ("fail", (f"libs/inner: recorded {recorded[:12]}, found {moved[:12]}",))
+    assert (found.status, found.evidence) == (
+        "fail",
+        (f"libs/inner: recorded {recorded[:12]}, found {moved[:12]}",),
+    )
     assert "submodule update --init" in found.remedy and "`git add libs/inner`" in found.remedy
 
 
@@ -108,15 +126,25 @@ def test_a_submodule_that_no_clone_would_find_is_said(repo: Path, tmp_path: Path
     git(repo, "-c", "advice.addEmbeddedRepo=false", "add", "vendored")
     git(repo, "commit", "-qm", "a link without a URL")
     found = submodules_present(of(repo))
-    assert (found.status, found.evidence) == ("warn", ("vendored: no URL in .gitmodules",)) and "git submodule add" in found.remedy
+    assert (found.status, found.evidence) == (
+        "warn",
+        ("vendored: no URL in .gitmodules",),
+    ) and "git submodule add" in found.remedy
 
 
 def test_lfs_pointers_are_not_content(repo: Path) -> None:
     assert lfs_resolved(of(repo)).status == "pass"
     assert lfs_resolved(evidence()).status == "skip"
-    commit(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n", data__train_dot_bin=POINTER)
+    commit(
+        repo,
+        _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n",
+        data__train_dot_bin=POINTER,
+    )
     found = lfs_resolved(of(repo))
-    assert (found.status, found.evidence) == ("warn", ("data/train.bin",)) and "git lfs pull" in found.remedy
+    assert (found.status, found.evidence) == (
+        "warn",
+        ("data/train.bin",),
+    ) and "git lfs pull" in found.remedy
     assert lfs_resolved(strictly(of(repo))).status == "fail"
     write(repo, data__train_dot_bin="the content itself")
     assert lfs_resolved(of(repo)).status == "pass"
@@ -125,13 +153,19 @@ def test_lfs_pointers_are_not_content(repo: Path) -> None:
 def test_a_pointer_that_is_meant_as_text_is_only_pointed_out(repo: Path) -> None:
     commit(repo, tests__pointer_dot_txt=POINTER)
     found = lfs_resolved(strictly(of(repo)))
-    assert (found.status, found.evidence) == ("warn", ("tests/pointer.txt",)) and "git lfs track" in found.remedy
+    assert (found.status, found.evidence) == (
+        "warn",
+        ("tests/pointer.txt",),
+    ) and "git lfs track" in found.remedy
 
 
 def test_the_spec_must_be_tracked(repo: Path) -> None:
     write(repo, exp__repro_dot_yml="version: 1\n")
     found = spec_tracked(of(repo, "exp"))
-    assert (found.status, found.evidence) == ("warn", ("exp/repro.yml",)) and "git add exp/repro.yml" in found.remedy
+    assert (found.status, found.evidence) == (
+        "warn",
+        ("exp/repro.yml",),
+    ) and "git add exp/repro.yml" in found.remedy
     assert spec_tracked(strictly(of(repo, "exp"))).status == "fail"
     commit(repo)
     assert spec_tracked(of(repo, "exp")).status == "pass"
@@ -161,17 +195,28 @@ def test_the_spec_must_be_tracked(repo: Path) -> None:
         ("pyproject.toml", "license = [", "warn"),
     ],
 )
-def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(name: str, text: str, status: str, repo: Path) -> None:
+def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(
+    name: str, text: str, status: str, repo: Path
+) -> None:
     write(repo, **{name.replace(".", "_dot_"): text})
     assert licence(of(repo, "exp")).status == "warn", "it is not tracked"
     commit(repo)
     found = licence(of(repo, "exp"))
     assert found.status == status
     if status == "pass":
-        assert found.evidence[0].startswith(name.replace("__", "/").replace("_dot_", ".").partition("/M")[0])
+        assert found.evidence[0].startswith(
+            name.replace("__", "/").replace("_dot_", ".").partition("/M")[0]
+        )
     else:
-        lines = tuple(f"{folder}: neither a licence file nor `license` in pyproject.toml" for folder in (repo, repo / "exp"))
-        assert found.evidence == lines and "LICENSE" in found.remedy and licence(strictly(of(repo, "exp"))).status == "fail"
+        lines = tuple(
+            f"{folder}: neither a licence file nor `license` in pyproject.toml"
+            for folder in (repo, repo / "exp")
+        )
+        assert (
+            found.evidence == lines
+            and "LICENSE" in found.remedy
+            and licence(strictly(of(repo, "exp"))).status == "fail"
+        )
 
 
 def test_without_git_a_licence_needs_no_tracking(tmp_path: Path) -> None:
@@ -181,17 +226,26 @@ def test_without_git_a_licence_needs_no_tracking(tmp_path: Path) -> None:
 
 
 def test_a_workspace_is_shown_to_be_enough_by_runs_that_end() -> None:
-    good, bad = run("deterministic-1", training()), run("default-1", outcome="crashed", problem="it exited with status 1")
+    good, bad = (
+        run("deterministic-1", training()),
+        run("default-1", outcome="crashed", problem="it exited with status 1"),
+    )
     assert pristine_workspace(evidence(runs=(good,))).status == "pass"
     assert pristine_workspace(evidence()).status == "skip"
     found = pristine_workspace(evidence(runs=(good, bad)))
     assert (found.status, found.evidence) == ("pass", ("default-1: it exited with status 1",))
     assert found.message.startswith("1 of 2 runs came to their end in a fresh copy of")
     found = pristine_workspace(evidence(runs=(bad,)))
-    assert (found.status, found.message, found.evidence) == ("skip", "no run came to its end", ("default-1: it exited with status 1",))
+    assert (found.status, found.message, found.evidence) == (
+        "skip",
+        "no run came to its end",
+        ("default-1: it exited with status 1",),
+    )
 
 
-def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(repo: Path) -> None:
+def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(
+    repo: Path,
+) -> None:
     write(repo, build__vocab_dot_json="{}")
     crash = run(
         "deterministic-1",
@@ -200,12 +254,20 @@ def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_wan
         tail=["FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"],
     )
     found = pristine_workspace(of(repo, runs=(crash,)))
-    assert (found.status, found.evidence) == ("fail", ("build/vocab.json (not found by deterministic-1)",))
+    assert (found.status, found.evidence) == (
+        "fail",
+        ("build/vocab.json (not found by deterministic-1)",),
+    )
     assert "track it with git" in found.remedy and "under `data:`" in found.remedy
     (repo / "build/vocab.json").unlink()
     assert pristine_workspace(of(repo, runs=(crash,))).status == "skip"
     write(repo, build__vocab_dot_json="{}")
-    other = run("deterministic-1", outcome="crashed", problem="x", tail=["ValueError: 'build/vocab.json' holds no words"])
+    other = run(
+        "deterministic-1",
+        outcome="crashed",
+        problem="x",
+        tail=["ValueError: 'build/vocab.json' holds no words"],
+    )
     assert pristine_workspace(of(repo, runs=(other,))).status == "skip"
 
 
@@ -214,18 +276,28 @@ def importing(repo: Path, *modules: Imported) -> Evidence:
 
 
 def test_modules_of_the_workspace_are_no_finding(repo: Path) -> None:
-    assert imports_checkout(importing(repo)).status == "pass" and unsound(importing(repo), importing(repo).runs) == ""
+    assert (
+        imports_checkout(importing(repo)).status == "pass"
+        and unsound(importing(repo), importing(repo).runs) == ""
+    )
     assert imports_checkout(of(repo)).status == "skip"
 
 
 @pytest.mark.parametrize("distribution", ["ops", ""])
-def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(distribution: str, repo: Path) -> None:
-    path = "/venv/site-packages/ops/__init__.py" if distribution else f"{repo.resolve()}/pkg/model.py"
+def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(
+    distribution: str, repo: Path
+) -> None:
+    path = (
+        "/venv/site-packages/ops/__init__.py" if distribution else f"{repo.resolve()}/pkg/model.py"
+    )
     found = importing(repo, Imported("ops", path, distribution))
     result = imports_checkout(found)
     assert result.status == imports_checkout(strictly(found)).status == "fail"
     assert result.evidence == (
-        f"ops: {path}, {'a copy that was installed, or another clone' if distribution else 'in the original checkout'}",
+        (
+            f"ops: {path}, "
+            f"{'a copy that was installed, or another clone' if distribution else 'in the original checkout'}"
+        ),
     )
     assert ("pip install -e ." in result.remedy) is bool(distribution)
     assert path in unsound(found, found.runs)
@@ -235,7 +307,10 @@ def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(dist
 def test_a_module_that_git_ignores_is_named(profile: str, status: str, repo: Path) -> None:
     found = importing(repo, Imported("pkg._C", f"{repo.resolve()}/pkg/_C.so"))
     result = imports_checkout(strictly(found) if profile == "strict" else found)
-    assert (result.status, result.evidence) == (status, (f"pkg._C: {repo.resolve()}/pkg/_C.so, in the original checkout",))
+    assert (result.status, result.evidence) == (
+        status,
+        (f"pkg._C: {repo.resolve()}/pkg/_C.so, in the original checkout",),
+    )
     assert "git ignores" in result.message and unsound(found, found.runs) == ""
 
 
@@ -252,20 +327,36 @@ def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
         (Opened(f"exp/{SNIPPET}", True), None),
         (Opened("/mnt/data/train.bin", False, "train.py:3"), None),
         (Opened("/home/me/notes", False), None),
-        (Opened("notes.txt", True, "train.py:2"), "notes.txt (opened by train.py:2): data that git does not track"),
+        (
+            Opened("notes.txt", True, "train.py:2"),
+            "notes.txt (opened by train.py:2): data that git does not track",
+        ),
         (Opened("data/train.csv.bak", True), "data/train.csv.bak: data that git does not track"),
-        (Opened("/home/me/lib/ops.py", False, "train.py:1"), "/home/me/lib/ops.py (opened by train.py:1): outside the checkout"),
+        (
+            Opened("/home/me/lib/ops.py", False, "train.py:1"),
+            "/home/me/lib/ops.py (opened by train.py:1): outside the checkout",
+        ),
         (Opened("/home/me/config.YAML", False), "/home/me/config.YAML: outside the checkout"),
-        (Opened("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", False), "/opt/ops/_C.cpython-311-x86_64-linux-gnu.so: outside the checkout"),
-        (Opened("ROOT/pkg/model.py", False, "train.py:1"), f"ROOT/pkg/model.py (opened by train.py:1): {ABSOLUTE}"),
+        (
+            Opened("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", False),
+            "/opt/ops/_C.cpython-311-x86_64-linux-gnu.so: outside the checkout",
+        ),
+        (
+            Opened("ROOT/pkg/model.py", False, "train.py:1"),
+            f"ROOT/pkg/model.py (opened by train.py:1): {ABSOLUTE}",
+        ),
         (Opened("ROOT/build/settings.yaml", False), f"ROOT/build/settings.yaml: {IGNORED}"),
     ],
 )
-def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str | None, repo: Path) -> None:
+def test_source_and_settings_that_no_clone_has_are_named(
+    file: Opened, line: str | None, repo: Path
+) -> None:
     file = msgspec.structs.replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
     line = line and line.replace("ROOT", str(repo.resolve()))
     found = of(repo, runs=opening(Opened("train.py", True), file))
-    found = replace(found, spec=replace(found.spec, data=(DataItem("data/train.csv"), DataItem("data/parts"))))
+    found = replace(
+        found, spec=replace(found.spec, data=(DataItem("data/train.csv"), DataItem("data/parts")))
+    )
     result = opened_files(found)
     assert (result.status, result.evidence) == (("pass", ()) if line is None else ("warn", (line,)))
     assert opened_files(strictly(found)).status == ("pass" if line is None else "fail")
@@ -275,30 +366,62 @@ def test_source_and_settings_that_no_clone_has_are_named(file: Opened, line: str
     ("file", "remedy"),
     [
         (Opened("own.yaml", True), "`git add` what is not tracked"),
-        (Opened("pics/0.png", True), "declare data under `data:` (`data: [{path: …}]`), or `git add` it"),
+        (
+            Opened("pics/0.png", True),
+            "declare data under `data:` (`data: [{path: …}]`), or `git add` it",
+        ),
         (Opened("ROOT/pkg/model.py", False), "open the checkout's own files by relative paths"),
-        (Opened("ROOT/build/settings.yaml", False), "let `train.run` make what git ignores, or declare it under `data:`"),
-        (Opened("/opt/x.py", False), "install what lies outside as a package of the lockfile, or declare it under `data:`"),
+        (
+            Opened("ROOT/build/settings.yaml", False),
+            "let `train.run` make what git ignores, or declare it under `data:`",
+        ),
+        (
+            Opened("/opt/x.py", False),
+            "install what lies outside as a package of the lockfile, or declare it under `data:`",
+        ),
     ],
 )
-def test_the_remedy_is_for_what_is_wrong_with_the_files(file: Opened, remedy: str, repo: Path) -> None:
+def test_the_remedy_is_for_what_is_wrong_with_the_files(
+    file: Opened, remedy: str, repo: Path
+) -> None:
     file = msgspec.structs.replace(file, path=file.path.replace("ROOT", str(repo.resolve())))
     assert opened_files(of(repo, runs=opening(file))).remedy == remedy
-    assert remedy in opened_files(of(repo, runs=opening(file, Opened("/etc/y.sh", False), Opened("z.sh", True)))).remedy
+    assert (
+        remedy
+        in opened_files(
+            of(repo, runs=opening(file, Opened("/etc/y.sh", False), Opened("z.sh", True)))
+        ).remedy
+    )
 
 
 def test_a_module_that_another_check_names_is_not_named_again(repo: Path) -> None:
     path = f"{repo.resolve()}/build/_C.so"
     found = opening(Opened("train.py", True), Opened(path, False), imports=[Imported("_C", path)])
-    assert opened_files(of(repo, runs=found)).status == "pass" and imports_checkout(of(repo, runs=found)).status == "warn"
+    assert (
+        opened_files(of(repo, runs=found)).status == "pass"
+        and imports_checkout(of(repo, runs=found)).status == "warn"
+    )
 
 
 def test_many_files_of_a_folder_are_told_by_the_folder(repo: Path) -> None:
-    many = [Opened(f"/srv/conf/{part}/{number}.yaml", False, "train.py:7") for part in "ab" for number in range(60)]
+    many = [
+        Opened(f"/srv/conf/{part}/{number}.yaml", False, "train.py:7")
+        for part in "ab"
+        for number in range(60)
+    ]
     found = opened_files(of(repo, runs=opening(*many, Opened("/opt/x.py", False))))
     assert "121 source or settings files that" in found.message
-    mixed = opened_files(of(repo, runs=opening(Opened("/opt/x.py", False), Opened("a.png", True), Opened("b.png", True)))).message
-    assert mixed == "training opened 1 source or settings files and 2 files of data that are not those of a clone of the checkout"
+    mixed = opened_files(
+        of(
+            repo,
+            runs=opening(Opened("/opt/x.py", False), Opened("a.png", True), Opened("b.png", True)),
+        )
+    ).message
+    assert (
+        mixed
+        == "training opened 1 source or settings files and 2 files of data that are not those "
+        "of a clone of the checkout"
+    )
     assert found.evidence == (
         "/opt/x.py: outside the checkout",
         "/srv/conf/a/: 60 files (opened by train.py:7): outside the checkout",
@@ -309,14 +432,21 @@ def test_many_files_of_a_folder_are_told_by_the_folder(repo: Path) -> None:
 def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:
     found = of(repo, "exp", runs=opening(Opened("data/train.csv", True)))
     assert opened_files(found).status == "warn"
-    assert opened_files(replace(found, spec=replace(found.spec, data=(DataItem("../data/train.csv"),)))).status == "pass"
+    assert (
+        opened_files(
+            replace(found, spec=replace(found.spec, data=(DataItem("../data/train.csv"),)))
+        ).status
+        == "pass"
+    )
 
 
 def test_opened_files_that_the_probe_did_not_list_are_said(repo: Path) -> None:
     note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
     found = of(repo, runs=opening(Opened("train.py", True), notes=[note]))
     assert opened_files(found).status == "warn" and opened_files(strictly(found)).status == "fail"
-    assert opened_files(found).evidence == (note[1],) and "under `data:`" in opened_files(found).remedy
+    assert (
+        opened_files(found).evidence == (note[1],) and "under `data:`" in opened_files(found).remedy
+    )
     both = opened_files(of(repo, runs=opening(Opened("own.py", True), notes=[note])))
     assert both.evidence == ("own.py: not tracked by git", note[1])
 
@@ -324,6 +454,8 @@ def test_opened_files_that_the_probe_did_not_list_are_said(repo: Path) -> None:
 def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
     found = opened_files(of(tmp_path, runs=opening(Opened("any.py", True))))
     assert found.status == "skip" and "without git" in found.message
-    outside = opened_files(of(tmp_path, runs=opening(Opened("any.py", True), Opened("/x/y.py", False))))
+    outside = opened_files(
+        of(tmp_path, runs=opening(Opened("any.py", True), Opened("/x/y.py", False)))
+    )
     assert (outside.status, outside.evidence) == ("warn", ("/x/y.py: outside the checkout",))
     assert opened_files(of(tmp_path, runs=opening())).status == "skip"

@@ -1,4 +1,5 @@
-"""Category `data`: did both runs see the same bytes, only declared ones, and can they be fetched again?"""
+"""Category `data`: did both runs see the same bytes, only declared ones, and can they be fetched
+again?"""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ import pytest
 
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.code import opened_files
-from repro_gate.checks.data import batches_equal, checksums, digest_length, no_network, no_undeclared_reads, revisions_pinned, unchanged
+from repro_gate.checks.data import (
+    batches_equal,
+    checksums,
+    digest_length,
+    no_network,
+    no_undeclared_reads,
+    revisions_pinned,
+    unchanged,
+)
 from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
@@ -41,21 +50,35 @@ def opening(*files: Opened, **changes: Any) -> Run:
     ("expected", "actual", "status", "line", "remedy"),
     [
         ("a" * 64, "a" * 64, "pass", f"train.bin: sha256 {'a' * 64}", ""),
-        ("a" * 64, "b" * 64, "fail", f"train.bin: sha256 expected {'a' * 64}, found {'b' * 64}", "put the new sha256 into the spec"),
+        (
+            "a" * 64,
+            "b" * 64,
+            "fail",
+            f"train.bin: sha256 expected {'a' * 64}, found {'b' * 64}",
+            "put the new sha256 into the spec",
+        ),
         ("a" * 64, None, "fail", "train.bin: found nothing", "restore the file"),
         (None, None, "fail", "train.bin: found nothing", "restore the file"),
         (None, "b" * 64, "warn", f"train.bin: sha256 {'b' * 64}", "add the sha256 shown"),
     ],
 )
-def test_data_is_what_the_spec_states(expected: str | None, actual: str | None, status: str, line: str, remedy: str) -> None:
-    found = checksums(evidence(spec=spec(data=DECLARED), data=(DataFinding(path="train.bin", expected=expected, actual=actual, size=3),)))
+def test_data_is_what_the_spec_states(
+    expected: str | None, actual: str | None, status: str, line: str, remedy: str
+) -> None:
+    found = checksums(
+        evidence(
+            spec=spec(data=DECLARED),
+            data=(DataFinding(path="train.bin", expected=expected, actual=actual, size=3),),
+        )
+    )
     assert (found.status, found.evidence) == (status, (line,))
     assert remedy in found.remedy and bool(remedy) is bool(found.remedy)
 
 
 def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
     bare = evidence(
-        spec=spec(profile="strict", data=DECLARED), data=(DataFinding(path="train.bin", expected=None, actual="b" * 64, size=3),)
+        spec=spec(profile="strict", data=DECLARED),
+        data=(DataFinding(path="train.bin", expected=None, actual="b" * 64, size=3),),
     )
     found = checksums(bare)
     assert (found.status, found.evidence) == ("fail", (f"train.bin: sha256 {'b' * 64}",))
@@ -66,15 +89,29 @@ def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
 def test_every_declared_figure_of_a_declaration_file_counts() -> None:
     def judged(**found: Any) -> CheckResult:
         item = DataFinding(
-            path="train.bin", expected=None, actual="b" * 64, size=3, files=1, md5_expected="c" * 32, source="train.bin.dvc:3", **found
+            path="train.bin",
+            expected=None,
+            actual="b" * 64,
+            size=3,
+            files=1,
+            md5_expected="c" * 32,
+            source="train.bin.dvc:3",
+            **found,
         )
-        return checksums(evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,)))
+        return checksums(
+            evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,))
+        )
 
     good = judged(md5_actual="c" * 32, size_expected=3)
-    assert (good.status, good.evidence) == ("pass", (f"train.bin: md5 {'c' * 32} (declared at train.bin.dvc:3)",))
+    assert (good.status, good.evidence) == (
+        "pass",
+        (f"train.bin: md5 {'c' * 32} (declared at train.bin.dvc:3)",),
+    )
     other = judged(md5_actual="d" * 32)
     assert (other.status, other.message) == ("fail", "1 of 1 declared items are not what is stated")
-    assert other.evidence == (f"train.bin: md5 expected {'c' * 32}, found {'d' * 32} (declared at train.bin.dvc:3)",)
+    assert other.evidence == (
+        f"train.bin: md5 expected {'c' * 32}, found {'d' * 32} (declared at train.bin.dvc:3)",
+    )
     assert judged(md5_actual="c" * 32, size_expected=4).evidence == (
         "train.bin: size expected 4 bytes, found 3 (declared at train.bin.dvc:3)",
     )
@@ -84,19 +121,36 @@ def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
     problem = DataProblem("data.dvc:2", "`outs` is missing", "run `dvc add` again")
     found = checksums(with_problems(evidence(), problem))
     assert (found.status, found.message) == ("fail", "1 declarations cannot be used")
-    assert (found.evidence, found.remedy) == (("data.dvc:2: `outs` is missing",), "run `dvc add` again")
+    assert (found.evidence, found.remedy) == (
+        ("data.dvc:2: `outs` is missing",),
+        "run `dvc add` again",
+    )
     item = DataFinding(path="train.bin", expected="a" * 64, actual="b" * 64)
     both = checksums(with_problems(evidence(spec=spec(data=DECLARED), data=(item,)), problem))
-    assert both.message == "1 of 1 declared items are not what is stated, and 1 declarations cannot be used"
+    assert (
+        both.message
+        == "1 of 1 declared items are not what is stated, and 1 declarations cannot be used"
+    )
 
 
 def test_a_digest_of_another_length_than_its_algorithm_fails() -> None:
-    problem = DataProblem("data.dvc:3", "md5 has 31 characters, wanted 32 hex digits: abc", "run `dvc add` again", "digest")
+    problem = DataProblem(
+        "data.dvc:3",
+        "md5 has 31 characters, wanted 32 hex digits: abc",
+        "run `dvc add` again",
+        "digest",
+    )
     found = digest_length(with_problems(evidence(spec=spec(data=DECLARED)), problem))
-    assert (found.status, found.evidence) == ("fail", ("data.dvc:3: md5 has 31 characters, wanted 32 hex digits: abc",))
+    assert (found.status, found.evidence) == (
+        "fail",
+        ("data.dvc:3: md5 has 31 characters, wanted 32 hex digits: abc",),
+    )
     assert found.remedy == "run `dvc add` again"
     assert checksums(with_problems(evidence(), problem)).status == "skip"
-    assert digest_length(with_problems(evidence(), DataProblem("data.dvc:1", "is empty", "x"))).status == "skip"
+    assert (
+        digest_length(with_problems(evidence(), DataProblem("data.dvc:1", "is empty", "x"))).status
+        == "skip"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +171,11 @@ def test_data_that_a_run_changed_fails() -> None:
     declared = evidence(spec=spec(data=DECLARED), runs=RUNS)
     assert unchanged(declared).status == "pass"
     found = unchanged(replace(declared, changed_data=("train.bin",)))
-    assert (found.status, found.evidence, found.remedy) == ("fail", ("train.bin",), "write to a path of the run's own")
+    assert (found.status, found.evidence, found.remedy) == (
+        "fail",
+        ("train.bin",),
+        "write to a path of the run's own",
+    )
     assert unchanged(evidence(runs=RUNS)).status == "skip"
     assert unchanged(evidence(spec=spec(data=DECLARED))).status == "skip"
 
@@ -126,14 +184,27 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     a = training()
     batch = changed(a, place_of(a, 1, "batch"), flip(0))
     both = changed(batch, place_of(a, 0, "gradient"), flip(0))
-    found = [batches_equal(evidence(pair=RUNS, comparison=compare_runs([a], [b]))) for b in (a, batch, both)]
+    found = [
+        batches_equal(evidence(pair=RUNS, comparison=compare_runs([a], [b])))
+        for b in (a, batch, both)
+    ]
     assert [item.status for item in found] == ["pass", "fail", "warn"]
-    assert (found[0].message, found[1].evidence) == ("3 batches were equal, in content and order", ("images",))
-    assert "different batches from step 1 on" in found[1].message and "seed the sampler" in found[1].remedy
-    assert found[2].evidence == ("1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0",)
+    assert (found[0].message, found[1].evidence) == (
+        "3 batches were equal, in content and order",
+        ("images",),
+    )
+    assert (
+        "different batches from step 1 on" in found[1].message
+        and "seed the sampler" in found[1].remedy
+    )
+    assert found[2].evidence == (
+        "1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0",
+    )
     assert found[2].remedy == "mend the first divergence"
     bare = replace(a, blocks=[item for item in a.blocks if item.kind != "batch"])
-    assert batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
+    assert (
+        batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
+    )
     assert batches_equal(evidence()).status == "skip"
 
 
@@ -148,8 +219,12 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
 
 
 @PROFILES
-def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(profile: str, status: str) -> None:
-    bad = opening(Opened("/srv/corpus/train.bin", False, "train.py:12"), Opened("/srv/corpus/a.txt", False))
+def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(
+    profile: str, status: str
+) -> None:
+    bad = opening(
+        Opened("/srv/corpus/train.bin", False, "train.py:12"), Opened("/srv/corpus/a.txt", False)
+    )
     found = no_undeclared_reads(evidence(spec=spec(profile=profile), runs=(*RUNS, bad)))
     assert found.status == status
     assert found.evidence == ("/srv/corpus/a.txt", "/srv/corpus/train.bin (opened by train.py:12)")
@@ -159,14 +234,27 @@ def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(profil
 def test_a_hundred_undeclared_files_are_a_folder() -> None:
     many = [Opened(f"/srv/images/{number}.png", False, "train.py:3") for number in range(100)]
     found = no_undeclared_reads(evidence(runs=(*RUNS, opening(*many))))
-    assert "100 files" in found.message and found.evidence == ("/srv/images/: 100 files (opened by train.py:3)",)
+    assert "100 files" in found.message and found.evidence == (
+        "/srv/images/: 100 files (opened by train.py:3)",
+    )
 
 
 @pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "run.sh", "setup.cfg"])
 def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
-    clean = evidence(runs=(*RUNS, opening(Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True, "train.py:2"))))
+    clean = evidence(
+        runs=(
+            *RUNS,
+            opening(
+                Opened(f"/opt/{name}", False, "train.py:1"),
+                Opened("data/train.bin", True, "train.py:2"),
+            ),
+        )
+    )
     found = no_undeclared_reads(clean)
-    assert (found.status, found.message.partition(" besides ")[2]) == ("pass", "source and settings, which `code/opened-files` judges")
+    assert (found.status, found.message.partition(" besides ")[2]) == (
+        "pass",
+        "source and settings, which `code/opened-files` judges",
+    )
     assert f"/opt/{name}" in opened_files(clean).evidence[0]
     assert no_undeclared_reads(evidence()).status == "skip"
 
@@ -180,13 +268,19 @@ def test_every_other_file_is_data_and_judged_once(name: str) -> None:
 
 def test_a_run_that_reads_nothing_outside_passes_without_a_reservation() -> None:
     clean = evidence(runs=(*RUNS, opening(Opened("data/train.bin", True))))
-    assert no_undeclared_reads(clean).message == "training read no undeclared file outside the checkout"
+    assert (
+        no_undeclared_reads(clean).message
+        == "training read no undeclared file outside the checkout"
+    )
 
 
 def test_reads_that_the_probe_did_not_list_are_said() -> None:
     note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
     alone = no_undeclared_reads(evidence(runs=(opening(notes=[note]),)))
-    assert (alone.status, alone.evidence) == ("warn", (note[1],)) and "declare the folders" in alone.remedy
+    assert (alone.status, alone.evidence) == (
+        "warn",
+        (note[1],),
+    ) and "declare the folders" in alone.remedy
     both = no_undeclared_reads(evidence(runs=(opening(Opened("/srv/x.bin", False), notes=[note]),)))
     assert (both.status, both.evidence) == ("warn", ("/srv/x.bin", note[1]))
 
@@ -195,45 +289,83 @@ def code(folder: Path, **files: str) -> Evidence:
     """Evidence of a checkout that tracks these Python files."""
     for name, content in files.items():
         (folder / f"{name}.py").write_text(content)
-    return evidence(spec=spec(folder), checkout=Checkout(root=folder, commit="0" * 40), tracked=frozenset(f"{name}.py" for name in files))
+    return evidence(
+        spec=spec(folder),
+        checkout=Checkout(root=folder, commit="0" * 40),
+        tracked=frozenset(f"{name}.py" for name in files),
+    )
 
 
-TRAIN = 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("bert-base-cased"{})\n'
+TRAIN = (
+    'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("bert-base-cased"{})\n'
+)
 
 
 @PROFILES
-def test_a_model_without_a_commit_is_named_with_its_line(tmp_path: Path, profile: str, status: str) -> None:
+def test_a_model_without_a_commit_is_named_with_its_line(
+    tmp_path: Path, profile: str, status: str
+) -> None:
     loose = code(tmp_path, train=TRAIN.format(""))
     found = revisions_pinned(replace(loose, spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.message) == (status, "1 of 1 remote datasets and models can change under their names")
-    assert found.evidence == ('train.py:2: AutoModel.from_pretrained("bert-base-cased"): it takes the branch `main` as it is today',)
+    assert (found.status, found.message) == (
+        status,
+        "1 of 1 remote datasets and models can change under their names",
+    )
+    assert found.evidence == (
+        (
+            'train.py:2: AutoModel.from_pretrained("bert-base-cased"): it takes the branch `main` '
+            "as it is today"
+        ),
+    )
     assert 'revision="<40 digits>"' in found.remedy
     pinned = revisions_pinned(code(tmp_path, train=TRAIN.format(f', revision="{SHA}"')))
-    assert (pinned.status, pinned.message) == ("pass", "1 remote datasets and models are pinned to a commit")
+    assert (pinned.status, pinned.message) == (
+        "pass",
+        "1 remote datasets and models are pinned to a commit",
+    )
 
 
 def test_the_commit_that_the_runs_read_is_told(tmp_path: Path) -> None:
     cache = "/home/me/.cache/huggingface/hub/models--bert-base-cased/snapshots"
     loose = code(tmp_path, train=TRAIN.format(""))
     ran = opening(Opened("train.py", True), Opened(f"{cache}/{SHA}/model.safetensors", False))
-    assert revisions_pinned(replace(loose, runs=(ran,))).evidence[0].endswith(f"(these runs read commit {SHA})")
-    two = opening(*(Opened(f"{cache}/{commit}/model.safetensors", False) for commit in (SHA, "0" * 40)))
+    assert (
+        revisions_pinned(replace(loose, runs=(ran,)))
+        .evidence[0]
+        .endswith(f"(these runs read commit {SHA})")
+    )
+    two = opening(
+        *(Opened(f"{cache}/{commit}/model.safetensors", False) for commit in (SHA, "0" * 40))
+    )
     assert "these runs" not in revisions_pinned(replace(loose, runs=(two,))).evidence[0]
 
 
-def test_a_commit_that_the_runs_read_is_pinned_where_a_file_that_they_opened_names_it(tmp_path: Path) -> None:
+def test_a_commit_that_the_runs_read_is_pinned_where_a_file_that_they_opened_names_it(
+    tmp_path: Path,
+) -> None:
     """The name and the revision come from a settings file, so the code alone does not tell."""
-    source = "from transformers import AutoModel\nAutoModel.from_pretrained(settings.name, revision=settings.revision)\n"
+    source = (
+        "from transformers import AutoModel\nAutoModel.from_pretrained(settings.name, "
+        "revision=settings.revision)\n"
+    )
     found = code(tmp_path, train=source)
     found = replace(found, tracked=frozenset({"train.py", "settings.yaml", "other.yaml"}))
     assert revisions_pinned(found).status == "skip"
     cache = f"/home/me/.cache/huggingface/hub/models--org--net/snapshots/{SHA}/config.json"
-    found = replace(found, runs=(opening(Opened("train.py", True), Opened("settings.yaml", True), Opened(cache, False)),))
+    found = replace(
+        found,
+        runs=(
+            opening(Opened("train.py", True), Opened("settings.yaml", True), Opened(cache, False)),
+        ),
+    )
     (tmp_path / "settings.yaml").write_text("revision: main\n")
     (tmp_path / "other.yaml").write_text(f"revision: {SHA}\n")  # nobody opened it
     loose = revisions_pinned(found)
     assert loose.status == "warn"
-    assert loose.evidence[0] == f"org/net: the runs read commit {SHA}, which no file that they opened names"
+    assert (
+        loose.evidence[0]
+        == f"org/net: the runs read commit {SHA}, which no file that they opened names"
+    )
     (tmp_path / "settings.yaml").write_text(f"revision: {SHA}\n")
     pinned = revisions_pinned(found)
     assert (pinned.status, pinned.evidence[0]) == ("pass", f"org/net: the runs read commit {SHA}")
@@ -243,7 +375,10 @@ def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:
     both = code(tmp_path, train="import torch\n", prepare=TRAIN.format(""))
     assert revisions_pinned(both).status == "warn"
     ran = revisions_pinned(replace(both, runs=(opening(Opened("train.py", True)),)))
-    assert (ran.status, ran.message) == ("skip", "no call in the Python files that the runs opened names a remote dataset or model")
+    assert (ran.status, ran.message) == (
+        "skip",
+        "no call in the Python files that the runs opened names a remote dataset or model",
+    )
     used = replace(both, runs=(opening(Opened("train.py", True), Opened("prepare.py", True)),))
     assert revisions_pinned(used).status == "warn"
     unlisted = opening(Opened("train.py", True), notes=[(NOT_ALL, "x")])
@@ -255,7 +390,10 @@ def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
     found = revisions_pinned(code(tmp_path, train=source, odd=source + "("))
     assert found.status == "skip"
     assert found.evidence == (
-        "1 calls take the name or the revision from a variable, which is not followed (train.py:2: AutoModel.from_pretrained(…))",
+        (
+            "1 calls take the name or the revision from a variable, which is not followed "
+            "(train.py:2: AutoModel.from_pretrained(…))"
+        ),
         "not read: odd.py: cannot be parsed: '(' was never closed (odd.py, line 3)",
     )
     assert revisions_pinned(evidence()).status == "skip"
@@ -265,4 +403,9 @@ def test_declared_data_is_no_remote_dataset(tmp_path: Path) -> None:
     source = 'from datasets import load_dataset\nload_dataset("corpora/wiki")\n'
     bare = code(tmp_path, train=source)
     assert revisions_pinned(bare).status == "warn"
-    assert revisions_pinned(replace(bare, spec=spec(tmp_path, data=(DataItem("corpora/wiki"),)))).status == "skip"
+    assert (
+        revisions_pinned(
+            replace(bare, spec=spec(tmp_path, data=(DataItem("corpora/wiki"),)))
+        ).status
+        == "skip"
+    )

@@ -1,4 +1,5 @@
-"""Every check that does not pass says what it saw and what to do about it. What exactly it says is for the tests of its category."""
+"""Every check that does not pass says what it saw and what to do about it. What exactly it says is
+for the tests of its category."""
 
 from __future__ import annotations
 
@@ -20,13 +21,27 @@ from repro_gate.runs.results import Varied
 from repro_gate.spec.model import DataItem, Env, Hardware
 from repro_gate.trace.fields import Imported, Opened
 from repro_gate.trace.model import Drawn, LoaderSeen
-from tests.support.built_traces import FACTS, changed, evidence, flip, place_of, records, run, spec, training
+from tests.support.built_traces import (
+    FACTS,
+    changed,
+    evidence,
+    flip,
+    place_of,
+    records,
+    run,
+    spec,
+    training,
+)
 from tests.support.repositories import git, repository, write
 
 CUDA = {**FACTS, "device": "cuda: NVIDIA H200", "gpus": "1"}
 FLAGS = {"torch.use_deterministic_algorithms": False}
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 123456\n"
-CRASH = run("deterministic-1", outcome="crashed", tail=["FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"])
+CRASH = run(
+    "deterministic-1",
+    outcome="crashed",
+    tail=["FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"],
+)
 
 
 def committed(folder: Path, **files: str) -> Evidence:
@@ -36,7 +51,12 @@ def committed(folder: Path, **files: str) -> Evidence:
     git(root, "add", "-A")
     git(root, "commit", "-qm", "more", "--allow-empty")
     checkout = inspect_checkout(root)
-    return evidence(spec=spec(checkout.root), checkout=checkout, tracked=tracked_files(checkout.root), commit=checkout.commit)
+    return evidence(
+        spec=spec(checkout.root),
+        checkout=checkout,
+        tracked=tracked_files(checkout.root),
+        commit=checkout.commit,
+    )
 
 
 def without_submodule(folder: Path) -> Evidence:
@@ -57,7 +77,10 @@ def two(kind: str = "", **second: Any) -> Evidence:
     a = training()
     b = replace(changed(a, place_of(a, 1, kind), flip(0)) if kind else a, **second)
     runs = (
-        run("deterministic-1", replace(a, loaders=[LoaderSeen(0, 2, 1, None)], variables={"OMP_NUM_THREADS": "1"})),
+        run(
+            "deterministic-1",
+            replace(a, loaders=[LoaderSeen(0, 2, 1, None)], variables={"OMP_NUM_THREADS": "1"}),
+        ),
         run("deterministic-2", b),
     )
     return evidence(runs=runs, pair=runs, comparison=compare_runs([a], [b]))
@@ -66,19 +89,30 @@ def two(kind: str = "", **second: Any) -> Evidence:
 def same_seed(folder: Path) -> Evidence:
     a, control = training(), training(2)
     runs = (run("deterministic-1", a),)
-    return evidence(pair=runs, control=run("reseeded", control), control_comparison=compare_runs([a], [control]))
+    return evidence(
+        pair=runs, control=run("reseeded", control), control_comparison=compare_runs([a], [control])
+    )
 
 
 def one_fixed_generator(folder: Path) -> Evidence:
     a, control = training(), training(2, seed=7)
     place = place_of(control, 0, "rng")
     control = changed(control, place, lambda _: a.blocks[place_of(a, 0, "rng")])
-    return evidence(pair=(run("deterministic-1", a),), control=run("reseeded", control), control_comparison=compare_runs([a], [control]))
+    return evidence(
+        pair=(run("deterministic-1", a),),
+        control=run("reseeded", control),
+        control_comparison=compare_runs([a], [control]),
+    )
 
 
 def drawing(folder: Path) -> Evidence:
     found = two("gradient")
-    return replace(found, runs=(run("deterministic-1", replace(training(), drawn=[Drawn("uuid.uuid4", "train.py", 3)])),))
+    return replace(
+        found,
+        runs=(
+            run("deterministic-1", replace(training(), drawn=[Drawn("uuid.uuid4", "train.py", 3)])),
+        ),
+    )
 
 
 FAILING: dict[str, Callable[[Path], Evidence]] = {
@@ -88,26 +122,45 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "code/lfs": lambda folder: committed(folder, pointer_dot_txt=POINTER),
     "code/spec-tracked": committed,
     "code/licence": committed,
-    "code/pristine-workspace": lambda folder: replace(committed(folder, build__vocab_dot_json="{}"), runs=(CRASH,)),
-    "code/imports-checkout": lambda _: one(imports=[Imported("pkg", "/venv/site-packages/pkg/__init__.py", "pkg")]),
+    "code/pristine-workspace": lambda folder: replace(
+        committed(folder, build__vocab_dot_json="{}"), runs=(CRASH,)
+    ),
+    "code/imports-checkout": lambda _: one(
+        imports=[Imported("pkg", "/venv/site-packages/pkg/__init__.py", "pkg")]
+    ),
     "code/opened-files": lambda _: one(opened=[Opened("/opt/x.py", False)]),
     "data/checksums": lambda _: evidence(
-        spec=spec(data=(DataItem("a"),)), data=(DataFinding(path="a", expected="a" * 64, actual="b" * 64),)
+        spec=spec(data=(DataItem("a"),)),
+        data=(DataFinding(path="a", expected="a" * 64, actual="b" * 64),),
     ),
     "data/digest-length": lambda _: replace(
-        evidence(), data_problems=(DataProblem("a.dvc:3", "md5 has 31 characters", "`dvc add` it again", "digest"),)
+        evidence(),
+        data_problems=(
+            DataProblem("a.dvc:3", "md5 has 31 characters", "`dvc add` it again", "digest"),
+        ),
     ),
-    "data/unchanged": lambda _: replace(one(), spec=spec(data=(DataItem("a"),)), changed_data=("a",)),
+    "data/unchanged": lambda _: replace(
+        one(), spec=spec(data=(DataItem("a"),)), changed_data=("a",)
+    ),
     "data/undeclared-reads": lambda _: one(opened=[Opened("/opt/x.bin", False)]),
     "data/leftovers": lambda _: one(opened=[Opened("/opt/x.bin", False, "", True)]),
     "data/no-network": lambda _: one(network=["192.0.2.1:443"]),
-    "data/revisions": lambda folder: committed(folder, get_dot_py="from datasets import load_dataset\nload_dataset('a/b')\n"),
+    "data/revisions": lambda folder: committed(
+        folder, get_dot_py="from datasets import load_dataset\nload_dataset('a/b')\n"
+    ),
     "data/batches": lambda _: two("batch"),
-    "data/splits": lambda _: one(records=[records(0, "train", range(9)), records(1, "evaluation", range(9))]),
+    "data/splits": lambda _: one(
+        records=[records(0, "train", range(9)), records(1, "evaluation", range(9))]
+    ),
     "env/lockfile": lambda folder: evidence(spec=spec(folder, profile="strict")),
     "env/installed": lambda folder: replace(
         one(distributions={"torch": "2.13.0"}),
-        spec=spec(committed(folder, a_dot_lock=f"six==1.17.0 --hash=sha256:{'a' * 64}\n").spec.path.parent, env=Env("a.lock")),
+        spec=spec(
+            committed(
+                folder, a_dot_lock=f"six==1.17.0 --hash=sha256:{'a' * 64}\n"
+            ).spec.path.parent,
+            env=Env("a.lock"),
+        ),
     ),
     "env/image-digest": lambda _: evidence(spec=spec(profile="strict")),
     "env/versions": lambda _: one(facts={**CUDA, "cudnn": ""}),
@@ -121,10 +174,14 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "random-state/os-entropy": drawing,
     "random-state/operators": lambda _: one(training(settings=FLAGS), "deterministic-1"),
     "random-state/robust": lambda _: replace(
-        one(), comparison=compare_runs([training()], [training()]), varied={42: Varied(replace(CRASH, problem="no"), None, False)}
+        one(),
+        comparison=compare_runs([training()], [training()]),
+        varied={42: Varied(replace(CRASH, problem="no"), None, False)},
     ),
     "hardware/device": lambda _: replace(one(), spec=spec(hardware=Hardware("cuda"))),
-    "hardware/same": lambda _: evidence(runs=(run("deterministic-1", training(), training(key="rank1", facts=CUDA)),)),
+    "hardware/same": lambda _: evidence(
+        runs=(run("deterministic-1", training(), training(key="rank1", facts=CUDA)),)
+    ),
     "hardware/recorded": lambda _: one(),
     "hardware/alone": lambda _: replace(one(facts=CUDA), gpu_processes=("4711 python",)),
 }

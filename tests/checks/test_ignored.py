@@ -21,17 +21,41 @@ LOG = "the log of deterministic-1"
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """A checkout with a script in a folder of its own; git ignores `data/mnist/`, `sets/*` and `wandb/`."""
+    """A checkout with a script in a folder of its own; git ignores `data/mnist/`, `sets/*` and
+    `wandb/`."""
     folder = repository(tmp_path / "repo")
-    write(folder, _dot_gitignore="data/mnist/\nsets/*\n!sets/.gitkeep\nwandb/\n__pycache__/\n.venv/\n*.log\n", gan__sets__dot_gitkeep="")
-    write(folder, sets___dot_gitkeep="", data__readme="", gan__gan_dot_py="print(1)\nMNIST('../data/mnist')\n")
+    write(
+        folder,
+        _dot_gitignore="data/mnist/\nsets/*\n!sets/.gitkeep\nwandb/\n__pycache__/\n.venv/\n*.log\n",
+        gan__sets__dot_gitkeep="",
+    )
+    write(
+        folder,
+        sets___dot_gitkeep="",
+        data__readme="",
+        gan__gan_dot_py="print(1)\nMNIST('../data/mnist')\n",
+    )
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "second")
-    write(folder, data__mnist__a="", sets__coco__b="", wandb__x="", _dot_venv__y="", gan____pycache____z="", out_dot_log="")
+    write(
+        folder,
+        data__mnist__a="",
+        sets__coco__b="",
+        wandb__x="",
+        _dot_venv__y="",
+        gan____pycache____z="",
+        out_dot_log="",
+    )
     return folder
 
 
-def crashed(folder: Path, *tail: str, command: str = "python train.py", inside: str = ".", outcome: str = "crashed") -> Evidence:
+def crashed(
+    folder: Path,
+    *tail: str,
+    command: str = "python train.py",
+    inside: str = ".",
+    outcome: str = "crashed",
+) -> Evidence:
     checkout = inspect_checkout(folder)
     return evidence(
         spec=replace(spec(folder), train=Train(run=command, working_directory=inside)),
@@ -72,16 +96,23 @@ def test_other_words_name_nothing(line: str, repo: Path) -> None:
 
 
 def test_code_that_names_what_git_ignores(repo: Path) -> None:
-    """The script that the command names, relative to its folder or the working directory; a log that names it too comes first."""
+    """The script that the command names, relative to its folder or the working directory; a log
+    that names it too comes first."""
     for command, inside in (("python gan/gan.py --out wandbs", "."), ("python gan.py", "gan")):
-        assert ignored_data(crashed(repo, "ValueError: download error", command=command, inside=inside)) == {"data/mnist": "gan/gan.py:2"}
-    found = crashed(repo, "no 'data/mnist/a' and no 'data/mnist/a'", command="python gan/gan.py --set sets/coco")
+        assert ignored_data(
+            crashed(repo, "ValueError: download error", command=command, inside=inside)
+        ) == {"data/mnist": "gan/gan.py:2"}
+    found = crashed(
+        repo, "no 'data/mnist/a' and no 'data/mnist/a'", command="python gan/gan.py --set sets/coco"
+    )
     assert ignored_data(found) == {"data/mnist/a": LOG, "sets/coco": "train.run"}
 
 
 def test_declared_data_and_what_leads_out_are_no_finding(repo: Path) -> None:
     found = crashed(repo, "no 'data/mnist/a'")
-    assert ignored_data(replace(found, spec=replace(found.spec, data=(DataItem("data/mnist"),)))) == {}
+    assert (
+        ignored_data(replace(found, spec=replace(found.spec, data=(DataItem("data/mnist"),)))) == {}
+    )
     (repo / "sets/link").symlink_to("/etc")
     assert ignored_data(crashed(repo, "no sets/link and no sets/link/hostname")) == {}
     assert ignored_data(replace(found, runs=(*found.runs, run("deterministic-2")))) == {}

@@ -1,4 +1,5 @@
-"""What was imported against what a lock pins: when two versions are the same, and what a marker or a project file may hold."""
+"""What was imported against what a lock pins: when two versions are the same, and what a marker or
+a project file may hold."""
 
 from __future__ import annotations
 
@@ -11,13 +12,23 @@ from hypothesis import strategies as st
 from repro_gate.checks.env import compare_with_lock, own_names
 from repro_gate.install.lockfiles import Lock, Pin, applies, same_version
 
-VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True)
+VERSIONS = st.from_regex(
+    r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True
+)
 
 
 @given(VERSIONS, VERSIONS)
-def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_is_locked(one: str, other: str) -> None:
-    assert same_version(one, one) and same_version(one, f"{one}+cpu") and not same_version(f"{one}+cpu", one)
-    assert same_version(one, other) == same_version(other, one) == same_version(one, f"{other}+cu128")
+def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_is_locked(
+    one: str, other: str
+) -> None:
+    assert (
+        same_version(one, one)
+        and same_version(one, f"{one}+cpu")
+        and not same_version(f"{one}+cpu", one)
+    )
+    assert (
+        same_version(one, other) == same_version(other, one) == same_version(one, f"{other}+cu128")
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,30 +49,53 @@ def test_versions_compare_as_pep_440_has_it(locked: str, installed: str, same: b
 
 
 @pytest.mark.parametrize(
-    "marker", ["", "extra == 'gpu'", "'gpu' in extras", "nonsense", "python_version >", "(" * 5000, "os_name == 'a' and '"]
+    "marker",
+    [
+        "",
+        "extra == 'gpu'",
+        "'gpu' in extras",
+        "nonsense",
+        "python_version >",
+        "(" * 5000,
+        "os_name == 'a' and '",
+    ],
 )
 def test_a_marker_that_cannot_be_judged_holds(marker: str) -> None:
     assert applies(marker, "3.12.7")
 
 
 def test_a_marker_is_judged_for_the_python_given() -> None:
-    assert applies("python_version < '3.11'", "3.10.4") and not applies("python_version < '3.11'", "3.12.7")
-    assert applies("python_full_version >= '3.12.7'", "3.12.7") and not applies("python_full_version >= '3.12.8'", "3.12.7")
+    assert applies("python_version < '3.11'", "3.10.4") and not applies(
+        "python_version < '3.11'", "3.12.7"
+    )
+    assert applies("python_full_version >= '3.12.7'", "3.12.7") and not applies(
+        "python_full_version >= '3.12.8'", "3.12.7"
+    )
     assert not applies("sys_platform == 'win32'", None)
 
 
 def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() -> None:
-    lock = Lock("uv.lock", (Pin("numpy", "1.26", "uv.lock:3"), Pin("numpy", "2.4.6", "uv.lock:9")), (), ("uv.lock",))
+    lock = Lock(
+        "uv.lock",
+        (Pin("numpy", "1.26", "uv.lock:3"), Pin("numpy", "2.4.6", "uv.lock:9")),
+        (),
+        ("uv.lock",),
+    )
     held = compare_with_lock({"NumPy": frozenset({"2.4.6"})}, lock, frozenset(), "3.12.7")
     assert held.equal == ("NumPy 2.4.6",) and not held.differing
     held = compare_with_lock({"numpy": frozenset({"1.26", "2.0"})}, lock, frozenset(), "3.12.7")
-    assert (held.equal, held.differing) == (("numpy 1.26",), ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",))
+    assert (held.equal, held.differing) == (
+        ("numpy 1.26",),
+        ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",),
+    )
 
 
 def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
     lock = Lock("uv.lock", (Pin("setuptools", "80.0", "uv.lock:3"),), (), ("uv.lock",))
     assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
-    assert compare_with_lock({"pip": frozenset({"23.2.1"})}, lock, frozenset(), None) == compare_with_lock({}, lock, frozenset(), None)
+    assert compare_with_lock(
+        {"pip": frozenset({"23.2.1"})}, lock, frozenset(), None
+    ) == compare_with_lock({}, lock, frozenset(), None)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +110,8 @@ def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
         ("setup.py", "\0", set()),
     ],
 )
-def test_the_project_may_be_imported_by_its_own_name(file: str, text: str, names: set[str], tmp_path: Path) -> None:
+def test_the_project_may_be_imported_by_its_own_name(
+    file: str, text: str, names: set[str], tmp_path: Path
+) -> None:
     (tmp_path / file).write_text(text)
     assert own_names(tmp_path, root=tmp_path) == names

@@ -10,7 +10,10 @@ from tests.support.built_traces import records, run, training
 
 
 def names(*traces: Trace) -> list[str]:
-    found = by_loader(run("deterministic-1", *traces), lambda trace: ((item.loader, item) for item in trace.records))
+    found = by_loader(
+        run("deterministic-1", *traces),
+        lambda trace: ((item.loader, item) for item in trace.records),
+    )
     return [f"{name} ({item.role})" for name, item in found]
 
 

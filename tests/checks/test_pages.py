@@ -25,7 +25,11 @@ def test_every_check_has_a_page_of_the_one_form(identifier: str) -> None:
     assert title == f"# {identifier}"
     assert re.match(r"[A-Z][^\n]+\.\n\n## ", rest), "one sentence follows the title"
     assert re.findall(r"^## (.*)$", rest, re.MULTILINE) == HEADINGS
-    blocks = re.findall(r"^```[a-z]+\n(.*?)^```$", rest.partition("## Before and after")[2], re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```[a-z]+\n(.*?)^```$",
+        rest.partition("## Before and after")[2],
+        re.MULTILINE | re.DOTALL,
+    )
     assert len(blocks) == 2 and blocks[0] != blocks[1] and all(block.strip() for block in blocks)
     sections = re.split(r"^## .*$", rest, flags=re.MULTILINE)[1:]
     assert all(section.strip() for section in sections)
@@ -64,9 +68,14 @@ NO_IDS = {"control/races", "control/repeats", "dev/shm", "lfs/objects", "origin/
 
 
 def test_every_id_that_a_report_can_name_is_explained() -> None:
-    """By what the package's own source holds: every text of the form of an id, and every note of the probe."""
+    """By what the package's own source holds: every text of the form of an id, and every note of
+    the probe."""
     package, texts = Path(pages.__file__).parents[1], set[str]()
-    nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    nodes = [
+        node
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     named = {
         target.id: node.value.value
         for node in nodes
@@ -77,22 +86,36 @@ def test_every_id_that_a_report_can_name_is_explained() -> None:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.add(node.value)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note" and node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "note"
+            and node.args
+        ):
             name = node.args[0]
             if isinstance(name, ast.Name) and name.id not in named:
                 continue  # `identifier`, which is handed on
             assert isinstance(name, (ast.Name, ast.Constant)), ast.dump(node)
             texts.add(f"probe/{named[name.id] if isinstance(name, ast.Name) else name.value}")
-    texts -= {f"probe/{factor}" for factor in BY_NAME}  # the probe notes the use of a factor by another `note`
-    ids = {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*", text)} - NO_IDS - set(IDS)
+    # the probe notes the use of a factor by another `note`
+    texts -= {f"probe/{factor}" for factor in BY_NAME}
+    ids = (
+        {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*", text)}
+        - NO_IDS
+        - set(IDS)
+    )
     assert ids - set(reasons()) == set(), "docs/reasons.md has no line on these"
-    assert set(reasons()) - ids <= {"baseline/drift", "baseline/changed", "baseline/new-platform"} | {
-        i for i in reasons() if i.startswith("probe/")
-    }
+    assert set(reasons()) - ids <= {
+        "baseline/drift",
+        "baseline/changed",
+        "baseline/new-platform",
+    } | {i for i in reasons() if i.startswith("probe/")}
     assert not set(reasons()) & set(IDS)
 
 
-def test_the_pages_of_an_installed_package_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_of_an_installed_package_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "commit.md").write_text("installed")
     monkeypatch.setattr(pages, "_FOLDERS", (tmp_path, DOCS))

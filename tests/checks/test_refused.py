@@ -1,4 +1,5 @@
-"""Whatever torch documents as refused under the flag has something to write instead, by the name that the refusal gives it."""
+"""Whatever torch documents as refused under the flag has something to write instead, by the name
+that the refusal gives it."""
 
 from __future__ import annotations
 
@@ -13,15 +14,34 @@ from repro_gate.ops.documented import entries
 from repro_gate.trace.format import REFUSAL
 from repro_gate.trace.model import Refused
 
-# How an entry of torch's list begins -> the names in the refusals of PyTorch's kernels, of this and of older versions.
+# How an entry of torch's list begins -> the names in the refusals of PyTorch's kernels, of this and
+# of older versions.
 _NAMES = {
     r"torch\.nn\.AvgPool3d": ("avg_pool3d_backward_cuda", "avg_pool3d_backward_out_cuda"),
-    r"torch\.nn\.AdaptiveAvgPool2d": ("adaptive_avg_pool2d_backward_cuda", "adaptive_avg_pool2d_backward_out_cuda"),
-    r"torch\.nn\.AdaptiveAvgPool3d": ("adaptive_avg_pool3d_backward_cuda", "adaptive_avg_pool3d_backward_out_cuda"),
-    r"torch\.nn\.AdaptiveMaxPool2d": ("adaptive_max_pool2d_backward_cuda", "adaptive_max_pool2d_backward_out_cuda"),
-    r"torch\.nn\.FractionalMaxPool2d": ("fractional_max_pool2d_backward_cuda", "fractional_max_pool2d_backward_out_cuda"),
-    r"torch\.nn\.FractionalMaxPool3d": ("fractional_max_pool3d_backward_cuda", "fractional_max_pool3d_backward_out_cuda"),
-    r"torch\.nn\.MaxPool3d": ("max_pool3d_with_indices_backward_cuda", "max_pool3d_with_indices_backward_out_cuda"),
+    r"torch\.nn\.AdaptiveAvgPool2d": (
+        "adaptive_avg_pool2d_backward_cuda",
+        "adaptive_avg_pool2d_backward_out_cuda",
+    ),
+    r"torch\.nn\.AdaptiveAvgPool3d": (
+        "adaptive_avg_pool3d_backward_cuda",
+        "adaptive_avg_pool3d_backward_out_cuda",
+    ),
+    r"torch\.nn\.AdaptiveMaxPool2d": (
+        "adaptive_max_pool2d_backward_cuda",
+        "adaptive_max_pool2d_backward_out_cuda",
+    ),
+    r"torch\.nn\.FractionalMaxPool2d": (
+        "fractional_max_pool2d_backward_cuda",
+        "fractional_max_pool2d_backward_out_cuda",
+    ),
+    r"torch\.nn\.FractionalMaxPool3d": (
+        "fractional_max_pool3d_backward_cuda",
+        "fractional_max_pool3d_backward_out_cuda",
+    ),
+    r"torch\.nn\.MaxPool3d": (
+        "max_pool3d_with_indices_backward_cuda",
+        "max_pool3d_with_indices_backward_out_cuda",
+    ),
     r"torch\.nn\.MaxUnpool[12]d": ("max_unpooling2d_forward_out",),
     r"torch\.nn\.MaxUnpool3d": ("max_unpooling3d_forward_out",),
     r"torch\.nn\.functional\.interpolate": (
@@ -31,8 +51,14 @@ _NAMES = {
         "upsample_trilinear3d_backward_out_cuda",
     ),
     r"torch\.nn\.ReflectionPad1d": ("reflection_pad1d_backward_out_cuda",),
-    r"torch\.nn\.ReflectionPad2d": ("reflection_pad2d_backward_cuda", "reflection_pad2d_backward_out_cuda"),
-    r"torch\.nn\.ReflectionPad3d": ("reflection_pad3d_backward_cuda", "reflection_pad3d_backward_out_cuda"),
+    r"torch\.nn\.ReflectionPad2d": (
+        "reflection_pad2d_backward_cuda",
+        "reflection_pad2d_backward_out_cuda",
+    ),
+    r"torch\.nn\.ReflectionPad3d": (
+        "reflection_pad3d_backward_cuda",
+        "reflection_pad3d_backward_out_cuda",
+    ),
     r"torch\.nn\.ReplicationPad[123]d": (
         "replication_pad1d_backward_cuda",
         "replication_pad2d_backward_cuda",
@@ -46,7 +72,10 @@ _NAMES = {
     r"torch\.bincount": ("_bincount_cuda",),
     r"torch\.kthvalue": ("kthvalue CUDA",),
     r"torch\.median": ("median CUDA with indices output",),
-    r"torch\.nn\.functional\.grid_sample": ("grid_sampler_2d_backward_cuda", "grid_sampler_3d_backward_cuda"),
+    r"torch\.nn\.functional\.grid_sample": (
+        "grid_sampler_2d_backward_cuda",
+        "grid_sampler_3d_backward_cuda",
+    ),
     r"torch\.cumsum": ("cumsum_cuda_kernel",),
     r"torch\.Tensor\.scatter_reduce": ("scatter_reduce_cuda_kernel",),
     r"torch\.Tensor\.resize_": ("quantized_resize_cpu_",),
@@ -55,23 +84,31 @@ _NAMES = {
 
 def _names(text: str) -> list[str]:
     """What the refusals of one entry of the list are about."""
-    return [name for start, names in _NAMES.items() if re.match(start + r"\b", text) for name in names]
+    return [
+        name for start, names in _NAMES.items() if re.match(start + r"\b", text) for name in names
+    ]
 
 
 def _pools(torch: Any, dimensions: int) -> Callable[[], Any]:
-    pool, unpool = (getattr(torch.nn.functional, f"max_{kind}{dimensions}d") for kind in ("pool", "unpool"))
+    pool, unpool = (
+        getattr(torch.nn.functional, f"max_{kind}{dimensions}d") for kind in ("pool", "unpool")
+    )
     return lambda: unpool(*pool(torch.ones(1, 1, *[4] * dimensions), 2, return_indices=True), 2)
 
 
 @pytest.mark.parametrize("name", sorted({name for names in _NAMES.values() for name in names}))
 def test_each_name_has_something_to_write_instead(name: str) -> None:
-    refusal = re.search(REFUSAL, f"RuntimeError: {name} does not have a deterministic implementation, but you set")
+    refusal = re.search(
+        REFUSAL, f"RuntimeError: {name} does not have a deterministic implementation, but you set"
+    )
     assert refusal is not None and refusal[1] == name
     assert "; instead: " in lines_of([Refused(name, "forward", "a.py", 1, 0)], [])[0]
 
 
 def test_each_operator_that_the_installed_torch_documents_as_refused_is_known_by_name() -> None:
-    found = [entry.text for entry in entries(pytest.importorskip("torch")) if entry.kind == "raises"]
+    found = [
+        entry.text for entry in entries(pytest.importorskip("torch")) if entry.kind == "raises"
+    ]
     assert len(found) >= 20 and not [text for text in found if not _names(text)]
 
 
@@ -80,7 +117,9 @@ def test_what_the_installed_torch_refuses_on_a_cpu_has_the_name_that_is_listed_h
     torch = pytest.importorskip("torch")
     tried: dict[str, Callable[[], Any]] = {
         "torch.Tensor.put_": lambda: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1)),
-        "torch.Tensor.resize_": lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8).resize_(2),
+        "torch.Tensor.resize_": lambda: torch.quantize_per_tensor(
+            torch.ones(4), 0.1, 0, torch.quint8
+        ).resize_(2),
         **{f"torch.nn.MaxUnpool{size}d": _pools(torch, size) for size in (1, 2, 3)},
     }
     torch.use_deterministic_algorithms(True)

@@ -1,4 +1,5 @@
-"""Calls that fetch from a hub: each form with its pinned twin, the many that are none of it, and files that nobody can trust."""
+"""Calls that fetch from a hub: each form with its pinned twin, the many that are none of it, and
+files that nobody can trust."""
 
 from __future__ import annotations
 
@@ -9,14 +10,23 @@ from pathlib import Path
 import pytest
 
 from repro_gate.checks import revisions
-from repro_gate.checks.revisions import LOOSE, PINNED, UNRESOLVED, HubCall, find_revisions, hub_calls
+from repro_gate.checks.revisions import (
+    LOOSE,
+    PINNED,
+    UNRESOLVED,
+    HubCall,
+    find_revisions,
+    hub_calls,
+)
 
 SHA = "e4a5f0c1b2d3948576a1b2c3d4e5f60718293a4b"
 HEAD = (
     "import datasets, timm, torch, transformers, huggingface_hub, os\n"
     "from datasets import load_dataset\nfrom peft import PeftModel, PeftConfig\n"
-    "from transformers import AutoModel, AutoTokenizer, pipeline\nfrom huggingface_hub import hf_hub_download, snapshot_download\n"
-    "from diffusers import DiffusionPipeline\nfrom sentence_transformers import CrossEncoder, SentenceTransformer\n"
+    "from transformers import AutoModel, AutoTokenizer, pipeline\nfrom huggingface_hub import "
+    "hf_hub_download, snapshot_download\n"
+    "from diffusers import DiffusionPipeline\nfrom sentence_transformers import CrossEncoder, "
+    "SentenceTransformer\n"
     "from tokenizers import Tokenizer\nfrom pathlib import Path\n"
 )
 
@@ -152,13 +162,23 @@ def states(source: str, local: frozenset[str] = frozenset()) -> list[str]:
 
 
 def test_a_small_trainer_with_its_preparation(tmp_path: Path) -> None:
-    result = found(tmp_path, data__openwebtext__prepare=PREPARE, model=MODEL, train="import torch\nfrom model import GPT\n")
+    result = found(
+        tmp_path,
+        data__openwebtext__prepare=PREPARE,
+        model=MODEL,
+        train="import torch\nfrom model import GPT\n",
+    )
     assert [str(item) for item in of(result, LOOSE)] == [
-        'data/openwebtext/prepare.py:13: load_dataset("openwebtext"): it takes the branch `main` as it is today'
+        (
+            'data/openwebtext/prepare.py:13: load_dataset("openwebtext"): it takes the branch '
+            "`main` as it is today"
+        )
     ]
     assert [(item.path, item.line) for item in of(result, UNRESOLVED)] == [("model.py", 11)]
     assert (of(result, PINNED), result[1]) == ([], [])
-    pinned = found(tmp_path, prepare=PREPARE.replace('"openwebtext",', f'"openwebtext", revision="{SHA}",'))
+    pinned = found(
+        tmp_path, prepare=PREPARE.replace('"openwebtext",', f'"openwebtext", revision="{SHA}",')
+    )
     assert (len(of(pinned, LOOSE)), len(of(pinned, PINNED))) == (0, 1)
 
 
@@ -177,7 +197,9 @@ def test_a_finetuning_script_with_its_names_in_a_class(tmp_path: Path) -> None:
         'LM.from_pretrained("meta-llama/Llama-2-7b-hf")',
         'ds.load_dataset("yahma/alpaca-cleaned")',
     ]
-    twin = FINETUNE.replace("(CFG.base", f"(CFG.base, revision='{SHA}'").replace('split="train"', f'split="train", revision="{SHA}"')
+    twin = FINETUNE.replace("(CFG.base", f"(CFG.base, revision='{SHA}'").replace(
+        'split="train"', f'split="train", revision="{SHA}"'
+    )
     again = found(tmp_path, finetune=twin)
     assert ([item.text for item in of(again, LOOSE)], len(of(again, PINNED))) == ([], 3)
 
@@ -193,17 +215,30 @@ def test_vision_models_of_a_package_are_left_to_its_version(tmp_path: Path) -> N
 
 
 def test_tests_and_documentation_are_left_out(tmp_path: Path) -> None:
-    names = ("tests__data", "test_model", "model_test", "conftest", "docs__conf", "pkg__tests__x", "src__test_utils__x", "Docs__x")
+    names = (
+        "tests__data",
+        "test_model",
+        "model_test",
+        "conftest",
+        "docs__conf",
+        "pkg__tests__x",
+        "src__test_utils__x",
+        "Docs__x",
+    )
     result = found(tmp_path, **dict.fromkeys(names, PREPARE))
     assert result == ([], [])
     assert len(of(found(tmp_path, latest=PREPARE, contest=PREPARE), LOOSE)) == 2
 
 
 def test_a_folder_of_the_checkout_or_declared_data_is_local(tmp_path: Path) -> None:
-    source = 'from datasets import load_dataset\nload_dataset("corpora/wiki")\nload_dataset("books")\n'
+    source = (
+        'from datasets import load_dataset\nload_dataset("corpora/wiki")\nload_dataset("books")\n'
+    )
     assert len(of(found(tmp_path, train=source), LOOSE)) == 2
     root, paths = checkout(tmp_path, train=source)
-    assert [item.repository for item in of(find_revisions(root, paths, ["corpora/wiki"]), LOOSE)] == ["books"]
+    assert [
+        item.repository for item in of(find_revisions(root, paths, ["corpora/wiki"]), LOOSE)
+    ] == ["books"]
     (tmp_path / "books").mkdir()
     assert [item.repository for item in of(find_revisions(root, paths), LOOSE)] == ["corpora/wiki"]
 
@@ -218,14 +253,22 @@ def test_a_folder_beside_the_script_is_local(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("from datasets import load_dataset\nload_dataset('a/b'", "cannot be parsed: '(' was never closed"),
+        (
+            "from datasets import load_dataset\nload_dataset('a/b'",
+            "cannot be parsed: '(' was never closed",
+        ),
         (CALLED + "(" * 500 + ")" * 500, "cannot be parsed: too many nested parentheses"),
         (CALLED + "-" * 100_000 + "1", "cannot be parsed: "),
         (CALLED + "a" + ".a" * 100_000, "cannot be parsed: "),
-        ("from datasets import load_dataset\n" + "#" * revisions.MAX_FILE_BYTES, "is larger than 1048576 bytes"),
+        (
+            "from datasets import load_dataset\n" + "#" * revisions.MAX_FILE_BYTES,
+            "is larger than 1048576 bytes",
+        ),
     ],
 )
-def test_what_cannot_be_parsed_is_named_and_the_rest_is_read(tmp_path: Path, content: str, why: str) -> None:
+def test_what_cannot_be_parsed_is_named_and_the_rest_is_read(
+    tmp_path: Path, content: str, why: str
+) -> None:
     result = found(tmp_path, odd=content, prepare=PREPARE)
     assert len(result[1]) == 1
     assert result[1][0].startswith(f"odd.py: {why}")
@@ -233,7 +276,19 @@ def test_what_cannot_be_parsed_is_named_and_the_rest_is_read(tmp_path: Path, con
 
 
 def test_odd_escapes_and_comparisons_warn_nobody(tmp_path: Path) -> None:
-    assert len(of(found(tmp_path, train="from datasets import load_dataset\nx = '\\d' is 'a'\nload_dataset('a/b')"), LOOSE)) == 1
+    assert (
+        len(
+            of(
+                found(
+                    tmp_path,
+                    train="from datasets import load_dataset\nx = '\\d' is "
+                    "'a'\nload_dataset('a/b')",
+                ),
+                LOOSE,
+            )
+        )
+        == 1
+    )
 
 
 def test_links_pipes_and_files_that_are_gone_are_not_read(tmp_path: Path) -> None:
@@ -255,25 +310,42 @@ def test_a_long_file_costs_no_time(filler: str, tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_limits_on_number_and_size_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_on_number_and_size_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(revisions, "MAX_FILES", 2)
     result = found(tmp_path, a=PREPARE, b=PREPARE, c=PREPARE)
-    assert (len(of(result, LOOSE)), result[1]) == (2, ["1 files beyond the first 2 files and 3 MiB of code (c.py, …)"])
+    assert (len(of(result, LOOSE)), result[1]) == (
+        2,
+        ["1 files beyond the first 2 files and 3 MiB of code (c.py, …)"],
+    )
     monkeypatch.setattr(revisions, "MAX_PARSED_BYTES", len(PREPARE) + 1)
     result = found(tmp_path, a=PREPARE, b=PREPARE)
     assert result[1] == ["1 files beyond the first 2 files and 0 MiB of code (b.py, …)"]
     assert [item.path for item in of(result, LOOSE)] == ["a.py"]
 
 
-def test_what_the_runs_opened_is_parsed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_runs_opened_is_parsed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(revisions, "MAX_PARSED_BYTES", len(PREPARE) + 1)
     root, paths = checkout(tmp_path, a=PREPARE, b=PREPARE)
-    assert [item.path for item in of(find_revisions(root, paths, first={"b.py"}), LOOSE)] == ["b.py"]
+    assert [item.path for item in of(find_revisions(root, paths, first={"b.py"}), LOOSE)] == [
+        "b.py"
+    ]
 
 
 def test_a_file_without_a_call_is_never_parsed(tmp_path: Path) -> None:
-    quiet = ("import torch", "from transformers import AutoModel", "from datasets import x\n# load_dataset('a/b')")
-    result = found(tmp_path, **{f"quiet{number}": f"{text}\n(" for number, text in enumerate(quiet)}, prepare=PREPARE)
+    quiet = (
+        "import torch",
+        "from transformers import AutoModel",
+        "from datasets import x\n# load_dataset('a/b')",
+    )
+    result = found(
+        tmp_path,
+        **{f"quiet{number}": f"{text}\n(" for number, text in enumerate(quiet)},
+        prepare=PREPARE,
+    )
     assert (result[1], len(result[0])) == ([], 1)
 
 
@@ -283,10 +355,22 @@ def test_a_file_without_a_call_is_never_parsed(tmp_path: Path) -> None:
         "from transformers import AutoModel as A\nA.from_pretrained('a/b')",
         "import transformers as t\nt.AutoModel.from_pretrained('a/b')",
         "import transformers\nload = transformers.AutoModel.from_pretrained\nload('a/b')",
-        "def f():\n    from transformers import AutoModel\n    return AutoModel.from_pretrained('a/b')",
-        "import transformers\nclass Mine(transformers.AutoModel):\n    pass\nMine.from_pretrained('a/b')",
-        "import transformers\nNAME = 'a/b'\nOTHER = NAME\ntransformers.AutoModel.from_pretrained(OTHER)",
-        "import transformers\nclass CFG:\n    name = 'a/b'\ntransformers.AutoModel.from_pretrained(CFG.name)",
+        (
+            "def f():\n    from transformers import AutoModel\n    return "
+            "AutoModel.from_pretrained('a/b')"
+        ),
+        (
+            "import transformers\nclass Mine(transformers.AutoModel):\n    "
+            "pass\nMine.from_pretrained('a/b')"
+        ),
+        (
+            "import transformers\nNAME = 'a/b'\nOTHER = "
+            "NAME\ntransformers.AutoModel.from_pretrained(OTHER)"
+        ),
+        (
+            "import transformers\nclass CFG:\n    name = "
+            "'a/b'\ntransformers.AutoModel.from_pretrained(CFG.name)"
+        ),
         "import huggingface_hub\napi = huggingface_hub.HfApi()\napi.snapshot_download('a/b')",
     ],
 )
@@ -312,33 +396,99 @@ def test_a_function_of_the_same_name_from_elsewhere_is_none_of_the_hubs(source: 
     [
         ("load_dataset('glue', 'mrpc')", "load_dataset('glue', 'mrpc', revision='SHA')"),
         ("load_dataset(path='org/name')", "load_dataset(path='org/name', revision='SHA')"),
-        ("datasets.load_dataset('org/name', revision='main')", "datasets.load_dataset('org/name', revision='SHA')"),
-        ("datasets.load_dataset_builder('org/name')", "datasets.load_dataset_builder('org/name', revision='SHA')"),
+        (
+            "datasets.load_dataset('org/name', revision='main')",
+            "datasets.load_dataset('org/name', revision='SHA')",
+        ),
+        (
+            "datasets.load_dataset_builder('org/name')",
+            "datasets.load_dataset_builder('org/name', revision='SHA')",
+        ),
         ("AutoModel.from_pretrained('gpt2')", "AutoModel.from_pretrained('gpt2', revision='SHA')"),
-        ("transformers.AutoModel.from_pretrained('gpt2')", "transformers.AutoModel.from_pretrained('gpt2', revision='SHA')"),
-        ("AutoModel.from_pretrained('gpt2', revision=None)", "REV = 'SHA'\nAutoModel.from_pretrained('gpt2', revision=REV)"),
-        ("AutoModel.from_pretrained('gpt2', revision='v1.0')", "AutoModel.from_pretrained('gpt2', revision='SHA')"),
-        ("AutoModel.from_pretrained('gpt2', revision='5f0b8f0')", "AutoModel.from_pretrained('gpt2', revision='SHA')"),
-        ("AutoTokenizer.from_pretrained(pretrained_model_name_or_path='a/b')", "AutoTokenizer.from_pretrained('a/b', revision='SHA')"),
-        ("PeftModel.from_pretrained(model, 'a/lora')", "PeftModel.from_pretrained(model, 'a/lora', revision='SHA')"),
-        ("PeftConfig.from_pretrained('a/lora')", "PeftConfig.from_pretrained('a/lora', revision='SHA')"),
-        ("DiffusionPipeline.from_pretrained('a/sd')", "DiffusionPipeline.from_pretrained('a/sd', revision='SHA')"),
-        ("Tokenizer.from_pretrained('bert-base-cased')", "Tokenizer.from_pretrained('bert-base-cased', revision='SHA')"),
-        ("pipeline('text-generation', model='gpt2')", "pipeline('text-generation', model='gpt2', revision='SHA')"),
-        ("pipeline('text-generation', 'gpt2')", "pipeline('text-generation', 'gpt2', revision='SHA')"),
+        (
+            "transformers.AutoModel.from_pretrained('gpt2')",
+            "transformers.AutoModel.from_pretrained('gpt2', revision='SHA')",
+        ),
+        (
+            "AutoModel.from_pretrained('gpt2', revision=None)",
+            "REV = 'SHA'\nAutoModel.from_pretrained('gpt2', revision=REV)",
+        ),
+        (
+            "AutoModel.from_pretrained('gpt2', revision='v1.0')",
+            "AutoModel.from_pretrained('gpt2', revision='SHA')",
+        ),
+        (
+            "AutoModel.from_pretrained('gpt2', revision='5f0b8f0')",
+            "AutoModel.from_pretrained('gpt2', revision='SHA')",
+        ),
+        (
+            "AutoTokenizer.from_pretrained(pretrained_model_name_or_path='a/b')",
+            "AutoTokenizer.from_pretrained('a/b', revision='SHA')",
+        ),
+        (
+            "PeftModel.from_pretrained(model, 'a/lora')",
+            "PeftModel.from_pretrained(model, 'a/lora', revision='SHA')",
+        ),
+        (
+            "PeftConfig.from_pretrained('a/lora')",
+            "PeftConfig.from_pretrained('a/lora', revision='SHA')",
+        ),
+        (
+            "DiffusionPipeline.from_pretrained('a/sd')",
+            "DiffusionPipeline.from_pretrained('a/sd', revision='SHA')",
+        ),
+        (
+            "Tokenizer.from_pretrained('bert-base-cased')",
+            "Tokenizer.from_pretrained('bert-base-cased', revision='SHA')",
+        ),
+        (
+            "pipeline('text-generation', model='gpt2')",
+            "pipeline('text-generation', model='gpt2', revision='SHA')",
+        ),
+        (
+            "pipeline('text-generation', 'gpt2')",
+            "pipeline('text-generation', 'gpt2', revision='SHA')",
+        ),
         ("snapshot_download('a/b')", "snapshot_download('a/b', revision='SHA')"),
-        ("hf_hub_download(repo_id='a/b', filename='x')", "hf_hub_download(repo_id='a/b', filename='x', revision='SHA')"),
-        ("huggingface_hub.HfApi().snapshot_download('a/b')", "huggingface_hub.HfApi().snapshot_download('a/b', revision='SHA')"),
-        ("SentenceTransformer('all-MiniLM-L6-v2')", "SentenceTransformer('all-MiniLM-L6-v2', revision='SHA')"),
+        (
+            "hf_hub_download(repo_id='a/b', filename='x')",
+            "hf_hub_download(repo_id='a/b', filename='x', revision='SHA')",
+        ),
+        (
+            "huggingface_hub.HfApi().snapshot_download('a/b')",
+            "huggingface_hub.HfApi().snapshot_download('a/b', revision='SHA')",
+        ),
+        (
+            "SentenceTransformer('all-MiniLM-L6-v2')",
+            "SentenceTransformer('all-MiniLM-L6-v2', revision='SHA')",
+        ),
         ("CrossEncoder('a/b')", "CrossEncoder('a/b', revision='SHA')"),
-        ("torch.hub.load('pytorch/vision', 'resnet18')", "torch.hub.load('pytorch/vision:SHA', 'resnet18', skip_validation=True)"),
-        ("torch.hub.load('pytorch/vision:v0.10.0', 'resnet18')", "torch.hub.load('pytorch/vision:SHA', 'resnet18', source='github')"),
-        ("timm.create_model('hf_hub:timm/resnet50', pretrained=True)", "timm.create_model('hf_hub:timm/resnet50@SHA', pretrained=True)"),
-        ("timm.create_model('hf-hub:timm/resnet50@main')", "timm.create_model('hf-hub:timm/resnet50@SHA')"),
-        ("load_dataset('json', data_files='https://x.org/a.json')", "load_dataset('json', data_files='https://x.org/SHA/a.json')"),
+        (
+            "torch.hub.load('pytorch/vision', 'resnet18')",
+            "torch.hub.load('pytorch/vision:SHA', 'resnet18', skip_validation=True)",
+        ),
+        (
+            "torch.hub.load('pytorch/vision:v0.10.0', 'resnet18')",
+            "torch.hub.load('pytorch/vision:SHA', 'resnet18', source='github')",
+        ),
+        (
+            "timm.create_model('hf_hub:timm/resnet50', pretrained=True)",
+            "timm.create_model('hf_hub:timm/resnet50@SHA', pretrained=True)",
+        ),
+        (
+            "timm.create_model('hf-hub:timm/resnet50@main')",
+            "timm.create_model('hf-hub:timm/resnet50@SHA')",
+        ),
+        (
+            "load_dataset('json', data_files='https://x.org/a.json')",
+            "load_dataset('json', data_files='https://x.org/SHA/a.json')",
+        ),
         (
             "load_dataset('csv', data_files={'train': ['https://x.org/a.csv']})",
-            "FILES = {'train': ['hf://datasets/a/b@SHA/a.csv']}\nload_dataset('csv', data_files=FILES)",
+            (
+                "FILES = {'train': ['hf://datasets/a/b@SHA/a.csv']}\nload_dataset('csv', "
+                "data_files=FILES)"
+            ),
         ),
     ],
 )
@@ -352,11 +502,22 @@ def test_each_form_is_found_and_its_pinned_twin_passes(loose: str, pinned: str) 
 
 @pytest.mark.parametrize(
     "use",
-    ["x('hello')", "x('hello', return_tensors='pt')", "x.encode('hello')", "x.tokenize('hello')", "x['train']('hello')", "x().y('hello')"],
+    [
+        "x('hello')",
+        "x('hello', return_tensors='pt')",
+        "x.encode('hello')",
+        "x.tokenize('hello')",
+        "x['train']('hello')",
+        "x().y('hello')",
+    ],
 )
 @pytest.mark.parametrize(
     "made",
-    ["AutoTokenizer.from_pretrained('a/b', revision='SHA')", "load_dataset('a/b', revision='SHA')", "pipeline('t', 'a/b', revision='SHA')"],
+    [
+        "AutoTokenizer.from_pretrained('a/b', revision='SHA')",
+        "load_dataset('a/b', revision='SHA')",
+        "pipeline('t', 'a/b', revision='SHA')",
+    ],
 )
 def test_what_was_loaded_is_no_loader(made: str, use: str) -> None:
     assert states(f"x = {made}\ny = {use}".replace("SHA", SHA)) == [PINNED]
@@ -364,7 +525,10 @@ def test_what_was_loaded_is_no_loader(made: str, use: str) -> None:
 
 
 def test_a_model_that_was_loaded_is_no_name_from_a_variable() -> None:
-    source = f"model = AutoModel.from_pretrained('a/b', revision='{SHA}')\npipe = pipeline('text-generation', model=model)\npipe('hello')"
+    source = (
+        f"model = AutoModel.from_pretrained('a/b', revision='{SHA}')\npipe = "
+        "pipeline('text-generation', model=model)\npipe('hello')"
+    )
     assert states(source) == [PINNED]
 
 
@@ -444,9 +608,15 @@ def test_a_folder_of_the_checkout_is_no_repository() -> None:
 
 
 def test_a_call_is_told_as_it_is_written() -> None:
-    (found,) = calls("AutoModel.from_pretrained(\n    'gpt2',\n    revision='main',\n)", head="from transformers import AutoModel\n")
+    (found,) = calls(
+        "AutoModel.from_pretrained(\n    'gpt2',\n    revision='main',\n)",
+        head="from transformers import AutoModel\n",
+    )
     assert (found.line, found.text) == (2, 'AutoModel.from_pretrained("gpt2", revision="main")')
-    assert (found.repository, found.problem) == ("gpt2", "a branch, a tag or a short commit can come to mean something else")
+    assert (found.repository, found.problem) == (
+        "gpt2",
+        "a branch, a tag or a short commit can come to mean something else",
+    )
     (hub,) = calls("torch.hub.load('pytorch/vision:main', 'resnet18')")
     assert (hub.text, hub.repository) == ('torch.hub.load("pytorch/vision:main")', "pytorch/vision")
     (bare,) = calls("load_dataset('glue')")
@@ -456,5 +626,8 @@ def test_a_call_is_told_as_it_is_written() -> None:
 
 
 def test_calls_come_in_the_order_of_the_file() -> None:
-    found = calls("load_dataset('a/a')\ndef f(x=load_dataset('a/b')):\n    load_dataset('a/c')\nload_dataset('a/d')")
+    found = calls(
+        "load_dataset('a/a')\ndef f(x=load_dataset('a/b')):\n    "
+        "load_dataset('a/c')\nload_dataset('a/d')"
+    )
     assert [item.repository for item in found] == ["a/a", "a/b", "a/c", "a/d"]

@@ -1,6 +1,8 @@
-"""Gates every pair of a training and an option, and of two options: `python -m tests.combinations [WORD …] [--list] [--jobs N]`.
+"""Gates every pair of a training and an option, and of two options: `python -m tests.combinations
+[WORD …] [--list] [--jobs N]`.
 
-Each case is a line: its name, the verdict that was due, seconds, and what is wrong. Words choose the cases whose names hold all of them.
+Each case is a line: its name, the verdict that was due, seconds, and what is wrong. Words choose
+the cases whose names hold all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ def main() -> int:
     options.add_argument("--list", action="store_true", help="name the cases and gate none")
     options.add_argument("--jobs", type=int, default=2)
     given = options.parse_args()
-    chosen = [case for case in cases() if all(word in case.name.split(" ")[0] or word in case.name for word in given.words)]
+    chosen = [
+        case
+        for case in cases()
+        if all(word in case.name.split(" ")[0] or word in case.name for word in given.words)
+    ]
     if given.list:
         print("\n".join(f"{case.name}: {expected(case)}" for case in chosen))
         return 0

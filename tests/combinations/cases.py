@@ -1,6 +1,8 @@
-"""Trainings by options, all pairs: each training with how it goes wrong, each option with its values, and the verdict that is due.
+"""Trainings by options, all pairs: each training with how it goes wrong, each option with its
+values, and the verdict that is due.
 
-The verdict is worked out here from the documents (`docs/reasons.md`, `docs/repro-yml.md`), not from the gate's code.
+The verdict is worked out here from the documents (`docs/reasons.md`, `docs/repro-yml.md`), not from
+the gate's code.
 """
 
 from __future__ import annotations
@@ -13,8 +15,15 @@ from typing import Any
 from allpairspy import AllPairs
 
 FIRST, SECOND, THIRD = "deterministic-1", "deterministic-2", "deterministic-3"
-RANKS = "RANK=1 python train.py {seed} & other=$!; RANK=0 python train.py {seed}; own=$?; wait $other || exit $?; exit $own"
-_WITHIN_TOLERANCE = ("buffer", "noise@varied")  # a tolerance is about losses, final weights and artifacts
+RANKS = (
+    "RANK=1 python train.py {seed} & other=$!; RANK=0 python train.py {seed}; own=$?; wait "
+    "$other || exit $?; exit $own"
+)
+# a tolerance is about losses, final weights and artifacts
+_WITHIN_TOLERANCE = (
+    "buffer",
+    "noise@varied",
+)
 _ENDINGS = {
     "raises": "fail",
     "exits": "fail",
@@ -27,8 +36,8 @@ _ENDINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training as TORCH_HOW names it. `verdict` is due where the fault shows; `run` names the run in which it does, `varied` for any
-    that is varied, empty for one that always does (or never)."""
+    """A training as TORCH_HOW names it. `verdict` is due where the fault shows; `run` names the run
+    in which it does, `varied` for any that is varied, empty for one that always does (or never)."""
 
     name: str
     verdict: str = "pass"
@@ -39,14 +48,29 @@ class Training:
 def trainings() -> Sequence[Training]:
     """Return every training, those that need torch last."""
     plain = ("passes", "execs", "prints", "bytes", "hostile", "unreadable", "drifts")
-    apart = ("tensor", "buffer", "last-step", "shorter", "artifact-number", "artifact-text", "artifact-key", "artifact-type")
+    apart = (
+        "tensor",
+        "buffer",
+        "last-step",
+        "shorter",
+        "artifact-number",
+        "artifact-text",
+        "artifact-key",
+        "artifact-type",
+    )
     apart += ("artifact-cell", "artifact-kind", "artifact-link")
     found = [Training(name=name) for name in plain]
     found += [Training(name=name, verdict="fail", run=SECOND) for name in apart]
     found += [Training(name=name, verdict="fail") for name in ("unseeded", "nan")]
-    found += [Training(name="seed", verdict="fail", run="seed7-deterministic-2"), Training(name="path", run="varied")]
+    found += [
+        Training(name="seed", verdict="fail", run="seed7-deterministic-2"),
+        Training(name="path", run="varied"),
+    ]
     for how, verdict in _ENDINGS.items():
-        found += [Training(name=f"{how}@{run}", verdict=verdict, run=run) for run in (FIRST, SECOND, THIRD)]
+        found += [
+            Training(name=f"{how}@{run}", verdict=verdict, run=run)
+            for run in (FIRST, SECOND, THIRD)
+        ]
         found.append(Training(name=f"{how}@varied", run="varied"))
     found += [
         Training(name="path+raises@deterministic-2", verdict="fail", run=SECOND),
@@ -59,9 +83,14 @@ def trainings() -> Sequence[Training]:
     found.append(Training(name="ranks", command=RANKS))
     found.append(Training(name="rank", verdict="fail", run=SECOND, command=RANKS))
     torch = "python torch_train.py {seed}"
-    found += [Training(name=name, command=torch) for name in ("two-optimizers", "no-optimizer", "workers")]
+    found += [
+        Training(name=name, command=torch) for name in ("two-optimizers", "no-optimizer", "workers")
+    ]
     found.append(Training(name="two-optimizers-apart", verdict="fail", run=SECOND, command=torch))
-    found += [Training(name=name, verdict="fail", run=SECOND, command=torch) for name in ("crash-workers", "leaves")]
+    found += [
+        Training(name=name, verdict="fail", run=SECOND, command=torch)
+        for name in ("crash-workers", "leaves")
+    ]
     found.append(Training(name="noise@varied", verdict="fail", command=torch))
     return found
 
@@ -116,16 +145,23 @@ class Case:
     @property
     def name(self) -> str:
         """Return the training's name with every option that is not its first value."""
-        unusual = [f"{name}={value}" for name, value in vars(self.options).items() if value != OPTIONS[name][0]]
+        unusual = [
+            f"{name}={value}"
+            for name, value in vars(self.options).items()
+            if value != OPTIONS[name][0]
+        ]
         return " ".join([self.training.name, *unusual])
 
 
 def cases() -> list[Case]:
-    """Return each training under the first value of each option, and as few cases more as hold each pair of values of a training and an
-    option, and of two options. They are the same each time."""
+    """Return each training under the first value of each option, and as few cases more as hold each
+    pair of values of a training and an option, and of two options. They are the same each time."""
     usual = Options(**{name: values[0] for name, values in OPTIONS.items()})
     table = OrderedDict([("training", list(trainings())), *OPTIONS.items()])
-    paired = (Case(row.training, Options(**{name: getattr(row, name) for name in OPTIONS})) for row in AllPairs(table))
+    paired = (
+        Case(row.training, Options(**{name: getattr(row, name) for name in OPTIONS}))
+        for row in AllPairs(table)
+    )
     return list(dict.fromkeys([*(Case(training, usual) for training in trainings()), *paired]))
 
 
@@ -146,18 +182,29 @@ def shows(case: Case) -> bool:
 
 
 def ends_early(case: Case) -> bool:
-    """Return whether the fault is that a run ends before its last step, which the report then says before anything else."""
+    """Return whether the fault is that a run ends before its last step, which the report then says
+    before anything else."""
     how = case.training.name.partition("+")[2] or case.training.name
-    return shows(case) and how.partition("@")[0] in ("raises", "exits", "aborts", "shorter", "crash-workers", "leaves")
+    return shows(case) and how.partition("@")[0] in (
+        "raises",
+        "exits",
+        "aborts",
+        "shorter",
+        "crash-workers",
+        "leaves",
+    )
 
 
 def expected(case: Case) -> str:
     """Return the verdict that is due."""
     training, options = case.training, case.options
     verdict = training.verdict if shows(case) else "pass"
-    within = training.name in _WITHIN_TOLERANCE or (training.name == "noise" and options.repeat == 2)
+    within = training.name in _WITHIN_TOLERANCE or (
+        training.name == "noise" and options.repeat == 2
+    )
     if within and options.compare == "tolerance":
-        asked = options.baseline == "fail" or options.against != "none"  # neither can be answered without equal bits
+        # neither can be answered without equal bits
+        asked = options.baseline == "fail" or options.against != "none"
         verdict = "inconclusive" if asked else "pass"
     if training.name == "drifts" and options.baseline != "none":
         verdict = "fail"  # the inputs are those of the baseline, the results are not

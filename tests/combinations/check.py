@@ -1,4 +1,5 @@
-"""Gates one case in a real process and says what is wrong: the verdict, or a renderer that tells something else than another."""
+"""Gates one case in a real process and says what is wrong: the verdict, or a renderer that tells
+something else than another."""
 
 from __future__ import annotations
 
@@ -24,15 +25,41 @@ from tests.support.repositories import git
 
 PROJECT = Path(__file__).parent / "project"
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-_FORMATS = {"markdown": "comment.md", "html": "report.html", "sarif": "report.sarif", "junit": "junit.xml"}
+_FORMATS = {
+    "markdown": "comment.md",
+    "html": "report.html",
+    "sarif": "report.sarif",
+    "junit": "junit.xml",
+}
+# the sound twin of a training that needs torch
 _SOUND = {
     "two-optimizers-apart": "two-optimizers",
     "crash-workers": "workers",
     "noise@varied": "two-optimizers",
     "leaves": "two-optimizers",
-}  # the sound twin of a training that needs torch
-_MISSING = ("code/opened-files", "env/image-digest", "env/lockfile", "code/licence", "random-state/robust")
-_VOID = ("meta", "link", "br", "hr", "img", "input", "col", "path", "circle", "rect", "line", "use", "stop")
+}
+_MISSING = (
+    "code/opened-files",
+    "env/image-digest",
+    "env/lockfile",
+    "code/licence",
+    "random-state/robust",
+)
+_VOID = (
+    "meta",
+    "link",
+    "br",
+    "hr",
+    "img",
+    "input",
+    "col",
+    "path",
+    "circle",
+    "rect",
+    "line",
+    "use",
+    "stop",
+)
 _SECONDS = 600.0
 
 
@@ -53,7 +80,8 @@ class Gated:
 
 
 def problems(case: Case, folder: Path) -> list[str]:
-    """Return what is wrong with a gate run of the case, a sentence each; `folder` is empty and is left so."""
+    """Return what is wrong with a gate run of the case, a sentence each; `folder` is empty and is
+    left so."""
     try:
         gated = _gate(case, folder)
         found = [*_verdict(case, gated)]
@@ -71,30 +99,43 @@ def spec_of(case: Case) -> dict[str, Any]:
     train["timeout"] = "4s" if "hangs" in case.training.name else "2m"
     if options.steps is not None:
         train["steps"] = options.steps
-    flag = {"flag": "torch.utils.deterministic.fill_uninitialized_memory", "reason": "nothing reads empty memory"}
+    flag = {
+        "flag": "torch.utils.deterministic.fill_uninitialized_memory",
+        "reason": "nothing reads empty memory",
+    }
     waived = [{"check": name, "reason": "not here", "until": "2199-12-31"} for name in _MISSING]
     return {
         "version": 1,
         "train": train,
         "random-state": {"seeds": [42] if options.seeds == "one" else [42, 7]},
         "determinism": {
-            "compare": "bitwise" if options.compare == "bitwise" else {"loss": 1e-6, "weights": 1e-5},
+            "compare": "bitwise"
+            if options.compare == "bitwise"
+            else {"loss": 1e-6, "weights": 1e-5},
             "repeat": options.repeat,
             "allow": [flag] if options.allow == "one" else [],
         },
         "capture": {"every": options.every, "artifacts": ["out/*"]},
-        **({} if options.vary == "all" else {"robustness": {"vary": ["home", "tmpdir"] if options.vary == "list" else False}}),
+        **(
+            {}
+            if options.vary == "all"
+            else {"robustness": {"vary": ["home", "tmpdir"] if options.vary == "list" else False}}
+        ),
         "cost": {"measure": False}
         if options.cost == "off"
         else {"pairs": 2, **({"max-percent": 100_000} if options.cost == "limited" else {})},
-        "checklist": {"profile": "strict" if strict else "basic", "waive": waived if options.profile == "waived" else []},
+        "checklist": {
+            "profile": "strict" if strict else "basic",
+            "waive": waived if options.profile == "waived" else [],
+        },
         "diagnosis": False,
         **({"baseline": {"on-change": options.baseline}} if options.baseline != "none" else {}),
     }
 
 
 def _gate(case: Case, folder: Path) -> Gated:
-    """Make a repository with the project, record its baseline if there is to be one, and gate it."""
+    """Make a repository with the project, record its baseline if there is to be one, and gate
+    it."""
     options, repository, out = case.options, folder / "code", folder / "out"
     folder.mkdir(exist_ok=True)
     shutil.copytree(PROJECT, repository, ignore=shutil.ignore_patterns("__pycache__"))
@@ -104,13 +145,17 @@ def _gate(case: Case, folder: Path) -> Gated:
     spec = spec_of(case)
     if options.baseline != "none":
         _write(repository, {**spec, "checklist": {"profile": "basic"}, "cost": {"measure": False}})
-        sound = _SOUND.get(case.training.name, case.training.name if "torch" in case.training.command else "passes")
+        sound = _SOUND.get(
+            case.training.name, case.training.name if "torch" in case.training.command else "passes"
+        )
         done = _repro_gate(folder, sound, "baseline", repository, "--quiet")
         assert (repository / "repro.baseline.yml").is_file(), done.stdout + done.stderr
     _write(repository, spec)
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "everything")
-    arguments = [part for option, name in _files(out).items() for part in (f"--{option}", str(name))]
+    arguments = [
+        part for option, name in _files(out).items() for part in (f"--{option}", str(name))
+    ]
     arguments += ["--against", "HEAD"] if options.against == "HEAD" else []
     arguments += ["--base", "HEAD", "--policy", options.policy] if options.policy != "none" else []
     arguments += ["--fail-fast"] if options.fail_fast else []
@@ -120,7 +165,10 @@ def _gate(case: Case, folder: Path) -> Gated:
 
 
 def _files(out: Path) -> dict[str, Path]:
-    return {"json": out / "report.json", **{option: out / name for option, name in _FORMATS.items()}}
+    return {
+        "json": out / "report.json",
+        **{option: out / name for option, name in _FORMATS.items()},
+    }
 
 
 def _write(repository: Path, spec: Mapping[str, Any]) -> None:
@@ -131,13 +179,23 @@ def _repro_gate(folder: Path, how: str, *arguments: str | Path) -> subprocess.Co
     """Call the gate with a temporary folder of the case's own."""
     told = environment(TMPDIR=str(folder / "tmp"), TORCH_HOW=how, OMP_WAIT_POLICY="passive")
     return subprocess.run(
-        command(*arguments), cwd=ROOT, env=told, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+        command(*arguments),
+        cwd=ROOT,
+        env=told,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_SECONDS,
+        check=False,
     )
 
 
 def _verdict(case: Case, gated: Gated) -> Iterator[str]:
     """The verdict is the one that is due, and exit code and reasons say the same."""
-    if "error inside the gate" in gated.stderr or "Traceback (most recent call last)" in gated.stderr:
+    if (
+        "error inside the gate" in gated.stderr
+        or "Traceback (most recent call last)" in gated.stderr
+    ):
         yield f"a traceback of the gate: {gated.stderr.strip().splitlines()[-1]}"
     if not (gated.out / "report.json").is_file():
         yield f"no report, exit code {gated.exit_code}: {gated.stderr.strip()[-300:]}"
@@ -159,11 +217,15 @@ def _verdict(case: Case, gated: Gated) -> Iterator[str]:
         yield from _divergence(found, gated.stdout)
         first = found["first_divergence"]
         if ends_early(case) and first is not None and first["name"] != "steps":
-            yield f"the runs end differently, and the report says {first['kind']} {first['name']} at step {first['step']}"
+            yield (
+                f"the runs end differently, and the report says {first['kind']} {first['name']} "
+                f"at step {first['step']}"
+            )
 
 
 def _divergence(found: Mapping[str, Any], printed: str) -> Iterator[str]:
-    """What differs is said, and no distance is made up: of a text, or of weights of different steps."""
+    """What differs is said, and no distance is made up: of a text, or of weights of different
+    steps."""
     first = found["first_divergence"]
     if first is None:
         yield "runs that differ, and nothing says in what"
@@ -173,7 +235,10 @@ def _divergence(found: Mapping[str, Any], printed: str) -> Iterator[str]:
         yield f"the distance of texts: {first['values']} {figures}"
     if (first["kind"], first["name"]) == ("optimizer", "steps"):
         if found["weights"]:
-            yield f"weights of different steps are compared: {found['weights'][0]['name']} {found['weights'][0]['max_abs']}"
+            yield (
+                f"weights of different steps are compared: {found['weights'][0]['name']} "
+                f"{found['weights'][0]['max_abs']}"
+            )
         if "after the last step" in printed or first["detail"] not in printed:
             yield "the terminal does not say how the runs end"
 
@@ -221,20 +286,33 @@ def _shown_again(case: Case, gated: Gated) -> Iterator[str]:
     files = {option: again / name for option, name in _FORMATS.items()}
     arguments = [part for option, path in files.items() for part in (f"--{option}", str(path))]
     verbose = ["--verbose"] if case.options.verbose else []
-    done = _repro_gate(gated.out.parent, "", "show", gated.out / "report.json", *verbose, *arguments)
+    done = _repro_gate(
+        gated.out.parent, "", "show", gated.out / "report.json", *verbose, *arguments
+    )
     if done.returncode or done.stderr:
         yield f"show: exit code {done.returncode}: {done.stderr[-300:]}"
         return
     for name, first, second in (
         ("terminal", _without_files(gated.stdout), _without_files(done.stdout)),
-        *((option, (gated.out / _FORMATS[option]).read_text(), path.read_text()) for option, path in files.items()),
+        *(
+            (option, (gated.out / _FORMATS[option]).read_text(), path.read_text())
+            for option, path in files.items()
+        ),
     ):
         if first != second:
             ours, theirs = first.splitlines(), second.splitlines()
             at = next(
-                (index for index, pair in enumerate(zip(ours, theirs, strict=False)) if len(set(pair)) > 1), min(len(ours), len(theirs))
+                (
+                    index
+                    for index, pair in enumerate(zip(ours, theirs, strict=False))
+                    if len(set(pair)) > 1
+                ),
+                min(len(ours), len(theirs)),
             )
-            yield f"show: {name}, line {at + 1}: {''.join(theirs[at : at + 1])[:160]!r} where run has {''.join(ours[at : at + 1])[:160]!r}"
+            yield (
+                f"show: {name}, line {at + 1}: {''.join(theirs[at : at + 1])[:160]!r} where run "
+                f"has {''.join(ours[at : at + 1])[:160]!r}"
+            )
 
 
 def _without_files(text: str) -> list[str] | str:
@@ -282,7 +360,9 @@ class _Page(HTMLParser):
 
 @cache
 def _schema() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads((ROOT / "repro_gate/report/schema.json").read_text()))
+    return jsonschema.Draft202012Validator(
+        json.loads((ROOT / "repro_gate/report/schema.json").read_text())
+    )
 
 
 @cache

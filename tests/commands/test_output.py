@@ -28,15 +28,24 @@ def test_an_older_report_is_removed_and_a_pipe_or_a_link_stays(tmp_path: Path) -
 def test_every_format_is_written(form: Format, tmp_path: Path) -> None:
     path = tmp_path / "report"
     assert show(reports.FAIL, [(form, path)], verbose=False)
-    assert path.read_text(encoding="utf-8") == rendered(reports.FAIL, form) and path.stat().st_size > 500
+    assert (
+        path.read_text(encoding="utf-8") == rendered(reports.FAIL, form)
+        and path.stat().st_size > 500
+    )
 
 
-def test_a_folder_for_traces_that_cannot_be_made_is_found_before_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_for_traces_that_cannot_be_made_is_found_before_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = training(tmp_path / "code", "raise SystemExit('it was started')")
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").touch()
-    for name, words in (("file", "File exists"), ("file/x", "Not a directory"), ("full", "already exists and is not empty")):
+    for name, words in (
+        ("file", "File exists"),
+        ("file/x", "Not a directory"),
+        ("full", "already exists and is not empty"),
+    ):
         assert main(["run", str(code), "--keep-traces", str(tmp_path / name)]) == 2
         said = capsys.readouterr().err
         assert f"--keep-traces {tmp_path / name}: {words}" in said and "deterministic-1" not in said

@@ -1,4 +1,5 @@
-"""Claims about `assert_reproducible`: real tests in a pytest of their own, started as a user starts it."""
+"""Claims about `assert_reproducible`: real tests in a pytest of their own, started as a user starts
+it."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ import pytest
 
 from tests.support.gates import LOOP, ROOT, environment, training, with_line
 
-_SPEC = "version: 1\ntrain: {run: 'python train.py {seed}', steps: 4, timeout: 2m}\ncost: {measure: false}\n"
-_DRAWS = with_line("import os; x += int.from_bytes(os.urandom(6), sys.byteorder) / 2**48")  # never equal in two runs
+_SPEC = (
+    "version: 1\ntrain: {run: 'python train.py {seed}', steps: 4, timeout: 2m}\ncost: {measure: "
+    "false}\n"
+)
+# never equal in two runs
+_DRAWS = with_line("import os; x += int.from_bytes(os.urandom(6), sys.byteorder) / 2**48")
 _TESTS = """
 from repro_gate.commands.pytest_plugin import assert_reproducible as from_the_current_folder
 
@@ -48,7 +53,8 @@ def _pytest(folder: Path, source: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What pytest printed of each failed test, by its name; started elsewhere than in the root folder, on GitHub."""
+    """What pytest printed of each failed test, by its name; started elsewhere than in the root
+    folder, on GitHub."""
     folder = tmp_path_factory.mktemp("project")
     training(folder / "good", LOOP, _SPEC)
     training(folder / "diverging", _DRAWS, _SPEC + "diagnosis: {runs: 6}\n")
@@ -56,58 +62,125 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "elsewhere").mkdir()
     environ = environment(GITHUB_ACTIONS="true")
     done = subprocess.run(
-        _pytest(folder, _TESTS), cwd=folder / "elsewhere", env=environ, capture_output=True, text=True, timeout=300, check=False
+        _pytest(folder, _TESTS),
+        cwd=folder / "elsewhere",
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 1 and "4 failed, 1 passed" in done.stdout, done.stdout
-    assert "pytest_plugin.py" not in done.stdout and "Traceback" not in done.stdout.partition("Captured stdout")[0]
-    return dict(zip(*[iter(re.split(r"^_+ (test_\w+) _+$", done.stdout, flags=re.MULTILINE)[1:])] * 2, strict=True))
+    assert (
+        "pytest_plugin.py" not in done.stdout
+        and "Traceback" not in done.stdout.partition("Captured stdout")[0]
+    )
+    return dict(
+        zip(
+            *[iter(re.split(r"^_+ (test_\w+) _+$", done.stdout, flags=re.MULTILINE)[1:])] * 2,
+            strict=True,
+        )
+    )
 
 
-def test_a_divergence_fails_with_cause_remedy_and_how_to_see_it_again_and_without_our_code(failures: dict[str, str]) -> None:
+def test_a_divergence_fails_with_cause_remedy_and_how_to_see_it_again_and_without_our_code(
+    failures: dict[str, str],
+) -> None:
     failure, _, captured = failures["test_diverging"].partition("Captured stdout")
     line = LOOP.split("\n").index("    # here") + 1
-    assert f"E       Failed: repro.yml: fail: two runs with seed 42 diverge at step 0 because of train.py:{line}" in failure
-    assert f"cause: os.urandom(6) in train.py:{line} drew from the operating system (unseeded-rng)" in failure
-    assert "determinism/diverged: two runs with seed 42" in failure and "remedy: give the generator a seed of its own" in failure
+    assert (
+        "E       Failed: repro.yml: fail: two runs with seed 42 diverge at step 0 because of "
+        f"train.py:{line}" in failure
+    )
+    assert (
+        f"cause: os.urandom(6) in train.py:{line} drew from the operating system (unseeded-rng)"
+        in failure
+    )
+    assert (
+        "determinism/diverged: two runs with seed 42" in failure
+        and "remedy: give the generator a seed of its own" in failure
+    )
     assert "see it again: repro-gate run ../diverging --seed 42" in failure
-    assert '>       from_the_current_folder("../diverging")' in failure  # the user's own line is shown
+    # the user's own line is shown
+    assert '>       from_the_current_folder("../diverging")' in failure
     assert "diverges at" in captured  # the whole report stands below
 
 
-def test_an_inconclusive_gate_run_fails_and_says_why_without_a_command_to_github(failures: dict[str, str]) -> None:
+def test_an_inconclusive_gate_run_fails_and_says_why_without_a_command_to_github(
+    failures: dict[str, str],
+) -> None:
     failure = failures["test_crashing"].partition("Captured stdout")[0]
-    assert "Failed: repro.yml: inconclusive: the question could not be answered" in failure and "run/crashed: run" in failure
+    assert (
+        "Failed: repro.yml: inconclusive: the question could not be answered" in failure
+        and "run/crashed: run" in failure
+    )
     assert "# #[add-mask]x" in failure and "##[" not in failure
 
 
-@pytest.mark.parametrize(("name", "words"), [("test_missing", "there is no such file"), ("test_misspelt", "did you mean `steps`?")])
-def test_a_bad_spec_fails_with_the_error_of_the_command_line(failures: dict[str, str], name: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("test_missing", "there is no such file"), ("test_misspelt", "did you mean `steps`?")],
+)
+def test_a_bad_spec_fails_with_the_error_of_the_command_line(
+    failures: dict[str, str], name: str, words: str
+) -> None:
     assert "the gate gave no report (exit code 2)" in failures[name] and words in failures[name]
 
 
 def test_what_ends_the_wait_ends_the_gate_and_its_training(tmp_path: Path) -> None:
-    training(tmp_path, "import pathlib, os, time\npathlib.Path(os.environ['PID']).write_text(str(os.getpid()))\ntime.sleep(600)\n", _SPEC)
-    pid, source = tmp_path / "pid", "def test_training(assert_reproducible):\n    assert_reproducible(set={'train.env.PID': %r})\n"
+    training(
+        tmp_path,
+        "import pathlib, os, "
+        "time\npathlib.Path(os.environ['PID']).write_text(str(os.getpid()))\ntime.sleep(600)\n",
+        _SPEC,
+    )
+    pid, source = (
+        tmp_path / "pid",
+        (
+            "def test_training(assert_reproducible):\n    assert_reproducible(set={'train.env.PID': "
+            "%r})\n"
+        ),
+    )
     (tmp_path / "tmp").mkdir()
-    command, environ = _pytest(tmp_path, source % str(pid)), environment(TMPDIR=str(tmp_path / "tmp"))
+    command, environ = (
+        _pytest(tmp_path, source % str(pid)),
+        environment(TMPDIR=str(tmp_path / "tmp")),
+    )
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL) as process:
         end = time.monotonic() + 60
         while not (pid.is_file() and pid.read_text()) and time.monotonic() < end:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)  # to pytest alone, as a time limit's exception comes to it alone
+        # to pytest alone, as a time limit's exception comes to it alone
+        process.send_signal(signal.SIGINT)
         process.wait(60)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
-    assert [path.name for path in (tmp_path / "tmp").iterdir() if path.name.startswith("repro-gate")] == []
+    assert [
+        path.name for path in (tmp_path / "tmp").iterdir() if path.name.startswith("repro-gate")
+    ] == []
 
 
 def test_every_pytest_start_loads_it_and_nothing_of_the_gate_with_it() -> None:
-    (found,) = [entry for entry in entry_points(group="pytest11") if entry.value.startswith("repro_gate")]
+    (found,) = [
+        entry for entry in entry_points(group="pytest11") if entry.value.startswith("repro_gate")
+    ]
     assert found.value == "repro_gate.commands.pytest_plugin"
     code = (
-        f"import pytest, sys, json; before = set(sys.modules); import {found.value}; print(json.dumps(sorted(set(sys.modules) - before)))"
+        f"import pytest, sys, json; before = set(sys.modules); import {found.value}; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-    loaded = json.loads(subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    loaded = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+    )
     ours = {name for name in loaded if name.startswith("repro_gate")}
-    assert ours <= {"repro_gate", "repro_gate._version", "repro_gate.commands", "repro_gate.commands.pytest_plugin"}
-    assert {name.partition(".")[0] for name in loaded} - {"repro_gate"} <= set(sys.stdlib_module_names)
+    assert ours <= {
+        "repro_gate",
+        "repro_gate._version",
+        "repro_gate.commands",
+        "repro_gate.commands.pytest_plugin",
+    }
+    assert {name.partition(".")[0] for name in loaded} - {"repro_gate"} <= set(
+        sys.stdlib_module_names
+    )

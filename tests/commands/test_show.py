@@ -1,4 +1,5 @@
-"""`repro-gate show`: one report again, in other formats, two side by side; and what is refused, in one line."""
+"""`repro-gate show`: one report again, in other formats, two side by side; and what is refused, in
+one line."""
 
 from __future__ import annotations
 
@@ -33,13 +34,22 @@ def fail(tmp_path: Path) -> Path:
 def test_a_report_or_its_folder_is_printed_again_under_both_names_and_nothing_is_gated(
     fail: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, checklists in ((["show", str(fail)], 0), (["report", str(fail), "-v"], 1), (["show", str(fail.parent)], 0)):
+    for arguments, checklists in (
+        (["show", str(fail)], 0),
+        (["report", str(fail), "-v"], 1),
+        (["show", str(fail.parent)], 0),
+    ):
         assert main(arguments) == 0
         out = capsys.readouterr().out
-        assert out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n") and out.count("Checklist ──") == checklists
+        assert (
+            out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n")
+            and out.count("Checklist ──") == checklists
+        )
 
 
-def test_other_formats_are_written_and_named(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_formats_are_written_and_named(
+    fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     comment, sarif = tmp_path / "report.md", tmp_path / "report.sarif"
     comment.write_text("an older one")
     assert main(["show", str(fail), "--markdown", str(comment), "--sarif", str(sarif)]) == 0
@@ -48,17 +58,26 @@ def test_other_formats_are_written_and_named(fail: Path, tmp_path: Path, capsys:
     assert capsys.readouterr().out.endswith(f"written: {comment}, {sarif}\n")
 
 
-def test_two_reports_show_what_changed(fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_reports_show_what_changed(
+    fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = report(tmp_path / "pass.json", reports.PASS)
     assert main(["show", str(other), str(fail)]) == 0
     out = capsys.readouterr().out
     assert out.startswith(" PASS  ->  FAIL ") and "diverges at" in out and str(other) in out
-    assert main(["show", str(fail), str(fail)]) == 0 and "nothing changed" in capsys.readouterr().out
+    assert (
+        main(["show", str(fail), str(fail)]) == 0 and "nothing changed" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "is not there"), ("{}", "not a report of this version"), ("{", "not JSON"), ("[1]", "not a report of this version")],
+    [
+        (None, "is not there"),
+        ("{}", "not a report of this version"),
+        ("{", "not JSON"),
+        ("[1]", "not a report of this version"),
+    ],
 )
 def test_what_is_no_report_is_one_line_and_exit_code_2(
     fail: Path, tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
@@ -69,7 +88,12 @@ def test_what_is_no_report_is_one_line_and_exit_code_2(
     for first in ([], [str(fail)]):
         assert main(["show", *first, str(bad)]) == 2
         shown = capsys.readouterr()
-        assert words in shown.err and "bad\\x1b[31m.json" in shown.err and "Traceback" not in shown.err and not shown.out
+        assert (
+            words in shown.err
+            and "bad\\x1b[31m.json" in shown.err
+            and "Traceback" not in shown.err
+            and not shown.out
+        )
 
 
 def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
@@ -80,7 +104,10 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
     for more in ([], ["-v"], [str(report(tmp_path / "b.json", reports.PASS))]):
         assert main(["show", str(worst), *more]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("::stop-commands::") and lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
+        assert (
+            lines[0].startswith("::stop-commands::")
+            and lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
+        )
         assert all(line.isprintable() for line in lines)
 
 
@@ -89,7 +116,10 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
     [
         (["{report}", "{report}", "--markdown", "{x}"], "two are named"),
         (["{report}", "{report}", "-v"], "two are named"),
-        (["{report}", "--markdown", "{folder}/./report.json"], "is the file of the report that is read too"),
+        (
+            ["{report}", "--markdown", "{folder}/./report.json"],
+            "is the file of the report that is read too",
+        ),
         (["{report}", "--markdown", "{x}", "--sarif", "{x}"], "is the file of --markdown too"),
         (["{report}", "--sarif", "{folder}/no/x.sarif"], "its folder does not exist"),
     ],
@@ -98,8 +128,23 @@ def test_a_file_that_is_named_twice_or_that_two_reports_do_not_have_is_refused(
     fail: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = fail.read_bytes()
-    assert main(["show", *(item.format(report=fail, folder=fail.parent, x=fail.parent / "x") for item in arguments)]) == 2
-    assert words in capsys.readouterr().err and fail.read_bytes() == before and not (fail.parent / "x").exists()
+    assert (
+        main(
+            [
+                "show",
+                *(
+                    item.format(report=fail, folder=fail.parent, x=fail.parent / "x")
+                    for item in arguments
+                ),
+            ]
+        )
+        == 2
+    )
+    assert (
+        words in capsys.readouterr().err
+        and fail.read_bytes() == before
+        and not (fail.parent / "x").exists()
+    )
 
 
 def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
@@ -111,5 +156,8 @@ def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
     monkeypatch.setattr(Path, "write_text", full)
     assert main(["show", str(fail), "--sarif", str(tmp_path / "x.sarif")]) == 2
     said = capsys.readouterr()
-    assert "x.sarif: cannot be written: No space left on device" in said.err and said.out.startswith(" FAIL ")
+    assert (
+        "x.sarif: cannot be written: No space left on device" in said.err
+        and said.out.startswith(" FAIL ")
+    )
     assert "written:" not in said.out

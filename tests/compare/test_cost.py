@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare import cost
-from repro_gate.compare.cost import interval, measure_cost, needs_more_runs, peak_bytes, step_times, student_t
+from repro_gate.compare.cost import (
+    interval,
+    measure_cost,
+    needs_more_runs,
+    peak_bytes,
+    step_times,
+    student_t,
+)
 from repro_gate.compare.model import Cost
 from tests.support.built_traces import timed
 
@@ -21,13 +28,18 @@ Times = Sequence[float]
 def measured(*pairs: tuple[Times, Times], warmup: int = 0) -> Cost:
     """The cost of these step times, of which there must be one. A single pair counts twice."""
     pairs = pairs if len(pairs) > 1 else pairs * 2
-    found = measure_cost([[timed(on)] for on, _ in pairs], [[timed(off)] for _, off in pairs], warmup)
+    found = measure_cost(
+        [[timed(on)] for on, _ in pairs], [[timed(off)] for _, off in pairs], warmup
+    )
     assert found is not None
     return found
 
 
-def noisy(generator: random.Random, level: float, count: int, steps: float, runs: float = 0.0) -> list[float]:
-    """Step times of one run: steps scatter by `steps` about the run's level, which scatters by `runs` about the true one (log-normal)."""
+def noisy(
+    generator: random.Random, level: float, count: int, steps: float, runs: float = 0.0
+) -> list[float]:
+    """Step times of one run: steps scatter by `steps` about the run's level, which scatters by
+    `runs` about the true one (log-normal)."""
     base = level * generator.lognormvariate(0, runs)
     return [base * generator.lognormvariate(0, steps) for _ in range(count)]
 
@@ -41,7 +53,9 @@ def test_a_known_ratio_is_recovered() -> None:
 
 
 def test_flags_that_make_training_faster_cost_less_than_nothing() -> None:
-    found = measured(([5.0, 5.2, 4.9] * 9, [10.0, 10.4, 9.8] * 9), ([5.0, 5.2, 4.9] * 9, [10.0, 10.4, 9.8] * 9))
+    found = measured(
+        ([5.0, 5.2, 4.9] * 9, [10.0, 10.4, 9.8] * 9), ([5.0, 5.2, 4.9] * 9, [10.0, 10.4, 9.8] * 9)
+    )
     assert found.determinism_cost_pct == pytest.approx(-50.0)
     assert found.ci95[1] < -48
 
@@ -49,7 +63,9 @@ def test_flags_that_make_training_faster_cost_less_than_nothing() -> None:
 def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> None:
     whole = [4.0, 20.0] * 40  # a stretch holds as many steps of either optimizer
     slowed = [*whole[:20], *(3 * step for step in whole[20:])]
-    found = measured(([1.25 * step for step in slowed], whole), ([1.25 * step for step in whole], slowed))
+    found = measured(
+        ([1.25 * step for step in slowed], whole), ([1.25 * step for step in whole], slowed)
+    )
     assert (found.determinism_cost_pct, *found.ci95) == pytest.approx((25.0, 25.0, 25.0))
     assert found.default_step_ms == pytest.approx(12.0)
 
@@ -57,10 +73,14 @@ def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> 
 @pytest.mark.parametrize("runs", [0.0, 0.02, 0.05])
 @pytest.mark.parametrize("pairs", [2, 4])
 def test_the_interval_holds_the_true_cost_however_far_runs_scatter(runs: float, pairs: int) -> None:
-    """The bar is three standard errors below 95 %; `benchmarks/cost_coverage.py` has the counts of many more."""
+    """The bar is three standard errors below 95 %; `benchmarks/cost_coverage.py` has the counts of
+    many more."""
     generator, held = random.Random(1), 0
     for _ in range(300):
-        on, off = ([noisy(generator, level, 15, 0.05, runs) for _ in range(pairs)] for level in (11.2, 10.0))
+        on, off = (
+            [noisy(generator, level, 15, 0.05, runs) for _ in range(pairs)]
+            for level in (11.2, 10.0)
+        )
         low, high = interval(on, off)
         held += low <= 12.0 <= high
     assert held / 300 >= 0.912
@@ -70,7 +90,12 @@ def test_more_pairs_give_a_narrower_interval() -> None:
     generator, widths = random.Random(2), {2: 0.0, 5: 0.0}
     for pairs in widths:
         for _ in range(50):
-            low, high = interval(*([noisy(generator, level, 15, 0.05, 0.02) for _ in range(pairs)] for level in (11.2, 10.0)))
+            low, high = interval(
+                *(
+                    [noisy(generator, level, 15, 0.05, 0.02) for _ in range(pairs)]
+                    for level in (11.2, 10.0)
+                )
+            )
             widths[pairs] += high - low
     assert widths[5] < widths[2] / 2
 
@@ -79,24 +104,36 @@ def test_a_wider_scatter_gives_a_wider_interval() -> None:
     generator = random.Random(2)
     widths = []
     for scatter in (0.01, 0.1):
-        low, high = interval(*([noisy(generator, level, 45, scatter) for _ in range(4)] for level in (11, 10)))
+        low, high = interval(
+            *([noisy(generator, level, 45, scatter) for _ in range(4)] for level in (11, 10))
+        )
         widths.append(high - low)
     assert widths[1] > 3 * widths[0]
 
 
 @pytest.mark.parametrize("drift", [0.01, 0.05])
 def test_a_steady_drift_of_the_machine_cancels_in_the_order_of_the_runs(drift: float) -> None:
-    on, off, off_again, on_again = ([level * math.exp(drift * place)] * 9 for place, level in enumerate((11.0, 10.0, 10.0, 11.0)))
+    on, off, off_again, on_again = (
+        [level * math.exp(drift * place)] * 9
+        for place, level in enumerate((11.0, 10.0, 10.0, 11.0))
+    )
     assert measured((on, off), (on_again, off_again)).determinism_cost_pct == pytest.approx(10.0)
-    assert measured((on, off_again), (off, on_again)).determinism_cost_pct != pytest.approx(10.0, abs=0.5)
+    assert measured((on, off_again), (off, on_again)).determinism_cost_pct != pytest.approx(
+        10.0, abs=0.5
+    )
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(2, 4.30265), (3, 3.18245), (4, 2.77645), (8, 2.30600), (18, 2.10092), (38, 2.02439)])
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(2, 4.30265), (3, 3.18245), (4, 2.77645), (8, 2.30600), (18, 2.10092), (38, 2.02439)],
+)
 def test_the_quantiles_are_students(freedom: int, quantile: float) -> None:
     assert student_t(freedom) == pytest.approx(quantile, abs=1e-5)
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(2, 9.92484), (3, 5.84091), (4, 4.60409), (10, 3.16927)])
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(2, 9.92484), (3, 5.84091), (4, 4.60409), (10, 3.16927)]
+)
 def test_the_quantiles_of_a_strict_look_are_students_as_well(freedom: int, quantile: float) -> None:
     assert student_t(freedom, cost.MISSED_EARLY) == pytest.approx(quantile, abs=1e-5)
 
@@ -128,11 +165,18 @@ def needs_more(*pairs: tuple[Times, Times]) -> bool:
 
 
 def test_runs_that_hardly_scatter_are_enough_and_have_the_strict_interval() -> None:
-    steady = ([11.0, 11.05, 11.1, 11.02] * 2, [10.0, 10.05, 10.1, 10.02] * 2), ([11.03] * 8, [10.02] * 8)
+    steady = (
+        ([11.0, 11.05, 11.1, 11.02] * 2, [10.0, 10.05, 10.1, 10.02] * 2),
+        ([11.03] * 8, [10.02] * 8),
+    )
     found = measured(*steady)
     assert not needs_more(*steady) and found.determinism_cost_pct == pytest.approx(10.0, abs=0.5)
     times = [[list(pair[arm]) for pair in steady] for arm in (0, 1)]
-    assert found.ci95 == interval(times[0], times[1], cost.MISSED_EARLY) != interval(times[0], times[1])
+    assert (
+        found.ci95
+        == interval(times[0], times[1], cost.MISSED_EARLY)
+        != interval(times[0], times[1])
+    )
 
 
 def test_runs_that_scatter_need_more_and_have_the_ordinary_interval_meanwhile() -> None:
@@ -145,7 +189,10 @@ def test_runs_that_scatter_need_more_and_have_the_ordinary_interval_meanwhile() 
 
 def test_narrow_is_three_points_to_each_side_or_a_quarter_of_the_figure() -> None:
     def pairs(figure: float, scatter: float) -> list[tuple[Times, Times]]:
-        return [([10.0 * (1 + figure) * (1 + sign * scatter)] * 3, [10.0] * 3) for sign in (1, -1, 1, -1)]
+        return [
+            ([10.0 * (1 + figure) * (1 + sign * scatter)] * 3, [10.0] * 3)
+            for sign in (1, -1, 1, -1)
+        ]
 
     assert not needs_more(*pairs(0.04, 0.012)) and needs_more(*pairs(0.04, 0.02))
     assert not needs_more(*pairs(0.4, 0.02)) and not needs_more(*pairs(-0.4, 0.02))
@@ -158,12 +205,18 @@ def test_runs_too_short_for_a_cost_ask_for_no_more_of_them() -> None:
 
 @pytest.mark.parametrize("scatter", [0.01, 0.02, 0.03])
 def test_stopping_at_a_narrow_interval_costs_no_coverage(scatter: float) -> None:
-    """Ordinary intervals, stopped at where they are narrow, hold 90 % at a scatter of 2 %; the bar is three standard errors below 95 %."""
+    """Ordinary intervals, stopped at where they are narrow, hold 90 % at a scatter of 2 %; the bar
+    is three standard errors below 95 %."""
     generator, held = random.Random(7), 0
     for _ in range(1000):
         runs: list[tuple[Times, Times]] = []
         while len(runs) < 2 or (len(runs) < 6 and needs_more(*runs)):
-            runs.append(([noisy(generator, 10.4, 1, 0, scatter)[0]] * 3, [noisy(generator, 10.0, 1, 0, scatter)[0]] * 3))
+            runs.append(
+                (
+                    [noisy(generator, 10.4, 1, 0, scatter)[0]] * 3,
+                    [noisy(generator, 10.0, 1, 0, scatter)[0]] * 3,
+                )
+            )
         low, high = measured(*runs).ci95
         held += low <= 4.0 <= high
     assert held / 1000 >= 0.93
@@ -176,7 +229,11 @@ def test_a_figure_beyond_belief_is_said_to_be() -> None:
 
 
 def test_of_several_processes_the_slowest_counts() -> None:
-    ranks = [timed([1.0, 9.0, 1.0, 1.0], "rank0"), timed([5.0, 5.0, 5.0], "rank1"), timed([], "launcher")]
+    ranks = [
+        timed([1.0, 9.0, 1.0, 1.0], "rank0"),
+        timed([5.0, 5.0, 5.0], "rank1"),
+        timed([], "launcher"),
+    ]
     assert step_times(ranks, 0) == [5.0, 9.0, 5.0]
     assert step_times(ranks, 2) == [5.0]
     assert step_times(ranks, 9) == []
@@ -184,17 +241,27 @@ def test_of_several_processes_the_slowest_counts() -> None:
 
 
 def test_memory_is_the_largest_peak_of_any_process() -> None:
-    on, off = [timed([1.0] * 4, peak=100), timed([1.0] * 4, "rank1", peak=150)], [timed([1.0] * 4, peak=120)]
+    on, off = (
+        [timed([1.0] * 4, peak=100), timed([1.0] * 4, "rank1", peak=150)],
+        [timed([1.0] * 4, peak=120)],
+    )
     assert (peak_bytes(on), peak_bytes([])) == (150, 0)
     found = measure_cost([on, on], [off, off], 0)
     assert found is not None
     assert found.memory_cost_pct == pytest.approx(25.0)
-    assert found.memory_ci95 is not None and found.memory_ci95[0] <= found.memory_cost_pct <= found.memory_ci95[1]
+    assert (
+        found.memory_ci95 is not None
+        and found.memory_ci95[0] <= found.memory_cost_pct <= found.memory_ci95[1]
+    )
     assert (found.deterministic_peak_bytes, found.default_peak_bytes) == (150, 120)
     nothing = [timed([1.0] * 4, peak=0)]
     unknown = measure_cost([nothing, nothing], [nothing, nothing], 0)
     assert unknown is not None
-    assert (unknown.memory_cost_pct, unknown.deterministic_peak_bytes, unknown.default_peak_bytes) == (None, None, None)
+    assert (
+        unknown.memory_cost_pct,
+        unknown.deterministic_peak_bytes,
+        unknown.default_peak_bytes,
+    ) == (None, None, None)
 
 
 POSITIVE = st.lists(st.floats(0, 1e10), min_size=3, max_size=12)
@@ -202,7 +269,9 @@ POSITIVE = st.lists(st.floats(0, 1e10), min_size=3, max_size=12)
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=2, max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_the_figure_lies_within_its_interval_and_is_the_same_again(pairs: list[tuple[list[float], list[float]]]) -> None:
+def test_the_figure_lies_within_its_interval_and_is_the_same_again(
+    pairs: list[tuple[list[float], list[float]]],
+) -> None:
     traces = [[[timed(times)] for times in arm] for arm in zip(*pairs, strict=True)]
     found = measure_cost(traces[0], traces[1], 0)
     assert found == measure_cost(traces[0], traces[1], 0)

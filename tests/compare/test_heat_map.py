@@ -1,4 +1,5 @@
-"""The heat map has a cell for what was recorded, says what differs and nothing else, and grows coarser instead of larger."""
+"""The heat map has a cell for what was recorded, says what differs and nothing else, and grows
+coarser instead of larger."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from repro_gate.compare.heat_map import COLUMNS, LEVELS, PARTS, ROWS, column_of, place_of, state_size, width_of
+from repro_gate.compare.heat_map import (
+    COLUMNS,
+    LEVELS,
+    PARTS,
+    ROWS,
+    column_of,
+    place_of,
+    state_size,
+    width_of,
+)
 from repro_gate.compare.model import HeatMap
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.trace.fields import Measured
@@ -22,7 +32,9 @@ def rows_of(a: list[Trace], b: list[Trace]) -> dict[tuple[str, str, str], str]:
     return {(row.process, row.kind, row.module): row.cells for row in drawn.rows}
 
 
-def measured(step: int, kind: str, name: str, l2: float, *, norm: float = 1.0, ulp: int = 5) -> Measured:
+def measured(
+    step: int, kind: str, name: str, l2: float, *, norm: float = 1.0, ulp: int = 5
+) -> Measured:
     """One distance of a float32 tensor."""
     return Measured(
         kind=kind,
@@ -40,7 +52,10 @@ def measured(step: int, kind: str, name: str, l2: float, *, norm: float = 1.0, u
 def test_equal_runs_are_identical_in_every_cell() -> None:
     cells = rows_of([training()], [training()])
     assert cells["main", "parameter", "fc"] == "...." and cells["main", "gradient", "fc"] == " ..."
-    assert cells["main", "buffer", "norm"] == " ..." and not set("".join(cells.values())) - {".", " "}
+    assert cells["main", "buffer", "norm"] == " ..." and not set("".join(cells.values())) - {
+        ".",
+        " ",
+    }
 
 
 def test_rows_stand_in_order_of_execution() -> None:
@@ -53,20 +68,24 @@ def test_only_what_differs_is_marked_and_a_loss_says_how_far() -> None:
     b = with_loss(changed(a, block_at(a, 1, "gradient"), flip(0)), 2, 0.4)
     cells = rows_of([a], [b])
     assert cells["main", "gradient", "fc"] == " .?." and cells["main", "parameter", "fc"] == "...."
-    assert cells["main", "loss", ""] == " .." + LEVELS[20]  # |1/3 - 0.4| over 1/3 is 0.2: 2^20 and more epsilons of float32
+    # |1/3 - 0.4| over 1/3 is 0.2: 2^20 and more epsilons of float32
+    assert cells["main", "loss", ""] == " .." + LEVELS[20]
 
 
 def test_generators_alone_leave_the_map_grey() -> None:
     a = training()
     cells = rows_of([a], [changed(a, block_at(a, 1, "rng"), flip(0))])
     assert set("".join(cells.values())) <= {".", " "}
-    assert not [kind for _, kind, _ in cells if kind == "rng"]  # they differ, which does not matter: no cell says that they are identical
+    # they differ, which does not matter: no cell says that they are identical
+    assert not [kind for _, kind, _ in cells if kind == "rng"]
 
 
 def test_each_process_has_its_rows() -> None:
     a, other = training(), training(key="rank1")
     cells = rows_of([a, other], [a, changed(other, block_at(other, 0, "parameter"), flip(1))])
-    assert cells["rank1", "parameter", "fc"] == ".?.." and cells["main", "parameter", "fc"] == "...."
+    assert (
+        cells["rank1", "parameter", "fc"] == ".?.." and cells["main", "parameter", "fc"] == "...."
+    )
 
 
 def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
@@ -85,7 +104,10 @@ def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
     cells = {(row.kind, row.module): row.cells for row in found.heat_map.rows}
     assert cells["gradient", "fc"] == " .3."  # 2^-20 of the norm is 2^3 epsilons of float32
     assert cells["parameter", "fc"] == "...."
-    assert [(item.step, item.weight_l2, item.max_ulp) for item in found.growth] == [(1, 5.0, 9), (2, None, 5)]
+    assert [(item.step, item.weight_l2, item.max_ulp) for item in found.growth] == [
+        (1, 5.0, 9),
+        (2, None, 5),
+    ]
 
 
 def test_what_one_pair_measured_at_its_end_is_no_growth() -> None:
@@ -107,15 +129,22 @@ def test_a_passing_pair_has_no_growth() -> None:
     assert compare_runs([training()], [again]).growth == ()
 
 
-@pytest.mark.parametrize(("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
+@pytest.mark.parametrize(
+    ("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)]
+)
 def test_a_column_stands_for_more_steps_of_a_longer_training(steps: int, width: int) -> None:
     assert width_of(steps) == width
     assert column_of(-1, steps, width) == 0 and column_of(0, steps, width) == 1
-    assert column_of(steps + 5, steps, width) == column_of(max(steps - 1, 0), steps, width) <= COLUMNS
+    assert (
+        column_of(steps + 5, steps, width) == column_of(max(steps - 1, 0), steps, width) <= COLUMNS
+    )
 
 
 def _large(layers: int, other: int | None = None) -> HeatMap:
-    rows = tuple((f"blocks.{number // 12}.part{number % 12}.weight", "float32", (2,)) for number in range(layers))
+    rows = tuple(
+        (f"blocks.{number // 12}.part{number % 12}.weight", "float32", (2,))
+        for number in range(layers)
+    )
     a, b = training(1), training(1)
     for trace, seed in ((a, 42), (b, 42)):
         trace.blocks.append(block(0, "parameter", rows, at=1, seed=seed))

@@ -34,9 +34,14 @@ PARTIAL = ("parameter", "w", -1, False)
     ],
 )
 def test_the_fill_is_the_cause_where_a_run_without_it_holds_other_values(
-    own: tuple[str, str, int, bool], default: tuple[tuple[str, str, int, bool], ...] | None, filled: bool, from_fill: bool
+    own: tuple[str, str, int, bool],
+    default: tuple[tuple[str, str, int, bool], ...] | None,
+    filled: bool,
+    from_fill: bool,
 ) -> None:
-    found = list(nonfinite([holding(own)], None if default is None else [holding(*default)], filled))
+    found = list(
+        nonfinite([holding(own)], None if default is None else [holding(*default)], filled)
+    )
     assert len(found) == 1 and ("uninitialized-memory" in found[0]) is from_fill
 
 
@@ -46,9 +51,15 @@ def test_nan_in_a_buffer_alone_is_no_fault() -> None:
 
 def test_a_finite_loss_without_the_flags_shows_what_the_fill_did() -> None:
     nan = training()
-    blocks = [replace(item, values=("nan",)) if item.kind == "loss" else item for item in nan.blocks]
+    blocks = [
+        replace(item, values=("nan",)) if item.kind == "loss" else item for item in nan.blocks
+    ]
     nan = replace(nan, blocks=blocks, nonfinite=[("buffer", "mask", -1, True)])
     (found,) = nonfinite([nan], [training()], True)
-    assert "no loss is finite from step 0" in found and "buffer mask holds NaN" in found and "uninitialized-memory" in found
+    assert (
+        "no loss is finite from step 0" in found
+        and "buffer mask holds NaN" in found
+        and "uninitialized-memory" in found
+    )
     (found,) = nonfinite([nan], [nan], True)
     assert "uninitialized-memory" not in found

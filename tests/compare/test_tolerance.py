@@ -21,7 +21,9 @@ PARTED = changed(A, place_of(A, 2, "parameter"), flip(0))
 
 def outside(a: Trace | Sequence[Trace], b: Trace | Sequence[Trace]) -> tuple[str, ...]:
     """What lies outside the bar."""
-    return outside_tolerance(compare_runs([a] if isinstance(a, Trace) else a, [b] if isinstance(b, Trace) else b), BAR)
+    return outside_tolerance(
+        compare_runs([a] if isinstance(a, Trace) else a, [b] if isinstance(b, Trace) else b), BAR
+    )
 
 
 def test_equal_runs_are_within() -> None:
@@ -30,29 +32,45 @@ def test_equal_runs_are_within() -> None:
 
 def test_a_loss_is_judged_at_every_step() -> None:
     assert outside(A, with_loss(A, 1, 0.5 + 9e-4)) == ()
-    assert outside(A, with_loss(with_loss(A, 1, 0.5 + 2e-3), 0, 1.0 + 2e-2)) == ("the loss differs by 0.02 at step 0, 0.001 is allowed",)
+    assert outside(A, with_loss(with_loss(A, 1, 0.5 + 2e-3), 0, 1.0 + 2e-2)) == (
+        "the loss differs by 0.02 at step 0, 0.001 is allowed",
+    )
 
 
 def test_the_losses_of_every_process_are_judged() -> None:
     a = [training(key="rank0"), training(key="rank1")]
-    assert outside(a, [a[0], with_loss(a[1], 1, 0.6)]) == ("the loss differs by 0.1 at step 1, 0.001 is allowed",)
+    assert outside(a, [a[0], with_loss(a[1], 1, 0.6)]) == (
+        "the loss differs by 0.1 at step 1, 0.001 is allowed",
+    )
     assert outside(a, [a[0], with_loss(a[1], 1, 0.5 + 1e-4)]) == ()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_on_one_side_is_outside(value: float) -> None:
-    assert outside(A, with_loss(A, 1, value)) == ("the loss differs by an amount that is not a number at step 1, 0.001 is allowed",)
+    assert outside(A, with_loss(A, 1, value)) == (
+        "the loss differs by an amount that is not a number at step 1, 0.001 is allowed",
+    )
     assert outside(with_loss(A, 1, value), with_loss(A, 1, value)) == ()
 
 
 def test_weights_are_judged_at_the_end() -> None:
     assert outside(A, apart(PARTED, 1.0, 9e-3)) == ()
-    assert outside(A, apart(PARTED, 1.0, 0.02)) == ("fc.weight differs by 0.02 at the end, 0.01 is allowed",)
-    assert outside(A, apart(PARTED, None, None)) == ("fc.weight differs by an amount that is not a number at the end, 0.01 is allowed",)
+    assert outside(A, apart(PARTED, 1.0, 0.02)) == (
+        "fc.weight differs by 0.02 at the end, 0.01 is allowed",
+    )
+    assert outside(A, apart(PARTED, None, None)) == (
+        "fc.weight differs by an amount that is not a number at the end, 0.01 is allowed",
+    )
 
 
 def test_optimizer_state_is_not_judged() -> None:
-    b = apart(changed(A, place_of(A, 2, "optimizer"), flip(0)), 1.0, 5.0, name="fc.weight.exp_avg", kind="optimizer")
+    b = apart(
+        changed(A, place_of(A, 2, "optimizer"), flip(0)),
+        1.0,
+        5.0,
+        name="fc.weight.exp_avg",
+        kind="optimizer",
+    )
     assert outside(A, b) == ()
 
 
@@ -60,7 +78,8 @@ def test_what_was_not_measured_cannot_pass() -> None:
     says = ("1 parameter differs at the end, and how far could not be measured",)
     assert outside(A, PARTED) == says
     assert outside(A, apart(PARTED, 1.0, 1e-3, name="fc.bias")) == says  # another one was
-    late = training(12)  # `capture.every: 10`: digests of the parameters at step 10, the run ends at 11
+    # `capture.every: 10`: digests of the parameters at step 10, the run ends at 11
+    late = training(12)
     late.blocks = [item for item in late.blocks if item.kind == "loss" or item.step in (-1, 0, 10)]
     assert outside(late, changed(late, place_of(late, 10, "parameter"), flip(0))) == says
 
@@ -71,15 +90,23 @@ def test_parameters_that_came_together_again_are_within() -> None:
 
 def test_what_one_run_lacks_is_outside_also_where_another_difference_came_first() -> None:
     shorter = with_loss(training(2), 0, 1.0 + 1e-4)
-    assert outside(A, shorter)[-1:] == ("steps at step 2: 3 optimizer steps in the first run, 2 in the second",)
+    assert outside(A, shorter)[-1:] == (
+        "steps at step 2: 3 optimizer steps in the first run, 2 in the second",
+    )
     ranks = [training(key="rank0"), training(key="rank1")]
-    assert outside(ranks, ranks[:1]) == ("process rank1 at step -1: recorded in the first run only",)
+    assert outside(ranks, ranks[:1]) == (
+        "process rank1 at step -1: recorded in the first run only",
+    )
     fewer = training()
     fewer.steps.pop()
-    assert outside(A, fewer) == ("steps at step 2: 3 optimizer steps in the first run, 2 in the second",)
+    assert outside(A, fewer) == (
+        "steps at step 2: 3 optimizer steps in the first run, 2 in the second",
+    )
 
 
 def test_an_artifact_that_differs_is_outside() -> None:
     artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w")
-    assert outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR) == ("1 of 4 leaves of artifacts differ",)
+    assert outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR) == (
+        "1 of 4 leaves of artifacts differ",
+    )
     assert outside_tolerance(compare_runs([A], [A], [], 4), BAR) == ()

@@ -1,4 +1,5 @@
-"""The comparison finds exactly what differs, where it first differs, and nothing where nothing does."""
+"""The comparison finds exactly what differs, where it first differs, and nothing where nothing
+does."""
 
 from __future__ import annotations
 
@@ -13,19 +14,39 @@ from hypothesis import strategies as st
 from repro_gate.compare import traces
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.noise_floor import noise_floor
-from repro_gate.compare.traces import ONLY_FIRST, ONLY_SECOND, compare_runs, first_difference, key_of, named_digest, processes
+from repro_gate.compare.traces import (
+    ONLY_FIRST,
+    ONLY_SECOND,
+    compare_runs,
+    first_difference,
+    key_of,
+    named_digest,
+    processes,
+)
 from repro_gate.errors import Inconclusive
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
-from tests.support.built_traces import FACTS, ORDER, ROWS, apart, block, changed, flip, place_of, training, with_loss
+from tests.support.built_traces import (
+    FACTS,
+    ORDER,
+    ROWS,
+    apart,
+    block,
+    changed,
+    flip,
+    place_of,
+    training,
+    with_loss,
+)
 
 FAR = Distance(0.5, 7, 1.0, 0.5)
 TENSORS = sum(len(rows) for kind, rows in ROWS.items() if kind not in ("rng", "loss"))
 
 
 def first(a: list[Trace], b: list[Trace]) -> Divergence:
-    """The first divergence, of which there must be one; seen from the other side it is at the same place."""
+    """The first divergence, of which there must be one; seen from the other side it is at the same
+    place."""
     comparison, turned = compare_runs(a, b), compare_runs(b, a)
     assert not comparison.identical
     assert comparison.first_divergence is not None
@@ -68,10 +89,18 @@ def test_a_difference_of_each_kind_is_found_and_counted(kind: str) -> None:
     a = training()
     b = changed(a, place_of(a, 1, kind), flip(0))
     if kind == "rng":  # alone it is no divergence
-        assert compare_runs([a], [b]).identical and compare_runs([a], [b]).by_kind[kind] == Tally(len(ROWS[kind]), 1)
+        assert compare_runs([a], [b]).identical and compare_runs([a], [b]).by_kind[kind] == Tally(
+            len(ROWS[kind]), 1
+        )
         b = with_loss(b, 2, 2.0)
     found = first([a], [b])
-    assert (found.step, found.kind, found.name, found.process, found.detail) == (1, kind, ROWS[kind][0][0], "main", "")
+    assert (found.step, found.kind, found.name, found.process, found.detail) == (
+        1,
+        kind,
+        ROWS[kind][0][0],
+        "main",
+        "",
+    )
     assert (found.dtype, found.shape) == ROWS[kind][0][1:]
     comparison = compare_runs([a], [b])
     assert comparison.by_kind[kind] == Tally(len(ROWS[kind]), 1)
@@ -93,7 +122,10 @@ def test_a_difference_before_the_first_step_is_at_step_minus_one() -> None:
 
 def test_the_earliest_of_several_processes_is_named() -> None:
     a = [training(key="rank0"), training(key="rank1")]
-    b = [changed(a[0], place_of(a[0], 2, "loss"), flip(0)), changed(a[1], place_of(a[1], 1, "gradient"), flip(1))]
+    b = [
+        changed(a[0], place_of(a[0], 2, "loss"), flip(0)),
+        changed(a[1], place_of(a[1], 1, "gradient"), flip(1)),
+    ]
     found = first(a, b)
     assert (found.process, found.step, found.name) == ("rank1", 1, "fc.bias")
     assert compare_runs(a, list(a)).identical
@@ -119,7 +151,15 @@ def test_an_extra_block_comes_before_what_follows_from_it() -> None:
     b.blocks.insert(place, block(1, "batch", at=1))
     assert (first([a], [b]).kind, compare_runs([a], [b]).first_divergence) == (
         "batch",
-        Divergence(step=1, kind="batch", name="images", process="main", dtype="float32", shape=(4, 8), detail=ONLY_SECOND),
+        Divergence(
+            step=1,
+            kind="batch",
+            name="images",
+            process="main",
+            dtype="float32",
+            shape=(4, 8),
+            detail=ONLY_SECOND,
+        ),
     )
 
 
@@ -153,7 +193,11 @@ def test_rows_of_one_name_are_paired_in_their_order() -> None:
 
 def test_missing_and_extra_rows_are_differences() -> None:
     a = training(1)
-    b = changed(a, place_of(a, 0, "gradient"), lambda old: replace(old, rows=old.rows[:1], content=old.digests[:16]))
+    b = changed(
+        a,
+        place_of(a, 0, "gradient"),
+        lambda old: replace(old, rows=old.rows[:1], content=old.digests[:16]),
+    )
     assert (first([a], [b]).name, first([a], [b]).detail) == ("fc.bias", ONLY_FIRST)
     found = compare_runs([b], [a]).first_divergence
     assert found is not None
@@ -163,13 +207,28 @@ def test_missing_and_extra_rows_are_differences() -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (("fc.weight", "float64", (2, 8)), "float32 [2, 8] in the first run, float64 [2, 8] in the second"),
-        (("fc.weight", "float32", (8, 2)), "float32 [2, 8] in the first run, float32 [8, 2] in the second"),
+        (
+            ("fc.weight", "float64", (2, 8)),
+            "float32 [2, 8] in the first run, float64 [2, 8] in the second",
+        ),
+        (
+            ("fc.weight", "float32", (8, 2)),
+            "float32 [2, 8] in the first run, float32 [8, 2] in the second",
+        ),
     ],
 )
-def test_another_dtype_or_shape_of_the_same_bytes_is_a_difference(row: tuple[str, str, tuple[int, ...]], says: str) -> None:
+def test_another_dtype_or_shape_of_the_same_bytes_is_a_difference(
+    row: tuple[str, str, tuple[int, ...]], says: str
+) -> None:
     a = training(1)
-    found = first([a], [changed(a, place_of(a, 0, "gradient"), lambda old: replace(old, rows=(row, *old.rows[1:])))])
+    found = first(
+        [a],
+        [
+            changed(
+                a, place_of(a, 0, "gradient"), lambda old: replace(old, rows=(row, *old.rows[1:]))
+            )
+        ],
+    )
     assert (found.name, found.detail) == ("fc.weight", says)
 
 
@@ -178,14 +237,20 @@ def test_a_process_that_one_run_lacks_is_a_difference() -> None:
     found = first(a, a[:1])
     assert (found.step, found.name, found.detail) == (-1, "process rank1", ONLY_FIRST)
     assert compare_runs(a, a[:1]).unmatched == found
-    assert compare_runs([*a, Trace(path=a[0].path)], a).identical  # a process that recorded nothing is no process of the training
+    assert compare_runs(
+        [*a, Trace(path=a[0].path)], a
+    ).identical  # a process that recorded nothing is no process of the training
 
 
 def test_runs_of_unequal_length_differ_even_where_no_digest_tells() -> None:
     a, b = training(5), training(5)
     b.steps.pop()
     found = first([a], [b])
-    assert (found.step, found.name, found.detail) == (4, "steps", "5 optimizer steps in the first run, 4 in the second")
+    assert (found.step, found.name, found.detail) == (
+        4,
+        "steps",
+        "5 optimizer steps in the first run, 4 in the second",
+    )
     assert compare_runs([a], [b]).unmatched == found
 
 
@@ -198,22 +263,36 @@ def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved(
     for value in (1e-3, 1.5e-3):
         trace = training(3)
         place = place_of(trace, 1, "buffer")
-        runs.append(replace(trace, blocks=[*trace.blocks[:place], rate(value), *trace.blocks[place:]]))
+        runs.append(
+            replace(trace, blocks=[*trace.blocks[:place], rate(value), *trace.blocks[place:]])
+        )
     runs[1] = changed(runs[1], place_of(runs[1], 1, "parameter"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
-    assert found is not None and (found.step, found.kind, found.name) == (1, "optimizer", "param_groups.0.lr")
-    assert found.values == (1e-3, 1.5e-3) and found.distance is not None and found.distance.max_abs == 1.5e-3 - 1e-3
+    assert found is not None and (found.step, found.kind, found.name) == (
+        1,
+        "optimizer",
+        "param_groups.0.lr",
+    )
+    assert (
+        found.values == (1e-3, 1.5e-3)
+        and found.distance is not None
+        and found.distance.max_abs == 1.5e-3 - 1e-3
+    )
     runs[1] = changed(runs[1], place_of(runs[1], 1, "gradient"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
     assert found is not None and found.kind == "gradient"
 
 
 def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
-    """A probe measures what its run ends with: after five steps and after three that is the state of different steps."""
+    """A probe measures what its run ends with: after five steps and after three that is the state
+    of different steps."""
     long, short = training(5), apart(training(3), 2.0, 0.27)
     found = compare_runs([long], [short])
     assert found.weights == () and found.differing == 0 and not found.identical
-    assert found.first_divergence is not None and (found.first_divergence.name, found.first_divergence.distance) == ("steps", None)
+    assert found.first_divergence is not None and (
+        found.first_divergence.name,
+        found.first_divergence.distance,
+    ) == ("steps", None)
     assert noise_floor([long], [short]).weight_l2 is None
     same = compare_runs([training(3)], [apart(training(3, seed=1), 2.0, 0.27)])
     assert [item.distance and item.distance.max_abs for item in same.weights] == [0.27]
@@ -223,12 +302,19 @@ def test_numbers_of_a_trace_have_the_type_that_it_states() -> None:
     def numbers(name: str, dtype: str, a: float, b: float) -> Divergence:
         rows = ((f"param_groups.0.{name}", dtype, ()),)
         traces = [
-            replace(training(0), blocks=[block(0, "optimizer", rows, seed=place, values=(item,))]) for place, item in enumerate((a, b))
+            replace(training(0), blocks=[block(0, "optimizer", rows, seed=place, values=(item,))])
+            for place, item in enumerate((a, b))
         ]
         return first(traces[:1], traces[1:])
 
-    found = [numbers("nesterov", "bool", 1.0, 0.0), numbers("step", "int", 7.0, 9.0), numbers("lr", "float", 0.5, math.nan)]
-    assert [item.values for item in found[:2]] == [(True, False), (7, 9)] and str(found[2].values) == "(0.5, nan)"
+    found = [
+        numbers("nesterov", "bool", 1.0, 0.0),
+        numbers("step", "int", 7.0, 9.0),
+        numbers("lr", "float", 0.5, math.nan),
+    ]
+    assert [item.values for item in found[:2]] == [(True, False), (7, 9)] and str(
+        found[2].values
+    ) == "(0.5, nan)"
     assert [item.distance and item.distance.max_abs for item in found] == [None, 2.0, None]
 
 
@@ -236,15 +322,24 @@ def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
     comparison = compare_runs([training(5)], [training(8)])
     found = comparison.first_divergence
     assert found is not None and comparison.unmatched is not None and not comparison.identical
-    assert (found.step, found.name, found.detail) == (5, "steps", "5 optimizer steps in the first run, 8 in the second")
+    assert (found.step, found.name, found.detail) == (
+        5,
+        "steps",
+        "5 optimizer steps in the first run, 8 in the second",
+    )
     assert (comparison.differing, comparison.by_step) == (0, ())
     longer = training(8)
     differing = compare_runs([training(5)], [changed(longer, place_of(longer, 3, "loss"), flip(0))])
-    assert differing.first_divergence is not None and (differing.first_divergence.step, differing.first_divergence.kind) == (3, "loss")
+    assert differing.first_divergence is not None and (
+        differing.first_divergence.step,
+        differing.first_divergence.kind,
+    ) == (3, "loss")
     assert differing.by_step == ((3, 1),)
 
 
-def test_what_differs_in_the_step_that_one_run_did_not_end_comes_before_the_number_of_steps() -> None:
+def test_what_differs_in_the_step_that_one_run_did_not_end_comes_before_the_number_of_steps() -> (
+    None
+):
     longer = training(8)
     short = training(5)
     short.blocks += [flip(0)(block(5, "batch")), block(5, "parameter", seed="state at the end")]
@@ -253,8 +348,14 @@ def test_what_differs_in_the_step_that_one_run_did_not_end_comes_before_the_numb
 
 
 def test_processes_of_one_key_are_numbered_by_their_start() -> None:
-    traces = [training(seed=seed) for seed in (1, 2)] + [training(key="rank10"), training(key="rank2")]
-    assert {label: trace is traces[index] for index, (label, trace) in zip((0, 1, 3, 2), processes(traces).items(), strict=True)} == {
+    traces = [training(seed=seed) for seed in (1, 2)] + [
+        training(key="rank10"),
+        training(key="rank2"),
+    ]
+    assert {
+        label: trace is traces[index]
+        for index, (label, trace) in zip((0, 1, 3, 2), processes(traces).items(), strict=True)
+    } == {
         "main": True,
         "main#2": True,
         "rank2": True,
@@ -265,12 +366,23 @@ def test_processes_of_one_key_are_numbered_by_their_start() -> None:
 def test_artifacts_come_last_and_are_counted() -> None:
     artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w", dtype="float32", shape=(3,))
     comparison = compare_runs([training()], [training()], [artifact], 10)
-    assert (comparison.identical, comparison.first_divergence, comparison.by_kind["artifact"]) == (False, artifact, Tally(10, 1))
+    assert (comparison.identical, comparison.first_divergence, comparison.by_kind["artifact"]) == (
+        False,
+        artifact,
+        Tally(10, 1),
+    )
     assert (comparison.tensors, comparison.differing) == (TENSORS + 10, 1)
-    earlier = compare_runs([training()], [changed(training(), place_of(training(), 2, "buffer"), flip(0))], [artifact], 10)
+    earlier = compare_runs(
+        [training()],
+        [changed(training(), place_of(training(), 2, "buffer"), flip(0))],
+        [artifact],
+        10,
+    )
     assert earlier.first_divergence is not None
     assert earlier.first_divergence.kind == "buffer"
-    assert compare_runs([training()], [training()], [artifact], 0).by_kind["artifact"] == Tally(1, 1)
+    assert compare_runs([training()], [training()], [artifact], 0).by_kind["artifact"] == Tally(
+        1, 1
+    )
     assert compare_runs([training()], [training()], [], 10).identical
 
 
@@ -290,7 +402,10 @@ def test_artifacts_come_last_and_are_counted() -> None:
 def test_the_distance_of_a_loss_is_its_own(dtype: str, a: float, b: float, ulp: int | None) -> None:
     rows = (("loss", dtype, ()),)
     traces = [
-        replace(training(0), blocks=[replace(block(0, "loss", rows, seed=seed), values=(value.hex(),))]) for seed, value in ((1, a), (2, b))
+        replace(
+            training(0), blocks=[replace(block(0, "loss", rows, seed=seed), values=(value.hex(),))]
+        )
+        for seed, value in ((1, a), (2, b))
     ]
     found = first(traces[:1], traces[1:])
     assert found.values == (a, b)
@@ -318,25 +433,73 @@ def test_a_measured_distance_is_attached_where_it_belongs() -> None:
     a = training()
     b = apart(changed(a, place_of(a, 2, "parameter"), flip(0)), 1.0, 0.5)
     assert compare_runs([a], [b]).first_divergence == Divergence(
-        step=2, kind="parameter", name="fc.weight", process="main", dtype="float32", shape=(2, 8), distance=FAR
+        step=2,
+        kind="parameter",
+        name="fc.weight",
+        process="main",
+        dtype="float32",
+        shape=(2, 8),
+        distance=FAR,
     )
-    assert compare_runs([a], [changed(a, place_of(a, 2, "gradient"), flip(0))]).first_divergence == Divergence(
+    assert compare_runs(
+        [a], [changed(a, place_of(a, 2, "gradient"), flip(0))]
+    ).first_divergence == Divergence(
         step=2, kind="gradient", name="fc.weight", process="main", dtype="float32", shape=(2, 8)
     )
 
 
 def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> None:
-    b = apart(apart(apart(training(), 1.0, 0.5), None, None, name="fc.bias"), 4.0, 3.0, name="fc.weight.exp_avg", kind="optimizer")
+    b = apart(
+        apart(apart(training(), 1.0, 0.5), None, None, name="fc.bias"),
+        4.0,
+        3.0,
+        name="fc.weight.exp_avg",
+        kind="optimizer",
+    )
     b = replace(
         b,
         distances=[
             *b.distances,
-            Measured(step=1, kind="parameter", name="early", dtype="f", shape=(), max_abs=9, max_ulp=9, l2=9, reference_l2=9),
-            Measured(step=2, kind="parameter", name="same", dtype="f", shape=(), max_abs=0, max_ulp=0, l2=0, reference_l2=1),
-            Measured(step=2, kind="gradient", name="other kind", dtype="f", shape=(), max_abs=1, max_ulp=1, l2=1, reference_l2=1),
+            Measured(
+                step=1,
+                kind="parameter",
+                name="early",
+                dtype="f",
+                shape=(),
+                max_abs=9,
+                max_ulp=9,
+                l2=9,
+                reference_l2=9,
+            ),
+            Measured(
+                step=2,
+                kind="parameter",
+                name="same",
+                dtype="f",
+                shape=(),
+                max_abs=0,
+                max_ulp=0,
+                l2=0,
+                reference_l2=1,
+            ),
+            Measured(
+                step=2,
+                kind="gradient",
+                name="other kind",
+                dtype="f",
+                shape=(),
+                max_abs=1,
+                max_ulp=1,
+                l2=1,
+                reference_l2=1,
+            ),
         ],
     )
-    assert [item.name for item in compare_runs([training()], [b]).weights] == ["fc.bias", "fc.weight", "fc.weight.exp_avg"]
+    assert [item.name for item in compare_runs([training()], [b]).weights] == [
+        "fc.bias",
+        "fc.weight",
+        "fc.weight.exp_avg",
+    ]
 
 
 def test_parameters_that_differ_at_the_end_and_were_not_measured_are_counted() -> None:
@@ -353,7 +516,9 @@ KEYS = st.lists(st.sampled_from(["main", "rank0", "rank1"]), min_size=1, max_siz
 
 @given(KEYS, st.integers(1, 5), st.data())
 @settings(max_examples=80, deadline=None)
-def test_one_injected_change_is_what_is_found_live_and_in_the_end(keys: list[str], steps: int, data: st.DataObject) -> None:
+def test_one_injected_change_is_what_is_found_live_and_in_the_end(
+    keys: list[str], steps: int, data: st.DataObject
+) -> None:
     a = [training(steps, key=key) for key in keys]
     who = data.draw(st.integers(0, len(a) - 1))
     place = data.draw(st.integers(0, len(a[who].blocks) - 1))
@@ -364,28 +529,51 @@ def test_one_injected_change_is_what_is_found_live_and_in_the_end(keys: list[str
     comparison = compare_runs(a, b)
     found = comparison.first_divergence
     if old.kind == "rng":
-        assert comparison.identical and found is None and comparison.by_step == () and comparison.by_kind["rng"].differing == 1
+        assert (
+            comparison.identical
+            and found is None
+            and comparison.by_step == ()
+            and comparison.by_kind["rng"].differing == 1
+        )
         return
     assert found is not None
-    assert (found.process, found.step, found.kind, found.name) == (keys[who], old.step, old.kind, old.rows[row][0])
+    assert (found.process, found.step, found.kind, found.name) == (
+        keys[who],
+        old.step,
+        old.kind,
+        old.rows[row][0],
+    )
     assert comparison.by_step == ((old.step, 1),)
-    assert {kind: tally.differing for kind, tally in comparison.by_kind.items() if tally.differing} == {old.kind: 1}
+    assert {
+        kind: tally.differing for kind, tally in comparison.by_kind.items() if tally.differing
+    } == {old.kind: 1}
     twins = {key_of(item): item for item in a[who].blocks}
-    live = [item for block in b[who].blocks if (item := first_difference(keys[who], twins, block)) is not None]
+    live = [
+        item
+        for block in b[who].blocks
+        if (item := first_difference(keys[who], twins, block)) is not None
+    ]
     assert [replace(item, distance=found.distance) for item in live] == [found]
     assert first_difference("main", {}, block(0, "loss")) is None
 
 
 def test_what_two_algorithms_digested_is_not_compared() -> None:
-    ours, theirs = (training(facts={**FACTS, "digest": name}) for name in ("xxh3-128", "sha256-128"))
+    ours, theirs = (
+        training(facts={**FACTS, "digest": name}) for name in ("xxh3-128", "sha256-128")
+    )
     assert compare_runs([ours], [ours]).identical
-    with pytest.raises(Inconclusive, match="by xxh3-128 in the first run and by sha256-128 in the second") as refused:
+    with pytest.raises(
+        Inconclusive, match="by xxh3-128 in the first run and by sha256-128 in the second"
+    ) as refused:
         compare_runs([ours], [theirs])
     assert refused.value.reason_id == "determinism/other-digest" and refused.value.remedy
 
 
 def test_the_name_of_a_digest_is_one_of_those_there_are() -> None:
-    named = [training(facts={**FACTS, "digest": name}) for name in ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")]
+    named = [
+        training(facts={**FACTS, "digest": name})
+        for name in ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")
+    ]
     assert [named_digest([trace]) for trace in named] == ["xxh3-128", "sha256-128", "unknown", ""]
     assert named_digest(named) == "sha256-128+unknown+xxh3-128"
 
@@ -394,10 +582,18 @@ def test_many_processes_of_one_key_and_rows_of_one_name_cost_no_time() -> None:
     """A forged trace can have both; time that grows with their square would be minutes."""
     rows = (("w", "float32", ()),) * 200_000
     a, b = (block(0, "parameter", rows[:1]) for _ in range(2))
-    a, b = replace(a, rows=rows, content=bytes(16 * len(rows))), replace(b, rows=rows, content=bytes(16 * len(rows) - 1) + b"1")
+    a, b = (
+        replace(a, rows=rows, content=bytes(16 * len(rows))),
+        replace(b, rows=rows, content=bytes(16 * len(rows) - 1) + b"1"),
+    )
     began = time.process_time()
     labels = list(processes([training(1)] * 5_000))
-    assert (labels[0], labels[1], labels[-1], len(set(labels))) == ("main", "main#2", "main#5000", 5_000)
+    assert (labels[0], labels[1], labels[-1], len(set(labels))) == (
+        "main",
+        "main#2",
+        "main#5000",
+        5_000,
+    )
     found = first_difference("main", {key_of(a): a}, b)
     assert found is not None and found.name == "w"
     assert time.process_time() - began < 2
@@ -407,4 +603,7 @@ def test_of_blocks_that_are_equal_no_row_is_looked_at(monkeypatch: pytest.Monkey
     monkeypatch.delattr(traces, "_digest")
     a, b = training(), training()
     assert compare_runs([a], [b]).identical
-    assert all(first_difference("main", {key_of(item): item for item in a.blocks}, item) is None for item in b.blocks)
+    assert all(
+        first_difference("main", {key_of(item): item for item in a.blocks}, item) is None
+        for item in b.blocks
+    )

@@ -1,8 +1,10 @@
-"""What a hostile training tries: every attempt of this file is made inside a real run of the gate, in the real image, by `train.py`.
+"""What a hostile training tries: every attempt of this file is made inside a real run of the gate,
+in the real image, by `train.py`.
 
-Committed into the checkout that `test_sandbox` gates, and started again as root in a container of its own, where each must succeed: an
-attempt that could not would prove nothing. Standard library only. What came of each goes, as one line of JSON, to the file named on the
-command line. No attempt may do harm where it succeeds: files are opened and not changed, what is made is removed at once.
+Committed into the checkout that `test_sandbox` gates, and started again as root in a container of
+its own, where each must succeed: an attempt that could not would prove nothing. Standard library
+only. What came of each goes, as one line of JSON, to the file named on the command line. No attempt
+may do harm where it succeeds: files are opened and not changed, what is made is removed at once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from pathlib import Path
 
 TOKEN = "ghs_ThisIsTheTokenThatMustNotBeRead000000"
 FILE_COMMANDS = ("set_output", "step_summary", "set_env", "add_path", "save_state")
-SUFFIX = "5f1c8a52-3b1e-4f52-9d07-6d0f6e1d4a77"  # the runner's file commands end in one; here the attacker even knows it
+# the runner's file commands end in one; here the attacker even knows it
+SUFFIX = "5f1c8a52-3b1e-4f52-9d07-6d0f6e1d4a77"
 GITHUB = Path("/github")
 TEMPORARY = GITHUB / "runner_temp"
 CREDENTIALS = TEMPORARY / f"git-credentials-{SUFFIX}.config"
@@ -39,7 +42,9 @@ def attempts() -> dict[str, Callable[[], str]]:
     """Every attempt by its name. Each returns what it got hold of, or raises Denied or OSError."""
     found: dict[str, Callable[[], str]] = {
         "read the token in its own environment": own_environment,
-        "read the token in another process's environment": lambda: first(others(), lambda pid: contains(f"/proc/{pid}/environ", TOKEN)),
+        "read the token in another process's environment": lambda: first(
+            others(), lambda pid: contains(f"/proc/{pid}/environ", TOKEN)
+        ),
         "read the gate's environment": lambda: read("/proc/1/environ"),
         "read the gate's memory": lambda: opened("/proc/1/mem", os.O_RDONLY),
         "write the gate's memory": lambda: opened("/proc/1/mem", os.O_RDWR),
@@ -50,20 +55,36 @@ def attempts() -> dict[str, Callable[[], str]]:
         "signal any other user's process": lambda: first(others(), signalled),
         "connect to the Docker socket": lambda: connected(SOCKET),
         "read the event": lambda: read(GITHUB / "workflow/event.json"),
-        "read the event through the runner's temporary folder": lambda: read(TEMPORARY / "_github_workflow/event.json"),
+        "read the event through the runner's temporary folder": lambda: read(
+            TEMPORARY / "_github_workflow/event.json"
+        ),
         "list the runner's file commands": lambda: listed(GITHUB / "file_commands"),
         "list the runner's temporary folder": lambda: listed(TEMPORARY),
         "list the runner's home": lambda: listed(GITHUB / "home"),
         "leave a file in the runner's home": lambda: made_in(GITHUB / "home"),
-        "read the credential of the checkout": lambda: contains(GITHUB / "workspace/.git/config", "AUTHORIZATION"),
-        "read the credential that checkout keeps apart": lambda: contains(CREDENTIALS, "AUTHORIZATION"),
+        "read the credential of the checkout": lambda: contains(
+            GITHUB / "workspace/.git/config", "AUTHORIZATION"
+        ),
+        "read the credential that checkout keeps apart": lambda: contains(
+            CREDENTIALS, "AUTHORIZATION"
+        ),
         "list the workspace": lambda: listed(GITHUB / "workspace"),
-        "change the code in the workspace": lambda: opened(GITHUB / "workspace/train.py", os.O_WRONLY | os.O_APPEND),
+        "change the code in the workspace": lambda: opened(
+            GITHUB / "workspace/train.py", os.O_WRONLY | os.O_APPEND
+        ),
         "leave a file in the workspace": lambda: made_in(GITHUB / "workspace"),
-        "leave a hook in the workspace's repository": lambda: made_in(GITHUB / "workspace/.git/hooks"),
-        "change the gate": lambda: first(package(), lambda path: opened(path, os.O_WRONLY | os.O_APPEND)),
-        "put a module beside the gate's": lambda: made_in(Path("/opt/gate/lib/python3.11/site-packages")),
-        "put a module beside torch": lambda: made_in(Path("/opt/venv/lib/python3.11/site-packages")),
+        "leave a hook in the workspace's repository": lambda: made_in(
+            GITHUB / "workspace/.git/hooks"
+        ),
+        "change the gate": lambda: first(
+            package(), lambda path: opened(path, os.O_WRONLY | os.O_APPEND)
+        ),
+        "put a module beside the gate's": lambda: made_in(
+            Path("/opt/gate/lib/python3.11/site-packages")
+        ),
+        "put a module beside torch": lambda: made_in(
+            Path("/opt/venv/lib/python3.11/site-packages")
+        ),
         "change the entrypoint": lambda: opened("/entrypoint", os.O_WRONLY | os.O_APPEND),
         "change the list of users": lambda: opened("/etc/passwd", os.O_WRONLY | os.O_APPEND),
         "read the passwords": lambda: read("/etc/shadow"),
@@ -77,23 +98,32 @@ def attempts() -> dict[str, Callable[[], str]]:
         "reach what is root's as root in a namespace of its own": namespaced,
         "hold a capability": capability,
         "gain privileges by starting a program": no_new_privileges,
-        "change what an earlier run recorded": lambda: first(recorded(), lambda path: opened(path, os.O_WRONLY | os.O_APPEND)),
-        "change what the probe goes by": lambda: opened(probe_configuration(), os.O_WRONLY | os.O_APPEND),
+        "change what an earlier run recorded": lambda: first(
+            recorded(), lambda path: opened(path, os.O_WRONLY | os.O_APPEND)
+        ),
+        "change what the probe goes by": lambda: opened(
+            probe_configuration(), os.O_WRONLY | os.O_APPEND
+        ),
         "put a shim before the gate's": lambda: made_in(probe_configuration().parent / "bin"),
-        "read the snapshot of the checkout": lambda: listed(own_traces().parent.parent / "snapshot"),
+        "read the snapshot of the checkout": lambda: listed(
+            own_traces().parent.parent / "snapshot"
+        ),
         "list the gate's temporary folder": lambda: listed(own_traces().parent.parent),
         "leave a process behind": left_behind,
     }
     for name in FILE_COMMANDS:
         for folder in (GITHUB / "file_commands", TEMPORARY / "_runner_file_commands"):
             path = folder / f"{name}_{SUFFIX}"
-            found[f"write the runner's command {path}"] = lambda path=path: opened(path, os.O_WRONLY | os.O_APPEND)  # type: ignore[misc]
+            found[f"write the runner's command {path}"] = lambda path=path: opened(
+                path, os.O_WRONLY | os.O_APPEND
+            )  # type: ignore[misc]
             found[f"read the runner's command {path}"] = lambda path=path: opened(path, os.O_RDONLY)  # type: ignore[misc]
     return found
 
 
 def main(out: str, marker: str) -> None:
-    """Make every attempt, each in a process of its own, and write {attempt: what came of it} as a line of `out`."""
+    """Make every attempt, each in a process of its own, and write {attempt: what came of it} as a
+    line of `out`."""
     results = {"": marker, **{name: apart(attempt) for name, attempt in attempts().items()}}
     with open(out, "a", encoding="utf-8") as file:
         file.write(json.dumps(results) + "\n")
@@ -101,7 +131,8 @@ def main(out: str, marker: str) -> None:
 
 
 def apart(attempt: Callable[[], str]) -> str:
-    """`denied: …` or `SUCCEEDED: …`: in a child, so that one attempt's success changes nothing for the next."""
+    """`denied: …` or `SUCCEEDED: …`: in a child, so that one attempt's success changes nothing for
+    the next."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -124,7 +155,8 @@ def apart(attempt: Callable[[], str]) -> str:
 
 
 def first(items: Iterator[int] | Iterator[Path], attempt: Callable[..., str]) -> str:
-    """The first of `items` with which the attempt succeeds. Raises Denied where it does with none."""
+    """The first of `items` with which the attempt succeeds. Raises Denied where it does with
+    none."""
     why = NOTHING_THERE
     for item in items:
         try:
@@ -135,14 +167,23 @@ def first(items: Iterator[int] | Iterator[Path], attempt: Callable[..., str]) ->
 
 
 def others() -> Iterator[int]:
-    """Processes that are not this one's descendants or itself: another user's, or, for root, the first of all."""
+    """Processes that are not this one's descendants or itself: another user's, or, for root, the
+    first of all."""
     for name in sorted(os.listdir("/proc")):
-        if name.isdecimal() and int(name) != os.getpid() and (os.stat(f"/proc/{name}").st_uid != os.getuid() or name == "1"):
+        if (
+            name.isdecimal()
+            and int(name) != os.getpid()
+            and (os.stat(f"/proc/{name}").st_uid != os.getuid() or name == "1")
+        ):
             yield int(name)
 
 
 def own_environment() -> str:
-    found = [name for name, value in os.environ.items() if TOKEN in value or name.startswith(("INPUT_", "GITHUB_", "RUNNER_", "ACTIONS_"))]
+    found = [
+        name
+        for name, value in os.environ.items()
+        if TOKEN in value or name.startswith(("INPUT_", "GITHUB_", "RUNNER_", "ACTIONS_"))
+    ]
     if not found:
         raise Denied("nothing of the runner's is in it")
     return ", ".join(found)
@@ -199,7 +240,8 @@ def libc_call(name: str, *arguments: object) -> None:
 
 
 def mounted() -> str:
-    """Of a kind that no kernel knows: that one may is found out first (EPERM), and where one may (ENODEV) nothing is mounted."""
+    """Of a kind that no kernel knows: that one may is found out first (EPERM), and where one may
+    (ENODEV) nothing is mounted."""
     try:
         libc_call("mount", b"none", b"/mnt", _NO_SUCH_KIND, 0, None)
     except OSError as error:
@@ -209,14 +251,21 @@ def mounted() -> str:
 
 
 def namespaced() -> str:
-    """Docker's default profile refuses a user namespace, podman's does not; root in it must be nobody to what was there before."""
+    """Docker's default profile refuses a user namespace, podman's does not; root in it must be
+    nobody to what was there before."""
     user, group = os.getuid(), os.getgid()
     libc_call("unshare", _CLONE_NEWUSER | _CLONE_NEWNS)
-    for name, content in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+    for name, content in (
+        ("setgroups", "deny"),
+        ("uid_map", f"0 {user} 1"),
+        ("gid_map", f"0 {group} 1"),
+    ):
         Path("/proc/self", name).write_text(content, encoding="ascii")
     wanted: tuple[Callable[[], str], ...] = (
         lambda: read(GITHUB / "workflow/event.json"),
-        lambda: opened(TEMPORARY / f"_runner_file_commands/set_env_{SUFFIX}", os.O_WRONLY | os.O_APPEND),
+        lambda: opened(
+            TEMPORARY / f"_runner_file_commands/set_env_{SUFFIX}", os.O_WRONLY | os.O_APPEND
+        ),
         lambda: read("/proc/1/environ"),
         lambda: connected(SOCKET),
         lambda: opened("/entrypoint", os.O_WRONLY | os.O_APPEND),
@@ -241,7 +290,9 @@ def trace(pid: int) -> str:
 
 
 def as_root(command: list[str]) -> str:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
+    )
     if done.stdout.strip() != "0":
         raise Denied(f"{command[0]}: {done.stderr.strip() or done.returncode}")
     return "user 0"
@@ -253,7 +304,9 @@ def status(name: str) -> str:
 
 
 def capability() -> str:
-    held = [name for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status(name), 16)]
+    held = [
+        name for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status(name), 16)
+    ]
     if not held:
         raise Denied("there is none in any set")
     return ", ".join(held)
@@ -281,7 +334,8 @@ def own_traces() -> Path:
 
 
 def recorded() -> Iterator[Path]:
-    """Files of runs before this one. Their folders' names are no secret, and later runs read the first one's files."""
+    """Files of runs before this one. Their folders' names are no secret, and later runs read the
+    first one's files."""
     for name in ("deterministic-1", "default-1", "deterministic-2", "default-2", "reseeded"):
         folder = own_traces().parent / name
         if folder != own_traces() and os.path.isdir(folder):

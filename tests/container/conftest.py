@@ -1,6 +1,8 @@
-"""The engine, the image and what the action did in it, each made once for all tests of this folder, and the figures that they give.
+"""The engine, the image and what the action did in it, each made once for all tests of this folder,
+and the figures that they give.
 
-Without an engine every test is skipped with the reason; under `make container` (REPRO_GATE_CONTAINER_TESTS=1) it is an error instead.
+Without an engine every test is skipped with the reason; under `make container`
+(REPRO_GATE_CONTAINER_TESTS=1) it is an error instead.
 """
 
 from __future__ import annotations
@@ -51,14 +53,17 @@ def engine() -> Engine:
 def image(engine: Engine) -> Image:
     """The action's image of this checkout, with torch for the CPU."""
     made = built(engine)
-    FIGURES["image_mib"] = round(int(engine.ask("image", "inspect", "--format", "{{.Size}}", made.name)) / 2**20)
+    FIGURES["image_mib"] = round(
+        int(engine.ask("image", "inspect", "--format", "{{.Size}}", made.name)) / 2**20
+    )
     FIGURES["build_seconds"] = None if made.seconds is None else round(made.seconds, 1)
     return made
 
 
 @pytest.fixture(scope="session")
 def docker_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A socket that answers whoever connects, open to all: some runners' are, and then nothing but the gate keeps training from it."""
+    """A socket that answers whoever connects, open to all: some runners' are, and then nothing but
+    the gate keeps training from it."""
     path = tmp_path_factory.mktemp("run") / "docker.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))

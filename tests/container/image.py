@@ -1,6 +1,8 @@
-"""The images that the tests stand on: a Debian base made from packages where none can be pulled, and the action's image, built for the CPU.
+"""The images that the tests stand on: a Debian base made from packages where none can be pulled,
+and the action's image, built for the CPU.
 
-Called by `conftest`. Each is named by a hash over what goes into it, so an unchanged checkout finds its image and builds nothing.
+Called by `conftest`. Each is named by a hash over what goes into it, so an unchanged checkout finds
+its image and builds nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ CONTEXT = (
     "repro_gate",
 )
 NAME, BASE = "localhost/repro-gate-test", "localhost/repro-gate-base"
-REVISION = "0123456789abcdef0123456789abcdef01234567"  # given to the build as a release gives it, and looked for in the labels
+# given to the build as a release gives it, and looked for in the labels
+REVISION = "0123456789abcdef0123456789abcdef01234567"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image that is there. `seconds`: what building it took, None where it had been built before."""
+    """An image that is there. `seconds`: what building it took, None where it had been built
+    before."""
 
     name: str
     base: str
@@ -53,20 +57,30 @@ class Image:
 
 
 def built(engine: Engine) -> Image:
-    """The action's image of this checkout, with torch for the CPU. Raises CalledProcessError; what the build says goes to stderr."""
+    """The action's image of this checkout, with torch for the CPU. Raises CalledProcessError; what
+    the build says goes to stderr."""
     base = default_base() if engine.name == "docker" else _debian(engine)
     name = f"{NAME}:{_digest([*_files(CONTEXT), *_files(['tests/container/image.py'])], base)}"
     if engine.has(name):
         return Image(name, base, None)
-    arguments = {"TORCH": "cpu", "REVISION": REVISION, "VERSION": "test", "SOURCE": "https://github.com/repro-gate/repro-gate"}
+    arguments = {
+        "TORCH": "cpu",
+        "REVISION": REVISION,
+        "VERSION": "test",
+        "SOURCE": "https://github.com/repro-gate/repro-gate",
+    }
     if engine.name == "podman":
         arguments |= {"BASE_IMAGE": base, "BASE_NAME": base}
     if not _reachable(_default("TORCH_INDEX")):
         arguments["TORCH_INDEX"] = ""
-    options = [item for key, value in arguments.items() for item in ("--build-arg", f"{key}={value}")]
+    options = [
+        item for key, value in arguments.items() for item in ("--build-arg", f"{key}={value}")
+    ]
     started = time.monotonic()
     with _pip_of_this_machine(engine) as mounts:
-        _run([*engine.build, *options, *mounts, "--tag", name, "--file", str(DOCKERFILE), str(ROOT)])
+        _run(
+            [*engine.build, *options, *mounts, "--tag", name, "--file", str(DOCKERFILE), str(ROOT)]
+        )
     seconds = time.monotonic() - started
     _forget_others(engine, name)
     return Image(name, base, seconds)
@@ -86,7 +100,9 @@ def suite() -> str:
 
 def _default(argument: str) -> str:
     """What the Dockerfile gives a build argument where nobody does."""
-    found = re.search(rf"^ARG {argument}=(.*)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(
+        rf"^ARG {argument}=(.*)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert found is not None, f"Dockerfile: no ARG {argument}"
     return found[1]
 
@@ -99,9 +115,17 @@ def _debian(engine: Engine) -> str:
     with TemporaryDirectory(prefix="repro-gate-base-") as folder:
         root = f"{folder}/root"
         _run(["debootstrap", "--variant=minbase", suite(), root])
-        left = ["var/cache/apt/archives/*.deb", "var/lib/apt/lists/*", "var/log/*.log", "var/cache/apt/*.bin"]
+        left = [
+            "var/cache/apt/archives/*.deb",
+            "var/lib/apt/lists/*",
+            "var/log/*.log",
+            "var/cache/apt/*.bin",
+        ]
         without = [f"--exclude=./{item}" for item in left]
-        packed = subprocess.Popen(["tar", "-C", root, "--numeric-owner", "--one-file-system", *without, "-c", "."], stdout=subprocess.PIPE)
+        packed = subprocess.Popen(
+            ["tar", "-C", root, "--numeric-owner", "--one-file-system", *without, "-c", "."],
+            stdout=subprocess.PIPE,
+        )
         _run([*engine.client, "import", "-", name], stdin=packed.stdout)
         assert packed.stdout is not None
         packed.stdout.close()
@@ -111,7 +135,15 @@ def _debian(engine: Engine) -> str:
 
 def _run(command: list[str], stdin: IO[bytes] | None = None) -> None:
     """Everything that it prints goes to stderr, where pytest keeps it for the failure."""
-    done = subprocess.run(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3600, check=False)
+    done = subprocess.run(
+        command,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
     print(done.stdout[-20_000:], file=sys.stderr)
     done.check_returncode()
 
@@ -120,7 +152,11 @@ def _files(names: Iterable[str]) -> list[Path]:
     found = []
     for name in names:
         path = ROOT / name
-        found += [path] if path.is_file() else [item for item in sorted(path.rglob("*")) if item.is_file()]
+        found += (
+            [path]
+            if path.is_file()
+            else [item for item in sorted(path.rglob("*")) if item.is_file()]
+        )
     return [path for path in found if "__pycache__" not in path.parts and path.suffix != ".pyc"]
 
 
@@ -128,7 +164,10 @@ def _digest(files: Iterable[Path], *more: str) -> str:
     total = hashlib.sha256("\0".join(more).encode())
     for path in files:
         content = path.read_bytes()
-        total.update(f"\0{path.relative_to(ROOT)}\0{path.stat().st_mode & 0o777:o}\0{len(content)}\0".encode() + content)
+        total.update(
+            f"\0{path.relative_to(ROOT)}\0{path.stat().st_mode & 0o777:o}\0{len(content)}\0".encode()
+            + content
+        )
     return total.hexdigest()[:16]
 
 
@@ -136,11 +175,14 @@ def _forget_others(engine: Engine, name: str) -> None:
     """Drop the images that earlier versions of this checkout left: each is more than a gigabyte."""
     for other in engine.ask("images", "--format", "{{.Repository}}:{{.Tag}}", NAME).split():
         if other != name and other.startswith(f"{NAME}:"):
-            subprocess.run([*engine.client, "rmi", other], capture_output=True, timeout=300, check=False)
+            subprocess.run(
+                [*engine.client, "rmi", other], capture_output=True, timeout=300, check=False
+            )
 
 
 def _reachable(url: str) -> bool:
-    """Whether anything answers at that address: pip would try an index that is not there again and again, once for each package."""
+    """Whether anything answers at that address: pip would try an index that is not there again and
+    again, once for each package."""
     try:
         urllib.request.urlopen(url, timeout=10).close()
     except urllib.error.HTTPError:
@@ -152,7 +194,8 @@ def _reachable(url: str) -> bool:
 
 @contextlib.contextmanager
 def _pip_of_this_machine(engine: Engine) -> Iterator[list[str]]:
-    """Options that give pip in the build what pip has here: certificates, and folders and indexes on this disk. PyPI stays what it is.
+    """Options that give pip in the build what pip has here: certificates, and folders and indexes
+    on this disk. PyPI stays what it is.
 
     buildah alone can mount; a Docker daemon may not even be on this machine, and gets none.
     """
@@ -160,27 +203,52 @@ def _pip_of_this_machine(engine: Engine) -> Iterator[list[str]]:
         yield []
         return
     settings: dict[str, str] = {}
-    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
     for line in said.splitlines():
         key, _, value = line.partition("=")
         settings.setdefault(key.rpartition(".")[2], value.strip("'\""))
-    local = [_on_disk(item) for key in ("find-links", "extra-index-url", "index-url") for item in settings.get(key, "").split()]
+    local = [
+        _on_disk(item)
+        for key in ("find-links", "extra-index-url", "index-url")
+        for item in settings.get(key, "").split()
+    ]
     mounts = {os.path.realpath(path): path for path in local if path is not None}
     # An index lies beside the files that it names, so the folder above it comes too.
-    mounts |= {os.path.dirname(real): os.path.dirname(path) for real, path in list(mounts.items()) if os.path.basename(path) == "simple"}
+    mounts |= {
+        os.path.dirname(real): os.path.dirname(path)
+        for real, path in list(mounts.items())
+        if os.path.basename(path) == "simple"
+    }
     certificates = settings.get("cert") or (_CERTIFICATES if os.path.exists(_CERTIFICATES) else "")
-    kept = {key: value for key, value in settings.items() if key in ("find-links", "extra-index-url", "index-url", "default-timeout")}
+    kept = {
+        key: value
+        for key, value in settings.items()
+        if key in ("find-links", "extra-index-url", "index-url", "default-timeout")
+    }
     with TemporaryDirectory(prefix="repro-gate-pip-") as folder:
         if certificates:
             mounts[os.path.realpath(certificates)] = "/etc/pip-certificates.crt"
             kept["cert"] = "/etc/pip-certificates.crt"
         written = Path(folder, "pip.conf")
-        written.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in kept.items()), encoding="utf-8")
+        written.write_text(
+            "[global]\n" + "".join(f"{key} = {value}\n" for key, value in kept.items()),
+            encoding="utf-8",
+        )
         mounts[str(written)] = "/etc/pip.conf"
         yield [item for real, path in mounts.items() for item in ("--volume", f"{real}:{path}:ro")]
 
 
 def _on_disk(place: str) -> str | None:
     """The folder that a `find-links` or an index names; None for one that is not on this disk."""
-    path = urllib.parse.unquote(urllib.parse.urlsplit(place).path) if place.startswith("file://") else place
+    path = (
+        urllib.parse.unquote(urllib.parse.urlsplit(place).path)
+        if place.startswith("file://")
+        else place
+    )
     return path.rstrip("/") if os.path.isabs(path) and os.path.exists(path) else None

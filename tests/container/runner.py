@@ -1,7 +1,9 @@
-"""GitHub's runner, as far as a container action sees it: the same folders, mounts, variables, working directory and user.
+"""GitHub's runner, as far as a container action sees it: the same folders, mounts, variables,
+working directory and user.
 
-After `ContainerActionHandler.cs` of actions/runner and the `docker run` line that each job's log shows. `lay_out` makes what the runner has
-made before the action starts, `start` starts it and reads what it left. Called by `conftest` and the tests of this folder.
+After `ContainerActionHandler.cs` of actions/runner and the `docker run` line that each job's log
+shows. `lay_out` makes what the runner has made before the action starts, `start` starts it and
+reads what it left. Called by `conftest` and the tests of this folder.
 """
 
 from __future__ import annotations
@@ -43,7 +45,12 @@ INPUTS: Mapping[str, str] = {  # what action.yml gives where the workflow says n
     "summary": "true",
     "cache": "",
 }
-_VARIABLES = {"set_output": "GITHUB_OUTPUT", "step_summary": "GITHUB_STEP_SUMMARY", "set_env": "GITHUB_ENV", "add_path": "GITHUB_PATH"}
+_VARIABLES = {
+    "set_output": "GITHUB_OUTPUT",
+    "step_summary": "GITHUB_STEP_SUMMARY",
+    "set_env": "GITHUB_ENV",
+    "add_path": "GITHUB_PATH",
+}
 _VARIABLES |= {"save_state": "GITHUB_STATE"}
 
 
@@ -71,7 +78,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Ended:
-    """What an action's step left: its exit code, its log as the runner reads it, what it wrote into the runner's files."""
+    """What an action's step left: its exit code, its log as the runner reads it, what it wrote into
+    the runner's files."""
 
     exit_code: int
     log: str
@@ -83,12 +91,15 @@ class Ended:
     @property
     def report(self) -> dict[str, Any]:
         """report.json, as a later step would upload it."""
-        document: dict[str, Any] = json.loads((self.layout.workspace / self.outputs["report"]).read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads(
+            (self.layout.workspace / self.outputs["report"]).read_text(encoding="utf-8")
+        )
         return document
 
 
 def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
-    """A checkout of `project` ({path: content, or a folder or file to copy}) and everything beside it, all the runner's user's."""
+    """A checkout of `project` ({path: content, or a folder or file to copy}) and everything beside
+    it, all the runner's user's."""
     workspace = root / "trainer"
     workspace.mkdir(parents=True)
     for name, content in project.items():
@@ -97,7 +108,12 @@ def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
         if isinstance(content, str):
             target.write_text(content, encoding="utf-8")
         elif content.is_dir():
-            shutil.copytree(content, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("out", "__pycache__"))
+            shutil.copytree(
+                content,
+                target,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("out", "__pycache__"),
+            )
         else:
             shutil.copy(content, target)
     git(workspace, "init", "-q")
@@ -110,7 +126,9 @@ def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
         (layout.temporary / name).mkdir()
     for name in FILE_COMMANDS:
         layout.command_file(name).touch()
-    (layout.temporary / "_github_workflow/event.json").write_text(json.dumps(_event(layout.head)), encoding="utf-8")
+    (layout.temporary / "_github_workflow/event.json").write_text(
+        json.dumps(_event(layout.head)), encoding="utf-8"
+    )
     if os.geteuid() == 0:
         for path in [root, *root.rglob("*")]:
             os.chown(path, RUNNER, RUNNER, follow_symlinks=False)
@@ -130,17 +148,28 @@ def start(
     meanwhile: Callable[[str], None] = lambda name: None,
     timeout: float = 900,
 ) -> Ended:
-    """Start the action in its container and wait for its end. `socket` is the host's Docker socket, `more` further options of `run`.
+    """Start the action in its container and wait for its end. `socket` is the host's Docker socket,
+    `more` further options of `run`.
 
     `meanwhile` is called with the container's name once it has been started.
     """
     name = f"repro-gate-action-{secrets.token_hex(3)}"
     given = {f"INPUT_{key.upper()}": value for key, value in {**INPUTS, **(inputs or {})}.items()}
     environment = {**given, **_job(layout, api_url)}
-    command = [*engine.run, "--name", name, "--workdir", "/github/workspace", "--rm", f"--network={network}"]
+    command = [
+        *engine.run,
+        "--name",
+        name,
+        "--workdir",
+        "/github/workspace",
+        "--rm",
+        f"--network={network}",
+    ]
     command += [item for key in environment for item in ("-e", key)]
     command += ["-e", "GITHUB_ACTIONS=true", "-e", "CI=true"]
-    command += [item for source, target in mounts(layout, socket) for item in ("-v", f"{source}:{target}")]
+    command += [
+        item for source, target in mounts(layout, socket) for item in ("-v", f"{source}:{target}")
+    ]
     started = time.monotonic()
     with subprocess.Popen(
         [*command, *more, image],
@@ -153,7 +182,12 @@ def start(
             meanwhile(name)
             log, _ = process.communicate(timeout=timeout)
         finally:
-            subprocess.run([*engine.client, "rm", "--force", name], capture_output=True, timeout=60, check=False)
+            subprocess.run(
+                [*engine.client, "rm", "--force", name],
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
             process.kill()
     seconds = time.monotonic() - started
     return Ended(
@@ -178,7 +212,8 @@ def mounts(layout: Layout, socket: Path | None) -> Iterator[tuple[Path, str]]:
 
 
 def outputs_in(text: str) -> dict[str, str]:
-    """The outputs as the runner reads them: `name=value`, or `name<<DELIMITER`, lines, `DELIMITER`."""
+    """The outputs as the runner reads them: `name=value`, or `name<<DELIMITER`, lines,
+    `DELIMITER`."""
     found: dict[str, str] = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -209,24 +244,38 @@ def state_of(folder: Path, without: tuple[str, ...] = ()) -> dict[str, tuple[int
         if name.split("/")[0] in without:
             continue
         state = path.lstat()
-        content = path.read_bytes() if stat.S_ISREG(state.st_mode) else os.readlink(path).encode() if path.is_symlink() else b""
+        content = (
+            path.read_bytes()
+            if stat.S_ISREG(state.st_mode)
+            else os.readlink(path).encode()
+            if path.is_symlink()
+            else b""
+        )
         found[name] = (state.st_mode, state.st_uid, state.st_gid, content)
     return found
 
 
 def _credentials(layout: Layout) -> None:
-    """The two places where actions/checkout has kept its token: the repository's configuration, and a file that this one includes."""
+    """The two places where actions/checkout has kept its token: the repository's configuration, and
+    a file that this one includes."""
     layout.temporary.mkdir()
     header = f"AUTHORIZATION: basic {base64.b64encode(f'x-access-token:{TOKEN}'.encode()).decode()}"
     git(layout.workspace, "config", "http.https://github.com/.extraheader", header)
     apart = layout.temporary / f"git-credentials-{SUFFIX}.config"
     apart.write_text(f'[http "https://github.com/"]\n\textraheader = {header}\n', encoding="utf-8")
-    git(layout.workspace, "config", "includeIf.gitdir:/github/workspace/.git.path", f"/github/runner_temp/{apart.name}")
+    git(
+        layout.workspace,
+        "config",
+        "includeIf.gitdir:/github/workspace/.git.path",
+        f"/github/runner_temp/{apart.name}",
+    )
 
 
 def _job(layout: Layout, api_url: str) -> dict[str, str]:
     """The variables that the runner sets, with its secrets beside them."""
-    files = {variable: f"/github/file_commands/{name}_{SUFFIX}" for name, variable in _VARIABLES.items()}
+    files = {
+        variable: f"/github/file_commands/{name}_{SUFFIX}" for name, variable in _VARIABLES.items()
+    }
     return {
         "HOME": "/github/home",
         "GITHUB_JOB": "gate",

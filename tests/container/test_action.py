@@ -1,7 +1,9 @@
-"""The action as the runner starts it, in the real image: the quickstart passes, its broken twin fails, and both say so where people look.
+"""The action as the runner starts it, in the real image: the quickstart passes, its broken twin
+fails, and both say so where people look.
 
-The API is the strict server of `support.github.server`, on this machine's loopback: the container shares its network. Figures of the
-action's own time are printed at the end; they are no test, since they depend on the machine.
+The API is the strict server of `support.github.server`, on this machine's loopback: the container
+shares its network. Figures of the action's own time are printed at the end; they are no test, since
+they depend on the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ REPORT = "repro-gate-report"
 
 @dataclass(frozen=True)
 class Step:
-    """One action's step: how it ended, what the workspace was before, and the pull request's conversation after."""
+    """One action's step: how it ended, what the workspace was before, and the pull request's
+    conversation after."""
 
     ended: Ended
     before: Mapping[str, tuple[int, int, int, bytes]]
@@ -46,14 +49,29 @@ def _step(engine: Engine, image: Image, layout: Layout, socket: Path, **inputs: 
     with GitHub(REPOSITORY) as github:
         github.token(BOT, value=TOKEN)
         github.add_pull(PULL, layout.head)
-        waiting = ("-e", "OMP_WAIT_POLICY=passive")  # threads that spin on a busy machine take ten times as long
-        ended = start(engine, image.name, layout, inputs, network="host", api_url=github.url, socket=socket, more=waiting)
+        # threads that spin on a busy machine take ten times as long
+        waiting = (
+            "-e",
+            "OMP_WAIT_POLICY=passive",
+        )
+        ended = start(
+            engine,
+            image.name,
+            layout,
+            inputs,
+            network="host",
+            api_url=github.url,
+            socket=socket,
+            more=waiting,
+        )
         home = tuple(sorted(item.name for item in (layout.temporary / "_github_home").rglob("*")))
         return Step(ended, before, home, tuple(github.comments(PULL)), tuple(github.faults))
 
 
 @pytest.fixture(scope="module")
-def passing(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Step:
+def passing(
+    engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Step:
     """The quickstart."""
     layout = lay_out(tmp_path_factory.mktemp("passing"), {".": QUICKSTART})
     step = _step(engine, image, layout, docker_socket)
@@ -68,10 +86,14 @@ def passing(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory:
 
 
 @pytest.fixture(scope="module")
-def broken(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Step:
+def broken(
+    engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Step:
     """Its broken twin, in a folder of its own, as `working_directory` names it."""
     layout = lay_out(tmp_path_factory.mktemp("broken"), {"training": QUICKSTART / "broken"})
-    return _step(engine, image, layout, docker_socket, working_directory="training", set="cost.measure=false")
+    return _step(
+        engine, image, layout, docker_socket, working_directory="training", set="cost.measure=false"
+    )
 
 
 def test_the_quickstart_passes(passing: Step) -> None:
@@ -87,8 +109,14 @@ def test_the_quickstart_passes(passing: Step) -> None:
 def test_the_broken_twin_fails_and_says_where_and_why(broken: Step) -> None:
     outputs = broken.ended.outputs
     assert broken.ended.exit_code == 1, broken.ended.log
-    assert (outputs["verdict"], outputs["identical"], outputs["exit_code"]) == ("fail", "false", "1")
-    assert re.fullmatch(r'\{"step": -?\d+, "kind": "[a-z]+", "name": ".+"\}', outputs["first_divergence"])
+    assert (outputs["verdict"], outputs["identical"], outputs["exit_code"]) == (
+        "fail",
+        "false",
+        "1",
+    )
+    assert re.fullmatch(
+        r'\{"step": -?\d+, "kind": "[a-z]+", "name": ".+"\}', outputs["first_divergence"]
+    )
     assert outputs["cause"] == (broken.ended.report["diagnosis"] or {"cause": ""})["cause"]
 
 
@@ -100,7 +128,9 @@ def test_the_report_is_there_to_be_uploaded(which: str, request: pytest.FixtureR
         assert (ended.layout.workspace / ended.outputs[name]).stat().st_size > 0
     assert ended.report["verdict"] == ended.outputs["verdict"]
     assert ended.report["subject"]["sandbox"] == "own-user"
-    assert ended.report["fingerprint"]["digest"] == "xxh3-128", "the training's user may read the gate's own extension"
+    assert ended.report["fingerprint"]["digest"] == "xxh3-128", (
+        "the training's user may read the gate's own extension"
+    )
     assert ended.report["config_hash"]["config_hash"] == ended.outputs["config_hash"]
 
 
@@ -112,7 +142,9 @@ def test_the_jobs_summary_says_it_first(which: str, request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("which", ["passing", "broken"])
-def test_the_pull_request_has_one_comment_by_the_tokens_owner(which: str, request: pytest.FixtureRequest) -> None:
+def test_the_pull_request_has_one_comment_by_the_tokens_owner(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     step: Step = request.getfixturevalue(which)
     assert step.faults == ()
     (comment,) = step.comments
@@ -122,7 +154,9 @@ def test_the_pull_request_has_one_comment_by_the_tokens_owner(which: str, reques
     assert step.ended.outputs["comment_url"] == comment["html_url"]
 
 
-def test_a_failure_is_annotated_in_files_of_the_repository_and_a_pass_is_not(broken: Step, passing: Step) -> None:
+def test_a_failure_is_annotated_in_files_of_the_repository_and_a_pass_is_not(
+    broken: Step, passing: Step
+) -> None:
     found = re.findall(r"^::error .*file=([^,:]+)", broken.ended.log, re.MULTILINE)
     assert found
     assert all((broken.ended.layout.workspace / name).is_file() for name in found), found
@@ -130,9 +164,13 @@ def test_a_failure_is_annotated_in_files_of_the_repository_and_a_pass_is_not(bro
 
 
 @pytest.mark.parametrize("which", ["passing", "broken"])
-def test_the_log_gives_no_token_away_and_leaves_no_group_open(which: str, request: pytest.FixtureRequest) -> None:
+def test_the_log_gives_no_token_away_and_leaves_no_group_open(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     log: str = request.getfixturevalue(which).ended.log
-    assert [line for line in log.splitlines() if TOKEN in line and not line.startswith("::add-mask::")] == []
+    assert [
+        line for line in log.splitlines() if TOKEN in line and not line.startswith("::add-mask::")
+    ] == []
     assert log.count("::group::") == log.count("::endgroup::") > 0
     stopped = re.findall(r"^::stop-commands::(\S+)$", log, re.MULTILINE)
     assert stopped
@@ -141,7 +179,9 @@ def test_the_log_gives_no_token_away_and_leaves_no_group_open(which: str, reques
 
 
 @pytest.mark.parametrize("which", ["passing", "broken"])
-def test_the_workspace_is_as_it_was_but_for_the_report(which: str, request: pytest.FixtureRequest) -> None:
+def test_the_workspace_is_as_it_was_but_for_the_report(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     step: Step = request.getfixturevalue(which)
     after = state_of(step.ended.layout.workspace, without=(REPORT,))
     assert after.keys() == step.before.keys()
@@ -149,21 +189,26 @@ def test_the_workspace_is_as_it_was_but_for_the_report(which: str, request: pyte
 
 
 @pytest.mark.parametrize("which", ["passing", "broken"])
-def test_nothing_of_roots_stays_where_the_next_checkout_has_to_remove_it(which: str, request: pytest.FixtureRequest) -> None:
+def test_nothing_of_roots_stays_where_the_next_checkout_has_to_remove_it(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     layout: Layout = request.getfixturevalue(which).ended.layout
     owners = {path.lstat().st_uid for path in [layout.workspace, *layout.workspace.rglob("*")]}
     assert owners == {layout.root.stat().st_uid}
 
 
 @pytest.mark.parametrize("which", ["passing", "broken"])
-def test_the_runners_folders_have_their_modes_again_and_nothing_new(which: str, request: pytest.FixtureRequest) -> None:
+def test_the_runners_folders_have_their_modes_again_and_nothing_new(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     step: Step = request.getfixturevalue(which)
     temporary = step.ended.layout.temporary
     assert step.home == ()  # no .gitconfig, no cache
     for folder in (temporary, *(item for item in temporary.iterdir() if item.is_dir())):
         assert folder.stat().st_mode & 0o777 == 0o755, folder
     commands = {
-        path.name.partition("_5f1c")[0]: path.read_text(encoding="utf-8") for path in (temporary / "_runner_file_commands").iterdir()
+        path.name.partition("_5f1c")[0]: path.read_text(encoding="utf-8")
+        for path in (temporary / "_runner_file_commands").iterdir()
     }
     assert commands.keys() == {"set_output", "step_summary", "set_env", "add_path", "save_state"}
     assert (commands["set_env"], commands["add_path"], commands["save_state"]) == ("", "", "")
@@ -179,11 +224,17 @@ def test_the_checkout_that_git_refuses_is_gated_all_the_same(passing: Step) -> N
     assert "dubious ownership" not in passing.ended.log
 
 
-def test_a_spec_that_is_not_there_is_a_usage_error_on_its_line(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
-    layout = lay_out(tmp_path / "job", {"repro.yml": "version: 1\ntrain: {runs: python train.py}\n"})
+def test_a_spec_that_is_not_there_is_a_usage_error_on_its_line(
+    engine: Engine, image: Image, tmp_path: Path, docker_socket: Path
+) -> None:
+    layout = lay_out(
+        tmp_path / "job", {"repro.yml": "version: 1\ntrain: {runs: python train.py}\n"}
+    )
     ended = start(engine, image.name, layout, {"comment": "never"}, socket=docker_socket)
     assert ended.exit_code == 2, ended.log
-    assert re.search(r"^::error .*file=repro\.yml,line=2.*::.*train", ended.log, re.MULTILINE), ended.log
+    assert re.search(r"^::error .*file=repro\.yml,line=2.*::.*train", ended.log, re.MULTILINE), (
+        ended.log
+    )
     assert ended.outputs["verdict"] == ""
     assert ended.outputs["exit_code"] == "2"
 
@@ -201,29 +252,62 @@ def _below(root: Path, project: Mapping[str, str | Path]) -> Layout:
 SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n"
 
 
-def test_a_checkout_below_the_workspaces_root_is_gated(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
+def test_a_checkout_below_the_workspaces_root_is_gated(
+    engine: Engine, image: Image, tmp_path: Path, docker_socket: Path
+) -> None:
     layout = _below(tmp_path / "job", {"training/train.py": LOOP, "training/repro.yml": SPEC})
     before = state_of(layout.workspace)
-    ended = start(engine, image.name, layout, {"comment": "never", "working_directory": "q/training"}, socket=docker_socket)
+    ended = start(
+        engine,
+        image.name,
+        layout,
+        {"comment": "never", "working_directory": "q/training"},
+        socket=docker_socket,
+    )
     assert ended.exit_code == 0 and ended.outputs["verdict"] == "pass", ended.log
     assert state_of(layout.workspace, without=(REPORT,)) == before
 
 
 @pytest.mark.parametrize(
-    "variables", [[], ["--env", "GITHUB_WORKSPACE=/github/workspace"], ["--env", "CI=true", "--env", "GITLAB_CI=true"]]
+    "variables",
+    [
+        [],
+        ["--env", "GITHUB_WORKSPACE=/github/workspace"],
+        ["--env", "CI=true", "--env", "GITLAB_CI=true"],
+    ],
 )
 def test_the_image_is_started_by_hand_on_a_checkout_below_its_mount(
     variables: list[str], engine: Engine, image: Image, tmp_path: Path
 ) -> None:
     layout = _below(tmp_path / "job", {"train.py": LOOP, "repro.yml": SPEC})
-    options = ["--rm", "--network=none", "-v", f"{layout.workspace}:/github/workspace", *variables, "--entrypoint", "/opt/gate/bin/python"]
-    command = [*engine.run, *options, image.name, "-I", "-m", "repro_gate", "run", "/github/workspace/q"]
+    options = [
+        "--rm",
+        "--network=none",
+        "-v",
+        f"{layout.workspace}:/github/workspace",
+        *variables,
+        "--entrypoint",
+        "/opt/gate/bin/python",
+    ]
+    command = [
+        *engine.run,
+        *options,
+        image.name,
+        "-I",
+        "-m",
+        "repro_gate",
+        "run",
+        "/github/workspace/q",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(engine: Engine, image: Image, tmp_path: Path, docker_socket: Path) -> None:
-    """The runner interrupts the container and kills it some seconds later: by then every mode has been given back."""
+def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(
+    engine: Engine, image: Image, tmp_path: Path, docker_socket: Path
+) -> None:
+    """The runner interrupts the container and kills it some seconds later: by then every mode has
+    been given back."""
     layout = lay_out(tmp_path / "job", {".": QUICKSTART})
     before = state_of(layout.root)
 
@@ -234,14 +318,20 @@ def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(engine: Engine, 
         assert not layout.workspace.stat().st_mode & 0o077, "the workspace was never closed"
         engine.ask("kill", "--signal", "TERM", name)
 
-    ended = start(engine, image.name, layout, {"comment": "never"}, socket=docker_socket, meanwhile=cancel)
+    ended = start(
+        engine, image.name, layout, {"comment": "never"}, socket=docker_socket, meanwhile=cancel
+    )
     assert ended.exit_code not in (0, 1), ended.log
     after = state_of(layout.root)
-    assert {name: after[name][:3] for name in before} == {name: state[:3] for name, state in before.items()}
+    assert {name: after[name][:3] for name in before} == {
+        name: state[:3] for name, state in before.items()
+    }
     assert {state[1] for state in after.values()} == {layout.root.stat().st_uid}
 
 
-def test_another_phase_than_the_actions_is_refused_by_the_entrypoint(engine: Engine, image: Image) -> None:
+def test_another_phase_than_the_actions_is_refused_by_the_entrypoint(
+    engine: Engine, image: Image
+) -> None:
     command = [*engine.run, "--rm", "--network=none", image.name, "deploy"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

@@ -1,7 +1,9 @@
-"""docker-run/action.yml's own steps in the real image: training without a network, then publishing without the training.
+"""docker-run/action.yml's own steps in the real image: training without a network, then publishing
+without the training.
 
-`docker` is the machine's engine with a script in front of it: that gives the container that publishes this machine's loopback, where the
-tests' GitHub listens, and takes away what podman without control groups does not know.
+`docker` is the machine's engine with a script in front of it: that gives the container that
+publishes this machine's loopback, where the tests' GitHub listens, and takes away what podman
+without control groups does not know.
 """
 
 from __future__ import annotations
@@ -53,7 +55,13 @@ class Stage:
 
     def step(self, name: str) -> tuple[int, str]:
         """Exit code and log of one of the action's steps."""
-        inputs = {"token": TOKEN, "comment": "always", "gpus": "none", "shm_size": "128m", "image": self.image}
+        inputs = {
+            "token": TOKEN,
+            "comment": "always",
+            "gpus": "none",
+            "shm_size": "128m",
+            "image": self.image,
+        }
         done = self.job.run("docker-run", name, inputs)
         return done.returncode, done.stdout + done.stderr
 
@@ -85,8 +93,16 @@ def stage(engine: Engine, image: Image, tmp_path: Path) -> Iterator[Stage]:
         head = _checkout(job.folder / "workspace", github.port)
         variables["GITHUB_SHA"] = head
         side = {"ref": "topic", "sha": head, "repo": {"full_name": REPOSITORY}}
-        pull = {"number": PULL, "state": "open", "draft": False, "head": side, "base": {**side, "ref": "main"}}
-        (job.folder / "event.json").write_text(json.dumps({"action": "synchronize", "number": PULL, "pull_request": pull}))
+        pull = {
+            "number": PULL,
+            "state": "open",
+            "draft": False,
+            "head": side,
+            "base": {**side, "ref": "main"},
+        }
+        (job.folder / "event.json").write_text(
+            json.dumps({"action": "synchronize", "number": PULL, "pull_request": pull})
+        )
         github.token(BOT, value=TOKEN)
         github.add_pull(PULL, head)
         yield Stage(job, github, image.name)

@@ -1,4 +1,5 @@
-"""What is in the image, and what is not: facts are gathered in one container, each claim is one test."""
+"""What is in the image, and what is not: facts are gathered in one container, each claim is one
+test."""
 
 from __future__ import annotations
 
@@ -19,12 +20,31 @@ _FACTS = ROOT / "tests/container/image_facts.py"
 
 @pytest.fixture(scope="module")
 def facts(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a program sees in the image. `/hostile` is a checkout that would like to be imported by the gate."""
+    """What a program sees in the image. `/hostile` is a checkout that would like to be imported by
+    the gate."""
     hostile = tmp_path_factory.mktemp("hostile")
     for name in ("yaml.py", "requests.py", "json.py", "sitecustomize.py"):
-        (hostile / name).write_text("raise SystemExit('the checkout was imported')\n", encoding="utf-8")
-    options = ["--rm", "--network=none", "-v", f"{hostile}:/hostile:ro", "-v", f"{_FACTS}:/facts.py:ro"]
-    command = [*engine.run, *options, "--entrypoint", "/opt/gate/bin/python", image.name, "-I", "/facts.py", str(UID)]
+        (hostile / name).write_text(
+            "raise SystemExit('the checkout was imported')\n", encoding="utf-8"
+        )
+    options = [
+        "--rm",
+        "--network=none",
+        "-v",
+        f"{hostile}:/hostile:ro",
+        "-v",
+        f"{_FACTS}:/facts.py:ro",
+    ]
+    command = [
+        *engine.run,
+        *options,
+        "--entrypoint",
+        "/opt/gate/bin/python",
+        image.name,
+        "-I",
+        "/facts.py",
+        str(UID),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -34,12 +54,19 @@ def facts(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def configuration(engine: Engine, image: Image) -> dict[str, Any]:
     """The image's own configuration."""
-    found: dict[str, Any] = json.loads(engine.ask("image", "inspect", "--format", "{{json .Config}}", image.name))
+    found: dict[str, Any] = json.loads(
+        engine.ask("image", "inspect", "--format", "{{json .Config}}", image.name)
+    )
     return found
 
 
-def test_it_says_where_it_comes_from_and_what_it_stands_on(configuration: dict[str, Any], image: Image) -> None:
-    labels = {key.removeprefix("org.opencontainers.image."): value for key, value in configuration["Labels"].items()}
+def test_it_says_where_it_comes_from_and_what_it_stands_on(
+    configuration: dict[str, Any], image: Image
+) -> None:
+    labels = {
+        key.removeprefix("org.opencontainers.image."): value
+        for key, value in configuration["Labels"].items()
+    }
     assert labels["title"] == "Repro Gate"
     assert labels["description"]
     assert labels["revision"] == REVISION
@@ -50,14 +77,19 @@ def test_it_says_where_it_comes_from_and_what_it_stands_on(configuration: dict[s
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["base.digest"])
 
 
-def test_the_base_of_a_release_is_named_by_digest_and_the_tests_stand_on_the_same_debian(facts: dict[str, Any]) -> None:
+def test_the_base_of_a_release_is_named_by_digest_and_the_tests_stand_on_the_same_debian(
+    facts: dict[str, Any],
+) -> None:
     assert re.fullmatch(r"docker\.io/library/debian:[a-z0-9-]+@sha256:[0-9a-f]{64}", default_base())
     assert f"VERSION_CODENAME={suite()}" in facts["release"]
 
 
-def test_its_first_process_is_root_and_the_gate(configuration: dict[str, Any], facts: dict[str, Any]) -> None:
+def test_its_first_process_is_root_and_the_gate(
+    configuration: dict[str, Any], facts: dict[str, Any]
+) -> None:
     assert configuration["Entrypoint"] == ["/entrypoint"]
-    assert facts["user"] == 0  # a container action must be: GitHub's documentation of Dockerfile instructions, USER
+    # a container action must be: GitHub's documentation of Dockerfile instructions, USER
+    assert facts["user"] == 0
     assert not configuration.get("User")
     assert not configuration.get("Volumes")
 
@@ -87,7 +119,9 @@ def test_no_cache_and_no_package_list_is_left(facts: dict[str, Any]) -> None:
     assert facts["caches"] == []
 
 
-def test_the_gates_environment_has_neither_pip_nor_the_trainings_packages(facts: dict[str, Any]) -> None:
+def test_the_gates_environment_has_neither_pip_nor_the_trainings_packages(
+    facts: dict[str, Any],
+) -> None:
     assert facts["gate_modules"] == ""
     assert facts["gate_version"] == __version__
 

@@ -1,4 +1,5 @@
-"""`env.install` in the real image: a lock on top of the image's torch, out of the training's reach, with a cache in the workspace."""
+"""`env.install` in the real image: a lock on top of the image's torch, out of the training's reach,
+with a cache in the workspace."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ for number in range(3):
     record("loss", random.random())
     step()
 """
-SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\nenv: {lockfile: requirements.lock, install: true}\ncost: {measure: false}\n"
+SPEC = (
+    "version: 1\ntrain: {run: python train.py, timeout: 2m}\nenv: {lockfile: requirements.lock, "
+    "install: true}\ncost: {measure: false}\n"
+)
 
 
 def test_a_lock_is_installed_on_top_of_the_images_torch_and_its_cache_serves_the_next_job(
@@ -33,17 +37,22 @@ def test_a_lock_is_installed_on_top_of_the_images_torch_and_its_cache_serves_the
     tmp_path.chmod(0o755)
     index = tmp_path / "index"
     lock = wheel(index, "tiny", "1.0")
-    layout = lay_out(tmp_path / "job", {"train.py": TRAINING, "repro.yml": SPEC, "requirements.lock": lock})
+    layout = lay_out(
+        tmp_path / "job", {"train.py": TRAINING, "repro.yml": SPEC, "requirements.lock": lock}
+    )
     inputs = {"comment": "never", "cache": ".cache/gate"}
     more = ("-v", f"{index}:/wheels:ro", "-e", "PIP_NO_INDEX=1", "-e", "PIP_FIND_LINKS=/wheels")
     first = start(engine, image.name, layout, inputs, more=more)
     assert first.exit_code == 0, first.log
     assert "installing what requirements.lock pins" in first.log
     assert first.report["determinism"]["identical"] is True
-    assert {path.lstat().st_uid for path in layout.workspace.rglob("*")} == {RUNNER if layout.workspace.stat().st_uid == RUNNER else 0}
+    assert {path.lstat().st_uid for path in layout.workspace.rglob("*")} == {
+        RUNNER if layout.workspace.stat().st_uid == RUNNER else 0
+    }
 
     assert list((layout.workspace / ".cache/gate/environments/uv").rglob("tiny.py"))
     second = start(engine, image.name, layout, inputs, more=more)
     assert second.exit_code == 0, second.log
     checklist = {item["id"]: item["status"] for item in second.report["checklist"]}
-    assert checklist["code/clean"] == "pass"  # the cache and the report in the workspace are not the checkout's
+    # the cache and the report in the workspace are not the checkout's
+    assert checklist["code/clean"] == "pass"

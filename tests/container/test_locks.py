@@ -26,7 +26,9 @@ def locked(path: Path) -> dict[str, list[tuple[Requirement, int]]]:
     for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         if line and not line.lstrip().startswith("#"):
             requirement = Requirement(line.partition("--hash")[0])
-            found.setdefault(canonicalize_name(requirement.name), []).append((requirement, line.count("--hash=sha256:")))
+            found.setdefault(canonicalize_name(requirement.name), []).append(
+                (requirement, line.count("--hash=sha256:"))
+            )
     return found
 
 
@@ -46,17 +48,26 @@ def test_the_gates_lock_holds_what_the_project_asks_for() -> None:
 def test_each_lock_of_the_training_holds_what_its_source_asks_for() -> None:
     for kind in ("cpu", "cuda"):
         source = (ROOT / f"requirements/image-{kind}.in").read_text(encoding="utf-8").splitlines()
-        _holds(locked(ROOT / f"requirements/image-{kind}.lock"), [line for line in source if not line.startswith("#")])
+        _holds(
+            locked(ROOT / f"requirements/image-{kind}.lock"),
+            [line for line in source if not line.startswith("#")],
+        )
 
 
 def test_both_images_train_with_the_same_torch() -> None:
     cpu, cuda = (locked(ROOT / f"requirements/image-{kind}.lock") for kind in ("cpu", "cuda"))
     plain = {name: str(items[0][0].specifier).removesuffix("+cpu") for name, items in cpu.items()}
-    assert plain.items() <= {name: str(items[0][0].specifier) for name, items in cuda.items()}.items()
+    assert (
+        plain.items() <= {name: str(items[0][0].specifier) for name, items in cuda.items()}.items()
+    )
 
 
 def test_the_preflight_is_told_the_cuda_that_torch_was_built_for() -> None:
-    told = re.search(r'^ENV REPRO_GATE_CUDA="(\d+\.\d+)"$', (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    told = re.search(
+        r'^ENV REPRO_GATE_CUDA="(\d+\.\d+)"$',
+        (ROOT / "Dockerfile").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert told is not None
     (toolkit, _), *_ = locked(ROOT / "requirements/image-cuda.lock")["cuda-toolkit"]
     assert str(toolkit.specifier).startswith(f"=={told[1]}.")
@@ -64,10 +75,15 @@ def test_the_preflight_is_told_the_cuda_that_torch_was_built_for() -> None:
 
 def test_pip_installs_nothing_without_its_hash() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-    installs = [line for line in re.split(r"\n|&&|;", text) if re.search(r"\bpip\b.* install ", line)]
+    installs = [
+        line for line in re.split(r"\n|&&|;", text) if re.search(r"\bpip\b.* install ", line)
+    ]
     assert len(installs) == 4
     for line in installs:
-        assert "--require-hashes --only-binary :all:" in line or "--no-deps --no-index dist/*.whl" in line, line
+        assert (
+            "--require-hashes --only-binary :all:" in line
+            or "--no-deps --no-index dist/*.whl" in line
+        ), line
 
 
 def _holds(lock: dict[str, list[tuple[Requirement, int]]], wanted: list[str]) -> None:
@@ -76,4 +92,6 @@ def _holds(lock: dict[str, list[tuple[Requirement, int]]], wanted: list[str]) ->
         assert found, f"{requirement.name} is not locked"
         for item, _ in found:
             version = str(item.specifier).removeprefix("==")
-            assert requirement.specifier.contains(version, prereleases=True), f"{requirement} does not allow {version}: make the lock anew"
+            assert requirement.specifier.contains(version, prereleases=True), (
+                f"{requirement} does not allow {version}: make the lock anew"
+            )

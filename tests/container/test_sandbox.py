@@ -1,7 +1,9 @@
-"""Each attack of `attacks.py`, made from inside training in the real image, fails; the same attack as root in a container succeeds.
+"""Each attack of `attacks.py`, made from inside training in the real image, fails; the same attack
+as root in a container succeeds.
 
-What is attacked is a whole action as the runner starts it, with a token, an event, file commands, credentials, and a Docker socket that is
-open to everybody. What came of each attack leaves the container through `/results`, a folder that no action has: the attacker's letter box.
+What is attacked is a whole action as the runner starts it, with a token, an event, file commands,
+credentials, and a Docker socket that is open to everybody. What came of each attack leaves the
+container through `/results`, a folder that no action has: the attacker's letter box.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ for number in range(3):
     record("loss", 1.0)
     step()
 """
-# What is there in a run of the gate's, made by hand for root: a folder of an earlier run's traces, and the probe's configuration.
+# What is there in a run of the gate's, made by hand for root: a folder of an earlier run's traces,
+# and the probe's configuration.
 _STAND_IN = """
 set -eu
 mkdir -p /tmp/place/traces/deterministic-1 /tmp/place/traces/deterministic-2 /tmp/place/snapshot /tmp/place/run/bin
@@ -50,36 +53,73 @@ export REPRO_GATE_PROBE=/tmp/place/run/probe.json
 
 @dataclass(frozen=True)
 class Attacked:
-    """An action whose training attacks: how it ended, and what came of each attempt in each of its runs."""
+    """An action whose training attacks: how it ended, and what came of each attempt in each of its
+    runs."""
 
     ended: Ended
     runs: tuple[dict[str, str], ...]
 
 
 @pytest.fixture(scope="module")
-def attacked(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Attacked:
+def attacked(
+    engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Attacked:
     """One action in which every attempt is made in every run."""
     root = tmp_path_factory.mktemp("attacked")
     layout = lay_out(root, {"repro.yml": _SPEC, "train.py": _TRAIN, "attacks.py": ATTACKS})
     box = _letter_box(root)
-    ended = start(engine, image.name, layout, {"comment": "never"}, socket=docker_socket, more=("-v", f"{box}:/results"))
+    ended = start(
+        engine,
+        image.name,
+        layout,
+        {"comment": "never"},
+        socket=docker_socket,
+        more=("-v", f"{box}:/results"),
+    )
     assert (box / "attacks.jsonl").exists(), ended.log
     return Attacked(ended, _letters(box))
 
 
 @pytest.fixture(scope="module")
-def unconfined(engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The same attempts by root, beside a first process that has the token in its environment, where nothing is in the way.
+def unconfined(
+    engine: Engine, image: Image, docker_socket: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """The same attempts by root, beside a first process that has the token in its environment,
+    where nothing is in the way.
 
-    Docker's default capabilities and system calls deny mounting even to root, so this container is given more.
+    Docker's default capabilities and system calls deny mounting even to root, so this container is
+    given more.
     """
     root = tmp_path_factory.mktemp("unconfined")
     layout = lay_out(root, {"train.py": _TRAIN})
     box = _letter_box(root)
-    options = ["--rm", "--network=none", "--cap-add=SYS_ADMIN,SYS_PTRACE", "--security-opt=seccomp=unconfined", "--entrypoint=/bin/sh"]
-    options += [item for source, target in mounts(layout, docker_socket) for item in ("-v", f"{source}:{target}")]
-    options += ["-v", f"{box}:/results", "-v", f"{ATTACKS}:/attacks.py:ro", "-e", f"INPUT_TOKEN={TOKEN}"]
-    done = subprocess.run([*engine.run, *options, image.name, "-c", _STAND_IN], capture_output=True, text=True, timeout=300, check=False)
+    options = [
+        "--rm",
+        "--network=none",
+        "--cap-add=SYS_ADMIN,SYS_PTRACE",
+        "--security-opt=seccomp=unconfined",
+        "--entrypoint=/bin/sh",
+    ]
+    options += [
+        item
+        for source, target in mounts(layout, docker_socket)
+        for item in ("-v", f"{source}:{target}")
+    ]
+    options += [
+        "-v",
+        f"{box}:/results",
+        "-v",
+        f"{ATTACKS}:/attacks.py:ro",
+        "-e",
+        f"INPUT_TOKEN={TOKEN}",
+    ]
+    done = subprocess.run(
+        [*engine.run, *options, image.name, "-c", _STAND_IN],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return _letters(box)[-1]
 
@@ -113,19 +153,25 @@ def test_the_report_says_that_training_was_another_user(attacked: Attacked) -> N
 
 def test_the_token_is_nowhere_in_what_the_action_leaves(attacked: Attacked) -> None:
     layout: Layout = attacked.ended.layout
-    left = [path.read_text(encoding="utf-8") for path in (layout.workspace / "repro-gate-report").iterdir()]
+    left = [
+        path.read_text(encoding="utf-8")
+        for path in (layout.workspace / "repro-gate-report").iterdir()
+    ]
     left += [attacked.ended.summary, layout.command_file("set_output").read_text(encoding="utf-8")]
     assert left
     assert not [text for text in left if TOKEN in text]
 
 
-def test_the_log_has_the_token_in_the_line_that_masks_it_and_nowhere_else(attacked: Attacked) -> None:
+def test_the_log_has_the_token_in_the_line_that_masks_it_and_nowhere_else(
+    attacked: Attacked,
+) -> None:
     told = [line for line in attacked.ended.log.splitlines() if TOKEN in line]
     assert [line for line in told if not line.startswith("::add-mask::")] == []
 
 
 def _letter_box(root: Path) -> Path:
-    """A folder of the training's own user: what it leaves in one that is everybody's, the gate would remove before the next run."""
+    """A folder of the training's own user: what it leaves in one that is everybody's, the gate
+    would remove before the next run."""
     box = root / "results"
     box.mkdir(mode=0o700)
     os.chown(box, UID, GID)
@@ -133,4 +179,7 @@ def _letter_box(root: Path) -> Path:
 
 
 def _letters(box: Path) -> tuple[dict[str, str], ...]:
-    return tuple(json.loads(line) for line in (box / "attacks.jsonl").read_text(encoding="utf-8").splitlines())
+    return tuple(
+        json.loads(line)
+        for line in (box / "attacks.jsonl").read_text(encoding="utf-8").splitlines()
+    )

@@ -1,6 +1,8 @@
-"""Gates the trainings of the corpus, one line for each, and counts what was found, what was a false alarm and which causes were named.
+"""Gates the trainings of the corpus, one line for each, and counts what was found, what was a false
+alarm and which causes were named.
 
-`python -m tests.corpus [NAME…] [--only faults|clean|latent|examples] [--jobs N] [--json F]`; `corpus.yml` says what is expected.
+`python -m tests.corpus [NAME…] [--only faults|clean|latent|examples] [--jobs N] [--json F]`;
+`corpus.yml` says what is expected.
 """
 
 from __future__ import annotations
@@ -28,18 +30,37 @@ from repro_gate.trace import notebook
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = ("faults", "clean", "latent", "examples")
-KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside", "remove", "spec"}
+KEYS = {
+    "name",
+    "what",
+    "cause",
+    "or",
+    "file",
+    "also",
+    "kind",
+    "step",
+    "nan",
+    "vary",
+    "beside",
+    "remove",
+    "spec",
+}
 MARK = "# HERE"
 _NO_TRAINING = ("gitlab", "workflows")  # among the examples
 _WITHOUT_COST = ("--set", "cost.measure=false")
-_LONGER = ("--set", "robustness.search=3")  # a search may take as long as the gate did, which takes three times as long with its cost
+# a search may take as long as the gate did, which takes three times as long with its cost
+_LONGER = (
+    "--set",
+    "robustness.search=3",
+)
 REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One entry of corpus.yml. `lines` are all (file, line) that are right; `spec` is laid over the shared repro.yml."""
+    """One entry of corpus.yml. `lines` are all (file, line) that are right; `spec` is laid over the
+    shared repro.yml."""
 
     group: str
     name: str
@@ -76,9 +97,15 @@ class Result:
 
 
 def main() -> int:
-    """Gate what the arguments name; 1 where a fault was missed, a clean case failed, or a required score was not reached."""
+    """Gate what the arguments name; 1 where a fault was missed, a clean case failed, or a required
+    score was not reached."""
     arguments = _parser().parse_args()
-    chosen = [case for case in cases() if arguments.only in (None, case.group) and (not arguments.name or case.name in arguments.name)]
+    chosen = [
+        case
+        for case in cases()
+        if arguments.only in (None, case.group)
+        and (not arguments.name or case.name in arguments.name)
+    ]
     unknown = set(arguments.name) - {case.name for case in chosen}
     if unknown:
         print(f"no such case: {', '.join(sorted(unknown))}", file=sys.stderr)
@@ -90,17 +117,25 @@ def main() -> int:
             results.append(result)
             print(_line(result), flush=True)
             if arguments.json:
-                arguments.json.write_text(json.dumps([asdict(item) for item in results], indent=1) + "\n")
+                arguments.json.write_text(
+                    json.dumps([asdict(item) for item in results], indent=1) + "\n"
+                )
     wrong = _totals(results, time.monotonic() - start)
     return 1 if wrong else 0
 
 
 def cases() -> list[Case]:
-    """Everything in corpus.yml, each compared with its folder. Raises ValueError where the two do not fit."""
+    """Everything in corpus.yml, each compared with its folder. Raises ValueError where the two do
+    not fit."""
     found = []
     for group, entries in yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8")).items():
         found += [_case(group, entry) for entry in entries]
-    folders = {(group, path.name) for group in KINDS for path in _home(group).iterdir() if path.is_dir() and path.name not in _NO_TRAINING}
+    folders = {
+        (group, path.name)
+        for group in KINDS
+        for path in _home(group).iterdir()
+        if path.is_dir() and path.name not in _NO_TRAINING
+    }
     differing = folders ^ {(case.group, case.name) for case in found}
     if differing:
         raise ValueError(f"corpus.yml and the folders differ in {sorted(differing)}")
@@ -114,14 +149,28 @@ def run(case: Case) -> Result:
         if case.group == "examples":
             folder = _folder(case.group, case.name)
         else:
-            shutil.copytree(_folder(case.group, case.name), folder, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                _folder(case.group, case.name), folder, ignore=shutil.ignore_patterns("__pycache__")
+            )
             (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
             _commit(folder)
         with _surroundings(case):
             start = time.monotonic()
-            command = [sys.executable, "-m", "repro_gate", "run", str(folder), "--json", str(report), "--quiet", *_WITHOUT_COST]
+            command = [
+                sys.executable,
+                "-m",
+                "repro_gate",
+                "run",
+                str(folder),
+                "--json",
+                str(report),
+                "--quiet",
+                *_WITHOUT_COST,
+            ]
             command += _LONGER if case.group == "latent" else ()
-            done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False
+            )
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
     return _judged(case, said, seconds, "" if said else done.stdout + done.stderr)
@@ -132,7 +181,9 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
     first = (report.get("determinism") or {}).get("first_divergence")
     diagnosis = report.get("diagnosis") or None
     said = diagnosis or {}
-    robust = next((item["status"] for item in report.get("checklist", ()) if item["id"] == ROBUST), "")
+    robust = next(
+        (item["status"] for item in report.get("checklist", ()) if item["id"] == ROBUST), ""
+    )
     if case.group == "clean":
         found = verdict == "pass" and robust not in ("warn", "fail")
     elif case.group == "latent":
@@ -140,15 +191,23 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
     else:
         found = verdict == "fail" and (case.nan or first is not None)
     faulty = case.group != "clean"
-    expected = {name: value for name, value in (("kind", case.kind), ("step", case.step)) if value is not None}
+    expected = {
+        name: value
+        for name, value in (("kind", case.kind), ("step", case.step))
+        if value is not None
+    }
     return Result(
         group=case.group,
         name=case.name,
         verdict=verdict,
         found=found,
-        place=all((first or {}).get(name) == value for name, value in expected.items()) if expected else None,
+        place=all((first or {}).get(name) == value for name, value in expected.items())
+        if expected
+        else None,
         cause=said.get("cause") in case.causes if faulty else None,
-        line=(Path(said.get("file") or "").name, said.get("line")) in case.lines if faulty else None,
+        line=(Path(said.get("file") or "").name, said.get("line")) in case.lines
+        if faulty
+        else None,
         confirmed=bool(said.get("confirmed")) if faulty else None,
         runs=_number(said.get("runs")),
         seconds=round(seconds, 1),
@@ -162,7 +221,11 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
 def _totals(results: list[Result], seconds: float) -> list[str]:
     """Print the scores, and return what was not reached."""
     wrong = []
-    for group, word in zip(KINDS, ("detected", "without a false alarm", "found by the varied run", "broken twins detected"), strict=True):
+    for group, word in zip(
+        KINDS,
+        ("detected", "without a false alarm", "found by the varied run", "broken twins detected"),
+        strict=True,
+    ):
         of = [item for item in results if item.group == group]
         if not of:
             continue
@@ -179,15 +242,29 @@ def _totals(results: list[Result], seconds: float) -> list[str]:
             print(f"  kind and step right: {sum(placed)} of {len(placed)}")
         for name, least in REQUIRED.items():
             right = sum(bool(getattr(item, name)) for item in of)
-            print(f"  {name} right: {right} of {len(of)}" if name != "confirmed" else f"  confirmed: {right} of {len(of)}")
+            print(
+                f"  {name} right: {right} of {len(of)}"
+                if name != "confirmed"
+                else f"  confirmed: {right} of {len(of)}"
+            )
             if right < least * len(of):
                 wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
         runs = [item.runs for item in of if item.runs is not None]
         if runs:
             took = [float(item.diagnosis["seconds"]) for item in of if item.diagnosis]
-            print(f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; seconds: {median(took):.0f}, {max(took):.0f}")
+            print(
+                f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; "
+                f"seconds: {median(took):.0f}, {max(took):.0f}"
+            )
     each = [item.seconds for item in results]
-    print(f"time: {seconds:.0f} s" + (f", a case {median(each):.1f} s in the median, {max(each):.1f} s at most" if each else ""))
+    print(
+        f"time: {seconds:.0f} s"
+        + (
+            f", a case {median(each):.1f} s in the median, {max(each):.1f} s at most"
+            if each
+            else ""
+        )
+    )
     for item in wrong:
         print(f"not reached: {item}")
     return wrong
@@ -200,7 +277,9 @@ def _line(result: Result) -> str:
         f"step {first['step']} {first['kind']}" if first else "",
         "" if result.place is None or result.place else "(another place was expected)",
         f"{said.get('cause')} {said.get('file')}:{said.get('line')}" if said else "",
-        "" if said is None or (result.cause and result.line) else f"(wrong: {'line' if result.cause else 'cause'})",
+        ""
+        if said is None or (result.cause and result.line)
+        else f"(wrong: {'line' if result.cause else 'cause'})",
         "confirmed" if result.confirmed else "",
         f"{result.runs} runs" if result.runs is not None else "",
         f"{result.seconds:.1f} s",
@@ -212,10 +291,14 @@ def _line(result: Result) -> str:
 def _case(group: str, entry: Mapping[str, Any]) -> Case:
     name, file = entry["name"], entry.get("file", "")
     if unknown := set(entry) - KEYS:
-        raise ValueError(f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes")
+        raise ValueError(
+            f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes"
+        )
     marked = _lines_with(group, name, MARK)
     if [path for path, _ in marked] != ([file] if group in ("faults", "latent") else []):
-        raise ValueError(f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}")
+        raise ValueError(
+            f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}"
+        )
     lines = list(marked)
     for place in entry.get("also", ()):
         path, _, text = place.partition(": ")
@@ -260,14 +343,19 @@ def _lines_with(group: str, name: str, text: str) -> list[tuple[str, int]]:
 
 
 def _sources(path: Path) -> list[tuple[str, str]]:
-    """The text of a program, or of each cell of a notebook, by the name that a report gives to it."""
+    """The text of a program, or of each cell of a notebook, by the name that a report gives to
+    it."""
     if path.suffix == notebook.SUFFIX:
-        return [(notebook.cell_name(path.name, number), text) for number, text in enumerate(notebook.code_cells(path.read_bytes()), 1)]
+        return [
+            (notebook.cell_name(path.name, number), text)
+            for number, text in enumerate(notebook.code_cells(path.read_bytes()), 1)
+        ]
     return [(path.name, path.read_text(encoding="utf-8"))] if path.suffix in (".py", ".sh") else []
 
 
 def _spec(case: Case) -> dict[str, Any]:
-    """The repro.yml of a case: the shared form, with what the entry lays over it, one level deep."""
+    """The repro.yml of a case: the shared form, with what the entry lays over it, one level
+    deep."""
     spec: dict[str, Any] = {"version": 1, "train": {"run": "python train.py", "timeout": "2m"}}
     for key, value in case.spec.items():
         spec[key] = {**spec.get(key, {}), **value}
@@ -276,7 +364,8 @@ def _spec(case: Case) -> dict[str, Any]:
 
 @contextmanager
 def _surroundings(case: Case) -> Iterator[None]:
-    """What the case finds outside its workspace: nothing of an earlier gate run, and the program that runs beside it, if there is one."""
+    """What the case finds outside its workspace: nothing of an earlier gate run, and the program
+    that runs beside it, if there is one."""
     _remove(case)
     process = None
     if case.beside:
@@ -301,14 +390,22 @@ def _remove(case: Case) -> None:
 
 def _commit(folder: Path) -> None:
     identity = ["-c", "user.name=Corpus", "-c", "user.email=corpus@example.com"]
-    for arguments in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message", "training"]):
+    for arguments in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        [*identity, "commit", "--quiet", "--message", "training"],
+    ):
         subprocess.run(["git", *arguments], cwd=folder, check=True)
 
 
 def _environment() -> dict[str, str]:
     """A person's shell in which `python` is the interpreter that runs this."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
+        if name in os.environ
+    }
     return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/")}
 
 
@@ -318,7 +415,9 @@ def _number(value: Any) -> int | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description="Gates the trainings of the corpus.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.corpus", description="Gates the trainings of the corpus."
+    )
     parser.add_argument("name", nargs="*", help="cases, by their names; all where none is named")
     parser.add_argument("--only", choices=KINDS, help="one group")
     parser.add_argument("--jobs", type=int, default=1, help="gate runs at a time")

@@ -1,4 +1,5 @@
-"""Claims about the cache of data digests: what has not moved is not read again, what has is, and a bad cache changes no answer."""
+"""Claims about the cache of data digests: what has not moved is not read again, what has is, and a
+bad cache changes no answer."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def verified(place: Path, *paths: str, cache: str = "cache/digests", notes: int = 0) -> tuple[DataFinding, ...]:
+def verified(
+    place: Path, *paths: str, cache: str = "cache/digests", notes: int = 0
+) -> tuple[DataFinding, ...]:
     with DataCache(place / cache) as opened:
         found = verify_data([DataItem(path) for path in paths], place, cache=opened)
     assert len(opened.notes) == notes, opened.notes
@@ -56,12 +59,21 @@ def plain(place: Path, *paths: str) -> list[str | None]:
 
 def test_what_has_not_changed_is_not_read_again(place: Path, read: list[str]) -> None:
     first = verified(place, "data", "one")
-    assert sorted(read) == ["large", "one", "small"] and not any(finding.cached for finding in first)
+    assert sorted(read) == ["large", "one", "small"] and not any(
+        finding.cached for finding in first
+    )
     read.clear()
     second = verified(place, "data", "one")
     assert read == [] and all(finding.cached for finding in second)
-    assert [finding.actual for finding in second] == [finding.actual for finding in first] == plain(place, "data", "one")
-    assert [(finding.size, finding.files) for finding in second] == [(len(LARGE) + 5, 2), (len(LARGE), 1)]
+    assert (
+        [finding.actual for finding in second]
+        == [finding.actual for finding in first]
+        == plain(place, "data", "one")
+    )
+    assert [(finding.size, finding.files) for finding in second] == [
+        (len(LARGE) + 5, 2),
+        (len(LARGE), 1),
+    ]
 
 
 def rewritten(path: Path) -> None:
@@ -83,7 +95,9 @@ def replaced(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewritten, with_the_old_mtime, replaced])
-def test_what_changed_is_read_again_however_it_changed(place: Path, read: list[str], change: Callable[[Path], None]) -> None:
+def test_what_changed_is_read_again_however_it_changed(
+    place: Path, read: list[str], change: Callable[[Path], None]
+) -> None:
     verified(place, "data", "one")
     for name in ("data/large", "one"):
         change(place / name)
@@ -104,7 +118,11 @@ def test_a_link_is_known_by_where_it_leads(place: Path, read: list[str]) -> None
 
 def test_a_file_that_changed_within_two_seconds_is_not_remembered(place: Path) -> None:
     now = time.time_ns()
-    for newest, remembered in ((now - RACY_NS + 1, False), (now + 10 * RACY_NS, False), (now - RACY_NS, True)):
+    for newest, remembered in (
+        (now - RACY_NS + 1, False),
+        (now + 10 * RACY_NS, False),
+        (now - RACY_NS, True),
+    ):
         with DataCache(place / f"cache/{newest}") as cache:
             cache.keep("sha256", place / "one", b"identity", "digest", newest=newest, read_at=now)
         with DataCache(place / f"cache/{newest}") as cache:
@@ -190,7 +208,9 @@ SPOILED = (
 
 
 @pytest.mark.parametrize("spoil", SPOILED)
-def test_a_cache_that_cannot_be_trusted_is_a_note_and_no_wrong_answer(place: Path, read: list[str], spoil: Callable[[Path], None]) -> None:
+def test_a_cache_that_cannot_be_trusted_is_a_note_and_no_wrong_answer(
+    place: Path, read: list[str], spoil: Callable[[Path], None]
+) -> None:
     verified(place, "one")
     assert verified(place, "one")[0].cached
     spoil(place / "cache/digests")
@@ -198,7 +218,9 @@ def test_a_cache_that_cannot_be_trusted_is_a_note_and_no_wrong_answer(place: Pat
     assert not found.cached and found.actual == hashlib.sha256(LARGE).hexdigest()
 
 
-def test_a_cache_of_another_user_is_not_used(place: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_another_user_is_not_used(
+    place: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     verified(place, "one")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     (found,) = verified(place, "one", notes=1)
@@ -206,7 +228,10 @@ def test_a_cache_of_another_user_is_not_used(place: Path, read: list[str], monke
 
 
 def test_a_cache_that_cannot_be_written_is_a_note(place: Path) -> None:
-    assert verified(place, "one", cache="/dev/null/repro-gate/digests", notes=1)[0].actual == hashlib.sha256(LARGE).hexdigest()
+    assert (
+        verified(place, "one", cache="/dev/null/repro-gate/digests", notes=1)[0].actual
+        == hashlib.sha256(LARGE).hexdigest()
+    )
 
 
 def test_a_kept_digest_of_a_changed_file_never_outlives_it(place: Path, read: list[str]) -> None:
@@ -216,18 +241,24 @@ def test_a_kept_digest_of_a_changed_file_never_outlives_it(place: Path, read: li
     assert verified(place, "one")[0].cached
 
 
-def test_the_entries_used_longest_ago_go_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_entries_used_longest_ago_go_first(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
     for number in range(5):
         with DataCache(place / "cache/digests") as opened:
             opened.find("sha256", Path("/0"), b"identity")
-            opened.keep("sha256", Path(f"/{number}"), b"identity", "digest", newest=0, read_at=RACY_NS)
+            opened.keep(
+                "sha256", Path(f"/{number}"), b"identity", "digest", newest=0, read_at=RACY_NS
+            )
     with DataCache(place / "cache/digests") as opened:
         found = [opened.find("sha256", Path(f"/{number}"), b"identity") for number in range(5)]
     assert found == ["digest", None, None, "digest", "digest"]
 
 
-def test_a_read_that_gives_less_than_asked_is_not_the_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_gives_less_than_asked_is_not_the_end(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = os.read
     monkeypatch.setattr(os, "read", lambda descriptor, size: given(descriptor, min(size, 2)))
     assert verified(place, "data/small")[0].actual == hashlib.sha256(b"small").hexdigest()
@@ -240,6 +271,10 @@ def test_a_file_that_is_replaced_leaves_no_other_behind(place: Path, read: list[
 
 
 def test_the_cache_lies_where_caches_lie() -> None:
-    assert default_cache_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path("/c/repro-gate/data.json")
-    assert default_cache_path({"XDG_CACHE_HOME": "relative", "HOME": "/h"}) == Path("/h/.cache/repro-gate/data.json")
+    assert default_cache_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path(
+        "/c/repro-gate/data.json"
+    )
+    assert default_cache_path({"XDG_CACHE_HOME": "relative", "HOME": "/h"}) == Path(
+        "/h/.cache/repro-gate/data.json"
+    )
     assert default_cache_path({}) is None

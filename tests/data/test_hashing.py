@@ -1,4 +1,5 @@
-"""Claims about hashing: the same digests whatever the batches, a change under way is seen, an interrupt ends everything."""
+"""Claims about hashing: the same digests whatever the batches, a change under way is seen, an
+interrupt ends everything."""
 
 from __future__ import annotations
 
@@ -28,11 +29,16 @@ def many_files(folder: Path, large: int = 0) -> Listing:
 
 
 def digests(listing: Listing, kind: str) -> bytes:
-    return b"".join(hashlib.new(kind, (listing.root / os.fsdecode(entry_name(entry))).read_bytes()).digest() for entry in listing.entries)
+    return b"".join(
+        hashlib.new(kind, (listing.root / os.fsdecode(entry_name(entry))).read_bytes()).digest()
+        for entry in listing.entries
+    )
 
 
 @pytest.mark.parametrize(("files", "size"), [(256, 8 * MIB), (1, 8 * MIB), (16, 1)])
-def test_batches_of_any_size_give_the_digests_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, size: int) -> None:
+def test_batches_of_any_size_give_the_digests_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, size: int
+) -> None:
     monkeypatch.setattr(hashing, "_BATCH_FILES", files)
     monkeypatch.setattr(hashing, "_BATCH_BYTES", size)
     listing = many_files(tmp_path, large=2)
@@ -43,7 +49,9 @@ def test_batches_of_any_size_give_the_digests_of_the_files(tmp_path: Path, monke
     }
 
 
-def test_a_file_that_fails_is_named_and_other_folders_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_fails_is_named_and_other_folders_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = hashing.list_files
 
     def then_removed(path: Path) -> Listing:
@@ -55,7 +63,9 @@ def test_a_file_that_fails_is_named_and_other_folders_are_read(tmp_path: Path, m
     monkeypatch.setattr(hashing, "list_files", then_removed)
     sound = many_files(tmp_path / "sound")
     many_files(tmp_path / "broken")
-    bad, good = read_digests([(tmp_path / "broken", ("sha256",)), (tmp_path / "sound", ("sha256",))]).values()
+    bad, good = read_digests(
+        [(tmp_path / "broken", ("sha256",)), (tmp_path / "sound", ("sha256",))]
+    ).values()
     assert (bad.failed, bad.problem, bad.digests) == ("3/10", "does not exist", {})
     assert good.digests["sha256"] == tree_sha256(sound, digests(sound, "sha256"))
 
@@ -75,7 +85,11 @@ def test_a_file_that_is_not_what_it_was_is_refused(tmp_path: Path, size: int) ->
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
     before = identity(os.stat(path))
-    for change in (lambda: path.write_bytes(bytes(size + 1)), lambda: path.write_bytes(bytes(size - 1)), lambda: os.utime(path, ns=(1, 1))):
+    for change in (
+        lambda: path.write_bytes(bytes(size + 1)),
+        lambda: path.write_bytes(bytes(size - 1)),
+        lambda: os.utime(path, ns=(1, 1)),
+    ):
         change()
         with pytest.raises(OSError, match="changed while it was read"):
             digest_file(os.fsencode(path), before, KINDS)
@@ -100,7 +114,9 @@ def test_a_write_between_two_pieces_is_seen(tmp_path: Path) -> None:
         digest_file(os.fsencode(path), identity(os.stat(path)), ("sha256",), write_over)
 
 
-def test_progress_ends_at_the_whole_and_never_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_ends_at_the_whole_and_never_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hashing, "_PROGRESS_EVERY", 0.001)
     listing = many_files(tmp_path, large=8)
     told: list[tuple[int, int]] = []
@@ -108,7 +124,9 @@ def test_progress_ends_at_the_whole_and_never_goes_back(tmp_path: Path, monkeypa
     assert told == sorted(told) and told[-1] == (listing.size, listing.size)
 
 
-def test_an_interrupt_ends_the_threads_at_their_next_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_threads_at_their_next_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hashing, "_PROGRESS_EVERY", 0.0)
     with (tmp_path / "large").open("wb") as file:
         file.truncate(64 << 30)  # a minute and more to read
@@ -121,7 +139,9 @@ def test_an_interrupt_ends_the_threads_at_their_next_piece(tmp_path: Path, monke
     assert threading.active_count() == 1
 
 
-def test_what_goes_wrong_in_a_thread_is_raised_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_in_a_thread_is_raised_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> list[bytes]:
         raise MemoryError
 
@@ -132,8 +152,16 @@ def test_what_goes_wrong_in_a_thread_is_raised_here(tmp_path: Path, monkeypatch:
 
 
 def test_a_folder_has_the_md5_of_dvcs_listing(tmp_path: Path) -> None:
-    """The figure that DVC 3 gives for `data/` with `a` = "foo" and `sub/b` = "bar" is that of the JSON below."""
-    write(tmp_path, data__a="foo", data__sub__b="bar", data__é="foo", data___dot_git__config="left out", outside__c="left out")
+    """The figure that DVC 3 gives for `data/` with `a` = "foo" and `sub/b` = "bar" is that of the
+    JSON below."""
+    write(
+        tmp_path,
+        data__a="foo",
+        data__sub__b="bar",
+        data__é="foo",
+        data___dot_git__config="left out",
+        outside__c="left out",
+    )
     (tmp_path / "data" / os.fsdecode(b"\xff")).write_text("bar")
     (tmp_path / "data/𝄞").write_text("bar")
     (tmp_path / "data/linked").symlink_to("../outside")
@@ -141,7 +169,10 @@ def test_a_folder_has_the_md5_of_dvcs_listing(tmp_path: Path) -> None:
     foo, bar = "acbd18db4cc2f85cedef654fccc4a4d8", "37b51d194a7513e45b56f6524f2d51f2"
     names = {"a": foo, "sub/b": bar, "é": foo, os.fsdecode(b"\xff"): bar, "𝄞": bar}
     files = [{"relpath": name, "md5": md5} for name, md5 in sorted(names.items())]
-    assert found.digests["md5"] == hashlib.md5(json.dumps(files, sort_keys=True).encode()).hexdigest() + ".dir"
+    assert (
+        found.digests["md5"]
+        == hashlib.md5(json.dumps(files, sort_keys=True).encode()).hexdigest() + ".dir"
+    )
     assert found.files == 7
 
 
@@ -152,7 +183,9 @@ def test_a_listing_is_ordered_by_the_bytes_of_whole_paths(tmp_path: Path) -> Non
     assert names == [b"a-b", b"a.b", b"a/b"]
 
 
-def test_a_loop_a_broken_link_and_a_missing_folder_are_errors_with_their_path(tmp_path: Path) -> None:
+def test_a_loop_a_broken_link_and_a_missing_folder_are_errors_with_their_path(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, loop__a__b="")
     (tmp_path / "loop/a/up").symlink_to("..")
     with pytest.raises(OSError, match="leads back to a folder above it"):
@@ -169,5 +202,7 @@ def test_a_loop_a_broken_link_and_a_missing_folder_are_errors_with_their_path(tm
 def test_one_file_stands_for_itself(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("abc")
     listing = list_files(tmp_path / "a")
-    assert tree_sha256(listing, hashlib.sha256(b"abc").digest()) == hashlib.sha256(b"abc").hexdigest()
+    assert (
+        tree_sha256(listing, hashlib.sha256(b"abc").digest()) == hashlib.sha256(b"abc").hexdigest()
+    )
     assert dvc_md5(listing, hashlib.md5(b"abc").digest()) == hashlib.md5(b"abc").hexdigest()

@@ -1,4 +1,5 @@
-"""Claims about listing a folder that somebody made so that it never ends, and about folders with many links that do end."""
+"""Claims about listing a folder that somebody made so that it never ends, and about folders with
+many links that do end."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def doubling(folder: Path, levels: int) -> Path:
 
 
 def test_links_that_double_at_each_level_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"links to links lead to the same folder below .* in more than 1,000 ways"):
+    with pytest.raises(
+        OSError, match=r"links to links lead to the same folder below .* in more than 1,000 ways"
+    ):
         list_files(doubling(tmp_path / "data", 36) / "d0")
     (finding,) = verify_data((DataItem("data/d0"),), tmp_path)
     assert finding.actual is None and "links to links" in finding.problem

@@ -1,4 +1,5 @@
-"""Claims about `diagnosis.operators`: the first operator with equal inputs and other outputs, aligned by what it is and not by position."""
+"""Claims about `diagnosis.operators`: the first operator with equal inputs and other outputs,
+aligned by what it is and not by position."""
 
 from __future__ import annotations
 
@@ -6,8 +7,17 @@ from repro_gate.diagnosis.model import OperatorCall
 from repro_gate.diagnosis.operators import around, culprit
 
 
-def call(name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False) -> OperatorCall:
-    given = {"process": "main", "count": 1, "phase": "forward", "node": "", "site": ("net.py", line), "simple": simple}
+def call(
+    name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False
+) -> OperatorCall:
+    given = {
+        "process": "main",
+        "count": 1,
+        "phase": "forward",
+        "node": "",
+        "site": ("net.py", line),
+        "simple": simple,
+    }
     return OperatorCall(name=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
 
 
@@ -23,10 +33,16 @@ def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
 def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
     names = [f"aten.op{number}" for number in range(20)]
     first = [call(name, "i", "o") for name in names]
-    second = [call(name, "i" if number < 10 else "j", "o" if number < 9 else "p") for number, name in enumerate(names)]
+    second = [
+        call(name, "i" if number < 10 else "j", "o" if number < 9 else "p")
+        for number, name in enumerate(names)
+    ]
     found = around(first, second, most=3)
     assert [item.name for item in found] == names[6:13]
-    assert [(item.same_inputs, item.same_outputs) for item in found[3:5]] == [(True, False), (False, False)]
+    assert [(item.same_inputs, item.same_outputs) for item in found[3:5]] == [
+        (True, False),
+        (False, False),
+    ]
     assert around(first, first) == ()
 
 

@@ -1,4 +1,5 @@
-"""Claims about the search for what a training depends on that must not matter. No run is started: each test says what a run would show."""
+"""Claims about the search for what a training depends on that must not matter. No run is started:
+each test says what a run would show."""
 
 from __future__ import annotations
 
@@ -12,26 +13,56 @@ from repro_gate.spec.model import THREADS, VARIED
 WHERE = "at step 3 (loss)"
 
 
-def use(factor: str, line: int, digest: str = "1", step: int = 0, call: str = "f()", direct: bool = True) -> Use:
+def use(
+    factor: str, line: int, digest: str = "1", step: int = 0, call: str = "f()", direct: bool = True
+) -> Use:
     source, site = "platform.node" if factor == "identity" else factor, ("train.py", line)
-    return Use(process="main", step=step, factor=factor, source=source, site=site, call=call, count=1, digest=digest, direct=direct)
+    return Use(
+        process="main",
+        step=step,
+        factor=factor,
+        source=source,
+        site=site,
+        call=call,
+        count=1,
+        digest=digest,
+        direct=direct,
+    )
 
 
 class Training:
-    """A training that is another one where all of `needs` is varied together, and whose lines use what `uses` says."""
+    """A training that is another one where all of `needs` is varied together, and whose lines use
+    what `uses` says."""
 
     def __init__(
-        self, *needs: str, uses: dict[str, int] | None = None, most: int = 99, racy: bool = False, by: dict[str, str] | None = None
+        self,
+        *needs: str,
+        uses: dict[str, int] | None = None,
+        most: int = 99,
+        racy: bool = False,
+        by: dict[str, str] | None = None,
     ) -> None:
-        self.needs, self.uses, self.most, self.racy, self.by = set(needs), uses or {}, most, racy, by or {}
+        self.needs, self.uses, self.most, self.racy, self.by = (
+            set(needs),
+            uses or {},
+            most,
+            racy,
+            by or {},
+        )
         self.runs: list[frozenset[str]] = []
 
     def __call__(self, varied: frozenset[str]) -> Outcome:
         if len(self.runs) >= self.most:
             raise Exhausted
         self.runs.append(varied)
-        asked = {name: {"call": self.by[name], "direct": False} if name in self.by else {} for name in self.uses}
-        told = tuple(use(SURROUNDINGS[name].uses, line, "2" if name in varied else "1", **asked[name]) for name, line in self.uses.items())  # type: ignore[arg-type]
+        asked = {
+            name: {"call": self.by[name], "direct": False} if name in self.by else {}
+            for name in self.uses
+        }
+        told = tuple(
+            use(SURROUNDINGS[name].uses, line, "2" if name in varied else "1", **asked[name])
+            for name, line in self.uses.items()
+        )  # type: ignore[arg-type]
         return Outcome(self.racy or self.needs <= varied, told)
 
 
@@ -39,24 +70,46 @@ def test_what_a_line_uses_is_tried_first_and_the_line_is_named() -> None:
     training = Training("locale", uses={"locale": 7})
     found = diagnose(VARIED, 3, WHERE, training)
     assert found is not None
-    assert (found.cause, found.factor, found.file, found.line, found.confirmed) == ("external-input", "locale", "train.py", 7, True)
+    assert (found.cause, found.factor, found.file, found.line, found.confirmed) == (
+        "external-input",
+        "locale",
+        "train.py",
+        7,
+        True,
+    )
     assert training.runs == [frozenset(), frozenset(VARIED), frozenset({"locale"})]
-    assert found.message == "repeatable, but not robust: f() in train.py:7 depends on the locale" and WHERE in found.evidence[0]
+    assert (
+        found.message == "repeatable, but not robust: f() in train.py:7 depends on the locale"
+        and WHERE in found.evidence[0]
+    )
 
 
-def test_the_listing_that_the_trainings_own_line_asked_for_is_tried_before_what_libraries_and_imports_asked_for() -> None:
-    """Before, path and environment came first since few lines ask for them, and the listing after ten runs."""
+def test_the_listing_that_the_trainings_own_line_asked_for_is_tried_before_what_libraries_and_imports_asked_for() -> (
+    None
+):
+    """Before, path and environment came first since few lines ask for them, and the listing after
+    ten runs."""
     asked = {"path": 1, "environment": 2, "clock": 3, "listing": 9, "home": 4, "tmpdir": 5}
-    by = {"path": "import torch", "environment": "wandb.init()", "clock": "logging.info('x')", "home": "from a import b", "tmpdir": "g()"}
+    by = {
+        "path": "import torch",
+        "environment": "wandb.init()",
+        "clock": "logging.info('x')",
+        "home": "from a import b",
+        "tmpdir": "g()",
+    }
     training = Training("listing", uses=asked, by=by)
     found = diagnose(VARIED, 3, WHERE, training)
     assert found is not None and (found.factor, found.line) == ("listing", 9)
     assert training.runs == [frozenset(), frozenset(VARIED), frozenset({"listing"})]
 
 
-def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_asked_for_last() -> None:
+def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_asked_for_last() -> (
+    None
+):
     asked = {"path": 1, "environment": 2, "home": 3}
-    training = Training("hash-seed", uses=asked, by={"environment": "wandb.init()", "home": "import torch"})
+    training = Training(
+        "hash-seed", uses=asked, by={"environment": "wandb.init()", "home": "import torch"}
+    )
     assert diagnose(VARIED, 3, WHERE, training) is not None
     assert training.runs[2:4] == [frozenset({"path"}), frozenset({"hash-seed"})]
 
@@ -64,15 +117,31 @@ def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_a
 def test_what_is_left_where_the_search_ends_is_named_with_its_lines_and_not_confirmed() -> None:
     found = diagnose(VARIED, 3, WHERE, Training("umask", uses={"clock": 7, "listing": 9}, most=2))
     assert found is not None
-    assert (found.cause, found.file, found.line, found.confirmed) == ("file-order", "train.py", 9, False)
-    assert [item.factor for item in found.one_of[:3]] == ["listing", "clock", "hash-seed"] and len(found.one_of) == len(VARIED)
-    assert f"one of these {len(VARIED)}, or several of them, likeliest first: listing (f() in train.py:9), clock (f() in" in found.message
+    assert (found.cause, found.file, found.line, found.confirmed) == (
+        "file-order",
+        "train.py",
+        9,
+        False,
+    )
+    assert [item.factor for item in found.one_of[:3]] == ["listing", "clock", "hash-seed"] and len(
+        found.one_of
+    ) == len(VARIED)
+    assert (
+        f"one of these {len(VARIED)}, or several of them, likeliest first: listing (f() in "
+        "train.py:9), clock (f() in" in found.message
+    )
     unseen = diagnose(VARIED, 3, WHERE, Training("umask", most=2))
-    assert unseen is not None and (unseen.cause, unseen.confirmed, len(unseen.one_of)) == ("unknown", False, len(VARIED))
+    assert unseen is not None and (unseen.cause, unseen.confirmed, len(unseen.one_of)) == (
+        "unknown",
+        False,
+        len(VARIED),
+    )
 
 
 def test_a_process_number_is_no_host_name() -> None:
-    plain, varied = (Use(**{**vars(use("identity", 3, digest)), "source": "os.getpid"}) for digest in "12")
+    plain, varied = (
+        Use(**{**vars(use("identity", 3, digest)), "source": "os.getpid"}) for digest in "12"
+    )
     assert differing([plain], [varied], "identity", 3) == []
 
 
@@ -88,7 +157,10 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
 def test_two_that_decide_together_are_both_named() -> None:
     found = diagnose(VARIED, 3, WHERE, Training("path", "clock", uses={"path": 2, "clock": 5}))
     assert found is not None
-    assert {(item.factor, item.line) for item in (found, *found.also)} == {("path", 2), ("clock", 5)}
+    assert {(item.factor, item.line) for item in (found, *found.also)} == {
+        ("path", 2),
+        ("clock", 5),
+    }
 
 
 def test_a_racy_training_a_rare_divergence_and_an_exhausted_search_name_nothing() -> None:
@@ -101,9 +173,18 @@ def test_a_racy_training_a_rare_divergence_and_an_exhausted_search_name_nothing(
 
 def test_the_line_is_the_first_that_was_told_something_else_before_the_divergence() -> None:
     plain = [use("path", 1), use("path", 2), use("path", 3)]
-    told = [use("path", 1), use("path", 3, "2", step=1), use("path", 2, "2"), use("home", 4, "2"), use("path", 5, "2", step=9)]
+    told = [
+        use("path", 1),
+        use("path", 3, "2", step=1),
+        use("path", 2, "2"),
+        use("home", 4, "2"),
+        use("path", 5, "2", step=9),
+    ]
     assert [item.site[1] for item in differing(plain, told, "path", 3)] == [2, 3]
-    imported = [use("listing", 1, "2", call="import torch"), use("listing", 9, "2", step=2, call="os.listdir(top)")]
+    imported = [
+        use("listing", 1, "2", call="import torch"),
+        use("listing", 9, "2", step=2, call="os.listdir(top)"),
+    ]
     assert [item.site[1] for item in differing([], imported, "listing", 3)] == [9, 1]
 
 
@@ -113,15 +194,20 @@ def test_of_the_lines_that_read_a_clock_the_one_that_read_it_more_often_comes_fi
     assert [item.site[1] for item in differing(plain, told, "clock", 3)] == [2, 1, 3]
 
 
-def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_changes_nothing() -> None:
+def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_changes_nothing() -> (
+    None
+):
     found = diagnose(VARIED, 3, WHERE, Training("hash-seed"))
     assert found is not None and (found.factor, found.file) == ("hash-seed", "")
     assert at_line(found, "hash-seed", None) == found
-    told = at_line(found, "hash-seed", Line("main", 0, ("utils.py", 7), "a", "classes = set(labels)", "b"))
+    told = at_line(
+        found, "hash-seed", Line("main", 0, ("utils.py", 7), "a", "classes = set(labels)", "b")
+    )
     assert (told.file, told.line, told.call) == ("utils.py", 7, "classes = set(labels)")
     assert (
         told.message
-        == "repeatable, but not robust: classes = set(labels) in utils.py:7 depends on the order of a set, which PYTHONHASHSEED decides"
+        == "repeatable, but not robust: classes = set(labels) in utils.py:7 depends on the "
+        "order of a set, which PYTHONHASHSEED decides"
     )
 
 

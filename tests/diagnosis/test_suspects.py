@@ -1,4 +1,5 @@
-"""Claims about `diagnosis.suspects`: what differed between two runs, in which order it is tried, and the first line that did."""
+"""Claims about `diagnosis.suspects`: what differed between two runs, in which order it is tried,
+and the first line that did."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from repro_gate.diagnosis.suspects import first_difference, shown, started, susp
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 
 
-def use(factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1) -> Use:
+def use(
+    factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1
+) -> Use:
     site = ("train.py", line) if line else ("", 0)
     return Use(
         process="main", step=step, factor=factor, source="f", site=site, call="f()", count=count, digest=digest, direct=direct
@@ -19,12 +22,24 @@ def use(factor: str, line: int, digest: str = "a", *, step: int = 0, direct: boo
 def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_calls_are() -> None:
     first = [use("clock", 1), use("clock", 2, "a"), use("clock", 3, count=2), use("clock", 4)]
     second = [use("clock", 1), use("clock", 2, "b"), use("clock", 3, count=5), use("entropy", 5)]
-    assert {item.unit.site for item in suspects(first, second, 0) if item.unit.site} == {("train.py", at) for at in (2, 3, 4, 5)}
+    assert {item.unit.site for item in suspects(first, second, 0) if item.unit.site} == {
+        ("train.py", at) for at in (2, 3, 4, 5)
+    }
 
 
 def test_all_uses_are_shown_by_line_those_that_differed_first() -> None:
-    first = [use("clock", 7, "a", count=3), use("clock", 7, "b", step=1), use("entropy", 9, "x"), use("listing", 2, "same")]
-    second = [use("clock", 7, "a", count=3), use("clock", 7, "c", step=1), use("listing", 2, "same"), use("identity", 4)]
+    first = [
+        use("clock", 7, "a", count=3),
+        use("clock", 7, "b", step=1),
+        use("entropy", 9, "x"),
+        use("listing", 2, "same"),
+    ]
+    second = [
+        use("clock", 7, "a", count=3),
+        use("clock", 7, "c", step=1),
+        use("listing", 2, "same"),
+        use("identity", 4),
+    ]
     found = [(item.factor, item.line, item.count, item.differs) for item in shown(first, second)]
     assert found[-1] == ("listing", 2, 1, False) and set(found[:-1]) == {
         ("clock", 7, 4, True),
@@ -49,7 +64,10 @@ def test_own_lines_come_before_libraries_and_those_before_what_has_no_line() -> 
 
 
 def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole() -> None:
-    first, second = ([replace(use("addresses", line, digest), source=SET_OF_TENSORS) for line in (4, 9)] for digest in "ab")
+    first, second = (
+        [replace(use("addresses", line, digest), source=SET_OF_TENSORS) for line in (4, 9)]
+        for digest in "ab"
+    )
     (found,) = suspects(first, second, 0)
     assert (found.unit, found.use.site) == (Unit("addresses"), ("train.py", 4))
 
@@ -68,12 +86,21 @@ def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> No
     one = run((1, "s", "other"), (2, "s", ""), (7, "s", "abc"), (8, "s", "abc"), (9, "a", "abc"))
     other = run((1, "s", "rehto"), (2, "s", ""), (7, "s", "cab"), (8, "s", "cab"), (9, "b", "cab"))
     assert first_difference(one, other) == one[2]
-    assert first_difference(run((1, "s", "abc"), (9, "a", "")), run((1, "s", "cab"), (9, "b", ""))) == run((9, "a", ""))[0]
+    assert (
+        first_difference(run((1, "s", "abc"), (9, "a", "")), run((1, "s", "cab"), (9, "b", "")))
+        == run((9, "a", ""))[0]
+    )
 
 
 def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them() -> None:
-    first = [use("threads", 3, "a"), replace(use("threads", 5, "a"), source="as_completed" + HANDED)]
-    second = [use("threads", 3, "b"), replace(use("threads", 5, "b"), source="as_completed" + HANDED)]
+    first = [
+        use("threads", 3, "a"),
+        replace(use("threads", 5, "a"), source="as_completed" + HANDED),
+    ]
+    second = [
+        use("threads", 3, "b"),
+        replace(use("threads", 5, "b"), source="as_completed" + HANDED),
+    ]
     assert [item.use.site for item in suspects(first, second, 0)] == [("train.py", 5)]
     assert [item.site[1] for item in started(first, "threads")] == [5, 3]
 
@@ -87,15 +114,26 @@ def test_the_training_process_comes_before_its_workers() -> None:
 
 
 def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
-    calls = [("import gym", False), ("from gym import (", False), ("env.reset()", False), ("os.urandom(4)", True)]
-    made = [replace(use("entropy", line, "a"), call=call, direct=direct) for line, (call, direct) in enumerate(calls, 1)]
+    calls = [
+        ("import gym", False),
+        ("from gym import (", False),
+        ("env.reset()", False),
+        ("os.urandom(4)", True),
+    ]
+    made = [
+        replace(use("entropy", line, "a"), call=call, direct=direct)
+        for line, (call, direct) in enumerate(calls, 1)
+    ]
     found = suspects(made, [replace(item, digest="b") for item in made], 0)
     assert [item.use.site[1] for item in found] == [4, 3, 1, 2]
 
 
-def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> None:
+def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> (
+    None
+):
     asks, reads = (
-        replace(use("leftovers", line, digest), source=source) for line, digest, source in ((1, "a", "/x" + ASKED), (2, "b", "/x"))
+        replace(use("leftovers", line, digest), source=source)
+        for line, digest, source in ((1, "a", "/x" + ASKED), (2, "b", "/x"))
     )
     other = replace(asks, digest="c")
     assert [item.unit.site for item in suspects([asks], [other, reads], 0)] == [("train.py", 2)]
@@ -104,7 +142,14 @@ def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_tha
 
 def test_the_same_lines_of_a_command_in_another_order_are_programs_side_by_side() -> None:
     def printed(ordered: str, lines: str) -> list[Use]:
-        return [replace(use("commands", 3, digest), source="xargs" + about) for digest, about in ((ordered, ""), (lines, ANY_ORDER))]
+        return [
+            replace(use("commands", 3, digest), source="xargs" + about)
+            for digest, about in ((ordered, ""), (lines, ANY_ORDER))
+        ]
 
-    assert [item.unit for item in suspects(printed("a", "same"), printed("b", "same"), 0)] == [Unit("parallel", ("train.py", 3))]
-    assert [item.unit for item in suspects(printed("a", "x"), printed("b", "y"), 0)] == [Unit("commands", ("train.py", 3))]
+    assert [item.unit for item in suspects(printed("a", "same"), printed("b", "same"), 0)] == [
+        Unit("parallel", ("train.py", 3))
+    ]
+    assert [item.unit for item in suspects(printed("a", "x"), printed("b", "y"), 0)] == [
+        Unit("commands", ("train.py", 3))
+    ]

@@ -1,4 +1,5 @@
-"""Gate runs side by side: a temporary folder for each file of tests, so that one does not take another's leftovers for its own."""
+"""Gate runs side by side: a temporary folder for each file of tests, so that one does not take
+another's leftovers for its own."""
 
 from __future__ import annotations
 

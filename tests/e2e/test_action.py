@@ -1,5 +1,5 @@
-"""The action's two halves as its composite steps start them, with real processes, against a GitHub of our own: a pull request, a fork, and
-what a training can see of the job around it."""
+"""The action's two halves as its composite steps start them, with real processes, against a GitHub
+of our own: a pull request, a fork, and what a training can see of the job around it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Runner:
         (self.home / "event.json").write_text(json.dumps(payload))
         self.variables |= {"GITHUB_EVENT_NAME": name}
 
-    def step(self, phase: str, token: str | None = None, **inputs: str) -> subprocess.CompletedProcess[str]:
+    def step(
+        self, phase: str, token: str | None = None, **inputs: str
+    ) -> subprocess.CompletedProcess[str]:
         """One step; its outputs and summary begin anew."""
         for name in ("output", "summary"):
             (self.home / name).write_text("")
@@ -115,18 +117,26 @@ def check_out(runner: Runner, source: str) -> None:
         runner.variables["GITHUB_SHA"] = runner.head
 
 
-def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_red(runner: Runner) -> None:
+def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_red(
+    runner: Runner,
+) -> None:
     runner.pull_request()
     gated = runner.step("gate")
     assert gated.returncode == 0, gated.stderr
-    assert runner.outputs == ""  # the half that runs untrusted code writes to nothing of the runner's
+    # the half that runs untrusted code writes to nothing of the runner's
+    assert runner.outputs == ""
     told = runner.step("publish", runner.token, comment="always")  # a pass is silent by default
     assert told.returncode == 0, told.stdout
-    assert (runner.workspace / "repro-gate-report/report.html").read_text().startswith("<!doctype html>")
+    assert (
+        (runner.workspace / "repro-gate-report/report.html")
+        .read_text()
+        .startswith("<!doctype html>")
+    )
     assert "verdict<<" in runner.outputs and "pass" in runner.outputs
     (comment,) = runner.github.comments(7)
     assert runner.head[:7] in comment["body"]
-    assert git(runner.workspace, "status", "--porcelain") == ""  # the report is there, and git does not see it
+    # the report is there, and git does not see it
+    assert git(runner.workspace, "status", "--porcelain") == ""
 
     check_out(runner, BROKEN)
     runner.github.change_pull(7, head_sha=runner.head)
@@ -135,7 +145,11 @@ def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_
     told = runner.step("action", runner.token)
     assert told.returncode == 1, told.stdout + told.stderr
     (again,) = runner.github.comments(7)
-    assert again["id"] == comment["id"] and "fail" in again["body"] and runner.head[:7] in again["body"]
+    assert (
+        again["id"] == comment["id"]
+        and "fail" in again["body"]
+        and runner.head[:7] in again["body"]
+    )
     assert "::error " in told.stdout
     assert "loss" in runner.summary
 
@@ -156,7 +170,9 @@ print("::stop-commands::forged")
 assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 """
     check_out(runner, spy + LOOP + "\nraise SystemExit('end ::error::forged at the end')\n")
-    (runner.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n")
+    (runner.workspace / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n"
+    )
     git(runner.workspace, "commit", "-qam", "spec")
     runner.pull_request()
     secret = "ghs_" + "S3cr3tS3cr3tS3cr3tS3cr3tS3cr3tS3cr3t"
@@ -168,7 +184,9 @@ assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
     for path in runner.workspace.rglob("repro-gate-report/*"):
         assert secret not in path.read_text()
     for line in [*obeyed(told.stdout), *obeyed(told.stderr)]:
-        assert line.startswith(("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")), line
+        assert line.startswith(
+            ("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")
+        ), line
 
 
 def test_a_fork_is_refused_on_a_self_hosted_runner_and_nothing_of_it_runs(runner: Runner) -> None:
@@ -203,7 +221,14 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
         "repository": {"full_name": runner.github.repository},
         "pull_requests": [],
     }
-    runner.event("workflow_run", {"action": "completed", "workflow_run": run, "repository": {"full_name": runner.github.repository}})
+    runner.event(
+        "workflow_run",
+        {
+            "action": "completed",
+            "workflow_run": run,
+            "repository": {"full_name": runner.github.repository},
+        },
+    )
     runner.variables |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
     relayed = runner.step("comment", runner.token, comment="always")
     assert relayed.returncode == 0, relayed.stdout + relayed.stderr
@@ -219,7 +244,9 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
         timeout=60,
         check=False,
     )
-    assert (by_hand.returncode, "comment created" in by_hand.stdout) == (0, True), by_hand.stdout + by_hand.stderr
+    assert (by_hand.returncode, "comment created" in by_hand.stdout) == (0, True), (
+        by_hand.stdout + by_hand.stderr
+    )
     comments = runner.github.comments(7)
     assert [comment, True] == [comments[0], "actions/runs/4711" in comments[1]["body"]]
 
@@ -233,11 +260,15 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
 
 
 def test_a_bad_spec_is_shown_on_its_line(runner: Runner) -> None:
-    (runner.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, stpes: 3}\n")
+    (runner.workspace / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python train.py, stpes: 3}\n"
+    )
     runner.pull_request()
     told = runner.step("action", runner.token)
     assert told.returncode == 2
-    assert "file=repro.yml,line=2" in told.stdout and "did you mean `steps`" in told.stdout.replace("%60", "`")
+    assert "file=repro.yml,line=2" in told.stdout and "did you mean `steps`" in told.stdout.replace(
+        "%60", "`"
+    )
 
 
 def test_on_a_laptop_the_action_says_what_to_run_instead(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What the gate says of trainings that no torch optimizer steps, or that leave more behind than an optimizer moves; and of clean twins."""
+"""What the gate says of trainings that no torch optimizer steps, or that leave more behind than an
+optimizer moves; and of clean twins."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ with torch.no_grad():
 torch.save(weights, "weights.pt")
 """
 )
-# Two optimizers, parameters that torch.func trains beside them, an average, odd names, and weights that change after the last step.
+# Two optimizers, parameters that torch.func trains beside them, an average, odd names, and weights
+# that change after the last step.
 MIXED = (
     HEAD
     + """
@@ -93,7 +95,10 @@ finally:
 """.replace("\\\\", "\\")
 )
 PLACES = ("cache", "beside", "name", "end")
-ARTIFACTS = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncapture: {artifacts: ['*.pt']}\ncost: {measure: false}\n"
+ARTIFACTS = (
+    "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncapture: {artifacts: "
+    "['*.pt']}\ncost: {measure: false}\n"
+)
 
 
 def mixed(folder: Path, faulty: str = "") -> Gated:
@@ -101,7 +106,11 @@ def mixed(folder: Path, faulty: str = "") -> Gated:
     source = MIXED
     for place in PLACES:
         source = source.replace("{" + place + "}", " + noise()" if place == faulty else "")
-    return gate(training(folder / "code", source), *(("--fail-fast",) if faulty in ("beside", "name") else ()), out=folder)
+    return gate(
+        training(folder / "code", source),
+        *(("--fail-fast",) if faulty in ("beside", "name") else ()),
+        out=folder,
+    )
 
 
 def said(gated: Gated, identifier: str) -> list[str]:
@@ -111,7 +120,13 @@ def said(gated: Gated, identifier: str) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "fault", "spec", "first", "note"),
     [
-        (BY_BACKWARD, " - noise()", "", ("parameter", "weight"), "steps are calls of backward(): no torch optimizer took a step"),
+        (
+            BY_BACKWARD,
+            " - noise()",
+            "",
+            ("parameter", "weight"),
+            "steps are calls of backward(): no torch optimizer took a step",
+        ),
         pytest.param(
             ONE_EACH,
             " + 0.01 * torch.rand(())",
@@ -135,10 +150,16 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
     source: str, fault: str, spec: str, first: tuple[str, str], note: str, tmp_path: Path
 ) -> None:
     bad, good = (
-        gate(training(tmp_path / name, source.replace("{0}", text), spec), "--fail-fast", out=tmp_path)
+        gate(
+            training(tmp_path / name, source.replace("{0}", text), spec),
+            "--fail-fast",
+            out=tmp_path,
+        )
         for name, text in (("bad", fault), ("good", ""))
     )
-    assert bad.exit_code == 1 and (bad.first["kind"], bad.first["name"]) == first, bad.stdout + bad.stderr
+    assert bad.exit_code == 1 and (bad.first["kind"], bad.first["name"]) == first, (
+        bad.stdout + bad.stderr
+    )
     assert bad.first["dtype"] == "float32"
     assert good.exit_code == 0, good.stdout + good.stderr
     assert note in {item["message"] for item in good.report["notes"]}
@@ -170,7 +191,10 @@ def test_parameters_that_torch_func_trains_are_compared(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_gradient_of_a_parameter_of_any_name_is_reported(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "name")
-    assert noisy.exit_code == 1 and (noisy.first["kind"], noisy.first["name"]) == ("gradient", "Net.w\\ud800"), noisy.stdout + noisy.stderr
+    assert noisy.exit_code == 1 and (noisy.first["kind"], noisy.first["name"]) == (
+        "gradient",
+        "Net.w\\ud800",
+    ), noisy.stdout + noisy.stderr
 
 
 @pytest.mark.slow
@@ -201,15 +225,27 @@ w = train(0.0)
 TWO_LINES = 'repro_gate.record("loss", loss)\n        repro_gate.step()'
 
 
-def test_a_training_that_nothing_sees_is_told_where_two_lines_are_to_be_added(tmp_path: Path) -> None:
+def test_a_training_that_nothing_sees_is_told_where_two_lines_are_to_be_added(
+    tmp_path: Path,
+) -> None:
     model = MODEL.replace("{noise}", "")
     gated = gate(training(tmp_path / "none", UNSEEN, files={"model.py": model}), out=tmp_path)
     (reason,) = gated.report["reasons"]
     assert (gated.exit_code, reason["id"]) == (3, "run/nothing-recorded")
     line = model.split("\n").index("    for step in range(4):") + 1
-    assert f'(model.py:{line}), `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`' in reason["remedy"]
-    clean = gate(training(tmp_path / "clean", UNSEEN, files={"model.py": model.replace("# here", TWO_LINES)}), out=tmp_path)
+    assert (
+        f'(model.py:{line}), `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`'
+        in reason["remedy"]
+    )
+    clean = gate(
+        training(
+            tmp_path / "clean", UNSEEN, files={"model.py": model.replace("# here", TWO_LINES)}
+        ),
+        out=tmp_path,
+    )
     assert clean.exit_code == 0, clean.stdout
-    noisy = MODEL.replace("{noise}", " + random.SystemRandom().random()").replace("# here", TWO_LINES)
+    noisy = MODEL.replace("{noise}", " + random.SystemRandom().random()").replace(
+        "# here", TWO_LINES
+    )
     faulty = gate(training(tmp_path / "faulty", UNSEEN, files={"model.py": noisy}), out=tmp_path)
     assert faulty.exit_code == 1 and (faulty.first["step"], faulty.first["kind"]) == (0, "loss")

@@ -1,7 +1,8 @@
-"""Every check that looks at runs, on real trainings: what it says of a checkout with the fault, and of its clean twin.
+"""Every check that looks at runs, on real trainings: what it says of a checkout with the fault, and
+of its clean twin.
 
-Faults that do not disturb each other share one gate run. `env/cublas-workspace` and `hardware/alone` need a GPU: here only their reason to
-skip is shown.
+Faults that do not disturb each other share one gate run. `env/cublas-workspace` and
+`hardware/alone` need a GPU: here only their reason to skip is shown.
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ from pathlib import Path
 import pytest
 
 from repro_gate.gate.evidence import NEED_TRAINING
-from tests.support.checklist_projects import RANKS, line_of, lock_text, project, second_interpreter, source, spec_text
+from tests.support.checklist_projects import (
+    RANKS,
+    line_of,
+    lock_text,
+    project,
+    second_interpreter,
+    source,
+    spec_text,
+)
 from tests.support.gates import Gated, gate
 
 STRICT = ("--set", "checklist.profile=strict")
-NEED_GPU = {"env/cublas-workspace": "no deterministic run started CUDA", "hardware/alone": "training used no GPU"}
+NEED_GPU = {
+    "env/cublas-workspace": "no deterministic run started CUDA",
+    "hardware/alone": "training used no GPU",
+}
 WHERE_RUNS_DIVERGE = {"data/batches", "random-state/generators", "random-state/workers"}
+# each fault has a test of its own below, or in test_imports, test_leftovers and test_robust
 OTHERWISE = {
     "code/imports-checkout",
     "data/leftovers",
@@ -27,7 +40,7 @@ OTHERWISE = {
     "env/versions",
     "hardware/same",
     "random-state/robust",
-}  # each fault has a test of its own below, or in test_imports, test_leftovers and test_robust
+}
 CONNECT = """
 import contextlib, socket
 with contextlib.closing(socket.socket()) as other, contextlib.suppress(OSError):
@@ -40,14 +53,16 @@ FAULTY = {
     "del torch.backends.cpu.get_cpu_capability\ntorch.manual_seed(7)\nname = uuid.uuid4()\n"
     "with open('extra.json') as file:\n    extra = json.load(file)\n"
     "with open(os.environ['OUTSIDE']) as file:\n    outside = file.read()\n" + CONNECT,
-    "data": "validation = records[40:56]\nsubprocess.run(['sh', '-c', 'printf x >> data.bin'], check=True)",
+    "data": "validation = records[40:56]\nsubprocess.run(['sh', '-c', 'printf x >> data.bin'], "
+    "check=True)",
     "step": "if epoch == 1: torch.use_deterministic_algorithms(False)",
 }
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What a check must say of it in the strict profile: its status, what its evidence holds (a pattern), and a word of its remedy."""
+    """What a check must say of it in the strict profile: its status, what its evidence holds (a
+    pattern), and a word of its remedy."""
 
     status: str
     evidence: str
@@ -68,11 +83,20 @@ def faulty(folder: Path) -> Faulty:
     library.mkdir(parents=True)
     (library / "rescale.py").write_text("FACTOR = 1.0\n")
     outside.write_text("1,2\n")
-    spec = spec_text(f"  env: {{PYTHONPATH: {library}, OUTSIDE: {outside}}}\n", "hardware: {gpu-model: H100}\n")
+    spec = spec_text(
+        f"  env: {{PYTHONPATH: {library}, OUTSIDE: {outside}}}\n", "hardware: {gpu-model: H100}\n"
+    )
     lock = lock_text({"numpy": "0.0.1"})
-    code = project(folder / "code", source(FAULTY), spec, lock=lock, untracked={"extra.json": "{}\n"})
-    place = next(number for number, line in enumerate(lock.splitlines(), 1) if line.startswith("numpy=="))
-    by = {part: re.escape(line_of(code, part)) for part in ("rescale", "extra.json", "OUTSIDE", "uuid4", "algorithms(False)")}
+    code = project(
+        folder / "code", source(FAULTY), spec, lock=lock, untracked={"extra.json": "{}\n"}
+    )
+    place = next(
+        number for number, line in enumerate(lock.splitlines(), 1) if line.startswith("numpy==")
+    )
+    by = {
+        part: re.escape(line_of(code, part))
+        for part in ("rescale", "extra.json", "OUTSIDE", "uuid4", "algorithms(False)")
+    }
     imported = importlib.metadata.version("numpy")
     flag = "torch.use_deterministic_algorithms"
     return Faulty(
@@ -80,28 +104,51 @@ def faulty(folder: Path) -> Faulty:
         {
             "code/opened-files": Fault(
                 "fail",
-                rf"^extra\.json \(opened by {by['extra.json']}\): data that git does not track\n{library}/rescale\.py "
+                rf"^extra\.json \(opened by {by['extra.json']}\): data that git does not "
+                rf"track\n{library}/rescale\.py "
                 rf"\(opened by {by['rescale']}\): outside the checkout$",
                 "or `git add` it; install what lies outside",
             ),
             "data/unchanged": Fault("fail", r"^data\.bin$", "path of the run's own"),
-            "data/undeclared-reads": Fault("fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"),
-            "data/no-network": Fault("fail", r"^192\.0\.2\.1:443$", "train.env"),
-            "data/splits": Fault("fail", r"^loader 1: 8 of 16 records \(50 %\) were drawn for training too$", "split by record"),
-            "env/installed": Fault("fail", rf"^numpy {imported}: 0\.0\.1 at requirements\.lock:{place}, imported$", "lock again"),
-            "env/variables": Fault("fail", r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$", "train.env"),
-            "random-state/flags": Fault(
-                "fail", rf"^{flag} is False from step 3 on, set at {by['algorithms(False)']}, and the gate wants True\n", "allow"
+            "data/undeclared-reads": Fault(
+                "fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"
             ),
-            "random-state/operators": Fault("fail", rf"^{flag} was off \(training code switched it off\)$", "leave the flag on"),
+            "data/no-network": Fault("fail", r"^192\.0\.2\.1:443$", "train.env"),
+            "data/splits": Fault(
+                "fail",
+                r"^loader 1: 8 of 16 records \(50 %\) were drawn for training too$",
+                "split by record",
+            ),
+            "env/installed": Fault(
+                "fail",
+                rf"^numpy {imported}: 0\.0\.1 at requirements\.lock:{place}, imported$",
+                "lock again",
+            ),
+            "env/variables": Fault(
+                "fail", r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$", "train.env"
+            ),
+            "random-state/flags": Fault(
+                "fail",
+                rf"^{flag} is False from step 3 on, set at {by['algorithms(False)']}, and the "
+                r"gate wants True\n",
+                "allow",
+            ),
+            "random-state/operators": Fault(
+                "fail", rf"^{flag} was off \(training code switched it off\)$", "leave the flag on"
+            ),
             "random-state/reseeded": Fault(
                 "fail",
-                r"^seeds 42 and 43: \d+ digests compared.* 0 of which differ\ngenerators that started from the same state: torch$",
+                r"^seeds 42 and 43: \d+ digests compared.* 0 of which differ\ngenerators that "
+                r"started from the same state: torch$",
                 "{seed}",
             ),
             "random-state/os-entropy": Fault("warn", rf"^{by['uuid4']}: uuid\.uuid4$", "waive"),
-            "hardware/device": Fault("fail", r"^GPU model H100 is required, training used cpu: ", "correct `hardware:`"),
-            "hardware/recorded": Fault("fail", r"(?m)^threads \d+$", "run the gate where it can read this"),
+            "hardware/device": Fault(
+                "fail", r"^GPU model H100 is required, training used cpu: ", "correct `hardware:`"
+            ),
+            "hardware/recorded": Fault(
+                "fail", r"(?m)^threads \d+$", "run the gate where it can read this"
+            ),
         },
     )
 
@@ -123,12 +170,17 @@ def evidence(gated: Gated, name: str) -> str:
 def test_a_clean_checkout_passes_every_check_in_the_strict_profile(tmp_path: Path) -> None:
     gated = gate(project(tmp_path / "code", source({}), spec_text("")), *STRICT, out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    assert found(gated, list(NEED_TRAINING)) == {name: "skip" if name in NEED_GPU else "pass" for name in NEED_TRAINING}
+    assert found(gated, list(NEED_TRAINING)) == {
+        name: "skip" if name in NEED_GPU else "pass" for name in NEED_TRAINING
+    }
     for name, reason in NEED_GPU.items():
         assert gated.check(name)["message"].startswith(reason)
     assert {item["status"] for item in gated.report["checklist"]} == {"pass", "skip", "waived"}
     assert gated.check("env/image-digest")["status"] == "waived"
-    assert "requirements.lock" in gated.check("env/installed")["message"] and gated.check("random-state/workers")["evidence"]
+    assert (
+        "requirements.lock" in gated.check("env/installed")["message"]
+        and gated.check("random-state/workers")["evidence"]
+    )
 
 
 def test_each_fault_is_found_with_its_evidence_and_a_remedy(tmp_path: Path) -> None:
@@ -137,66 +189,122 @@ def test_each_fault_is_found_with_its_evidence_and_a_remedy(tmp_path: Path) -> N
     gated = gate(dirty.code, *STRICT, out=tmp_path)
     assert gated.exit_code == 1, gated.stdout + gated.stderr
     assert gated.report["determinism"]["identical"], "the faults are those that two equal runs hide"
-    assert found(gated, list(dirty.faults)) == {name: fault.status for name, fault in dirty.faults.items()}
+    assert found(gated, list(dirty.faults)) == {
+        name: fault.status for name, fault in dirty.faults.items()
+    }
     for name, fault in dirty.faults.items():
-        assert re.search(fault.evidence, evidence(gated, name)), (name, gated.check(name)["evidence"])
+        assert re.search(fault.evidence, evidence(gated, name)), (
+            name,
+            gated.check(name)["evidence"],
+        )
         assert fault.remedy in gated.check(name)["remedy"], name
     assert "instruction set that torch uses" in gated.check("hardware/recorded")["message"]
     assert "the seed does not reach the training" in gated.check("random-state/reseeded")["message"]
-    assert found(gated, ["random-state/seed-reach"]) == {"random-state/seed-reach": "skip"}, "one fact is told once, by `reseeded`"
-    others = [name for name in NEED_TRAINING if name not in (*dirty.faults, *NEED_GPU, "random-state/seed-reach")]
-    assert set(others) == WHERE_RUNS_DIVERGE | OTHERWISE, "a check that no test of this file shows a fault of"
-    assert found(gated, others) == dict.fromkeys(others, "pass"), "one fault does not make another check fail"
+    assert found(gated, ["random-state/seed-reach"]) == {"random-state/seed-reach": "skip"}, (
+        "one fact is told once, by `reseeded`"
+    )
+    others = [
+        name
+        for name in NEED_TRAINING
+        if name not in (*dirty.faults, *NEED_GPU, "random-state/seed-reach")
+    ]
+    assert set(others) == WHERE_RUNS_DIVERGE | OTHERWISE, (
+        "a check that no test of this file shows a fault of"
+    )
+    assert found(gated, others) == dict.fromkeys(others, "pass"), (
+        "one fault does not make another check fail"
+    )
 
 
 @pytest.mark.slow
 def test_a_loader_that_is_seeded_anew_gives_other_batches_and_workers(tmp_path: Path) -> None:
-    line = "import random\n\nown = torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator = own\n"
+    line = (
+        "import random\n\nown = "
+        "torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator "
+        "= own\n"
+    )
     line += "train_loader.sampler.generator = own"
     code = project(tmp_path / "code", source({"loaders": line}), spec_text(""))
     gated = gate(code, "--set", "diagnosis=false", out=tmp_path)
-    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (0, "batch"), gated.stdout
+    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (0, "batch"), (
+        gated.stdout
+    )
     names = ["data/batches", "random-state/workers", "random-state/os-entropy"]
-    assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(gated.reason_ids)
-    assert "different batches from step 0 on" in gated.check("data/batches")["message"] and evidence(gated, "data/batches")
-    assert re.fullmatch(r"loader 0: 1 workers from base seed (\d+), then 1 workers from base seed (?!\1$)\d+", evidence(gated, names[1]))
+    assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(
+        gated.reason_ids
+    )
+    assert "different batches from step 0 on" in gated.check("data/batches")[
+        "message"
+    ] and evidence(gated, "data/batches")
+    assert re.fullmatch(
+        r"loader 0: 1 workers from base seed (\d+), then 1 workers from base seed (?!\1$)\d+",
+        evidence(gated, names[1]),
+    )
     assert evidence(gated, names[2]) == f"{line_of(code, 'random.Random()')}: random.Random()"
 
 
 @pytest.mark.slow
 def test_a_generator_that_the_system_seeds_is_named(tmp_path: Path) -> None:
-    code = project(tmp_path / "code", source({"step": "if epoch == 1: torch.seed()"}), spec_text(""))
+    code = project(
+        tmp_path / "code", source({"step": "if epoch == 1: torch.seed()"}), spec_text("")
+    )
     gated = gate(code, "--set", "diagnosis=false", out=tmp_path)
-    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (3, "rng"), gated.stdout
+    assert gated.exit_code == 1 and (gated.first["step"], gated.first["kind"]) == (3, "rng"), (
+        gated.stdout
+    )
     names = ["random-state/generators", "random-state/os-entropy"]
-    assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(gated.reason_ids)
-    assert gated.check(names[0])["message"].startswith("the torch generator") and evidence(gated, names[0]) == "step 3"
+    assert found(gated, names) == dict.fromkeys(names, "fail") and set(names) <= set(
+        gated.reason_ids
+    )
+    assert (
+        gated.check(names[0])["message"].startswith("the torch generator")
+        and evidence(gated, names[0]) == "step 3"
+    )
     assert evidence(gated, names[1]) == f"{line_of(code, 'torch.seed()')}: torch.seed()"
 
 
 @pytest.mark.slow
 def test_an_operator_without_a_deterministic_form_is_named_with_its_line(tmp_path: Path) -> None:
-    line = "if epoch == 1: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))\nif epoch == 1: torch.nn.MaxUnpool1d(2)(ONE, ONE.long())"
+    line = (
+        "if epoch == 1: torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))\nif epoch == 1: "
+        "torch.nn.MaxUnpool1d(2)(ONE, ONE.long())"
+    )
     line = line.replace("ONE", "torch.zeros(1, 1, 1)")
     code = project(tmp_path / "code", source({"step": line}), spec_text(""))
     gated = gate(code, out=tmp_path)
     check = gated.check("random-state/operators")
     assert gated.exit_code == 1 and gated.reason_ids[0] == "random-state/operators", gated.stdout
-    assert check["status"] == "fail" and check["message"] == "torch refuses 2 operators: no deterministic form on this device"
+    assert (
+        check["status"] == "fail"
+        and check["message"] == "torch refuses 2 operators: no deterministic form on this device"
+    )
     first, second = check["evidence"]
     assert (
-        first == f"{line_of(code, 'put_')}: put_; instead: `index_put_` on the flattened tensor" and "determinism.allow" in check["remedy"]
+        first == f"{line_of(code, 'put_')}: put_; instead: `index_put_` on the flattened tensor"
+        and "determinism.allow" in check["remedy"]
     )
-    assert second.startswith(f"{line_of(code, 'MaxUnpool1d')}: max_unpooling2d_forward_out; instead: ")
+    assert second.startswith(
+        f"{line_of(code, 'MaxUnpool1d')}: max_unpooling2d_forward_out; instead: "
+    )
 
 
-def test_a_training_that_needs_an_ignored_file_does_not_run_from_a_fresh_copy(tmp_path: Path) -> None:
+def test_a_training_that_needs_an_ignored_file_does_not_run_from_a_fresh_copy(
+    tmp_path: Path,
+) -> None:
     text = source({"first": "with open('notes.cache') as file:\n    notes = file.read()"})
-    code = project(tmp_path / "code", text, spec_text(""), ignored="*.cache\n", untracked={"notes.cache": "x"})
+    code = project(
+        tmp_path / "code", text, spec_text(""), ignored="*.cache\n", untracked={"notes.cache": "x"}
+    )
     gated = gate(code, out=tmp_path)
     check = gated.check("code/pristine-workspace")
-    assert gated.exit_code == 1 and gated.reason_ids == ["code/pristine-workspace", "run/crashed"], gated.stdout
-    assert check["status"] == "fail" and evidence(gated, check["id"]) == "notes.cache (not found by deterministic-1)"
+    assert gated.exit_code == 1 and gated.reason_ids == [
+        "code/pristine-workspace",
+        "run/crashed",
+    ], gated.stdout
+    assert (
+        check["status"] == "fail"
+        and evidence(gated, check["id"]) == "notes.cache (not found by deterministic-1)"
+    )
     assert "notes.cache" in gated.report["runs"][0]["log_tail"][-1]
 
 
@@ -210,6 +318,10 @@ def test_ranks_must_share_hardware_and_versions(tmp_path: Path) -> None:
     assert found(gated, names) == dict.fromkeys(names, "fail"), gated.stdout
     assert gated.exit_code == 1 and gated.report["determinism"]["identical"]
     one, two = (rf"{threads} in deterministic-1: rank{threads - 1} \(\d+\)" for threads in (1, 2))
-    assert re.fullmatch(f"threads: (?:{one}, {two}|{two}, {one})", evidence(gated, names[0])), "whichever rank started first"
-    assert evidence(gated, names[1]).startswith("interpreter: ") and str(other) in evidence(gated, names[1])
+    assert re.fullmatch(f"threads: (?:{one}, {two}|{two}, {one})", evidence(gated, names[0])), (
+        "whichever rank started first"
+    )
+    assert evidence(gated, names[1]).startswith("interpreter: ") and str(other) in evidence(
+        gated, names[1]
+    )
     assert "OMP_NUM_THREADS" in gated.check(names[0])["remedy"]

@@ -1,4 +1,5 @@
-"""Every example passes, and every broken twin fails where its README says it does. Real training, through the command line."""
+"""Every example passes, and every broken twin fails where its README says it does. Real training,
+through the command line."""
 
 from __future__ import annotations
 
@@ -22,24 +23,41 @@ BROKEN = {
     "transformers": (-1, "parameter", "transformer.*.weight", "main"),
     "torchrun": (3, "gradient", "*", "rank1"),
 }
-# example -> why its broken twin's runs diverge: cause, file and line; of the others `make corpus` asks it
-CAUSES = {"quickstart": ("unseeded-rng", "train.py", 73), "notebook": ("unseeded-rng", "train.ipynb#cell 2", 1)}
-NEEDS = {"lightning": ("lightning",), "transformers": ("transformers",), "notebook": ("ipykernel", "nbclient")}
+# example -> why its broken twin's runs diverge: cause, file and line; of the others `make corpus`
+# asks it
+CAUSES = {
+    "quickstart": ("unseeded-rng", "train.py", 73),
+    "notebook": ("unseeded-rng", "train.ipynb#cell 2", 1),
+}
+NEEDS = {
+    "lightning": ("lightning",),
+    "transformers": ("transformers",),
+    "notebook": ("ipykernel", "nbclient"),
+}
 
 
 @pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart", "torchrun")))
 def test_an_example_passes(name: str, tmp_path: Path) -> None:
-    """Only the quickstart takes the time of its default runs: it drifts without the flags, and its cost is measured, by the fewest runs and
-    steps; `make demo` takes as many as it needs."""
+    """Only the quickstart takes the time of its default runs: it drifts without the flags, and its
+    cost is measured, by the fewest runs and steps; `make demo` takes as many as it needs."""
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
-    few = ("cost.pairs=2", "determinism.repeat=2", "train.steps=20") if name == "quickstart" else ("cost.measure=false",)
+    few = (
+        ("cost.pairs=2", "determinism.repeat=2", "train.steps=20")
+        if name == "quickstart"
+        else ("cost.measure=false",)
+    )
     gated = gate(EXAMPLES / name, *(part for item in few for part in ("--set", item)), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
     found = gated.report["determinism"]
     assert found["identical"] and found["differing"] == 0 and found["tensors"] > 10
     assert found["determinism_settings"]["torch.use_deterministic_algorithms"] is True
-    for check in ("random-state/reseeded", "hardware/same", "env/versions"):  # the last two: of both ranks of torchrun
+    # the last two: of both ranks of torchrun
+    for check in (
+        "random-state/reseeded",
+        "hardware/same",
+        "env/versions",
+    ):
         assert gated.check(check)["status"] == "pass"
     if name == "quickstart":
         cost, floor = gated.report["cost"], gated.report["noise_floor"]
@@ -49,25 +67,45 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         assert not floor["identical"] and floor["first_step"] is not None
         labels = ({label for label, _ in shape(text)} for text in (demo(), gated.stdout))
         assert next(labels) == next(labels), "the README's demo shows what a run prints"
-        assert floor["loss_gap"] > 0 and floor["weight_l2"] > 0 and math.isfinite(floor["weight_l2"])
+        assert (
+            floor["loss_gap"] > 0 and floor["weight_l2"] > 0 and math.isfinite(floor["weight_l2"])
+        )
 
 
 @pytest.mark.slow
 def test_the_quickstart_passes_with_each_run_that_its_spec_asks_for(tmp_path: Path) -> None:
     gated = gate(EXAMPLES / "quickstart", "--set", "cost.pairs=2", out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    order = ["deterministic", "default", "default", "deterministic", "reseeded", "deterministic", "deterministic"]
+    order = [
+        "deterministic",
+        "default",
+        "default",
+        "deterministic",
+        "reseeded",
+        "deterministic",
+        "deterministic",
+    ]
     assert [run["arm"] for run in gated.report["runs"]] == order
     assert not gated.report["noise_floor"]["identical"]
 
 
 @pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart",)))
-def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
+def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(
+    name: str, tmp_path: Path
+) -> None:
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
     step, kind, pattern, process = BROKEN[name]
     options = () if name in CAUSES else ("--set", "diagnosis=false")
-    gated = gate(EXAMPLES / name / "broken", "--set", "cost.measure=false", "--set", "train.steps=10", *options, out=tmp_path)
+    gated = gate(
+        EXAMPLES / name / "broken",
+        "--set",
+        "cost.measure=false",
+        "--set",
+        "train.steps=10",
+        *options,
+        out=tmp_path,
+    )
     assert gated.exit_code == 1, gated.stdout + gated.stderr
     assert "determinism/diverged" in gated.reason_ids
     first = gated.first
@@ -79,6 +117,10 @@ def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(name: str
     if name in CAUSES:
         cause, file, line = CAUSES[name]
         found = gated.report["diagnosis"]
-        assert (found["cause"], found["file"], found["line"]) == (cause, f"examples/{name}/broken/{file}", line)
+        assert (found["cause"], found["file"], found["line"]) == (
+            cause,
+            f"examples/{name}/broken/{file}",
+            line,
+        )
         assert found["confirmed"] and place(f"examples/{name}/broken/{file}", line) in gated.stdout
         assert "default_rng()" in dict(found["excerpt"])[line] or name == "quickstart"

@@ -1,4 +1,5 @@
-"""What one run writes outside its own folders and a later run reads: no pass, for the later run's result is not its own."""
+"""What one run writes outside its own folders and a later run reads: no pass, for the later run's
+result is not its own."""
 
 from __future__ import annotations
 
@@ -51,11 +52,17 @@ def gated_with(lines: str, folder: Path) -> tuple[Path, Path]:
 def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> None:
     code, shared = gated_with('data = prepared(os.path.join(shared, "data.json"))', tmp_path)
     gated = gate(code, out=tmp_path)
-    assert gated.report["determinism"]["identical"], "the second run trained on what the first had prepared"
-    assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], gated.stdout + gated.stderr
+    assert gated.report["determinism"]["identical"], (
+        "the second run trained on what the first had prepared"
+    )
+    assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], (
+        gated.stdout + gated.stderr
+    )
     found = gated.check("data/leftovers")
     assert found["status"] == "fail" and "left over from an earlier run" in found["message"]
-    assert found["evidence"] == [f"{shared}/data.json (opened by train.py:10): read by deterministic-2, reseeded"]
+    assert found["evidence"] == [
+        f"{shared}/data.json (opened by train.py:10): read by deterministic-2, reseeded"
+    ]
     assert gated.check("data/undeclared-reads")["status"] == "pass", "one fact is told once"
 
 

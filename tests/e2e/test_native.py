@@ -1,5 +1,5 @@
-"""A job of `native`, with the real gate, a real training and the action's own scripts: what a hostile training takes with it, and what its
-report comes to in the job that posts it."""
+"""A job of `native`, with the real gate, a real training and the action's own scripts: what a
+hostile training takes with it, and what its report comes to in the job that posts it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tests.support.github.server import GitHub
 from tests.support.repositories import git
 
 TOKEN = "ghs_" + "S3cr3t" * 6
-# Finds the file of the step's shell, as any process of the same user can, and makes it read-only. What stands in it meets each later step:
-# bash then runs PS4 before each command, and a function in place of `exit`. As root, bash takes PS4 from nobody.
+# Finds the file of the step's shell, as any process of the same user can, and makes it read-only.
+# What stands in it meets each later step: bash then runs PS4 before each command, and a function in
+# place of `exit`. As root, bash takes PS4 from nobody.
 ATTACK = r"""
 import glob, os
 for name in glob.glob("/proc/[0-9]*/environ"):
@@ -39,7 +40,8 @@ for name in glob.glob("/proc/[0-9]*/environ"):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository as GitHub unpacks an action, but with the gate's packages beside it: nothing has to be downloaded."""
+    """The repository as GitHub unpacks an action, but with the gate's packages beside it: nothing
+    has to be downloaded."""
     root = tmp_path_factory.mktemp("action")
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if path.suffix != ".pth" and not path.name.startswith(("torch", "nvidia", "repro_gate")):
@@ -54,14 +56,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job_of(folder: Path, root: Path, action: str, github: GitHub, name: str) -> Job:
-    """A job of a push on a runner without a container, by a user who is not root to the files' modes."""
+    """A job of a push on a runner without a container, by a user who is not root to the files'
+    modes."""
     shared = {
         "GITHUB_REPOSITORY": github.repository,
         "GITHUB_EVENT_NAME": "push",
         "GITHUB_REF": "refs/heads/topic",
         "GITHUB_RUN_ID": "4711",
     }
-    api = {"GITHUB_API_URL": github.url, "GITHUB_GRAPHQL_URL": github.graphql_url, "GITHUB_WORKFLOW": "gate", "GITHUB_JOB": name}
+    api = {
+        "GITHUB_API_URL": github.url,
+        "GITHUB_GRAPHQL_URL": github.graphql_url,
+        "GITHUB_WORKFLOW": "gate",
+        "GITHUB_JOB": name,
+    }
     start = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
     return Job(folder, environment(**shared, **api), root / action, start=start)
 
@@ -76,8 +84,13 @@ def check_out(job: Job, source: str) -> str:
     return job.environment["GITHUB_SHA"]
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("setpriv"), reason="/proc, and setpriv of util-linux")
-def test_a_training_that_takes_over_the_later_steps_of_its_job_finds_no_token_in_any(root: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("setpriv"),
+    reason="/proc, and setpriv of util-linux",
+)
+def test_a_training_that_takes_over_the_later_steps_of_its_job_finds_no_token_in_any(
+    root: Path, tmp_path: Path
+) -> None:
     stolen = tmp_path / "stolen"
     stolen.mkdir()
     with GitHub() as github:
@@ -85,12 +98,16 @@ def test_a_training_that_takes_over_the_later_steps_of_its_job_finds_no_token_in
         check_out(job, ATTACK.format(folder=job.folder, stolen=stolen) + LOOP)
         for name in steps("native"):
             ended = job.run("native", name, {"python": sys.executable, "token": TOKEN})
-        assert ended.returncode == 0 and "verdict" in job.outputs["gate"], ended.stdout + ended.stderr
+        assert ended.returncode == 0 and "verdict" in job.outputs["gate"], (
+            ended.stdout + ended.stderr
+        )
         assert job.outputs["gate"]["verdict"] == "pass" and github.requests == []
         assert list(stolen.iterdir()) == []
         job.run_step("later", {"run": "exit 0", "env": {"CANARY": "of a later step"}}, {})
     taken = [path.read_text() for path in stolen.iterdir()]
-    assert any("of a later step" in text for text in taken), "the attack itself works: put nothing behind `native`"
+    assert any("of a later step" in text for text in taken), (
+        "the attack itself works: put nothing behind `native`"
+    )
     assert not any(TOKEN in text for text in taken)
 
 
@@ -101,17 +118,27 @@ def test_what_native_found_is_posted_by_a_second_job(root: Path, tmp_path: Path)
         head = check_out(gate, with_line("x = random.SystemRandom().random()"))
         github.add_pull(7, head)
         gated = gate.run("native", "gate", {"python": sys.executable})
-        assert gated.returncode == 1 and gate.outputs["gate"]["verdict"] == "fail", gated.stdout + gated.stderr
+        assert gated.returncode == 1 and gate.outputs["gate"]["verdict"] == "fail", (
+            gated.stdout + gated.stderr
+        )
         assert "repro-gate: fail; no comment was due" in gated.stdout and github.requests == []
-        assert "verdict" in json.loads((gate.folder / "workspace/repro-gate-report/report.json").read_text())
+        assert "verdict" in json.loads(
+            (gate.folder / "workspace/repro-gate-report/report.json").read_text()
+        )
 
         post = job_of(tmp_path / "post", root, "comment", github, "comment")
         post.environment["GITHUB_SHA"] = head
-        shutil.copytree(gate.folder / "workspace/repro-gate-report", post.folder / "workspace/repro-gate-report")
+        shutil.copytree(
+            gate.folder / "workspace/repro-gate-report", post.folder / "workspace/repro-gate-report"
+        )
         posted = post.run("comment", "comment", {"python": sys.executable, "token": github.token()})
         assert posted.returncode == 0, posted.stdout + posted.stderr
         (comment,) = github.comments(7)
         assert set(post.outputs["comment"]) == set(load("comment")["outputs"])
         assert post.outputs["comment"]["comment_url"] == comment["html_url"]
-        assert "fail" in comment["body"] and head[:7] in comment["body"] and "actions/runs/4711" in comment["body"]
+        assert (
+            "fail" in comment["body"]
+            and head[:7] in comment["body"]
+            and "actions/runs/4711" in comment["body"]
+        )
         assert github.faults == []

@@ -1,4 +1,5 @@
-"""The self-test on a real training: every fault that applies is caught where it was put in, and a broken comparison is caught by it."""
+"""The self-test on a real training: every fault that applies is caught where it was put in, and a
+broken comparison is caught by it."""
 
 from __future__ import annotations
 
@@ -32,25 +33,45 @@ def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = {item["fault"]: item["outcome"] for item in document["faults"]}
     assert outcomes.pop("batch") == "not applicable"  # it has no DataLoader
-    assert outcomes == dict.fromkeys(("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint"), "caught")
-    assert (document["schema"], document["outcome"], document["seed"]) == ("repro-gate/selftest/v1", "caught", 42)
+    assert outcomes == dict.fromkeys(
+        ("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint"), "caught"
+    )
+    assert (document["schema"], document["outcome"], document["seed"]) == (
+        "repro-gate/selftest/v1",
+        "caught",
+        42,
+    )
     faults = {item["fault"]: item for item in document["faults"]}
     for name in ("weight", "optimizer", "buffer", "race"):
         put, found = faults[name]["put"], faults[name]["found"]
         assert put == {key: found[key] for key in put} and put["step"] == 3
-        assert faults[name]["reasons"] == ["determinism/diverged"] and f"parameter {faults['weight']['put']['name']}" in done.stdout
-    assert faults["flag"]["reasons"] == ["random-state/flags"] and "train.py:" in faults["flag"]["why"]
+        assert (
+            faults[name]["reasons"] == ["determinism/diverged"]
+            and f"parameter {faults['weight']['put']['name']}" in done.stdout
+        )
+    assert (
+        faults["flag"]["reasons"] == ["random-state/flags"] and "train.py:" in faults["flag"]["why"]
+    )
     assert faults["checkpoint"]["found"]["name"].startswith("out/losses.csv: ")
     lines = done.stderr.splitlines()
-    assert lines[0] == "run 1 of 2: clean-1, 6 steps" and "weight: one flipped last bit in a weight" in lines
-    assert "all 7 faults that apply were caught where they were put in; not applicable: batch" in done.stdout
+    assert (
+        lines[0] == "run 1 of 2: clean-1, 6 steps"
+        and "weight: one flipped last bit in a weight" in lines
+    )
+    assert (
+        "all 7 faults that apply were caught where they were put in; not applicable: batch"
+        in done.stdout
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("example", "faults", "process"), [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight", "optimizer"), "rank0")]
+    ("example", "faults", "process"),
+    [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight", "optimizer"), "rank0")],
 )
-def test_what_the_quickstart_lacks_is_caught_in_others(example: str, faults: tuple[str, ...], process: str, tmp_path: Path) -> None:
+def test_what_the_quickstart_lacks_is_caught_in_others(
+    example: str, faults: tuple[str, ...], process: str, tmp_path: Path
+) -> None:
     """A DataLoader, a checkpoint of torch's that only a whole run writes, several processes."""
     out = tmp_path / "selftest.json"
     options = [part for fault in faults for part in ("--only", fault)]
@@ -65,7 +86,9 @@ def test_what_the_quickstart_lacks_is_caught_in_others(example: str, faults: tup
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(out.read_text(encoding="ascii"))["faults"]
-    assert [(row["fault"], row["outcome"]) for row in rows] == [(fault, "caught") for fault in faults]
+    assert [(row["fault"], row["outcome"]) for row in rows] == [
+        (fault, "caught") for fault in faults
+    ]
     assert all(row["found"]["process"] == process for row in rows)
     assert example == "torchrun" or rows[1]["found"]["name"].startswith("out/checkpoint.pt: ")
 
@@ -75,6 +98,19 @@ def test_a_gate_whose_comparison_finds_nothing_is_caught(
 ) -> None:
     monkeypatch.setenv("PATH", environment()["PATH"])
     monkeypatch.setattr(traces, "_divergences", lambda *_: [])
-    assert main(["selftest", str(QUICKSTART), "--quiet", "--only", "weight", "--json", str(tmp_path / "f.json")]) == 1
+    assert (
+        main(
+            [
+                "selftest",
+                str(QUICKSTART),
+                "--quiet",
+                "--only",
+                "weight",
+                "--json",
+                str(tmp_path / "f.json"),
+            ]
+        )
+        == 1
+    )
     assert "not caught: weight" in capsys.readouterr().out
     assert json.loads((tmp_path / "f.json").read_text())["outcome"] == "not caught"

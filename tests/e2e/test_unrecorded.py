@@ -1,4 +1,5 @@
-"""What a training that repeats prints and writes: told in one notice where it differs, silent where only times do. Real processes."""
+"""What a training that repeats prints and writes: told in one notice where it differs, silent where
+only times do. Real processes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ os.makedirs("runs/a", exist_ok=True)
 open(f"runs/a/events.out.tfevents.{time.time():.0f}.host.{os.getpid()}.0", "wb").write(os.urandom(64))
 open("out/model.bin", "wb").write(b"1")
 """
-SPEC = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/model.bin]}\n"
+SPEC = (
+    "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: "
+    "{artifacts: [out/model.bin]}\n"
+)
 NOISY = "int.from_bytes(os.urandom(4), 'little') / 2**32"
 
 
@@ -40,9 +44,15 @@ def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: 
     gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", NOISY), SPEC), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
     notes = {item["id"]: item for item in gated.report["notes"]}
-    assert "2 files that the runs wrote differ and are not declared: out/eval.bin, out/metrics.csv" in notes["unrecorded/files"]["message"]
+    assert (
+        "2 files that the runs wrote differ and are not declared: out/eval.bin, out/metrics.csv"
+        in notes["unrecorded/files"]["message"]
+    )
     assert "capture.artifacts" in notes["unrecorded/files"]["remedy"]
-    assert "a printed number differs between the two deterministic runs: `val_acc 0.7" in notes["unrecorded/log"]["message"]
+    assert (
+        "a printed number differs between the two deterministic runs: `val_acc 0.7"
+        in notes["unrecorded/log"]["message"]
+    )
     assert "out/metrics.csv" in gated.stdout and "val_acc" in gated.stdout
 
 
@@ -70,14 +80,23 @@ open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(
 
 @pytest.mark.slow
 def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
-    spec = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: {artifacts: [out/*]}\n"
+    spec = (
+        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: "
+        "false}\ncapture: {artifacts: [out/*]}\n"
+    )
     gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr  # the same bytes need no look inside
-    noisy = HOSTILE + 'for name in ("empty.pt", "huge.npy"):\n    open("out/" + name, "ab").write(os.urandom(8))\n'
+    noisy = (
+        HOSTILE + 'for name in ("empty.pt", "huge.npy"):\n    open("out/" + name, '
+        '"ab").write(os.urandom(8))\n'
+    )
     gated = gate(training(tmp_path / "noisy", noisy, spec), out=tmp_path)
     assert gated.exit_code == 1, gated.stdout + gated.stderr
     notes = " ".join(item["message"] for item in gated.report["notes"])
-    assert "artifact out/huge.npy: compared as a whole" in notes and "artifact out/empty.pt: compared as a whole" in notes
+    assert (
+        "artifact out/huge.npy: compared as a whole" in notes
+        and "artifact out/empty.pt: compared as a whole" in notes
+    )
     assert [run["artifacts"] for run in gated.report["runs"][:2]] == [4, 4]
 
 
@@ -101,16 +120,25 @@ def test_links_that_lead_out_or_nowhere_are_told_and_cost_nothing(tmp_path: Path
     spec = SPEC.replace("out/model.bin", '"**/out/*"')
     gated = gate(training(tmp_path / "code", MADE + KINDS, spec), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr
-    told = [item["message"].partition("not compared: ")[2] for item in gated.report["notes"] if item["id"] == "artifact/not-compared"]
+    told = [
+        item["message"].partition("not compared: ")[2]
+        for item in gated.report["notes"]
+        if item["id"] == "artifact/not-compared"
+    ]
     assert told[:3] == [
         "in both runs it is a link to /root/.nowhere/x that leads out of the working directory",
         "in both runs it is a link to /etc that leads out of the working directory",
         "in both runs it is a link to nothing that leads nowhere",
     ]
-    assert told[3].endswith("/run/home/x that leads out of the working directory") and told[4] == "in both runs it is a FIFO"
+    assert (
+        told[3].endswith("/run/home/x that leads out of the working directory")
+        and told[4] == "in both runs it is a FIFO"
+    )
 
 
 def test_a_training_that_removes_its_own_folder_has_not_shown_its_artifacts(tmp_path: Path) -> None:
     gone = MADE + "shutil.rmtree(os.getcwd())\n"
     gated = gate(training(tmp_path / "code", gone, SPEC), out=tmp_path)
-    assert (gated.exit_code, gated.reason_ids) == (3, ["artifact/missing"]), gated.stdout + gated.stderr
+    assert (gated.exit_code, gated.reason_ids) == (3, ["artifact/missing"]), (
+        gated.stdout + gated.stderr
+    )

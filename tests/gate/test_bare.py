@@ -16,12 +16,18 @@ from repro_gate.runs.progress import Watch
 from tests.support.built_traces import run, spec
 
 SPEC = spec()
-TAIL = ("Traceback (most recent call last):", '  File "/x/run/workspace/train.py", line 3, in <module>', "ValueError: bad")
+TAIL = (
+    "Traceback (most recent call last):",
+    '  File "/x/run/workspace/train.py", line 3, in <module>',
+    "ValueError: bad",
+)
 
 
 def crashed(code: int | None = 1, **ended: Any) -> Run:
     found = run("deterministic-1", outcome="crashed", reason_id="run/crashed", tail=TAIL)
-    return replace(found, ended=replace(found.ended, **{"exit_code": code, "seconds": 20.0, **ended}))
+    return replace(
+        found, ended=replace(found.ended, **{"exit_code": code, "seconds": 20.0, **ended})
+    )
 
 
 CRASHED = crashed()
@@ -31,7 +37,9 @@ CRASHED = crashed()
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Run | None, list[float]]]:
     """What comes of these runs, and the time limits of the bare runs that were started."""
 
-    def ask(*runs: Run, came: Run | BaseException = CRASHED, **more: Any) -> tuple[Run | None, list[float]]:
+    def ask(
+        *runs: Run, came: Run | BaseException = CRASHED, **more: Any
+    ) -> tuple[Run | None, list[float]]:
         limits: list[float] = []
 
         def launch(limited: Any, *_: object) -> Run:
@@ -48,11 +56,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Run | None, li
     return ask
 
 
-def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(asked: Callable[..., tuple[Run | None, list[float]]]) -> None:
+def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(
+    asked: Callable[..., tuple[Run | None, list[float]]],
+) -> None:
     assert asked(crashed()) == (crashed(), [60.0]), "three times what the crash took"
     assert asked(crashed(), crashed())[1] == [60.0] and asked(crashed(seconds=1.0))[1] == [30.0]
     assert asked(crashed(seconds=1e6))[1] == [SPEC.train.timeout]
-    assert asked(replace(crashed(code=None, signal=11), outcome="killed", reason_id="run/killed"))[1] == [60.0]
+    assert asked(replace(crashed(code=None, signal=11), outcome="killed", reason_id="run/killed"))[
+        1
+    ] == [60.0]
     for runs in (
         (),
         (run("deterministic-1"), crashed()),
@@ -67,8 +79,15 @@ def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(asked: Cal
     assert asked(crashed(), comparisons={42: "diverged"}) == (None, [])
 
 
-def test_a_bare_run_that_says_nothing_is_not_told_of(asked: Callable[..., tuple[Run | None, list[float]]]) -> None:
-    for came in (KeyboardInterrupt(), OSError("no space"), crashed(signal=9, code=None), crashed(out_of_memory=True)):
+def test_a_bare_run_that_says_nothing_is_not_told_of(
+    asked: Callable[..., tuple[Run | None, list[float]]],
+) -> None:
+    for came in (
+        KeyboardInterrupt(),
+        OSError("no space"),
+        crashed(signal=9, code=None),
+        crashed(out_of_memory=True),
+    ):
         assert asked(crashed(), came=came) == (None, [60.0])
     late = crashed(signal=9, code=None, timed_out=True)
     assert asked(crashed(), came=late)[0] == late

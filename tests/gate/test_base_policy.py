@@ -38,8 +38,12 @@ def change(root: Path, spec: str) -> None:
     git(root, "commit", "-qm", "spec")
 
 
-def judge(root: Path, *, environment: dict[str, str] | None = None, **options: str) -> EffectivePolicy:
-    return effective_policy(load_spec(root), inspect_checkout(root), Options(environment=environment or {}, **options))
+def judge(
+    root: Path, *, environment: dict[str, str] | None = None, **options: str
+) -> EffectivePolicy:
+    return effective_policy(
+        load_spec(root), inspect_checkout(root), Options(environment=environment or {}, **options)
+    )
 
 
 def test_without_a_base_the_own_spec_judges(checkout: Path) -> None:
@@ -81,15 +85,25 @@ def test_a_base_that_says_so_judges_whatever_the_change_says(checkout: Path) -> 
     change(checkout, STRICT + "policy: base\n")
     change(checkout, WEAKER)
     judged = judge(checkout, base="HEAD~1")
-    assert judged.spec.train.steps == 50 and judged.spec.checklist.profile == "strict" and judged.spec.path == checkout / "repro.yml"
+    assert (
+        judged.spec.train.steps == 50
+        and judged.spec.checklist.profile == "strict"
+        and judged.spec.path == checkout / "repro.yml"
+    )
     assert judged.base is not None and judged.base.policy == "base"
-    assert {item.key for item in judged.base.weakened} == {"train.steps", "checklist.profile", "policy"}
+    assert {item.key for item in judged.base.weakened} == {
+        "train.steps",
+        "checklist.profile",
+        "policy",
+    }
 
 
 def test_the_change_cannot_ask_for_it_by_itself(checkout: Path) -> None:
     change(checkout, WEAKER + "policy: base\n")
     judged = judge(checkout, base="HEAD~1")
-    assert judged.base is not None and judged.base.policy == "head", "the base branch's file decides"
+    assert judged.base is not None and judged.base.policy == "head", (
+        "the base branch's file decides"
+    )
 
 
 def test_the_command_line_decides_before_the_file(checkout: Path) -> None:
@@ -115,7 +129,9 @@ def test_a_link_does_not_choose_which_spec_judges(checkout: Path, tmp_path: Path
     (tmp_path / "above").symlink_to(checkout.parent)
     for link in (tmp_path / "elsewhere", tmp_path / "above" / checkout.name):
         judged = judge(link, base="HEAD~2")
-        assert judged.base is not None and judged.base.policy == "base", "a link above the repository is nobody's choice of the change"
+        assert judged.base is not None and judged.base.policy == "base", (
+            "a link above the repository is nobody's choice of the change"
+        )
 
 
 def test_a_linked_folder_does_not_choose_either(checkout: Path) -> None:
@@ -130,18 +146,29 @@ def test_a_linked_folder_does_not_choose_either(checkout: Path) -> None:
         judge(checkout / "small", base="HEAD")
 
 
-def test_a_branch_of_the_change_that_is_called_like_the_remotes_is_not_the_base(checkout: Path) -> None:
+def test_a_branch_of_the_change_that_is_called_like_the_remotes_is_not_the_base(
+    checkout: Path,
+) -> None:
     change(checkout, STRICT + "policy: base\n")
     git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
     git(checkout, "switch", "-qc", "origin/main")
     git(checkout, "tag", "origin/main")
     change(checkout, WEAKER)
     git(checkout, "tag", "-f", "origin/main")
-    for judged in (judge(checkout, environment={"GITHUB_BASE_REF": "main"}), judge(checkout, base="origin/main")):
-        assert judged.base is not None and judged.base.policy == "base" and judged.spec.train.steps == 50
+    for judged in (
+        judge(checkout, environment={"GITHUB_BASE_REF": "main"}),
+        judge(checkout, base="origin/main"),
+    ):
+        assert (
+            judged.base is not None
+            and judged.base.policy == "base"
+            and judged.spec.train.steps == 50
+        )
 
 
-def test_a_submodule_in_place_of_the_folder_does_not_judge_itself(checkout: Path, tmp_path: Path) -> None:
+def test_a_submodule_in_place_of_the_folder_does_not_judge_itself(
+    checkout: Path, tmp_path: Path
+) -> None:
     (checkout / "small").mkdir()
     (checkout / "small/repro.yml").write_text(STRICT + "policy: base\n")
     git(checkout, "add", "-A")
@@ -154,7 +181,9 @@ def test_a_submodule_in_place_of_the_folder_does_not_judge_itself(checkout: Path
     git(checkout, "submodule", "add", "-q", str(stranger), "small")
     git(checkout, "commit", "-qm", "a submodule")
     judged = judge(checkout / "small", base="main~1")
-    assert judged.base is not None and judged.base.policy == "base" and judged.spec.train.steps == 50
+    assert (
+        judged.base is not None and judged.base.policy == "base" and judged.spec.train.steps == 50
+    )
 
 
 def test_a_declaration_file_that_changed_is_listed_and_the_base_has_its_own(checkout: Path) -> None:
@@ -173,9 +202,20 @@ def test_a_declaration_file_that_changed_is_listed_and_the_base_has_its_own(chec
 @pytest.mark.parametrize("name", ["meta.json", "meta.json-ld", "META.JSONLD"])
 def test_metadata_of_the_base_is_read_however_its_name_ends(checkout: Path, name: str) -> None:
     def declared(digest: str) -> str:
-        item = {"@type": "cr:FileObject", "@id": "a", "name": "a", "contentUrl": "data.bin", "sha256": digest}
+        item = {
+            "@type": "cr:FileObject",
+            "@id": "a",
+            "name": "a",
+            "contentUrl": "data.bin",
+            "sha256": digest,
+        }
         return json.dumps(
-            {"@context": {"cr": "http://mlcommons.org/croissant/"}, "@type": "sc:Dataset", "name": "d", "distribution": [item]}
+            {
+                "@context": {"cr": "http://mlcommons.org/croissant/"},
+                "@type": "sc:Dataset",
+                "name": "d",
+                "distribution": [item],
+            }
         )
 
     (checkout / name).write_text(declared("1" * 64))
@@ -184,17 +224,24 @@ def test_metadata_of_the_base_is_read_however_its_name_ends(checkout: Path, name
     git(checkout, "commit", "-qam", "other data")
     judged = judge(checkout, base="HEAD~1")
     assert [(item.path, item.sha256) for item in judged.spec.data] == [("data.bin", "1" * 64)]
-    assert judged.base is not None and [item.key for item in judged.base.weakened] == ["data.sha256"]
+    assert judged.base is not None and [item.key for item in judged.base.weakened] == [
+        "data.sha256"
+    ]
 
 
 def test_a_change_from_before_the_spec_is_compared_with_the_tip(checkout: Path) -> None:
     git(checkout, "switch", "-qc", "old", "HEAD~1")
     change(checkout, WEAKER)
     judged = judge(checkout, base="main")
-    assert judged.base is not None and {item.key for item in judged.base.weakened} == {"train.steps", "checklist.profile"}
+    assert judged.base is not None and {item.key for item in judged.base.weakened} == {
+        "train.steps",
+        "checklist.profile",
+    }
 
 
-def test_under_the_bases_policy_a_change_is_not_blamed_for_what_the_base_asks_since(checkout: Path) -> None:
+def test_under_the_bases_policy_a_change_is_not_blamed_for_what_the_base_asks_since(
+    checkout: Path,
+) -> None:
     change(checkout, WEAKER + "policy: base\n")
     git(checkout, "switch", "-qc", "change")
     git(checkout, "commit", "-qm", "work", "--allow-empty")
@@ -210,7 +257,11 @@ def test_the_pull_request_names_its_base(checkout: Path) -> None:
     git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
     change(checkout, WEAKER)
     judged = judge(checkout, environment={"GITHUB_BASE_REF": "main"})
-    assert judged.base is not None and judged.base.ref == "origin/main" and len(judged.base.weakened) == 2
+    assert (
+        judged.base is not None
+        and judged.base.ref == "origin/main"
+        and len(judged.base.weakened) == 2
+    )
 
 
 def test_a_base_that_is_not_in_the_clone_is_said(checkout: Path) -> None:
@@ -255,4 +306,7 @@ def test_a_spec_in_a_folder_of_the_checkout_is_found_there(checkout: Path) -> No
     git(checkout, "commit", "-qm", "small")
     (checkout / "small/repro.yml").write_text(WEAKER)
     judged = judge(checkout / "small", base="HEAD")
-    assert judged.base is not None and {item.key for item in judged.base.weakened} == {"train.steps", "checklist.profile"}
+    assert judged.base is not None and {item.key for item in judged.base.weakened} == {
+        "train.steps",
+        "checklist.profile",
+    }

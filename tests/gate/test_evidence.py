@@ -1,4 +1,5 @@
-"""`repro-gate check` and `explain`: the checks that need no training, through the command line, in real repositories."""
+"""`repro-gate check` and `explain`: the checks that need no training, through the command line, in
+real repositories."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from repro_gate.gate.evidence import NEED_TRAINING
 from tests.support.gates import command, environment
 from tests.support.repositories import git, repository
 
-SPEC = "version: 1\ntrain: {run: python train.py}\ndata: [{path: train.bin, sha256: SUM}]\nchecklist: {profile: PROFILE}\n"
+SPEC = (
+    "version: 1\ntrain: {run: python train.py}\ndata: [{path: train.bin, sha256: "
+    "SUM}]\nchecklist: {profile: PROFILE}\n"
+)
 
 
 @pytest.fixture
@@ -28,7 +32,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def commit(root: Path, profile: str = "basic", digest: str = hashlib.sha256(b"data").hexdigest()) -> None:
+def commit(
+    root: Path, profile: str = "basic", digest: str = hashlib.sha256(b"data").hexdigest()
+) -> None:
     (root / "repro.yml").write_text(SPEC.replace("SUM", digest).replace("PROFILE", profile))
     git(root, "add", "-A")
     git(root, "commit", "-qm", "spec")
@@ -42,29 +48,49 @@ def check(root: Path, tmp_path: Path) -> tuple[int, dict[str, str]]:
 
 
 def test_what_was_never_declared_is_one_line_in_basic_and_fails_in_strict(
-    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkout: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it, and lines are wrapped there
+    # pytest-xdist sets it, and lines are wrapped there
+    monkeypatch.delenv("COLUMNS", raising=False)
     commit(checkout)
     code, found = check(checkout, tmp_path)
     out = capsys.readouterr().out
-    assert out.count("not declared: image, lockfile (https://") == 1 and "env/lockfile" not in out and "env/image-digest" not in out
-    assert code == 0 and found["env/lockfile"] == "skip" and found["data/checksums"] == "pass" and found["code/clean"] == "pass"
+    assert (
+        out.count("not declared: image, lockfile (https://") == 1
+        and "env/lockfile" not in out
+        and "env/image-digest" not in out
+    )
+    assert (
+        code == 0
+        and found["env/lockfile"] == "skip"
+        and found["data/checksums"] == "pass"
+        and found["code/clean"] == "pass"
+    )
     commit(checkout, "strict")
     code, found = check(checkout, tmp_path)
     assert code == 1 and found["env/lockfile"] == "fail" and found["data/checksums"] == "pass"
 
 
-def test_declared_data_that_is_not_what_it_was_fails(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_declared_data_that_is_not_what_it_was_fails(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commit(checkout, digest="0" * 64)
     assert check(checkout, tmp_path)[0] == 1
     assert "train.bin" in capsys.readouterr().out
 
 
-def test_only_checks_that_need_no_training_are_made(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_checks_that_need_no_training_are_made(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commit(checkout)
     _, found = check(checkout, tmp_path)
-    assert set(found) == {item.id for item in ALL} - set(NEED_TRAINING) and len(found) + len(NEED_TRAINING) == len(ALL) == 36
+    assert (
+        set(found) == {item.id for item in ALL} - set(NEED_TRAINING)
+        and len(found) + len(NEED_TRAINING) == len(ALL) == 36
+    )
     assert f"{len(NEED_TRAINING)} need training" in capsys.readouterr().out
 
 
@@ -85,7 +111,8 @@ def test_a_closed_pipe_is_no_verdict(checkout: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.strip() in ("0", "141") and "Traceback" not in done.stderr  # 0 where all was written before `head` left
+    # 0 where all was written before `head` left
+    assert done.stdout.strip() in ("0", "141") and "Traceback" not in done.stderr
 
 
 def test_a_page_is_printed_and_a_wrong_name_is_mended(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,26 +121,50 @@ def test_a_page_is_printed_and_a_wrong_name_is_mended(capsys: pytest.CaptureFixt
     assert main(["explain", "data/checksum"]) == 2
     assert "did you mean `data/checksums`?" in capsys.readouterr().err
     assert main(["explain"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [item.id for item in ALL]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        item.id for item in ALL
+    ]
 
 
-def test_what_links_of_a_checkout_lead_to_is_told_nowhere(checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each file that is read and told about in its own words, as a link to a secret that only the gate can read, in several forms."""
+def test_what_links_of_a_checkout_lead_to_is_told_nowhere(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each file that is read and told about in its own words, as a link to a secret that only the
+    gate can read, in several forms."""
     secret = tmp_path / "secret"
-    secret.write_text('{"words-of-somebody": "words-of-somebody"}\nwords-of-somebody @@ =\n  words-of-somebody: [words-of-somebody\n')
+    secret.write_text(
+        '{"words-of-somebody": "words-of-somebody"}\nwords-of-somebody @@ =\n  '
+        "words-of-somebody: [words-of-somebody\n"
+    )
     with open(checkout / ".git" / "config", "a") as config:
-        config.write('[http "https://words-of-somebody.example/"]\n\textraheader = words-of-somebody\n')
+        config.write(
+            '[http "https://words-of-somebody.example/"]\n\textraheader = words-of-somebody\n'
+        )
     (checkout / ".github" / "workflows").mkdir(parents=True)
     for target in (str(secret), ".git/config", "/proc/self/environ"):
         up = target if target.startswith("/") else f"../../{target}"
-        links = {"a.csv.dvc": target, "requirements.lock": target, "uv.lock": target, "pyproject.toml": target}
-        links |= {"repro.baseline.yml": target, ".github/workflows/ci.yml": up, "action.yml": target, "LICENSE": target, "code.py": target}
+        links = {
+            "a.csv.dvc": target,
+            "requirements.lock": target,
+            "uv.lock": target,
+            "pyproject.toml": target,
+        }
+        links |= {
+            "repro.baseline.yml": target,
+            ".github/workflows/ci.yml": up,
+            "action.yml": target,
+            "LICENSE": target,
+            "code.py": target,
+        }
         for name, to in links.items():
             (checkout / name).unlink(missing_ok=True)
             (checkout / name).symlink_to(to)
         for baseline in ("requirements.lock", "uv.lock"):
             data = f"data: [{{path: a.csv.dvc}}, {{path: code.py}}, {{path: {secret}}}]\n"
-            (checkout / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: {baseline}}}\n{data}")
+            (checkout / "repro.yml").write_text(
+                f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: "
+                f"{baseline}}}\n{data}"
+            )
             git(checkout, "add", "-A")
             git(checkout, "commit", "-qm", "links", "--allow-empty")
             _, found = check(checkout, tmp_path)

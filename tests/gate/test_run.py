@@ -1,4 +1,5 @@
-"""Claims about the order in which a gate run does things: the first run does not wait for declared data that takes long to read."""
+"""Claims about the order in which a gate run does things: the first run does not wait for declared
+data that takes long to read."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from repro_gate.runs.progress import Watch
 from repro_gate.spec.loader import load_spec
 from tests.support.gates import LOOP, environment, training
 
-DATA = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\ndata: [{path: data.bin, sha256: %s}]\n"
+DATA = (
+    "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\ndata: [{path: data.bin, "
+    "sha256: %s}]\n"
+)
 ZEROS = "bb9f8df61474d25e71fa00722318cd387396ca1736605e1248821cc0de3d3af8"  # of 4 MiB
 
 
@@ -42,7 +46,9 @@ class SlowDisk(Watch):
 def run(tmp_path: Path, watch: Watch, digest: str = ZEROS) -> Report:
     folder = training(tmp_path / "code", LOOP, DATA % digest)
     (folder / "data.bin").write_bytes(bytes(4 * 2**20))
-    return run_gate(load_spec(folder / "repro.yml"), Options(environment=environment(), cache=False), watch)
+    return run_gate(
+        load_spec(folder / "repro.yml"), Options(environment=environment(), cache=False), watch
+    )
 
 
 def names(report: Report) -> Sequence[str]:
@@ -51,7 +57,11 @@ def names(report: Report) -> Sequence[str]:
 
 def test_data_that_takes_long_is_read_beside_the_control(tmp_path: Path) -> None:
     report = run(tmp_path, SlowDisk())
-    assert report.verdict == "pass" and names(report) == ["reseeded", "deterministic-1", "deterministic-2"]
+    assert report.verdict == "pass" and names(report) == [
+        "reseeded",
+        "deterministic-1",
+        "deterministic-2",
+    ]
     assert [item.status for item in report.checklist if item.id == "data/checksums"] == ["pass"]
 
 
@@ -60,7 +70,9 @@ def test_data_that_is_read_in_a_moment_changes_no_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("watch", [Watch(), SlowDisk()], ids=["at-once", "late"])
-def test_on_other_data_than_declared_nothing_is_trained_that_counts(tmp_path: Path, watch: Watch) -> None:
+def test_on_other_data_than_declared_nothing_is_trained_that_counts(
+    tmp_path: Path, watch: Watch
+) -> None:
     report = run(tmp_path, watch, "0" * 64)
     assert report.verdict == "fail" and names(report) == []
     assert getattr(watch, "started", ["reseeded"]) == ["reseeded"]
@@ -82,4 +94,6 @@ class FullDisk(Watch):
 def test_a_disk_that_is_full_after_the_first_run_is_named_with_its_remedy(tmp_path: Path) -> None:
     [reason] = run(tmp_path, FullDisk()).reasons
     assert reason.id == "run/interrupted" and reason.message.endswith("No space left on device")
-    assert reason.remedy == "free space, or set TMPDIR to a folder that has it, and run the gate again"
+    assert (
+        reason.remedy == "free space, or set TMPDIR to a folder that has it, and run the gate again"
+    )

@@ -1,5 +1,6 @@
-"""Claims about the self-test's judgement: a fault is caught at its step, in its kind, by its name and in its process, or it is not caught;
-and a gate whose comparison, checks or reading of files is broken does not pass it."""
+"""Claims about the self-test's judgement: a fault is caught at its step, in its kind, by its name
+and in its process, or it is not caught; and a gate whose comparison, checks or reading of files is
+broken does not pass it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ def judged(put: Place, other: Trace, fault: str = "weight") -> Row:
 
 def test_a_fault_is_caught_where_it_was_put_in() -> None:
     row = judged(WEIGHT, faulty(3, "parameter"))
-    assert (row.outcome, row.reasons) == ("caught", ("determinism/diverged",)) and row.found is not None
+    assert (row.outcome, row.reasons) == (
+        "caught",
+        ("determinism/diverged",),
+    ) and row.found is not None
 
 
 @pytest.mark.parametrize(
@@ -66,58 +70,99 @@ def test_a_fault_that_is_found_elsewhere_is_not_caught(other: Trace) -> None:
 
 def test_a_fault_of_one_rank_is_not_that_of_another() -> None:
     ranks = [training(6, key=f"rank{number}", settings=IN_PROCESS) for number in range(2)]
-    clean, second = run("deterministic-1", *ranks), run("deterministic-2", ranks[0], faulty(3, "parameter", trace=ranks[1]))
+    clean, second = (
+        run("deterministic-1", *ranks),
+        run("deterministic-2", ranks[0], faulty(3, "parameter", trace=ranks[1])),
+    )
     comparison = compare_runs(clean.traces, second.traces)
     for rank, outcome in (("rank1", "caught"), ("rank0", "not caught")):
-        assert judge("weight", replace(WEIGHT, process=rank), comparison, clean, second, spec()).outcome == outcome
+        assert (
+            judge(
+                "weight", replace(WEIGHT, process=rank), comparison, clean, second, spec()
+            ).outcome
+            == outcome
+        )
 
 
 def test_a_generator_that_nothing_depends_on_is_caught_as_a_warning_at_its_step() -> None:
     put, other = Place(step=3, kind="rng", name="torch"), faulty(3, "rng", row=1)
     row = judged(put, other, "generator")
-    assert (row.outcome, row.reasons) == ("caught", ("random-state/generators",)) and "a warning" in row.why
+    assert (row.outcome, row.reasons) == (
+        "caught",
+        ("random-state/generators",),
+    ) and "a warning" in row.why
     assert judged(replace(put, step=2), other, "generator").outcome == "not caught"
     assert judged(replace(put, name="python"), other, "generator").outcome == "not caught"
     assert judged(put, CLEAN, "generator").outcome == "not caught"
 
 
 def test_a_generator_that_numbers_depend_on_is_caught_as_the_first_divergence() -> None:
-    put, other = Place(step=3, kind="rng", name="torch"), faulty(4, "loss", trace=faulty(3, "rng", row=1))
+    put, other = (
+        Place(step=3, kind="rng", name="torch"),
+        faulty(4, "loss", trace=faulty(3, "rng", row=1)),
+    )
     assert judged(put, other, "generator").reasons[0] == "determinism/diverged"
     assert judged(put, faulty(2, "loss", trace=other), "generator").outcome == "not caught"
 
 
 def off_from(step: int) -> Trace:
     """The flag is read as off from this step on."""
-    marks = [StepMark(item.step, item.ms, item.probe_ms, item.peak_bytes, int(item.step >= step)) for item in CLEAN.steps]
-    return replace(CLEAN, steps=marks, settings=[dict(IN_PROCESS), {**IN_PROCESS, ALGORITHMS: False}])
+    marks = [
+        StepMark(item.step, item.ms, item.probe_ms, item.peak_bytes, int(item.step >= step))
+        for item in CLEAN.steps
+    ]
+    return replace(
+        CLEAN, steps=marks, settings=[dict(IN_PROCESS), {**IN_PROCESS, ALGORITHMS: False}]
+    )
 
 
 def test_a_flag_is_caught_in_the_step_in_which_it_was_switched_off() -> None:
     put = Place(step=3, kind="flag", name=ALGORITHMS)
     row = judged(put, off_from(3), "flag")
-    assert (row.outcome, row.reasons) == ("caught", ("random-state/flags",)) and "from step 3 on" in row.why
+    assert (row.outcome, row.reasons) == (
+        "caught",
+        ("random-state/flags",),
+    ) and "from step 3 on" in row.why
     assert judged(put, off_from(2), "flag").outcome == "not caught"
     assert judged(put, CLEAN, "flag").outcome == "not caught"
 
 
-def test_a_check_that_reads_no_flag_back_fails_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_reads_no_flag_back_fails_the_self_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("repro_gate.checks.random_state.not_effective", lambda *_: {})
-    assert judged(Place(step=3, kind="flag", name=ALGORITHMS), off_from(3), "flag").outcome == "not caught"
+    assert (
+        judged(Place(step=3, kind="flag", name=ALGORITHMS), off_from(3), "flag").outcome
+        == "not caught"
+    )
 
 
 def test_a_file_is_caught_by_its_name() -> None:
     clean, put = run("deterministic-1", CLEAN), Place(step=5, kind="artifact", name="out/m.pt")
-    for name, outcome in (("out/m.pt: fc.weight", "caught"), ("out/m.pt", "caught"), ("out/n.pt: fc.weight", "not caught")):
+    for name, outcome in (
+        ("out/m.pt: fc.weight", "caught"),
+        ("out/m.pt", "caught"),
+        ("out/n.pt: fc.weight", "not caught"),
+    ):
         first = compare_runs([CLEAN], [faulty(5, "loss")]).first_divergence
         assert first is not None
-        comparison = compare_runs([CLEAN], [CLEAN], (replace(first, kind="artifact", name=name, step=5),), 3)
+        comparison = compare_runs(
+            [CLEAN], [CLEAN], (replace(first, kind="artifact", name=name, step=5),), 3
+        )
         assert judge("checkpoint", put, comparison, clean, clean, spec()).outcome == outcome
 
 
 def test_each_fault_has_a_place_in_the_middle_of_what_a_clean_run_recorded() -> None:
-    places = {fault: place_of_fault(fault, run("deterministic-1", CLEAN)) for fault in FAULTS if fault != "checkpoint"}
-    found = {fault: (put.step, put.kind, put.name) for fault, put in places.items() if isinstance(put, Place)}
+    places = {
+        fault: place_of_fault(fault, run("deterministic-1", CLEAN))
+        for fault in FAULTS
+        if fault != "checkpoint"
+    }
+    found = {
+        fault: (put.step, put.kind, put.name)
+        for fault, put in places.items()
+        if isinstance(put, Place)
+    }
     assert found == {
         "weight": (3, "parameter", "fc.bias"),
         "optimizer": (3, "optimizer", "fc.weight.exp_avg"),
@@ -131,18 +176,33 @@ def test_each_fault_has_a_place_in_the_middle_of_what_a_clean_run_recorded() -> 
 
 
 def test_what_a_training_does_not_have_is_said() -> None:
-    bare = replace(CLEAN, blocks=[block for block in CLEAN.blocks if block.kind in ("loss", "parameter")], facts={}, settings=[{}])
-    for fault, why in {"optimizer": "no tensor", "batch": "DataLoader", "buffer": "no buffer", "race": "torch", "flag": "torch"}.items():
+    bare = replace(
+        CLEAN,
+        blocks=[block for block in CLEAN.blocks if block.kind in ("loss", "parameter")],
+        facts={},
+        settings=[{}],
+    )
+    for fault, why in {
+        "optimizer": "no tensor",
+        "batch": "DataLoader",
+        "buffer": "no buffer",
+        "race": "torch",
+        "flag": "torch",
+    }.items():
         put = place_of_fault(fault, run("deterministic-1", bare))
         assert isinstance(put, str) and why in put
 
 
 def test_of_the_artifacts_a_checkpoint_is_damaged_first_and_an_empty_or_unread_one_never() -> None:
     def item(name: str, size: int = 9, problem: str = "") -> Collected:
-        return Collected(name=name, path=Path(name), digest="x", problem=problem, files=(("(file)", "x", size),))
+        return Collected(
+            name=name, path=Path(name), digest="x", problem=problem, files=(("(file)", "x", size),)
+        )
 
     assert checkpoint_of([item("a.json"), item("m.pt")]) == "m.pt"
-    assert checkpoint_of([item("a.json"), item("m.pt", problem="it could not be copied")]) == "a.json"
+    assert (
+        checkpoint_of([item("a.json"), item("m.pt", problem="it could not be copied")]) == "a.json"
+    )
     assert checkpoint_of([item("m.pt", size=0)]) is None
 
 
@@ -161,7 +221,9 @@ def test_one_bit_of_a_number_is_flipped_in_files_of_all_kinds(tmp_path: Path) ->
     assert (tmp_path / "raw").read_bytes() == bytes(12) + b"\1" + bytes(7)
 
 
-def test_a_file_that_is_empty_lies_or_leads_elsewhere_is_an_error_and_nothing_else(tmp_path: Path) -> None:
+def test_a_file_that_is_empty_lies_or_leads_elsewhere_is_an_error_and_nothing_else(
+    tmp_path: Path,
+) -> None:
     inside = tmp_path / "in"
     inside.mkdir()
     (tmp_path / "out.bin").write_bytes(b"outside!")
@@ -191,7 +253,9 @@ def test_a_file_that_is_empty_lies_or_leads_elsewhere_is_an_error_and_nothing_el
         ({"buffer": "caught"}, 0),
     ],
 )
-def test_the_exit_code_says_whether_all_were_caught(outcomes: dict[str, Any], exit_code: int) -> None:
+def test_the_exit_code_says_whether_all_were_caught(
+    outcomes: dict[str, Any], exit_code: int
+) -> None:
     rows = tuple(Row(fault=fault, outcome=outcome) for fault, outcome in outcomes.items())
     assert SelfTest(seed=1, steps=6, rows=rows, seconds=0.0).exit_code == exit_code
 
@@ -216,18 +280,27 @@ SPEC = "version: 1\ntrain: {run: python train.py, timeout: 1m}\ncapture: {artifa
 
 
 @pytest.fixture
-def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any, str]]:
+def tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, Any, str]]:
     """Runs `repro-gate selftest` in this process: exit code, outcome by fault, what was printed."""
     pytest.importorskip("numpy")
     monkeypatch.setenv("PATH", environment()["PATH"])
 
     def run_it(*options: str, line: str = "pass", source: str = SOURCE) -> tuple[int, Any, str]:
-        folder, out = folder_of(tmp_path / "code", source.replace("# here", line), SPEC), tmp_path / "selftest.json"
+        folder, out = (
+            folder_of(tmp_path / "code", source.replace("# here", line), SPEC),
+            tmp_path / "selftest.json",
+        )
         out.unlink(missing_ok=True)
         code = main(["selftest", str(folder), "--quiet", "--json", str(out), *options])
         document = json.loads(out.read_text()) if out.exists() else {"faults": []}
         said = capsys.readouterr()
-        return code, {item["fault"]: item["outcome"] for item in document["faults"]}, said.out + said.err
+        return (
+            code,
+            {item["fault"]: item["outcome"] for item in document["faults"]},
+            said.out + said.err,
+        )
 
     return run_it
 
@@ -237,10 +310,14 @@ ABSENT = dict.fromkeys(("batch", "buffer", "race", "flag"), "not applicable")
 
 
 @pytest.mark.slow
-def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_writes(tested: Callable[..., Any]) -> None:
+def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_writes(
+    tested: Callable[..., Any],
+) -> None:
     code, outcomes, said = tested()
     assert (code, outcomes) == (0, CAUGHT | ABSENT), said
-    assert "put in: step 3, parameter weight" in said and "all 4 faults that apply were caught" in said
+    assert (
+        "put in: step 3, parameter weight" in said and "all 4 faults that apply were caught" in said
+    )
     assert "step 7, artifact out/weight.npy" in said
 
 
@@ -257,29 +334,54 @@ ONLY = ("--only", "weight", "--only", "optimizer", "--only", "checkpoint")
     ],
 )
 def test_a_comparison_that_finds_nothing_fails_the_self_test(
-    broken: str, nothing: object, missed: tuple[str, ...], tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    broken: str,
+    nothing: object,
+    missed: tuple[str, ...],
+    tested: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broken, lambda *_: [] if nothing == [] else nothing)
     code, outcomes, said = tested(*ONLY)
-    wanted = {name: "not caught" if name in missed else "caught" for name in ("weight", "optimizer", "checkpoint")}
+    wanted = {
+        name: "not caught" if name in missed else "caught"
+        for name in ("weight", "optimizer", "checkpoint")
+    }
     assert (code, outcomes) == (1, wanted), said
     assert f"not caught: {', '.join(missed)}: do not trust a pass" in said
 
 
 @pytest.mark.slow
-def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(
+    tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from repro_gate.compare import traces
 
     honest = traces._divergences
-    late = lambda *given: [(step + 1, place, replace(item, step=item.step + 1)) for step, place, item in honest(*given)]  # noqa: E731
+
+    def late(*given: Any) -> list[tuple[Any, ...]]:
+        found = honest(*given)
+        return [(step + 1, place, replace(item, step=item.step + 1)) for step, place, item in found]
+
     monkeypatch.setattr(traces, "_divergences", late)
     code, outcomes, said = tested("--only", "weight")
     assert (code, outcomes) == (1, {"weight": "not caught"}) and "in another place" in said
 
 
 @pytest.mark.slow
-def test_a_probe_that_puts_nothing_in_is_inconclusive(tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Place, "config", lambda *_: {"what": "flip", "kind": "parameter", "name": "none", "step": 1, "process": "main"})
+def test_a_probe_that_puts_nothing_in_is_inconclusive(
+    tested: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Place,
+        "config",
+        lambda *_: {
+            "what": "flip",
+            "kind": "parameter",
+            "name": "none",
+            "step": 1,
+            "process": "main",
+        },
+    )
     code, outcomes, said = tested("--only", "weight")
     assert (code, outcomes) == (3, {"weight": "inconclusive"}) and "did not come to" in said
 
@@ -287,18 +389,29 @@ def test_a_probe_that_puts_nothing_in_is_inconclusive(tested: Callable[..., Any]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("weight += os.getpid() * 1e-9", "two clean runs diverge"), ("if number == 2: raise RuntimeError('odd')", "the clean runs: ")],
+    [
+        ("weight += os.getpid() * 1e-9", "two clean runs diverge"),
+        ("if number == 2: raise RuntimeError('odd')", "the clean runs: "),
+    ],
     ids=["diverges", "crashes"],
 )
-def test_a_training_that_the_gate_cannot_pass_is_inconclusive(line: str, said: str, tested: Callable[..., Any]) -> None:
+def test_a_training_that_the_gate_cannot_pass_is_inconclusive(
+    line: str, said: str, tested: Callable[..., Any]
+) -> None:
     code, outcomes, printed = tested(line=line)
     assert code == 3 and not outcomes and said in printed and "remedy: " in printed
 
 
 @pytest.mark.slow
-def test_a_training_whose_weights_cannot_be_changed_is_inconclusive(tested: Callable[..., Any]) -> None:
+def test_a_training_whose_weights_cannot_be_changed_is_inconclusive(
+    tested: Callable[..., Any],
+) -> None:
     """They are recorded as Python's own numbers."""
-    code, outcomes, said = tested("--only", "weight", source=SOURCE.replace('"weight", weight,', '"weight", float(weight[0]),'))
+    code, outcomes, said = tested(
+        "--only",
+        "weight",
+        source=SOURCE.replace('"weight", weight,', '"weight", float(weight[0]),'),
+    )
     assert (code, outcomes) == (3, {"weight": "not applicable"}) and "inconclusive" in said
 
 
@@ -316,13 +429,28 @@ def test_steps_are_the_short_runs_own(tested: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_tolerance_and_steps_that_are_not_recorded_hide_no_fault(tested: Callable[..., Any]) -> None:
-    loose = ("--set", "determinism.compare={loss: 1.0, weights: 1.0}", "--set", "random-state.seeds=[7, 8]")
-    code, outcomes, said = tested("--only", "weight", "--only", "generator", "--set", "capture.every=4", *loose)
-    assert (code, outcomes) == (0, {"weight": "caught", "generator": "caught"}) and "step 4, random state python" in said, said
+def test_a_tolerance_and_steps_that_are_not_recorded_hide_no_fault(
+    tested: Callable[..., Any],
+) -> None:
+    loose = (
+        "--set",
+        "determinism.compare={loss: 1.0, weights: 1.0}",
+        "--set",
+        "random-state.seeds=[7, 8]",
+    )
+    code, outcomes, said = tested(
+        "--only", "weight", "--only", "generator", "--set", "capture.every=4", *loose
+    )
+    assert (code, outcomes) == (
+        0,
+        {"weight": "caught", "generator": "caught"},
+    ) and "step 4, random state python" in said, said
 
 
-@pytest.mark.parametrize(("why", "error"), [(INTERRUPTED, KeyboardInterrupt), ("the series ended early: no space", Inconclusive)])
+@pytest.mark.parametrize(
+    ("why", "error"),
+    [(INTERRUPTED, KeyboardInterrupt), ("the series ended early: no space", Inconclusive)],
+)
 def test_a_series_that_ended_early_is_no_result(why: str, error: type[BaseException]) -> None:
     with pytest.raises(error):
         _whole(SimpleNamespace(interrupted=why))  # type: ignore[arg-type]
@@ -330,5 +458,7 @@ def test_a_series_that_ended_early_is_no_result(why: str, error: type[BaseExcept
 
 @pytest.mark.slow
 def test_names_of_the_training_cannot_reach_the_terminal(tested: Callable[..., Any]) -> None:
-    code, _, said = tested("--only", "weight", source=SOURCE.replace('record("weight"', 'record("\\x1b[31mweight"'))
+    code, _, said = tested(
+        "--only", "weight", source=SOURCE.replace('record("weight"', 'record("\\x1b[31mweight"')
+    )
     assert code == 0 and "\x1b" not in said and "\\x1b[31mweight" in said

@@ -1,4 +1,5 @@
-"""What each event asks of the action: what is gated, what is posted, what is left alone, and what is refused and why."""
+"""What each event asks of the action: what is gated, what is posted, what is left alone, and what
+is refused and why."""
 
 from __future__ import annotations
 
@@ -42,13 +43,21 @@ def of(
     posting: bool = False,
     **inputs: Any,
 ) -> Decision:
-    job = replace(JOB, event_name=event_name, event=json.dumps(payload or {}).encode(), self_hosted=self_hosted, ref=ref)
+    job = replace(
+        JOB,
+        event_name=event_name,
+        event=json.dumps(payload or {}).encode(),
+        self_hosted=self_hosted,
+        ref=ref,
+    )
     return (decide_comment if posting else decide)(Inputs(**inputs), job)
 
 
 @pytest.mark.parametrize("event_name", REVIEWS)
 @pytest.mark.parametrize("self_hosted", [False, True])
-def test_a_pull_request_of_this_repository_is_gated_and_its_head_is_what_is_tested(event_name: str, self_hosted: bool) -> None:
+def test_a_pull_request_of_this_repository_is_gated_and_its_head_is_what_is_tested(
+    event_name: str, self_hosted: bool
+) -> None:
     found = of(event_name, OWN, self_hosted=self_hosted)
     assert (found.activity, found.tested_sha) == (Activity.GATE, SHA)
     assert found.pull is not None and found.pull.number == 7 and not found.pull.fork
@@ -59,7 +68,11 @@ def test_a_fork_on_a_self_hosted_runner_is_refused(event_name: str) -> None:
     found = of(event_name, PULL, self_hosted=True)
     assert found.activity is Activity.REFUSE and found.tested_sha == ""
     assert "the fork `stranger/train`" in found.reason and "self-hosted" in found.reason
-    assert 'allow_forks: "true"' in found.remedy and "pull-request/7" in found.remedy and "runner of GitHub's" in found.remedy
+    assert (
+        'allow_forks: "true"' in found.remedy
+        and "pull-request/7" in found.remedy
+        and "runner of GitHub's" in found.remedy
+    )
 
 
 @pytest.mark.parametrize("event_name", REVIEWS)
@@ -81,15 +94,25 @@ def test_a_deleted_fork_is_untrusted_too() -> None:
 @pytest.mark.parametrize("self_hosted", [False, True])
 def test_a_forks_code_never_meets_the_rights_of_pull_request_target(self_hosted: bool) -> None:
     found = of("pull_request_target", PULL, self_hosted=self_hosted)
-    assert found.activity is Activity.REFUSE and "`stranger/train`" in found.reason and "secrets" in found.reason
+    assert (
+        found.activity is Activity.REFUSE
+        and "`stranger/train`" in found.reason
+        and "secrets" in found.reason
+    )
     assert "on: pull_request" in found.remedy and 'allow_forks: "true"' in found.remedy
-    assert of("pull_request_target", PULL, self_hosted=self_hosted, allow_forks=True).activity is Activity.GATE
+    assert (
+        of("pull_request_target", PULL, self_hosted=self_hosted, allow_forks=True).activity
+        is Activity.GATE
+    )
     assert of("pull_request_target", OWN, self_hosted=self_hosted).activity is Activity.GATE
 
 
 @pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target"])
 def test_a_closed_pull_request_is_left_alone_even_a_forks(event_name: str) -> None:
-    for payload in (changed(PULL, "action", "closed"), changed(PULL, "pull_request.state", "closed")):
+    for payload in (
+        changed(PULL, "action", "closed"),
+        changed(PULL, "pull_request.state", "closed"),
+    ):
         found = of(event_name, payload, self_hosted=True)
         assert found.activity is Activity.NOTHING and "closed" in found.reason
 
@@ -121,7 +144,9 @@ def test_an_event_without_its_payload_is_an_error_that_says_how_to_mend_it(event
     ],
 )
 def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: str) -> None:
-    assert of("push", {"deleted": False}, ref=ref, self_hosted=True) == Decision(activity=Activity.GATE, find_by=find_by, tested_sha=MERGE)
+    assert of("push", {"deleted": False}, ref=ref, self_hosted=True) == Decision(
+        activity=Activity.GATE, find_by=find_by, tested_sha=MERGE
+    )
 
 
 def test_a_push_needs_no_payload() -> None:
@@ -130,7 +155,11 @@ def test_a_push_needs_no_payload() -> None:
 
 def test_a_deleted_branch_leaves_nothing_to_gate() -> None:
     found = of("push", {"deleted": True}, ref="refs/heads/a\n::error::`b")
-    assert found.activity is Activity.NOTHING and "deleted" in found.reason and found.reason.isprintable()
+    assert (
+        found.activity is Activity.NOTHING
+        and "deleted" in found.reason
+        and found.reason.isprintable()
+    )
 
 
 @pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch"])
@@ -138,11 +167,16 @@ def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str
     assert of(event_name) == Decision(activity=Activity.GATE)
 
 
-@pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch", "push", "release", "repository_dispatch"])
+@pytest.mark.parametrize(
+    "event_name",
+    ["merge_group", "schedule", "workflow_dispatch", "push", "release", "repository_dispatch"],
+)
 def test_the_input_says_which_pull_request_where_the_event_does_not(event_name: str) -> None:
     found = of(event_name, pull_request=33)
     assert (found.activity, found.find_by) == (Activity.GATE, "number:33")
-    assert found.tested_sha == (MERGE if event_name == "push" else ""), "only a push says which commit it is"
+    assert found.tested_sha == (MERGE if event_name == "push" else ""), (
+        "only a push says which commit it is"
+    )
 
 
 def test_an_unknown_event_is_gated_and_says_that_it_names_no_pull_request() -> None:
@@ -153,8 +187,14 @@ def test_an_unknown_event_is_gated_and_says_that_it_names_no_pull_request() -> N
 def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
     payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
     found = of("issue_comment", payload)
-    assert found.activity is Activity.REFUSE and "pull request 7" in found.reason and 'allow_forks: "true"' in found.remedy
-    assert of("issue_comment", payload, allow_forks=True) == Decision(activity=Activity.GATE, find_by="number:7")
+    assert (
+        found.activity is Activity.REFUSE
+        and "pull request 7" in found.reason
+        and 'allow_forks: "true"' in found.remedy
+    )
+    assert of("issue_comment", payload, allow_forks=True) == Decision(
+        activity=Activity.GATE, find_by="number:7"
+    )
 
 
 def test_a_comment_on_an_issue_is_as_any_other_event() -> None:
@@ -170,7 +210,10 @@ def test_a_comment_on_a_pull_request_without_a_number_is_an_error(number: object
 @pytest.mark.parametrize("allow_forks", [False, True])
 def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
     found = of("workflow_run", RUN, allow_forks=allow_forks)
-    assert found.activity is Activity.REFUSE and "`uses: repro-gate/repro-gate/comment`" in found.remedy
+    assert (
+        found.activity is Activity.REFUSE
+        and "`uses: repro-gate/repro-gate/comment`" in found.remedy
+    )
 
 
 def test_the_report_of_a_forks_run_is_posted() -> None:
@@ -181,7 +224,12 @@ def test_the_report_of_a_forks_run_is_posted() -> None:
 
 @pytest.mark.parametrize("conclusion", ["success", "failure", "neutral", "timed_out"])
 def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None:
-    assert of("workflow_run", changed(RUN, "workflow_run.conclusion", conclusion), posting=True).activity is Activity.COMMENT
+    assert (
+        of(
+            "workflow_run", changed(RUN, "workflow_run.conclusion", conclusion), posting=True
+        ).activity
+        is Activity.COMMENT
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +246,9 @@ def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None
         ("workflow_run.event", "pull_request_target", "`pull_request_target`"),
     ],
 )
-def test_a_run_without_a_report_for_a_pull_request_is_left_alone(path: str, value: object, why: str) -> None:
+def test_a_run_without_a_report_for_a_pull_request_is_left_alone(
+    path: str, value: object, why: str
+) -> None:
     found = of("workflow_run", changed(RUN, path, value), posting=True)
     assert found.activity is Activity.NOTHING and why in found.reason
 
@@ -211,13 +261,20 @@ def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing_that_could
     found = of(event_name, payload, posting=True, self_hosted=True)
     gated = of(event_name, payload, self_hosted=True, allow_forks=True)
     assert found == replace(gated, activity=Activity.COMMENT) and found.foreign is (payload is PULL)
-    assert of(event_name, changed(payload, "action", "closed"), posting=True).activity is Activity.NOTHING
+    assert (
+        of(event_name, changed(payload, "action", "closed"), posting=True).activity
+        is Activity.NOTHING
+    )
     assert of(event_name, payload, posting=True, pull_request=8).activity is Activity.REFUSE
 
 
 def test_a_job_that_only_posts_finds_the_pull_request_of_a_push_and_the_one_that_is_named() -> None:
     pushed = of("push", {"deleted": False}, ref="refs/heads/pull-request/12", posting=True)
-    assert (pushed.activity, pushed.find_by, pushed.foreign) == (Activity.COMMENT, "number:12", False)
+    assert (pushed.activity, pushed.find_by, pushed.foreign) == (
+        Activity.COMMENT,
+        "number:12",
+        False,
+    )
     assert of("workflow_dispatch", posting=True, pull_request=33).find_by == "number:33"
 
 

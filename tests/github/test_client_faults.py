@@ -1,4 +1,5 @@
-"""A 5xx, 403, 429, time-out and cut connection on each call of the API client: what is tried again, for how long, and what is said."""
+"""A 5xx, 403, 429, time-out and cut connection on each call of the API client: what is tried again,
+for how long, and what is said."""
 
 from __future__ import annotations
 
@@ -11,7 +12,16 @@ import requests
 from repro_gate.github.api_errors import ApiError, Uncertain
 from repro_gate.github.client import Api
 from repro_gate.github.settings import Secret
-from tests.support.github.api_calls import CALLS, NAMES, REPEATABLE, REPOSITORY, START, TOKEN, Clock, client
+from tests.support.github.api_calls import (
+    CALLS,
+    NAMES,
+    REPEATABLE,
+    REPOSITORY,
+    START,
+    TOKEN,
+    Clock,
+    client,
+)
 from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server
 
 FAULTS = {
@@ -22,11 +32,17 @@ FAULTS = {
     "dropped": Reply(fault="drop"),
     "cut": Reply(200, {"half": "x" * 1000}, fault="cut"),
 }
-SECONDARY = {"message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}
+SECONDARY = {
+    "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try "
+    "again."
+}
 PERMISSION = Reply(
     403,
     {"message": "Resource not accessible by integration", "status": "403"},
-    headers={"X-RateLimit-Remaining": "4999", "X-Accepted-GitHub-Permissions": "issues=write; pull_requests=write"},
+    headers={
+        "X-RateLimit-Remaining": "4999",
+        "X-Accepted-GitHub-Permissions": "issues=write; pull_requests=write",
+    },
 )
 SAID = tuple(name for name in NAMES if name != "viewer")  # for `viewer` a refusal is an answer
 
@@ -44,7 +60,9 @@ def clock() -> Clock:
 
 @pytest.mark.parametrize("name", REPEATABLE)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_may_be_repeated_is_tried_again_after_a_fault(name: str, fault: str, server: FlakyServer, clock: Clock) -> None:
+def test_what_may_be_repeated_is_tried_again_after_a_fault(
+    name: str, fault: str, server: FlakyServer, clock: Clock
+) -> None:
     server.will(FAULTS[fault], FAULTS[fault], CALLS[name].good)
     assert CALLS[name].ask(client(server.url, clock)) == CALLS[name].value
     assert [asked.line for asked in server.asked] == 3 * [CALLS[name].line]
@@ -53,9 +71,13 @@ def test_what_may_be_repeated_is_tried_again_after_a_fault(name: str, fault: str
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_new_comment_is_never_written_twice(fault: str, server: FlakyServer, clock: Clock) -> None:
+def test_a_new_comment_is_never_written_twice(
+    fault: str, server: FlakyServer, clock: Clock
+) -> None:
     server.will(FAULTS[fault])
-    with pytest.raises(Uncertain, match=r"POST /repos/.*: it may or may not have been done") as caught:
+    with pytest.raises(
+        Uncertain, match=r"POST /repos/.*: it may or may not have been done"
+    ) as caught:
         CALLS["create_comment"].ask(client(server.url, clock))
     assert len(server.asked) == 1 and not clock.slept
     assert caught.value.exit_code == 3 and not caught.value.read_only
@@ -63,7 +85,9 @@ def test_a_new_comment_is_never_written_twice(fault: str, server: FlakyServer, c
 
 @pytest.mark.parametrize("name", REPEATABLE)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_stays_is_an_error_that_names_the_request(name: str, fault: str, server: FlakyServer, clock: Clock) -> None:
+def test_a_fault_that_stays_is_an_error_that_names_the_request(
+    name: str, fault: str, server: FlakyServer, clock: Clock
+) -> None:
     server.will(*3 * [FAULTS[fault]])
     with pytest.raises(ApiError, match=r"\(3 tries\)") as caught:
         CALLS[name].ask(client(server.url, clock))
@@ -74,7 +98,9 @@ def test_a_fault_that_stays_is_an_error_that_names_the_request(name: str, fault:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_server_that_does_not_answer_in_time(name: str, server: FlakyServer, clock: Clock) -> None:
+def test_a_server_that_does_not_answer_in_time(
+    name: str, server: FlakyServer, clock: Clock
+) -> None:
     tries = 1 if name == "create_comment" else 2
     server.will(*tries * [Reply(fault="hang")])
     with pytest.raises(ApiError, match=r"no answer within 0\.05 s") as caught:
@@ -83,10 +109,14 @@ def test_a_server_that_does_not_answer_in_time(name: str, server: FlakyServer, c
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_connection_that_is_refused_was_never_made_so_everything_is_tried_again(name: str, clock: Clock) -> None:
+def test_a_connection_that_is_refused_was_never_made_so_everything_is_tried_again(
+    name: str, clock: Clock
+) -> None:
     with flaky_server() as gone:
         url = gone.url
-    with pytest.raises(ApiError, match=r"no connection could be made: Connection refused \(3 tries\)") as caught:
+    with pytest.raises(
+        ApiError, match=r"no connection could be made: Connection refused \(3 tries\)"
+    ) as caught:
         CALLS[name].ask(client(url, clock))
     assert not isinstance(caught.value, Uncertain)
     assert f"http://127.0.0.1:{urlsplit(url).port}" in caught.value.remedy
@@ -94,9 +124,13 @@ def test_a_connection_that_is_refused_was_never_made_so_everything_is_tried_agai
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_a_missing_permission_is_said_at_once_with_the_line_to_add(name: str, server: FlakyServer, clock: Clock) -> None:
+def test_a_missing_permission_is_said_at_once_with_the_line_to_add(
+    name: str, server: FlakyServer, clock: Clock
+) -> None:
     server.will(PERMISSION)
-    with pytest.raises(ApiError, match=r"403 to .*: Resource not accessible by integration") as caught:
+    with pytest.raises(
+        ApiError, match=r"403 to .*: Resource not accessible by integration"
+    ) as caught:
         CALLS[name].ask(client(server.url, clock))
     assert "permissions: {pull-requests: write}" in caught.value.remedy
     assert (caught.value.status, caught.value.read_only) == (403, CALLS[name].write)
@@ -104,33 +138,50 @@ def test_a_missing_permission_is_said_at_once_with_the_line_to_add(name: str, se
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_429_is_waited_for_as_long_as_github_says(name: str, server: FlakyServer, clock: Clock) -> None:
-    server.will(Reply(429, {"message": "Too many requests"}, headers={"Retry-After": "7"}), CALLS[name].good)
+def test_a_429_is_waited_for_as_long_as_github_says(
+    name: str, server: FlakyServer, clock: Clock
+) -> None:
+    server.will(
+        Reply(429, {"message": "Too many requests"}, headers={"Retry-After": "7"}), CALLS[name].good
+    )
     assert CALLS[name].ask(client(server.url, clock)) == CALLS[name].value
     assert clock.slept == [7.0]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("status", [403, 429])
-def test_a_spent_limit_is_waited_for_until_it_is_reset(name: str, status: int, server: FlakyServer, clock: Clock) -> None:
+def test_a_spent_limit_is_waited_for_until_it_is_reset(
+    name: str, status: int, server: FlakyServer, clock: Clock
+) -> None:
     headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(START) + 90)}
-    server.will(Reply(status, {"message": "API rate limit exceeded for installation ID 1."}, headers=headers), CALLS[name].good)
+    server.will(
+        Reply(
+            status, {"message": "API rate limit exceeded for installation ID 1."}, headers=headers
+        ),
+        CALLS[name].good,
+    )
     assert CALLS[name].ask(client(server.url, clock)) == CALLS[name].value
     assert clock.slept == [91.0]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_secondary_limit_is_a_minute_and_then_twice_as_long(name: str, server: FlakyServer, clock: Clock) -> None:
+def test_a_secondary_limit_is_a_minute_and_then_twice_as_long(
+    name: str, server: FlakyServer, clock: Clock
+) -> None:
     server.will(Reply(403, SECONDARY), Reply(403, SECONDARY), CALLS[name].good)
     assert CALLS[name].ask(client(server.url, clock)) == CALLS[name].value
     assert clock.slept == [60.0, 120.0]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_beyond_its_patience_it_says_when_it_could_go_on(name: str, server: FlakyServer, clock: Clock) -> None:
+def test_beyond_its_patience_it_says_when_it_could_go_on(
+    name: str, server: FlakyServer, clock: Clock
+) -> None:
     headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(START) + 3599)}
     server.will(Reply(403, {"message": "API rate limit exceeded"}, headers=headers))
-    with pytest.raises(ApiError, match=r"rate limit: .*it can go on in 3600 s, at 2027-01-15 09:00:00 UTC") as caught:
+    with pytest.raises(
+        ApiError, match=r"rate limit: .*it can go on in 3600 s, at 2027-01-15 09:00:00 UTC"
+    ) as caught:
         CALLS[name].ask(client(server.url, clock))
     assert caught.value.status == 403 and not caught.value.read_only and not clock.slept
 
@@ -145,7 +196,9 @@ def test_all_waiting_together_stays_under_the_patience(server: FlakyServer, cloc
     assert clock.slept == [40.0, 40.0]
 
 
-def test_a_limit_that_never_ends_is_given_up_though_each_wait_is_short(server: FlakyServer, clock: Clock) -> None:
+def test_a_limit_that_never_ends_is_given_up_though_each_wait_is_short(
+    server: FlakyServer, clock: Clock
+) -> None:
     server.will(*9 * [Reply(429, {}, headers={"Retry-After": "0"})])
     with pytest.raises(ApiError, match="rate limit"):
         CALLS["create_comment"].ask(client(server.url, clock))
@@ -192,20 +245,28 @@ def test_a_write_after_a_pause_does_not_wait(server: FlakyServer, clock: Clock) 
     assert not clock.slept
 
 
-def test_a_delete_that_was_done_before_its_connection_was_cut_is_done(server: FlakyServer, clock: Clock) -> None:
+def test_a_delete_that_was_done_before_its_connection_was_cut_is_done(
+    server: FlakyServer, clock: Clock
+) -> None:
     server.will(FAULTS["dropped"], Reply(404, {"message": "Not Found"}))
     CALLS["delete_comment"].ask(client(server.url, clock))
     assert len(server.asked) == 2
 
 
-def test_trouble_at_githubs_is_not_taken_for_a_token_without_a_name(server: FlakyServer, clock: Clock) -> None:
+def test_trouble_at_githubs_is_not_taken_for_a_token_without_a_name(
+    server: FlakyServer, clock: Clock
+) -> None:
     server.will(*3 * [FAULTS["500"]])
     with pytest.raises(ApiError, match="500 to POST /graphql"):
         client(server.url, clock).viewer()
 
 
 @pytest.mark.parametrize(
-    ("error", "sent"), [(ValueError("a header that is none"), True), (requests.exceptions.InvalidProxyURL("x"), False)]
+    ("error", "sent"),
+    [
+        (ValueError("a header that is none"), True),
+        (requests.exceptions.InvalidProxyURL("x"), False),
+    ],
 )
 def test_an_error_of_the_http_library_is_uncertain_for_a_new_comment_only_where_it_may_have_been_sent(
     error: Exception, sent: bool, clock: Clock
@@ -214,7 +275,14 @@ def test_an_error_of_the_http_library_is_uncertain_for_a_new_comment_only_where_
         def request(self, *args: object, **kwargs: object) -> requests.Response:  # type: ignore[override]
             raise error
 
-    api = Api(Secret(TOKEN), REPOSITORY, api_url="http://127.0.0.1:9", session=Broken(), sleep=clock.sleep, now=clock.now)
+    api = Api(
+        Secret(TOKEN),
+        REPOSITORY,
+        api_url="http://127.0.0.1:9",
+        session=Broken(),
+        sleep=clock.sleep,
+        now=clock.now,
+    )
     for name, uncertain in (("create_comment", sent), ("pull", False)):
         with pytest.raises(ApiError, match=f"the request failed .{type(error).__name__}") as caught:
             CALLS[name].ask(api)

@@ -1,4 +1,5 @@
-"""One comment, ours, brought up to date: through the real client, at a GitHub of our own that is strict."""
+"""One comment, ours, brought up to date: through the real client, at a GitHub of our own that is
+strict."""
 
 from __future__ import annotations
 
@@ -9,7 +10,18 @@ import pytest
 from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Posted, decide, post
 from repro_gate.github.marker import Marker, marker_line, read_marker
 from tests.support.github.answers import a_comment, a_pull
-from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, no_sleep, say, text_of
+from tests.support.github.conversation import (
+    HEAD,
+    NEXT,
+    OLD,
+    PULL,
+    client,
+    conversation,
+    marker_of,
+    no_sleep,
+    say,
+    text_of,
+)
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 LISTED = f"GET /repos/octo-org/trainer/issues/{PULL}/comments"
@@ -49,7 +61,9 @@ def test_our_comment_is_found_on_the_third_page(github: GitHub) -> None:
     for count in range(30):
         github.add_comment(PULL, "octocat", f"later remark {count}")
     assert say(github, marker_of(run=10)).outcome == "updated"
-    assert {item["id"]: item["body"] for item in github.comments(PULL)}[own] == text_of(marker_of(run=10))
+    assert {item["id"]: item["body"] for item in github.comments(PULL)}[own] == text_of(
+        marker_of(run=10)
+    )
     assert len(github.comments(PULL)) == 261
 
 
@@ -96,14 +110,18 @@ def test_a_token_of_its_own_has_its_own_comment(github: GitHub, login: str) -> N
 
 
 def test_a_token_that_cannot_say_whose_it_is_counts_as_the_bot_of_actions(github: GitHub) -> None:
-    github.before = lambda method, path: Answer(403, {"message": "no"}) if path in {"/graphql", "/user"} else None
+    github.before = lambda method, path: (
+        Answer(403, {"message": "no"}) if path in {"/graphql", "/user"} else None
+    )
     assert say(github, marker_of(run=10)).outcome == "created"
     assert say(github, marker_of(run=11)).outcome == "updated"
     assert github.bodies(PULL) == [text_of(marker_of(run=11))]
 
 
 def test_a_token_that_cannot_say_whose_it_is_learns_it_from_what_it_writes(github: GitHub) -> None:
-    github.before = lambda method, path: Answer(403, {"message": "no"}) if path in {"/graphql", "/user"} else None
+    github.before = lambda method, path: (
+        Answer(403, {"message": "no"}) if path in {"/graphql", "/user"} else None
+    )
     urls = {say(github, marker_of(run=run), login="octocat").url for run in (12, 13, 14)}
     assert urls == {github.comments(PULL)[0]["html_url"]}
     assert github.bodies(PULL) == [text_of(marker_of(run=14))]
@@ -115,12 +133,19 @@ def test_a_token_that_cannot_say_whose_it_is_learns_it_from_what_it_writes(githu
 def test_an_older_commit_does_not_speak(github: GitHub) -> None:
     say(github, marker_of(run=20, head=HEAD))
     late = say(github, marker_of(run=21, head=OLD))
-    assert late.outcome == "skipped" and "newer commit" in late.reason and HEAD[:7] in late.reason and OLD[:7] in late.reason
+    assert (
+        late.outcome == "skipped"
+        and "newer commit" in late.reason
+        and HEAD[:7] in late.reason
+        and OLD[:7] in late.reason
+    )
     assert github.bodies(PULL) == [text_of(marker_of(run=20))]
 
 
 @pytest.mark.parametrize(("run", "attempt"), [(9, 9), (10, 1)])
-def test_an_older_run_of_the_same_commit_does_not_speak(github: GitHub, run: int, attempt: int) -> None:
+def test_an_older_run_of_the_same_commit_does_not_speak(
+    github: GitHub, run: int, attempt: int
+) -> None:
     say(github, marker_of(run=10, attempt=2))
     late = say(github, marker_of(run=run, attempt=attempt))
     assert late.outcome == "skipped" and "newer run" in late.reason and late.url
@@ -147,7 +172,10 @@ def test_on_failure_speaks_of_a_failure_and_takes_it_back(github: GitHub, verdic
     assert say(github, marker_of(run=10), when="on-failure", verdict="pass") == Posted("skipped")
     assert github.comments(PULL) == []
     assert say(github, marker_of(run=11), when="on-failure", verdict=verdict).outcome == "created"
-    assert say(github, marker_of(run=12), "all is well", when="on-failure", verdict="pass").outcome == "updated"
+    assert (
+        say(github, marker_of(run=12), "all is well", when="on-failure", verdict="pass").outcome
+        == "updated"
+    )
     assert github.bodies(PULL) == [text_of(marker_of(run=12), "all is well")]
 
 
@@ -156,7 +184,15 @@ def test_on_failure_speaks_of_a_failure_and_takes_it_back(github: GitHub, verdic
 
 def test_a_read_only_token_is_an_outcome_with_the_permission_line(github: GitHub) -> None:
     with client(github, write=False) as api:
-        posted = post(api, PULL, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=no_sleep)
+        posted = post(
+            api,
+            PULL,
+            marker_of(),
+            lambda room, _: "text",
+            when="always",
+            verdict="fail",
+            sleep=no_sleep,
+        )
     assert posted.outcome == "refused" and "permissions: {pull-requests: write}" in posted.reason
     assert "Resource not accessible by integration" in posted.reason
 
@@ -169,7 +205,15 @@ def test_a_locked_conversation_is_an_outcome(github: GitHub) -> None:
 
 def test_a_pull_request_that_is_not_there_is_an_outcome(github: GitHub) -> None:
     with client(github) as api:
-        posted = post(api, 8, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=no_sleep)
+        posted = post(
+            api,
+            8,
+            marker_of(),
+            lambda room, _: "text",
+            when="always",
+            verdict="fail",
+            sleep=no_sleep,
+        )
     assert posted.outcome == "refused" and posted.reason
 
 
@@ -182,15 +226,21 @@ def test_a_pull_request_that_is_not_there_is_an_outcome(github: GitHub) -> None:
         ("POST", f"/repos/octo-org/trainer/issues/{PULL}/comments"),
     ],
 )
-@pytest.mark.parametrize("answer", [Answer(500, {"message": "down"}), Answer(401, {"message": "Bad credentials"}), CUT])
-def test_trouble_at_each_call_is_an_outcome_with_its_reason(github: GitHub, method: str, path: str, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [Answer(500, {"message": "down"}), Answer(401, {"message": "Bad credentials"}), CUT]
+)
+def test_trouble_at_each_call_is_an_outcome_with_its_reason(
+    github: GitHub, method: str, path: str, answer: Answer
+) -> None:
     github.before = lambda asked, at: answer if (asked, at) == (method, path) else None
     posted = say(github, marker_of())
     assert posted.outcome == "refused" and path in posted.reason and github.comments(PULL) == []
 
 
 def test_trouble_after_the_comment_stands_does_not_take_it_back(github: GitHub) -> None:
-    github.before = lambda method, path: Answer(500, {"message": "down"}) if method == "GET" and github.comments(PULL) else None
+    github.before = lambda method, path: (
+        Answer(500, {"message": "down"}) if method == "GET" and github.comments(PULL) else None
+    )
     posted = say(github, marker_of())
     assert posted == Posted("created", url=github.comments(PULL)[0]["html_url"])
 
@@ -206,22 +256,54 @@ def test_the_text_gets_the_room_that_the_marker_leaves(github: GitHub) -> None:
         return "ä" * room
 
     with client(github) as api:
-        assert post(api, PULL, marker_of(), body, when="always", verdict="fail", sleep=no_sleep).outcome == "created"
+        assert (
+            post(
+                api, PULL, marker_of(), body, when="always", verdict="fail", sleep=no_sleep
+            ).outcome
+            == "created"
+        )
     assert len(asked) == 1 and len(github.bodies(PULL)[0]) == LIMIT
 
 
 def test_a_text_that_github_finds_too_long_is_halved(github: GitHub) -> None:
-    too_long = Answer(422, {"message": "Validation Failed", "errors": [{"message": "Body is too long (maximum is 16384 characters)"}]})
+    too_long = Answer(
+        422,
+        {
+            "message": "Validation Failed",
+            "errors": [{"message": "Body is too long (maximum is 16384 characters)"}],
+        },
+    )
     refused = iter([too_long, too_long])
-    github.before = lambda method, path: next(refused, None) if path.endswith(f"/{PULL}/comments") and method == "POST" else None
+    github.before = lambda method, path: (
+        next(refused, None) if path.endswith(f"/{PULL}/comments") and method == "POST" else None
+    )
     with client(github) as api:
-        assert post(api, PULL, marker_of(), lambda room, _: "x" * room, when="always", verdict="fail", sleep=no_sleep).outcome == "created"
+        assert (
+            post(
+                api,
+                PULL,
+                marker_of(),
+                lambda room, _: "x" * room,
+                when="always",
+                verdict="fail",
+                sleep=no_sleep,
+            ).outcome
+            == "created"
+        )
     assert [len(body) for body in github.bodies(PULL)] == [LIMIT // 4]
 
 
 def test_a_text_that_stays_too_long_is_refused(github: GitHub) -> None:
     with client(github) as api:
-        posted = post(api, PULL, marker_of(), lambda room, _: "x" * LIMIT, when="always", verdict="fail", sleep=no_sleep)
+        posted = post(
+            api,
+            PULL,
+            marker_of(),
+            lambda room, _: "x" * LIMIT,
+            when="always",
+            verdict="fail",
+            sleep=no_sleep,
+        )
     assert posted.outcome == "refused" and "too long" in posted.reason
     assert 4 <= len(github.writes) <= 7
 
@@ -236,13 +318,23 @@ def existing(number: int, marker: Marker) -> Existing:
 
 
 def desired(marker: Marker, written: str = "") -> Desired:
-    return Desired(marker=marker, text=text_of(marker), when="always", verdict="fail", written=written)
+    return Desired(
+        marker=marker, text=text_of(marker), when="always", verdict="fail", written=written
+    )
 
 
 def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
-    found = [existing(3, marker_of(run=30)), existing(1, marker_of(run=10)), existing(2, marker_of(run=99, head=OLD))]
-    assert decide(desired(marker_of(run=20)), found, THE_PULL) == Action(keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3))
-    assert decide(desired(marker_of(run=40)), found, THE_PULL) == Action(keep=1, text=text_of(marker_of(run=40)), own=True, surplus=(2, 3))
+    found = [
+        existing(3, marker_of(run=30)),
+        existing(1, marker_of(run=10)),
+        existing(2, marker_of(run=99, head=OLD)),
+    ]
+    assert decide(desired(marker_of(run=20)), found, THE_PULL) == Action(
+        keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3)
+    )
+    assert decide(desired(marker_of(run=40)), found, THE_PULL) == Action(
+        keep=1, text=text_of(marker_of(run=40)), own=True, surplus=(2, 3)
+    )
 
 
 def test_duplicates_go_even_where_the_text_is_right() -> None:
@@ -252,13 +344,19 @@ def test_duplicates_go_even_where_the_text_is_right() -> None:
 
 def test_a_run_that_has_written_and_sees_an_older_one_writes_again() -> None:
     found = [existing(1, marker_of(run=10))]
-    assert decide(desired(marker_of(run=11), "updated"), found, THE_PULL) == Action(keep=1, text=text_of(marker_of(run=11)), own=True)
+    assert decide(desired(marker_of(run=11), "updated"), found, THE_PULL) == Action(
+        keep=1, text=text_of(marker_of(run=11)), own=True
+    )
 
 
 def test_two_jobs_of_one_run_do_not_write_in_turns() -> None:
-    other = Existing(a_comment(1, text_of(marker_of(run=10), "the other job"), BOT, "url1"), marker_of(run=10))
+    other = Existing(
+        a_comment(1, text_of(marker_of(run=10), "the other job"), BOT, "url1"), marker_of(run=10)
+    )
     assert decide(desired(marker_of(run=10)), [other], THE_PULL).own
-    assert decide(desired(marker_of(run=10), "updated"), [other], THE_PULL) == Action(Posted("updated", url="url1"))
+    assert decide(desired(marker_of(run=10), "updated"), [other], THE_PULL) == Action(
+        Posted("updated", url="url1")
+    )
 
 
 def test_every_comment_that_was_written_is_found_again(github: GitHub) -> None:

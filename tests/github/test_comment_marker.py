@@ -16,18 +16,29 @@ MARKER = Marker("0f" * 16, "b" * 40, 123, 2, "0123456789abcdef")
 MARKERS = st.builds(
     Marker,
     key=st.text("0123456789abcdefz", min_size=1, max_size=64),
-    head_sha=st.sampled_from([40, 64]).flatmap(lambda size: st.text("0123456789abcdef", min_size=size, max_size=size)),
+    head_sha=st.sampled_from([40, 64]).flatmap(
+        lambda size: st.text("0123456789abcdef", min_size=size, max_size=size)
+    ),
     run_id=st.integers(1, 2**53 - 1),
     run_attempt=st.integers(1, 2**53 - 1),
     state=st.text("0123456789abcdef", max_size=64),
     verdict=st.sampled_from(["", "pass", "fail", "inconclusive"]),
     cost=st.none() | st.tuples(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9)),
 )
-LONGEST = Marker("z" * 64, "b" * 64, 2**53 - 1, 2**53 - 1, "f" * 64, "inconclusive", (-(10**9), -(10**9)))
+LONGEST = Marker(
+    "z" * 64, "b" * 64, 2**53 - 1, 2**53 - 1, "f" * 64, "inconclusive", (-(10**9), -(10**9))
+)
 
 
 def fields(**changed: object) -> str:
-    plain: dict[str, object] = {"v": 1, "key": "0f" * 16, "head": "b" * 40, "run": 123, "attempt": 2, "state": "0123456789abcdef"}
+    plain: dict[str, object] = {
+        "v": 1,
+        "key": "0f" * 16,
+        "head": "b" * 40,
+        "run": 123,
+        "attempt": 2,
+        "state": "0123456789abcdef",
+    }
     return f"<!-- repro-gate {json.dumps({**plain, **changed}, separators=(',', ':'))} -->"
 
 
@@ -69,7 +80,15 @@ def test_a_marker_that_could_not_be_read_back_is_not_written(change: dict[str, o
 def test_only_the_first_line_counts() -> None:
     line = marker_line(MARKER)
     assert read_marker(line) == MARKER
-    for body in (f"> {line}", f"Look at this:\n{line}", f"\n{line}", f" {line}", f"```\n{line}\n```", f"{line} and more", f"\ufeff{line}"):
+    for body in (
+        f"> {line}",
+        f"Look at this:\n{line}",
+        f"\n{line}",
+        f" {line}",
+        f"```\n{line}\n```",
+        f"{line} and more",
+        f"\ufeff{line}",
+    ):
         assert read_marker(body) is None, body
 
 

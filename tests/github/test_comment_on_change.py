@@ -1,8 +1,10 @@
-"""`comment: on-change`, the default: every failure speaks, and of the passes those that say something new."""
+"""`comment: on-change`, the default: every failure speaks, and of the passes those that say
+something new."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
@@ -19,11 +21,25 @@ def github() -> Iterator[GitHub]:
         yield server
 
 
-def change(github: GitHub, marker: Marker, said: str = "", *, verdict: str = "pass", news: bool = False) -> Posted:
+def change(
+    github: GitHub, marker: Marker, said: str = "", *, verdict: str = "pass", news: bool = False
+) -> Posted:
     """One run's whole `post`, under `on-change`."""
     with client(github) as api:
-        told = lambda room, earlier: (said or f"after {earlier.verdict if earlier else 'nothing'}")[:room]  # noqa: E731
-        return post(api, PULL, changed(marker, verdict=verdict), told, when="on-change", verdict=verdict, news=news, sleep=no_sleep)
+
+        def told(room: int, earlier: Any) -> str:
+            return (said or f"after {earlier.verdict if earlier else 'nothing'}")[:room]
+
+        return post(
+            api,
+            PULL,
+            changed(marker, verdict=verdict),
+            told,
+            when="on-change",
+            verdict=verdict,
+            news=news,
+            sleep=no_sleep,
+        )
 
 
 def test_a_first_pass_without_news_is_silent_and_one_with_news_is_not(github: GitHub) -> None:
@@ -35,7 +51,10 @@ def test_a_first_pass_without_news_is_silent_and_one_with_news_is_not(github: Gi
 @pytest.mark.parametrize("verdict", ["fail", "inconclusive"])
 def test_each_failure_speaks_whether_it_is_news_or_not(github: GitHub, verdict: str) -> None:
     assert change(github, marker_of(run=10), verdict=verdict).outcome == "created"
-    assert change(github, marker_of(run=11), "with the figures of run 11", verdict=verdict).outcome == "updated"
+    assert (
+        change(github, marker_of(run=11), "with the figures of run 11", verdict=verdict).outcome
+        == "updated"
+    )
     assert [body.splitlines()[1] for body in github.bodies(PULL)] == ["with the figures of run 11"]
 
 
@@ -48,7 +67,10 @@ def test_a_red_comment_does_not_stay_red(github: GitHub) -> None:
 def test_a_pass_like_the_one_before_writes_nothing(github: GitHub) -> None:
     change(github, marker_of(run=10, state="aa"), news=True)
     written = list(github.writes)
-    assert change(github, marker_of(run=11, state="aa"), "other figures", news=True).outcome == "unchanged"
+    assert (
+        change(github, marker_of(run=11, state="aa"), "other figures", news=True).outcome
+        == "unchanged"
+    )
     assert github.writes == written
     assert change(github, marker_of(run=12, state="bb")).outcome == "updated"
     assert [body.splitlines()[1] for body in github.bodies(PULL)] == ["after pass"]

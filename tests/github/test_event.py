@@ -1,4 +1,5 @@
-"""Events: what is used is decoded strictly, whatever else is in a payload is not looked at, and mistakes name their JSON path."""
+"""Events: what is used is decoded strictly, whatever else is in a payload is not looked at, and
+mistakes name their JSON path."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github import event
-from repro_gate.github.event import PullRequest, PullRequestEvent, WorkflowRun, WorkflowRunEvent, payload_of, read_event
+from repro_gate.github.event import (
+    PullRequest,
+    PullRequestEvent,
+    WorkflowRun,
+    WorkflowRunEvent,
+    payload_of,
+    read_event,
+)
 from tests.support.github.answers import a_pull
 
 SHA = "0123456789abcdef" * 2 + "01234567"
@@ -77,7 +85,9 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
 
 def test_a_pull_request_is_read() -> None:
     pull = pull_of(PULL)
-    assert pull == a_pull(7, SHA, "stranger/train", "octo-org/train", ref="feature/$(id)", draft=True)
+    assert pull == a_pull(
+        7, SHA, "stranger/train", "octo-org/train", ref="feature/$(id)", draft=True
+    )
     assert pull.fork
 
 
@@ -105,37 +115,83 @@ def test_a_review_leaves_draft_out() -> None:
         ("pull_request.number", 0, "Expected `int` >= 1 - at `$.pull_request.number`"),
         ("pull_request.number", 2**53, "at `$.pull_request.number`"),
         ("pull_request.number", 10**30, "at `$.pull_request.number`"),
-        ("pull_request.state", "merged\u202e", "Invalid enum value 'merged\\u202e' - at `$.pull_request.state`"),
+        (
+            "pull_request.state",
+            "merged\u202e",
+            "Invalid enum value 'merged\\u202e' - at `$.pull_request.state`",
+        ),
         ("pull_request.draft", "no", "Expected `bool`, got `str` - at `$.pull_request.draft`"),
-        ("pull_request.head.sha", "main", "Expected a commit of 40 hex digits - at `$.pull_request.head.sha`"),
+        (
+            "pull_request.head.sha",
+            "main",
+            "Expected a commit of 40 hex digits - at `$.pull_request.head.sha`",
+        ),
         ("pull_request.head.sha", SHA.upper(), "Expected a commit"),
         ("pull_request.head.sha", SHA + "\n", "Expected a commit"),
-        ("pull_request.head.ref", None, "Expected `str`, got `null` - at `$.pull_request.head.ref`"),
-        ("pull_request.head.ref", "x" * 1025, "Expected `str` of length <= 1024 - at `$.pull_request.head.ref`"),
+        (
+            "pull_request.head.ref",
+            None,
+            "Expected `str`, got `null` - at `$.pull_request.head.ref`",
+        ),
+        (
+            "pull_request.head.ref",
+            "x" * 1025,
+            "Expected `str` of length <= 1024 - at `$.pull_request.head.ref`",
+        ),
         ("pull_request.head.repo", ..., "missing required field `repo` - at `$.pull_request.head`"),
-        ("pull_request.head.repo.full_name", "x\n::error::", "Expected `owner/name` - at `$.pull_request.head.repo.full_name`"),
+        (
+            "pull_request.head.repo.full_name",
+            "x\n::error::",
+            "Expected `owner/name` - at `$.pull_request.head.repo.full_name`",
+        ),
         ("pull_request.head.repo.full_name", "a/b/c", "Expected `owner/name`"),
         ("pull_request.head.repo.full_name", "a/..", "Expected `owner/name`"),
-        ("pull_request.base.repo", None, "Expected `object`, got `null` - at `$.pull_request.base.repo`"),
+        (
+            "pull_request.base.repo",
+            None,
+            "Expected `object`, got `null` - at `$.pull_request.base.repo`",
+        ),
         ("pull_request.base.ref", ..., "missing required field `ref` - at `$.pull_request.base`"),
     ],
 )
-def test_a_mistake_in_a_pull_request_names_its_path(path: str, value: object, expected: str) -> None:
+def test_a_mistake_in_a_pull_request_names_its_path(
+    path: str, value: object, expected: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         pull_of(changed(PULL, path, value))
-    assert expected in caught.value.message and caught.value.message.isprintable() and caught.value.remedy
-    assert "`pull_request` is not as GitHub sends it" in caught.value.message and caught.value.reason_id == "action/event"
+    assert (
+        expected in caught.value.message
+        and caught.value.message.isprintable()
+        and caught.value.remedy
+    )
+    assert (
+        "`pull_request` is not as GitHub sends it" in caught.value.message
+        and caught.value.reason_id == "action/event"
+    )
 
 
 def test_a_run_is_read() -> None:
     run = run_of(RUN)
-    assert (run.id, run.attempt, run.event, run.status, run.conclusion) == (31, 2, "pull_request", "completed", "failure")
-    assert (run.head_sha, run.head_branch, run.head_repository) == (SHA, "feature", "stranger/train")
+    assert (run.id, run.attempt, run.event, run.status, run.conclusion) == (
+        31,
+        2,
+        "pull_request",
+        "completed",
+        "failure",
+    )
+    assert (run.head_sha, run.head_branch, run.head_repository) == (
+        SHA,
+        "feature",
+        "stranger/train",
+    )
     assert (run.repo.full_name, run.pull_requests) == ("octo-org/train", ())
 
 
 def test_only_pull_requests_of_the_runs_own_repository_are_taken() -> None:
-    listed = [{"number": 7, "base": {"repo": {"id": 5}}}, {"number": 8, "base": {"repo": {"id": 6}}}]
+    listed = [
+        {"number": 7, "base": {"repo": {"id": 5}}},
+        {"number": 8, "base": {"repo": {"id": 6}}},
+    ]
     assert run_of(changed(RUN, "workflow_run.pull_requests", listed)).pull_requests == (7,)
 
 
@@ -149,13 +205,37 @@ def test_a_run_that_is_queued_or_whose_fork_is_gone_has_nulls(key: str) -> None:
     [
         ("workflow_run", ..., "missing required field `workflow_run`"),
         ("workflow_run.id", 1.5, "Expected `int`, got `float` - at `$.workflow_run.id`"),
-        ("workflow_run.run_attempt", ..., "missing required field `run_attempt` - at `$.workflow_run`"),
-        ("workflow_run.head_sha", "", "Expected a commit of 40 hex digits - at `$.workflow_run.head_sha`"),
+        (
+            "workflow_run.run_attempt",
+            ...,
+            "missing required field `run_attempt` - at `$.workflow_run`",
+        ),
+        (
+            "workflow_run.head_sha",
+            "",
+            "Expected a commit of 40 hex digits - at `$.workflow_run.head_sha`",
+        ),
         ("workflow_run.event", None, "Expected `str`, got `null` - at `$.workflow_run.event`"),
-        ("workflow_run.repository.full_name", "../..", "Expected `owner/name` - at `$.workflow_run.repository.full_name`"),
-        ("workflow_run.pull_requests", {}, "Expected `array`, got `object` - at `$.workflow_run.pull_requests`"),
-        ("workflow_run.pull_requests", [7], "Expected `object`, got `int` - at `$.workflow_run.pull_requests[0]`"),
-        ("workflow_run.pull_requests", [{"number": 7}], "missing required field `base` - at `$.workflow_run.pull_requests[0]`"),
+        (
+            "workflow_run.repository.full_name",
+            "../..",
+            "Expected `owner/name` - at `$.workflow_run.repository.full_name`",
+        ),
+        (
+            "workflow_run.pull_requests",
+            {},
+            "Expected `array`, got `object` - at `$.workflow_run.pull_requests`",
+        ),
+        (
+            "workflow_run.pull_requests",
+            [7],
+            "Expected `object`, got `int` - at `$.workflow_run.pull_requests[0]`",
+        ),
+        (
+            "workflow_run.pull_requests",
+            [{"number": 7}],
+            "missing required field `base` - at `$.workflow_run.pull_requests[0]`",
+        ),
     ],
 )
 def test_a_mistake_in_a_run_names_its_path(path: str, value: object, expected: str) -> None:
@@ -193,7 +273,9 @@ def test_no_file_is_no_event(tmp_path: Path) -> None:
     assert read_event(tmp_path / "event.json") is None
 
 
-def test_a_payload_over_githubs_cap_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_payload_over_githubs_cap_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path, json.dumps(PULL))
     monkeypatch.setattr(event, "MAX_BYTES", path.stat().st_size)
     assert read_event(path) is not None

@@ -1,4 +1,5 @@
-"""The action's phases as its steps start them, in a process of their own: exit codes, what the log shows, and what is kept out of it."""
+"""The action's phases as its steps start them, in a process of their own: exit codes, what the log
+shows, and what is kept out of it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def job(tmp_path: Path, **more: str) -> dict[str, str]:
-    """The environment of a fork's pull request on a self-hosted runner, which is refused before anything of it is run."""
+    """The environment of a fork's pull request on a self-hosted runner, which is refused before
+    anything of it is run."""
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
     for name in ("output", "summary"):
@@ -26,7 +28,9 @@ def job(tmp_path: Path, **more: str) -> dict[str, str]:
     side = {"sha": HEAD, "ref": "topic", "repo": {"full_name": "stranger/trainer"}}
     base = {"ref": "main", "repo": {"full_name": "octo-org/trainer"}}
     pull = {"number": 7, "state": "open", "draft": False, "head": side, "base": base}
-    (tmp_path / "event.json").write_text(json.dumps({"action": "opened", "number": 7, "pull_request": pull}))
+    (tmp_path / "event.json").write_text(
+        json.dumps({"action": "opened", "number": 7, "pull_request": pull})
+    )
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
@@ -58,35 +62,57 @@ def step(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedPr
     )
 
 
-def test_the_gate_leaves_the_reason_and_is_silent_and_the_publishing_step_tells_it(tmp_path: Path) -> None:
+def test_the_gate_leaves_the_reason_and_is_silent_and_the_publishing_step_tells_it(
+    tmp_path: Path,
+) -> None:
     environment = job(tmp_path)
     gated = step("gate", environment=environment)
     assert (gated.returncode, gated.stdout) == (0, "")
-    assert sorted(path.name for path in (tmp_path / "workspace/repro-gate-report").iterdir()) == [".gitignore", PROBLEM]
+    assert sorted(path.name for path in (tmp_path / "workspace/repro-gate-report").iterdir()) == [
+        ".gitignore",
+        PROBLEM,
+    ]
     assert (tmp_path / "output").read_text() == ""
     told = step("publish", environment=environment)
     assert told.returncode == 2
-    assert told.stdout.startswith("::error title=Repro Gate::") and "stranger/trainer" in told.stdout
+    assert (
+        told.stdout.startswith("::error title=Repro Gate::") and "stranger/trainer" in told.stdout
+    )
     assert "allow_forks" in (tmp_path / "summary").read_text()
 
 
 def test_a_committed_link_does_not_turn_the_step_green(tmp_path: Path) -> None:
-    """The checkout has a link where the report folder would be, and a file behind it that says that nothing was to be done."""
+    """The checkout has a link where the report folder would be, and a file behind it that says that
+    nothing was to be done."""
     environment = job(tmp_path, INPUT_ALLOW_FORKS="true")
     theirs = tmp_path / "workspace/theirs"
     theirs.mkdir()
-    (theirs / PROBLEM).write_text('{"message": "all is well", "remedy": "", "exit_code": 0, "reason_id": "action/nothing"}')
+    (theirs / PROBLEM).write_text(
+        '{"message": "all is well", "remedy": "", "exit_code": 0, "reason_id": "action/nothing"}'
+    )
     (tmp_path / "workspace/repro-gate-report").symlink_to("theirs")
     gated, told = step("gate", environment=environment), step("publish", environment=environment)
     assert (gated.returncode, told.returncode) == (2, 2)
-    assert "is a link" in gated.stdout and "is a link" in told.stdout and "all is well" not in told.stdout
+    assert (
+        "is a link" in gated.stdout
+        and "is a link" in told.stdout
+        and "all is well" not in told.stdout
+    )
     assert not (theirs / REPORT).exists()
 
 
 def test_every_secret_of_the_job_is_known_though_the_gate_no_longer_has_it(tmp_path: Path) -> None:
-    """In the container one process gates and publishes: what it took out of its environment must not be in what it posts."""
-    environment = job(tmp_path, INPUT_ALLOW_FORKS="true", DB_PASSWORD="correct-horse-battery", INPUT_TOKEN="ghs_not-of-that-shape")
-    (tmp_path / "workspace/repro.yml").write_text("version: 1\ncorrect-horse-battery: 1\nghs_not-of-that-shape: 2\n")
+    """In the container one process gates and publishes: what it took out of its environment must
+    not be in what it posts."""
+    environment = job(
+        tmp_path,
+        INPUT_ALLOW_FORKS="true",
+        DB_PASSWORD="correct-horse-battery",
+        INPUT_TOKEN="ghs_not-of-that-shape",
+    )
+    (tmp_path / "workspace/repro.yml").write_text(
+        "version: 1\ncorrect-horse-battery: 1\nghs_not-of-that-shape: 2\n"
+    )
     told = step("action", environment=environment)
     assert told.returncode == 2 and "repro.yml" in told.stdout
     problem = (tmp_path / "workspace/repro-gate-report" / PROBLEM).read_text()
@@ -96,10 +122,16 @@ def test_every_secret_of_the_job_is_known_though_the_gate_no_longer_has_it(tmp_p
 
 
 def test_a_runner_with_another_locale_is_told_all_the_same(tmp_path: Path) -> None:
-    environment = job(tmp_path, INPUT_ALLOW_FORKS="true", INPUT_SPEC="权重.yml", PYTHONIOENCODING="ascii")
+    environment = job(
+        tmp_path, INPUT_ALLOW_FORKS="true", INPUT_SPEC="权重.yml", PYTHONIOENCODING="ascii"
+    )
     told = step("action", environment=environment)
     assert told.returncode == 2
-    assert "Traceback" not in told.stderr and told.stdout.startswith("::error ") and "\\u6743" in told.stdout
+    assert (
+        "Traceback" not in told.stderr
+        and told.stdout.startswith("::error ")
+        and "\\u6743" in told.stdout
+    )
 
 
 @pytest.mark.parametrize("arguments", [["post"], ["gate", "publish"]])
@@ -113,7 +145,10 @@ def test_a_wrong_input_is_one_line_that_names_it(tmp_path: Path, name: str) -> N
     told = step("action", environment=job(tmp_path, **{name: "x\n::error::forged"}))
     assert told.returncode == 2
     (line,) = told.stdout.splitlines()
-    assert line.startswith("::error title=Repro Gate::") and name.removeprefix("INPUT_").lower() in line.lower()
+    assert (
+        line.startswith("::error title=Repro Gate::")
+        and name.removeprefix("INPUT_").lower() in line.lower()
+    )
 
 
 def test_a_mistake_of_ours_is_inconclusive_and_its_trace_is_no_command(

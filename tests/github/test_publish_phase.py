@@ -1,4 +1,5 @@
-"""What the second half of the action tells: outputs, summary, annotations, comment and exit code, for each way a gate can end."""
+"""What the second half of the action tells: outputs, summary, annotations, comment and exit code,
+for each way a gate can end."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def test_a_pass_is_green_and_commented(stage: Stage) -> None:
 def test_a_failure_is_red_and_says_where(stage: Stage) -> None:
     code, log = stage.publish(signed(reports.FAIL))
     assert code == 1
-    assert json.loads(stage.outputs["first_divergence"]) == {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
+    assert json.loads(stage.outputs["first_divergence"]) == {
+        "step": 3,
+        "kind": "gradient",
+        "name": "blocks.3.attn.weight",
+    }
     assert stage.outputs["identical"] == "false"
     assert "::error " in log and "blocks.3.attn.weight" in log
     assert "blocks.3.attn.weight" in stage.github.comments(7)[0]["body"]
@@ -51,8 +56,13 @@ def test_a_failure_is_red_and_says_where(stage: Stage) -> None:
     assert low < float(stage.outputs["determinism_cost_pct"]) < high
 
 
-@pytest.mark.parametrize(("fail_on", "code"), [(frozenset({"fail"}), 1), (frozenset({"inconclusive"}), 0), (frozenset(), 0)])
-def test_what_turns_the_step_red_is_the_users_choice(stage: Stage, fail_on: frozenset[str], code: int) -> None:
+@pytest.mark.parametrize(
+    ("fail_on", "code"),
+    [(frozenset({"fail"}), 1), (frozenset({"inconclusive"}), 0), (frozenset(), 0)],
+)
+def test_what_turns_the_step_red_is_the_users_choice(
+    stage: Stage, fail_on: frozenset[str], code: int
+) -> None:
     stage.inputs = replace(stage.inputs, fail_on=fail_on)
     assert stage.publish(signed(reports.FAIL))[0] == code
     assert stage.outputs["exit_code"] == "1"  # what the gate found stays what it is
@@ -77,7 +87,9 @@ def test_a_forks_read_only_token_turns_nothing_red(stage: Stage) -> None:
     assert stage.github.comments(7) == []
 
 
-def test_a_read_only_token_of_the_repositorys_own_is_a_warning_with_the_line_to_add(stage: Stage) -> None:
+def test_a_read_only_token_of_the_repositorys_own_is_a_warning_with_the_line_to_add(
+    stage: Stage,
+) -> None:
     stage.inputs = replace(stage.inputs, token=Secret(stage.github.token(write=False)))
     code, log = stage.publish(signed(reports.PASS))
     assert code == 0
@@ -100,7 +112,9 @@ def test_never_is_never(stage: Stage) -> None:
 
 
 def test_a_problem_is_told_on_its_line(stage: Stage) -> None:
-    code, log = stage.publish(Problem("repro.yml:4:3: train.stpes: unknown key", "did you mean `steps`?", 2))
+    code, log = stage.publish(
+        Problem("repro.yml:4:3: train.stpes: unknown key", "did you mean `steps`?", 2)
+    )
     assert code == 2
     assert "::error " in log and "file=repro.yml" in log and "line=4" in log
     assert "unknown key" in stage.summary and "did you mean" in stage.summary
@@ -109,7 +123,9 @@ def test_a_problem_is_told_on_its_line(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [({"fail", "inconclusive"}, 3), ({"fail"}, 0)])
-def test_a_gate_that_could_not_answer_is_inconclusive(stage: Stage, fail_on: set[str], code: int) -> None:
+def test_a_gate_that_could_not_answer_is_inconclusive(
+    stage: Stage, fail_on: set[str], code: int
+) -> None:
     stage.inputs = replace(stage.inputs, fail_on=frozenset(fail_on))
     assert stage.publish(Problem("no GPU", "start it with --gpus all", 3))[0] == code
     assert stage.outputs["verdict"] == "inconclusive"
@@ -145,7 +161,9 @@ def test_under_pull_request_target_the_base_does_not(stage: Stage) -> None:
 def test_nothing_that_untrusted_code_names_becomes_a_command(stage: Stage) -> None:
     secret = "ghp_" + "a1B2" * 9
     hostile = signed(reports.hostile())
-    hostile = replace(hostile, reasons=(*hostile.reasons, replace(hostile.reasons[0], message=f"token {secret}")))
+    hostile = replace(
+        hostile, reasons=(*hostile.reasons, replace(hostile.reasons[0], message=f"token {secret}"))
+    )
     _, log = stage.publish(hostile)
     lines = obeyed(log)
     assert lines and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
@@ -158,14 +176,19 @@ def test_nothing_that_untrusted_code_names_becomes_a_command(stage: Stage) -> No
 
 def test_known_secrets_are_taken_out(stage: Stage) -> None:
     report = signed(reports.FAIL)
-    shown = replace(report, reasons=(replace(report.reasons[0], message="password is correct-horse-battery"),))
+    shown = replace(
+        report, reasons=(replace(report.reasons[0], message="password is correct-horse-battery"),)
+    )
     _, log = stage.publish(shown, ["correct-horse-battery"])
     assert "correct-horse-battery" not in stage.github.comments(7)[0]["body"] + stage.summary + log
 
 
 def test_known_secrets_are_taken_out_of_a_problem_too(stage: Stage) -> None:
     _, log = stage.publish(
-        Problem("repro.yml:4:3: correct-horse-battery: unknown key", "ask correct-horse-battery", 2), ["correct-horse-battery"]
+        Problem(
+            "repro.yml:4:3: correct-horse-battery: unknown key", "ask correct-horse-battery", 2
+        ),
+        ["correct-horse-battery"],
     )
     assert "correct-horse-battery" not in stage.summary + log and "unknown key" in stage.summary
 
@@ -184,14 +207,18 @@ def test_a_commit_finds_its_pull_request(stage: Stage) -> None:
 
 def test_a_copied_branch_finds_its_pull_request(stage: Stage) -> None:
     ref = "refs/heads/pull-request/7"
-    stage.job = replace(stage.job, event_name="push", sha=HEAD, ref=ref, event=b'{"deleted": false}')
+    stage.job = replace(
+        stage.job, event_name="push", sha=HEAD, ref=ref, event=b'{"deleted": false}'
+    )
     stage.publish(signed(reports.PASS))
     assert len(stage.github.comments(7)) == 1
 
 
 def test_a_push_that_may_not_ask_for_its_pull_request_gets_no_warning(stage: Stage) -> None:
     stage.github.before = lambda method, path: (
-        Answer(403, {"message": "Resource not accessible by integration"}) if "/pulls" in path else None
+        Answer(403, {"message": "Resource not accessible by integration"})
+        if "/pulls" in path
+        else None
     )
     stage.job = replace(
         stage.job,
@@ -207,15 +234,20 @@ def test_a_push_that_may_not_ask_for_its_pull_request_gets_no_warning(stage: Sta
 
 
 @pytest.mark.parametrize(
-    ("event_name", "event"), [("issue_comment", {"issue": {"number": 7, "pull_request": {}}}), ("workflow_dispatch", {})]
+    ("event_name", "event"),
+    [("issue_comment", {"issue": {"number": 7, "pull_request": {}}}), ("workflow_dispatch", {})],
 )
 def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
     stage: Stage, event_name: str, event: dict[str, object]
 ) -> None:
     number = None if event else 7
     stage.inputs = replace(stage.inputs, pull_request=number, allow_forks=True)
-    stage.job = replace(stage.job, event_name=event_name, event=json.dumps(event).encode(), ref="refs/heads/main")
-    assert _with_origin(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
+    stage.job = replace(
+        stage.job, event_name=event_name, event=json.dumps(event).encode(), ref="refs/heads/main"
+    )
+    assert (
+        _with_origin(signed(reports.PASS), stage.inputs, stage.job, stage.decision).origin == ORIGIN
+    )
     stage.publish(signed(reports.PASS))
     (posted,) = stage.github.comments(7)
     other = replace(signed(reports.FAIL), origin=replace(ORIGIN, head_sha="e" * 40))
@@ -224,16 +256,25 @@ def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
 
 
 def test_a_schedule_has_nothing_to_comment_on(stage: Stage) -> None:
-    stage.job = replace(stage.job, event_name="schedule", sha=HEAD, event=json.dumps({"schedule": "0 3 * * *"}).encode())
+    stage.job = replace(
+        stage.job,
+        event_name="schedule",
+        sha=HEAD,
+        event=json.dumps({"schedule": "0 3 * * *"}).encode(),
+    )
     code, _ = stage.publish(signed(reports.PASS))
     assert code == 0
     assert stage.outputs["comment_url"] == ""
     assert stage.github.comments(7) == []
 
 
-def test_a_server_that_fails_turns_nothing_red(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_fails_turns_nothing_red(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(publish_phase, "Api", partial(Api, sleep=no_sleep))
-    stage.job = replace(stage.job, api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql")
+    stage.job = replace(
+        stage.job, api_url="http://127.0.0.1:9", graphql_url="http://127.0.0.1:9/graphql"
+    )
     code, log = stage.publish(signed(reports.PASS))
     assert code == 0
     assert "::warning" in log
@@ -241,21 +282,33 @@ def test_a_server_that_fails_turns_nothing_red(stage: Stage, monkeypatch: pytest
 
 def test_preflight_notes_are_notices(stage: Stage) -> None:
     note = Reason("preflight/shm", "/dev/shm has 64 MiB", "options: --shm-size=2g")
-    _, log = stage.publish(replace(signed(reports.PASS), notes=(note, replace(note, id="run/other"))))
+    _, log = stage.publish(
+        replace(signed(reports.PASS), notes=(note, replace(note, id="run/other")))
+    )
     (said,) = [line for line in log.splitlines() if line.startswith("::notice ")]
-    assert said.startswith("::notice title=preflight/shm::/dev/shm has 64 MiB") and said.endswith("--shm-size=2g")
+    assert said.startswith("::notice title=preflight/shm::/dev/shm has 64 MiB") and said.endswith(
+        "--shm-size=2g"
+    )
 
 
 def test_what_was_not_measured_is_empty() -> None:
     told = outputs_of(signed(reports.NOTHING), Inputs(), Posted("skipped"))
-    assert told["determinism_cost_pct"] == "" and told["first_divergence"] == "" and told["baseline"] == "" and told["cause"] == ""
+    assert (
+        told["determinism_cost_pct"] == ""
+        and told["first_divergence"] == ""
+        and told["baseline"] == ""
+        and told["cause"] == ""
+    )
 
 
 def test_every_output_of_the_action_is_told_and_no_other() -> None:
     import yaml
 
     action = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text(encoding="utf-8"))
-    assert outputs_of(signed(reports.EXPLAINED), Inputs(), Posted("skipped"))["cause"] == "unseeded-rng"
+    assert (
+        outputs_of(signed(reports.EXPLAINED), Inputs(), Posted("skipped"))["cause"]
+        == "unseeded-rng"
+    )
     told = outputs_of(signed(reports.PASS), Inputs(report="odd.json"), Posted("skipped"))
     assert set(told) == set(action["outputs"])
     assert told["report"] == "odd.json/report.json"  # whatever a folder is called
@@ -263,11 +316,17 @@ def test_every_output_of_the_action_is_told_and_no_other() -> None:
 
 def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
     report = signed(reports.FAIL)
-    assert state_of(report) == state_of(replace(report, started="2030-01-01T00:00:00Z", seconds=9.0, cost=None))
+    assert state_of(report) == state_of(
+        replace(report, started="2030-01-01T00:00:00Z", seconds=9.0, cost=None)
+    )
     assert state_of(report) != state_of(signed(reports.PASS))
     explained = signed(reports.EXPLAINED)
-    assert state_of(explained) == state_of(replace(explained, diagnosis=replace(reports.WHY, seconds=9.0, runs=4, evidence=())))
-    assert state_of(explained) != state_of(replace(explained, diagnosis=replace(reports.WHY, line=42)))
+    assert state_of(explained) == state_of(
+        replace(explained, diagnosis=replace(reports.WHY, seconds=9.0, runs=4, evidence=()))
+    )
+    assert state_of(explained) != state_of(
+        replace(explained, diagnosis=replace(reports.WHY, line=42))
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,7 +341,9 @@ def test_the_state_changes_with_the_finding_and_not_with_the_clock() -> None:
         ("a:99999999999: y", (None, None)),
     ],
 )
-def test_an_error_is_shown_on_the_line_that_it_names(message: str, place: tuple[str | None, int | None]) -> None:
+def test_an_error_is_shown_on_the_line_that_it_names(
+    message: str, place: tuple[str | None, int | None]
+) -> None:
     assert location_of(message) == place
 
 
@@ -297,7 +358,10 @@ def test_files_for_the_runner_belong_to_the_workspaces_owner(stage: Stage) -> No
 def test_the_log_holds_the_report_and_where_else_it_is(stage: Stage) -> None:
     _, log = stage.publish(signed(reports.FAIL))
     assert "diverges at  step 3, gradient of blocks.3.attn.weight" in log
-    assert f"repro-gate: fail; comment created: {stage.github.comments(7)[0]['html_url']}; report: repro-gate-report" in log.splitlines()
+    assert (
+        f"repro-gate: fail; comment created: {stage.github.comments(7)[0]['html_url']}; report: "
+        "repro-gate-report" in log.splitlines()
+    )
 
 
 def test_another_answer_about_the_other_ref_is_another_state() -> None:
@@ -307,4 +371,6 @@ def test_another_answer_about_the_other_ref_is_another_state() -> None:
     found = [signed(replace(reports.PASS, against=item)) for item in answers]
     assert len({state_of(report) for report in found}) == 4
     across = replace(same, speed=(replace(faster, ci95=(-30.0, 10.0)),))
-    assert [is_news(report) for report in (*found, signed(replace(reports.PASS, against=across)))] == [False, False, True, True, False]
+    assert [
+        is_news(report) for report in (*found, signed(replace(reports.PASS, against=across)))
+    ] == [False, False, True, True, False]

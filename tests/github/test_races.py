@@ -1,7 +1,9 @@
-"""Several runs at once, and what happens between two requests of one: exactly one comment, and the newest run's text in it.
+"""Several runs at once, and what happens between two requests of one: exactly one comment, and the
+newest run's text in it.
 
-The wait after a write is longer than any run takes from its look to its write. The tests model just that: `Quiet.settle` returns when every
-run is settling or has ended. Within that, threads meet as they like, and for two runs every order of their first calls is gone through.
+The wait after a write is longer than any run takes from its look to its write. The tests model just
+that: `Quiet.settle` returns when every run is settling or has ended. Within that, threads meet as
+they like, and for two runs every order of their first calls is gone through.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ from repro_gate.github.client import Api, Comment
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.event import PullRequest
 from repro_gate.github.marker import Marker
-from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client, conversation, marker_of, say, text_of
+from tests.support.github.conversation import (
+    HEAD,
+    NEXT,
+    OLD,
+    PULL,
+    client,
+    conversation,
+    marker_of,
+    say,
+    text_of,
+)
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 POSTED = f"POST /repos/octo-org/trainer/issues/{PULL}/comments"
@@ -63,7 +75,8 @@ class Quiet:
 
 
 class Turns:
-    """A conversation whose calls come in the order that `order` names the runs in; when that is used up, in any."""
+    """A conversation whose calls come in the order that `order` names the runs in; when that is
+    used up, in any."""
 
     def __init__(self, order: Sequence[int]) -> None:
         self._changed = threading.Condition()
@@ -77,7 +90,9 @@ class Turns:
 
     def take(self, run: int, call: Callable[[], object]) -> object:
         with self._changed:
-            assert self._changed.wait_for(lambda: not self._order or self._order[0] == run, timeout=60)
+            assert self._changed.wait_for(
+                lambda: not self._order or self._order[0] == run, timeout=60
+            )
             try:
                 return call()
             finally:
@@ -125,7 +140,13 @@ def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) 
             with client(github) as api:
                 view: Api = api if turns is None else InTurn(api, index, turns)
                 posted[index] = post(
-                    view, PULL, marker, lambda room, _: f"told by run {marker.run_id}", when="always", verdict="fail", sleep=settle
+                    view,
+                    PULL,
+                    marker,
+                    lambda room, _: f"told by run {marker.run_id}",
+                    when="always",
+                    verdict="fail",
+                    sleep=settle,
                 )
         finally:
             if turns is not None:
@@ -147,33 +168,45 @@ def test_four_runs_at_once_leave_one_comment_of_the_newest(before: str) -> None:
         with conversation() as github:
             numbers = [github.add_comment(PULL, BOT, text_of(marker)) for marker in BEFORE[before]]
             github.before = lambda method, path: time.sleep(dice.random() * 0.003)
-            markers = [marker_of(run=run, attempt=attempt) for run, attempt in ((10, 1), (11, 1), (12, 1), (12, 2))]
+            markers = [
+                marker_of(run=run, attempt=attempt)
+                for run, attempt in ((10, 1), (11, 1), (12, 1), (12, 2))
+            ]
             dice.shuffle(markers)
             posted = race(github, markers)
             newest = marker_of(run=12, attempt=2)
             assert github.bodies(PULL) == [text_of(newest)]
-            assert numbers[:1] in ([], [github.comments(PULL)[0]["id"]]), "the oldest comment is the one that stays"
+            assert numbers[:1] in ([], [github.comments(PULL)[0]["id"]]), (
+                "the oldest comment is the one that stays"
+            )
             assert posted[markers.index(newest)].outcome in {"created", "updated"}
             assert {item.outcome for item in posted} <= {"created", "updated", "skipped"}
 
 
-ORDERS = [[int(turn in chosen) for turn in range(6)] for chosen in itertools.combinations(range(6), 3)]
+ORDERS = [
+    [int(turn in chosen) for turn in range(6)] for chosen in itertools.combinations(range(6), 3)
+]
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_two_runs_leave_one_comment_of_the_newer_whatever_the_order_of_their_calls(before: str) -> None:
+def test_two_runs_leave_one_comment_of_the_newer_whatever_the_order_of_their_calls(
+    before: str,
+) -> None:
     for order in ORDERS:
         assert after(before, order) == [text_of(marker_of(run=11))], order
 
 
 @pytest.mark.parametrize("before", ["nothing", "a comment of an older run"])
-def test_without_the_second_look_some_order_goes_wrong(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_second_look_some_order_goes_wrong(
+    before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(comment, "ROUNDS", 1)
     assert any(after(before, order) != [text_of(marker_of(run=11))] for order in ORDERS)
 
 
 def after(before: str, order: Sequence[int]) -> list[str]:
-    """What stands after an older and a newer run had their first three calls each (comments, pull request, write) in `order`."""
+    """What stands after an older and a newer run had their first three calls each (comments, pull
+    request, write) in `order`."""
     with conversation() as github:
         for marker in BEFORE[before]:
             github.add_comment(PULL, BOT, text_of(marker))
@@ -182,7 +215,10 @@ def after(before: str, order: Sequence[int]) -> list[str]:
 
 
 def test_runs_of_two_commits_leave_the_word_to_the_one_at_the_head(github: GitHub) -> None:
-    posted = race(github, [marker_of(run=10, head=OLD), marker_of(run=9, head=HEAD), marker_of(run=12, head=OLD)])
+    posted = race(
+        github,
+        [marker_of(run=10, head=OLD), marker_of(run=9, head=HEAD), marker_of(run=12, head=OLD)],
+    )
     assert [item.outcome for item in posted] == ["skipped", "created", "skipped"]
     assert github.bodies(PULL) == [text_of(marker_of(run=9))]
 
@@ -208,7 +244,11 @@ def once(github: GitHub, line: str, deed: Callable[[], object]) -> Callable[[str
 
 
 def test_a_head_that_moves_after_the_look_at_the_comments_stops_the_write(github: GitHub) -> None:
-    github.after = once(github, f"GET /repos/octo-org/trainer/issues/{PULL}", lambda: github.change_pull(PULL, head_sha=NEXT))
+    github.after = once(
+        github,
+        f"GET /repos/octo-org/trainer/issues/{PULL}",
+        lambda: github.change_pull(PULL, head_sha=NEXT),
+    )
     assert say(github, marker_of(head=HEAD)).outcome == "skipped"
     assert github.writes == []
 
@@ -243,7 +283,9 @@ def test_duplicates_stay_as_long_as_the_text_has_no_other_place(github: GitHub) 
 
 def test_a_comment_whose_answer_was_lost_is_not_made_twice(github: GitHub) -> None:
     answers = iter([CUT])
-    github.after = lambda method, path: next(answers, None) if f"{method} {path}" == POSTED else None
+    github.after = lambda method, path: (
+        next(answers, None) if f"{method} {path}" == POSTED else None
+    )
     posted = say(github, marker_of())
     assert posted == Posted("created", url=github.comments(PULL)[0]["html_url"])
     assert github.writes == [POSTED] and github.bodies(PULL) == [text_of(marker_of())]
@@ -252,16 +294,23 @@ def test_a_comment_whose_answer_was_lost_is_not_made_twice(github: GitHub) -> No
 @pytest.mark.parametrize("lost", [CUT, Answer(502, {"message": "Bad gateway"})])
 def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: Answer) -> None:
     answers = iter([lost, lost])
-    github.before = lambda method, path: next(answers, None) if f"{method} {path}" == POSTED else None
+    github.before = lambda method, path: (
+        next(answers, None) if f"{method} {path}" == POSTED else None
+    )
     assert say(github, marker_of()).outcome == "created"
     assert github.writes == [POSTED] * 3 and github.bodies(PULL) == [text_of(marker_of())]
 
 
 def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> None:
-    """GitHub's lists may lack a comment for a moment: a lost answer and such a list make two, and the next look makes them one."""
+    """GitHub's lists may lack a comment for a moment: a lost answer and such a list make two, and
+    the next look makes them one."""
     answers, lists = iter([CUT]), iter([None, Answer(200, [])])
-    github.after = lambda method, path: next(answers, None) if method == "POST" and path.endswith("/comments") else None
-    github.before = lambda method, path: next(lists, None) if method == "GET" and path.endswith("/comments") else None
+    github.after = lambda method, path: (
+        next(answers, None) if method == "POST" and path.endswith("/comments") else None
+    )
+    github.before = lambda method, path: (
+        next(lists, None) if method == "GET" and path.endswith("/comments") else None
+    )
     assert say(github, marker_of()).outcome == "created"
     assert github.writes.count(POSTED) == 2 and github.bodies(PULL) == [text_of(marker_of())]
 
@@ -291,6 +340,22 @@ def test_what_a_stalled_run_wrote_over_is_set_right_by_the_next(github: GitHub) 
 def test_the_settling_time_is_what_is_waited(github: GitHub) -> None:
     waited: list[float] = []
     with client(github) as api:
-        post(api, PULL, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=waited.append)
-        post(api, PULL, marker_of(), lambda room, _: "text", when="always", verdict="fail", sleep=waited.append)
+        post(
+            api,
+            PULL,
+            marker_of(),
+            lambda room, _: "text",
+            when="always",
+            verdict="fail",
+            sleep=waited.append,
+        )
+        post(
+            api,
+            PULL,
+            marker_of(),
+            lambda room, _: "text",
+            when="always",
+            verdict="fail",
+            sleep=waited.append,
+        )
     assert waited == [comment.SETTLE], "once after a write, and not where nothing was written"

@@ -1,4 +1,5 @@
-"""Claims about `repro_gate.github.redact`: what is a secret, or looks like a token, is gone; what a report lives of stays."""
+"""Claims about `repro_gate.github.redact`: what is a secret, or looks like a token, is gone; what a
+report lives of stays."""
 
 from __future__ import annotations
 
@@ -35,22 +36,33 @@ _TOKENS = {
     "github user": "gh" + "u_" + _letters(36),
     "github server": "gh" + "s_" + _letters(36),
     "github refresh": "gh" + "r_" + _letters(76),
-    "github server, long": "gh" + "s_" + _letters(20) + "_ey" + "J" + _letters(60) + "." + _letters(80) + "." + _letters(43),
+    "github server, long": "gh"
+    "s_" + _letters(20) + "_ey" + "J" + _letters(60) + "." + _letters(80) + "." + _letters(43),
     "github fine-grained": "github_" + "pat_" + _letters(22) + "_" + _letters(59),
-    "aws key id": "AK" + "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
-    "aws session key id": "AS" + "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
+    "aws key id": "AK"
+    "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
+    "aws session key id": "AS"
+    "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
     "hugging face": "h" + "f_" + _letters(34),
     "openai project": "s" + "k-proj-" + _letters(20) + "_" + _letters(30),
     "anthropic": "s" + "k-ant-api03-" + _letters(90) + "-" + _letters(6),
-    "json web token": "ey" + "J" + _letters(20) + "." + "ey" + "J" + _letters(40) + "." + _letters(43),
+    "json web token": "eyJ" + _letters(20) + "." + "ey" + "J" + _letters(40) + "." + _letters(43),
     "wandb": "wandb" + "_v1_" + _letters(40),
 }
-_KEY = f"-----BEGIN {'RSA'} PRIVATE KEY-----\n{_letters(64)}\n{_letters(64)}\n-----END RSA PRIVATE KEY-----"
+_KEY = (
+    f"-----BEGIN {'RSA'} PRIVATE KEY-----\n{_letters(64)}\n{_letters(64)}\n-----END RSA PRIVATE "
+    "KEY-----"
+)
 
 
 @pytest.mark.parametrize("kind", _TOKENS)
-@pytest.mark.parametrize("frame", ["{}", "token={} and more", 'x("{}")', "({})", "{}\nnext", "https://h/?t={}&u=1", "'{}'."])
-def test_what_has_the_shape_of_a_token_is_taken_out_wherever_it_stands(kind: str, frame: str) -> None:
+@pytest.mark.parametrize(
+    "frame",
+    ["{}", "token={} and more", 'x("{}")', "({})", "{}\nnext", "https://h/?t={}&u=1", "'{}'."],
+)
+def test_what_has_the_shape_of_a_token_is_taken_out_wherever_it_stands(
+    kind: str, frame: str
+) -> None:
     assert redact(frame.format(_TOKENS[kind])) == frame.format(MARK)
 
 
@@ -105,7 +117,13 @@ def test_no_sample_report_is_touched() -> None:
 
 def test_a_known_secret_is_taken_out_in_every_spelling() -> None:
     secret = 'p&ss "wörd"/+%'
-    spellings = [secret, quote(secret, safe=""), quote(secret, safe="").lower(), quote_plus(secret), json.dumps(secret)[1:-1]]
+    spellings = [
+        secret,
+        quote(secret, safe=""),
+        quote(secret, safe="").lower(),
+        quote_plus(secret),
+        json.dumps(secret)[1:-1],
+    ]
     for spelled in spellings:
         assert redact(f"a {spelled} b", [secret]) == f"a {MARK} b", spelled
 
@@ -115,12 +133,15 @@ def test_a_known_secret_is_taken_out_in_every_spelling() -> None:
     st.text(alphabet=string.ascii_letters, max_size=7),
     st.text(alphabet=string.ascii_letters, max_size=7),
 )
-def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(raw: bytes, before: str, after: str) -> None:
+def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(
+    raw: bytes, before: str, after: str
+) -> None:
     secret = raw.hex()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(f"{before}{secret}{after}".encode()).decode()
         left = redact(f"basic {text}", [secret])
-        assert MARK in left and len(left) < len("basic ") + len(MARK) + 24  # what is left are its neighbours
+        # what is left are its neighbours
+        assert MARK in left and len(left) < len("basic ") + len(MARK) + 24
 
 
 def test_of_two_secrets_the_longer_is_taken_out_first() -> None:
@@ -140,20 +161,28 @@ def test_the_lines_of_a_secret_of_several_lines_are_secrets() -> None:
 def test_a_private_key_is_found_over_the_lines_of_a_log() -> None:
     log = ["before", *_KEY.split("\n"), "after", 7, "-----BEGIN PRIVATE KEY-----", "abc"]
     assert redact(log) == ["before", MARK, MARK, MARK, MARK, "after", 7, MARK, MARK]
-    report = replace(reports.INCONCLUSIVE, runs=(reports.run("deterministic-1", log_tail=tuple(log[:5])),))
+    report = replace(
+        reports.INCONCLUSIVE, runs=(reports.run("deterministic-1", log_tail=tuple(log[:5])),)
+    )
     assert redact(report).runs[0].log_tail == ("before", MARK, MARK, MARK, MARK)
 
 
 def test_names_of_fields_are_texts_too_and_stay_apart() -> None:
     one, other = _TOKENS["github personal"], _TOKENS["hugging face"]
     document = {"settings": {one: 1, other: {"deep": [one]}}, "n": None, "x": 1.5, "t": True}
-    assert redact(document) == {"settings": {MARK: 1, f"{MARK} 2": {"deep": [MARK]}}, "n": None, "x": 1.5, "t": True}
+    assert redact(document) == {
+        "settings": {MARK: 1, f"{MARK} 2": {"deep": [MARK]}},
+        "n": None,
+        "x": 1.5,
+        "t": True,
+    }
     taken = {one: 1, f"{MARK} 2": 2, other: 3, f"{MARK} 3": 4}
     assert sorted(redact(taken).values()) == [1, 2, 3, 4]
 
 
 def test_untrusted_text_cannot_keep_the_search_going() -> None:
-    """Each of these took time that grows with the square of its length: hours at the size that a report may have."""
+    """Each of these took time that grows with the square of its length: hours at the size that a
+    report may have."""
     beginnings = "-" + "ey" + "J"
     assert redact(beginnings * 400_000).endswith(beginnings)
     names = {"gh" + f"p_{10**36 + number}": number for number in range(30_000)}
@@ -165,7 +194,9 @@ def test_no_text_of_a_diagnosis_keeps_a_secret() -> None:
     assert "pa55word" not in redacted and f"the key is {MARK}!" in redacted
 
 
-@pytest.mark.parametrize("word", ["checklist", "parameter", "verdict", "inconclusive", "random-state", "unseeded-rng"])
+@pytest.mark.parametrize(
+    "word", ["checklist", "parameter", "verdict", "inconclusive", "random-state", "unseeded-rng"]
+)
 def test_a_secret_that_is_a_word_of_the_report_does_not_break_it(word: str, tmp_path: Path) -> None:
     report = replace(reports.EXPLAINED, reasons=(Reason("a/b", f"the password is {word}!"),))
     path = tmp_path / "report.json"
@@ -197,7 +228,10 @@ def test_a_variable_is_a_secret_by_its_name(name: str, value: str, secret: bool)
 
 
 def test_known_secrets_come_longest_first_and_once() -> None:
-    assert known_secrets({"A_TOKEN": "abcdef", "B_TOKEN": "abcdefgh", "C_TOKEN": "abcdef"}) == ("abcdefgh", "abcdef")
+    assert known_secrets({"A_TOKEN": "abcdef", "B_TOKEN": "abcdefgh", "C_TOKEN": "abcdef"}) == (
+        "abcdefgh",
+        "abcdef",
+    )
 
 
 @given(st.text(), st.lists(st.text(max_size=20), max_size=3))

@@ -1,4 +1,5 @@
-"""The report folder: ours alone in an untrusted checkout, owned by the workspace's owner, unseen by git."""
+"""The report folder: ours alone in an untrusted checkout, owned by the workspace's owner, unseen by
+git."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, find_report, open_folder, read_problem
+from repro_gate.github.report_folder import (
+    PROBLEM,
+    REPORT,
+    Problem,
+    find_report,
+    open_folder,
+    read_problem,
+)
 from repro_gate.report.untrusted_json import ReportError
 
 RUNNER = 1001
@@ -22,7 +30,12 @@ def test_what_is_written_is_there_and_git_does_not_see_it(tmp_path: Path) -> Non
     with open_folder(tmp_path, "out/report") as folder:
         folder.write(REPORT, "{}")
     assert (tmp_path / "out/report" / REPORT).read_text() == "{}"
-    assert subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True).stdout == b""
+    assert (
+        subprocess.run(
+            ["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True
+        ).stdout
+        == b""
+    )
 
 
 @AS_ROOT
@@ -51,7 +64,10 @@ def test_a_link_of_the_checkouts_is_not_followed(tmp_path: Path, place: str) -> 
     outside.mkdir()
     workspace.mkdir()
     (workspace / "report").symlink_to(outside)
-    with pytest.raises(UsageError, match=r"report: .* cannot be used") as caught, open_folder(workspace, place):
+    with (
+        pytest.raises(UsageError, match=r"report: .* cannot be used") as caught,
+        open_folder(workspace, place),
+    ):
         pass
     assert "with:" in caught.value.remedy
     assert list(outside.iterdir()) == []
@@ -65,7 +81,9 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [REPORT, PROBLEM, ".gitignore"])
-def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_is_gone(tmp_path: Path, name: str) -> None:
+def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_is_gone(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / PROBLEM).write_text("{}")
     if name == PROBLEM:
@@ -94,7 +112,10 @@ def test_an_older_report_is_gone_before_the_gate_begins(tmp_path: Path) -> None:
     (tmp_path / "report" / PROBLEM).write_text("old")
     (tmp_path / "report" / "notes.txt").write_text("not ours")
     with open_folder(tmp_path, "report"):
-        assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [".gitignore", "notes.txt"]
+        assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
+            ".gitignore",
+            "notes.txt",
+        ]
 
 
 def test_a_problem_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -125,7 +146,9 @@ def test_a_problem_of_somebody_elses_making_is_refused(tmp_path: Path, text: str
 
 
 def test_a_problem_behind_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "real").write_text(json.dumps({"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}))
+    (tmp_path / "real").write_text(
+        json.dumps({"message": "", "remedy": "", "exit_code": 0, "reason_id": ""})
+    )
     (tmp_path / PROBLEM).symlink_to(tmp_path / "real")
     with pytest.raises(ReportError, match="is a link"):
         read_problem(tmp_path)

@@ -66,7 +66,10 @@ def test_a_link_of_the_checkouts_is_refused(tmp_path: Path) -> None:
     workspace.mkdir()
     outside.mkdir()
     (workspace / "cache").symlink_to(outside)
-    with pytest.raises(UsageError, match="is a link or no folder"), cache_folder(workspace / "cache", workspace):
+    with (
+        pytest.raises(UsageError, match="is a link or no folder"),
+        cache_folder(workspace / "cache", workspace),
+    ):
         pass
     assert list(outside.iterdir()) == []
 
@@ -75,7 +78,12 @@ def test_git_does_not_see_it(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     with cache_folder(tmp_path / "cache", tmp_path):
         (tmp_path / "cache/file").write_text("x")
-    assert subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True).stdout == b""
+    assert (
+        subprocess.run(
+            ["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True
+        ).stdout
+        == b""
+    )
 
 
 def test_a_folder_outside_the_workspace_is_left_alone(tmp_path: Path) -> None:
@@ -89,6 +97,9 @@ def test_a_folder_outside_the_workspace_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spelled", [".", "a/.."])
 def test_the_workspace_itself_is_no_cache(tmp_path: Path, spelled: str) -> None:
     """Its files would be hidden from git, and change their owner."""
-    with pytest.raises(UsageError, match="it is the workspace itself"), cache_folder(tmp_path / spelled, tmp_path):
+    with (
+        pytest.raises(UsageError, match="it is the workspace itself"),
+        cache_folder(tmp_path / spelled, tmp_path),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []

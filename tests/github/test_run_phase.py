@@ -1,4 +1,5 @@
-"""What the first half of the action leaves in the report folder: a report that names its run, or the reason why there is none."""
+"""What the first half of the action leaves in the report folder: a report that names its run, or
+the reason why there is none."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     )
 
 
-def left(job: Job, decision: Decision, inputs: Inputs | None = None, known: tuple[str, ...] = ()) -> Problem:
+def left(
+    job: Job, decision: Decision, inputs: Inputs | None = None, known: tuple[str, ...] = ()
+) -> Problem:
     """The problem that the gate leaves."""
     gate_phase(inputs or Inputs(), job, decision, {}, known)
     assert not (job.workspace / FOLDER / REPORT).exists()
@@ -73,30 +76,50 @@ def test_what_is_not_to_be_gated_is_not_and_the_reason_is_left(
         raise AssertionError("untrusted code was about to run")
 
     monkeypatch.setattr(run_phase, "_gated", gated)
-    found = left(job, Decision(activity=activity, reason="a fork on this machine", remedy="allow_forks"))
-    assert found == Problem("a fork on this machine", "allow_forks", code, f"action/{activity.value}")
+    found = left(
+        job, Decision(activity=activity, reason="a fork on this machine", remedy="allow_forks")
+    )
+    assert found == Problem(
+        "a fork on this machine", "allow_forks", code, f"action/{activity.value}"
+    )
 
 
 def test_a_bad_spec_is_left_with_its_line(job: Job) -> None:
-    (job.workspace / "repro.yml").write_text("version: 1\ntrain: {run: python train.py, stpes: 3}\n")
+    (job.workspace / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python train.py, stpes: 3}\n"
+    )
     found = left(job, Decision(activity=Activity.GATE))
-    assert found.exit_code == 2 and found.message.startswith("repro.yml:2:") and "stpes" in found.message
+    assert (
+        found.exit_code == 2
+        and found.message.startswith("repro.yml:2:")
+        and "stpes" in found.message
+    )
 
 
 def test_a_missing_spec_is_left_by_its_name(job: Job) -> None:
-    found = left(job, Decision(activity=Activity.GATE), Inputs(spec="gates/x.yml", working_directory="a"))
+    found = left(
+        job, Decision(activity=Activity.GATE), Inputs(spec="gates/x.yml", working_directory="a")
+    )
     assert found.exit_code == 2 and "a/gates/x.yml" in found.message
 
 
 def test_a_token_in_a_spec_does_not_reach_the_reason(job: Job) -> None:
     token = "ghp_" + "a1B2" * 9
-    (job.workspace / "repro.yml").write_text(f"version: 1\ntrain: {{run: python train.py}}\n{token}: 1\ncorrect-horse: 1\n")
+    (job.workspace / "repro.yml").write_text(
+        f"version: 1\ntrain: {{run: python train.py}}\n{token}: 1\ncorrect-horse: 1\n"
+    )
     found = left(job, Decision(activity=Activity.GATE), known=("correct-horse",))
-    assert token not in found.message and "correct-horse" not in found.message and MARK in found.message
+    assert (
+        token not in found.message
+        and "correct-horse" not in found.message
+        and MARK in found.message
+    )
     assert token not in (job.workspace / FOLDER / PROBLEM).read_text()
 
 
-def test_a_link_in_the_folders_place_is_an_error_and_is_not_written_through(job: Job, tmp_path: Path) -> None:
+def test_a_link_in_the_folders_place_is_an_error_and_is_not_written_through(
+    job: Job, tmp_path: Path
+) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / FOLDER).symlink_to("theirs")
     with pytest.raises(UsageError, match="cannot be used"):
@@ -127,19 +150,31 @@ def test_a_link_in_the_cache_folder_leads_no_file_out(
     assert list(outside.iterdir()) == [] and "is no folder" in notes[0]
 
 
-def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers(monkeypatch, OSError(28, "No space left on device", "/tmp/repro-gate"))
     found = left(job, Decision(activity=Activity.GATE))
-    assert (found.exit_code, found.message) == (3, "/tmp/repro-gate: No space left on device") and "free space" in found.remedy
+    assert (found.exit_code, found.message) == (
+        3,
+        "/tmp/repro-gate: No space left on device",
+    ) and "free space" in found.remedy
 
 
-def test_a_gate_without_memory_is_inconclusive_and_no_mistake_of_ours(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_without_memory_is_inconclusive_and_no_mistake_of_ours(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers(monkeypatch, MemoryError())
     found = left(job, Decision(activity=Activity.GATE))
-    assert (found.exit_code, found.message) == (3, "the gate ran out of memory") and "more memory" in found.remedy
+    assert (found.exit_code, found.message) == (
+        3,
+        "the gate ran out of memory",
+    ) and "more memory" in found.remedy
 
 
-def test_a_job_that_is_cancelled_leaves_that_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_cancelled_leaves_that_it_was(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         gate_phase(Inputs(), job, Decision(activity=Activity.GATE), {})
@@ -148,22 +183,35 @@ def test_a_job_that_is_cancelled_leaves_that_it_was(job: Job, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("tested", "commit", "named"), [(HEAD, MERGE, HEAD), ("", HEAD, HEAD), ("", None, MERGE)], ids=["event", "checkout", "neither"]
+    ("tested", "commit", "named"),
+    [(HEAD, MERGE, HEAD), ("", HEAD, HEAD), ("", None, MERGE)],
+    ids=["event", "checkout", "neither"],
 )
 def test_a_report_names_its_run_and_the_commit_that_it_is_of(
     job: Job, monkeypatch: pytest.MonkeyPatch, tested: str, commit: str | None, named: str
 ) -> None:
-    answers(monkeypatch, replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit)))
-    gate_phase(Inputs(report="out/gpu"), job, Decision(activity=Activity.GATE, tested_sha=tested), {})
+    answers(
+        monkeypatch, replace(reports.FAIL, subject=replace(reports.FAIL.subject, commit=commit))
+    )
+    gate_phase(
+        Inputs(report="out/gpu"), job, Decision(activity=Activity.GATE, tested_sha=tested), {}
+    )
     origin = load(job.workspace / "out/gpu" / REPORT).origin
     assert origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
     sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
-    assert sarif["runs"][0]["versionControlProvenance"][0]["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
+    assert (
+        sarif["runs"][0]["versionControlProvenance"][0]["repositoryUri"]
+        == "https://ghe.example.com/octo-org/trainer"
+    )
 
 
-def test_what_a_training_of_the_gates_own_user_put_there_is_gone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_training_of_the_gates_own_user_put_there_is_gone(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gated(*_: object) -> Report:
-        (job.workspace / FOLDER / PROBLEM).write_text('{"message": "all is well", "remedy": "", "exit_code": 0, "reason_id": "x"}')
+        (job.workspace / FOLDER / PROBLEM).write_text(
+            '{"message": "all is well", "remedy": "", "exit_code": 0, "reason_id": "x"}'
+        )
         return reports.FAIL
 
     monkeypatch.setattr(run_phase, "_gated", gated)
@@ -173,7 +221,12 @@ def test_what_a_training_of_the_gates_own_user_put_there_is_gone(job: Job, monke
 
 
 def test_known_secrets_are_in_none_of_the_files(tmp_path: Path) -> None:
-    shown = replace(reports.FAIL, reasons=(replace(reports.FAIL.reasons[0], message="the password is correct-horse-battery"),))
+    shown = replace(
+        reports.FAIL,
+        reasons=(
+            replace(reports.FAIL.reasons[0], message="the password is correct-horse-battery"),
+        ),
+    )
     with open_folder(tmp_path, FOLDER) as folder:
         write_report(folder, shown, ("correct-horse-battery",))
     files = [path.read_text() for path in (tmp_path / FOLDER).glob("report.*")]
@@ -182,8 +235,11 @@ def test_known_secrets_are_in_none_of_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("directory", "spec", "path"), [(".", "repro.yml", "repro.yml"), ("a/b", "../c.yml", "a/c.yml"), ("a", ".", "a/repro.yml")]
+    ("directory", "spec", "path"),
+    [(".", "repro.yml", "repro.yml"), ("a/b", "../c.yml", "a/c.yml"), ("a", ".", "a/repro.yml")],
 )
-def test_the_specs_path_counts_from_the_workspace(job: Job, directory: str, spec: str, path: str) -> None:
+def test_the_specs_path_counts_from_the_workspace(
+    job: Job, directory: str, spec: str, path: str
+) -> None:
     (job.workspace / "a").mkdir()
     assert spec_path(Inputs(working_directory=directory, spec=spec)) == path

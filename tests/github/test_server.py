@@ -25,26 +25,58 @@ def github() -> Iterator[GitHub]:
         yield server
 
 
-def ask(github: GitHub, method: str, path: str, *, token: str | None = None, **more: Any) -> requests.Response:
+def ask(
+    github: GitHub, method: str, path: str, *, token: str | None = None, **more: Any
+) -> requests.Response:
     headers = {
         "Authorization": f"Bearer {token or github.token()}",
         "Accept": "application/vnd.github+json",
         "X-GitHub-Api-Version": "2022-11-28",
         **more.pop("headers", {}),
     }
-    return requests.request(method, path if path.startswith("http") else github.url + path, headers=headers, timeout=10, **more)
+    return requests.request(
+        method,
+        path if path.startswith("http") else github.url + path,
+        headers=headers,
+        timeout=10,
+        **more,
+    )
 
 
 def test_a_careful_client_is_served_without_fault(github: GitHub) -> None:
     made = ask(github, "POST", COMMENTS, json={"body": "x" * 65_536}).json()
     assert made["user"]["login"] == BOT
-    assert ask(github, "PATCH", f"/repos/octo-org/trainer/issues/comments/{made['id']}", json={"body": "y"}).json()["body"] == "y"
-    assert ask(github, "GET", "/repos/Octo-Org/Trainer/pulls/7").json()["head"]["repo"]["full_name"] == "stranger/trainer"
-    assert [item["number"] for item in ask(github, "GET", "/repos/octo-org/trainer/pulls?state=open&head=stranger:topic").json()] == [PULL]
-    assert ask(github, "GET", f"/repos/octo-org/trainer/commits/{HEAD}/pulls").json()[0]["number"] == PULL
-    assert ask(github, "POST", "/graphql", json={"query": "query { viewer { login } }"}).json() == {"data": {"viewer": {"login": BOT}}}
+    assert (
+        ask(
+            github,
+            "PATCH",
+            f"/repos/octo-org/trainer/issues/comments/{made['id']}",
+            json={"body": "y"},
+        ).json()["body"]
+        == "y"
+    )
+    assert (
+        ask(github, "GET", "/repos/Octo-Org/Trainer/pulls/7").json()["head"]["repo"]["full_name"]
+        == "stranger/trainer"
+    )
+    assert [
+        item["number"]
+        for item in ask(
+            github, "GET", "/repos/octo-org/trainer/pulls?state=open&head=stranger:topic"
+        ).json()
+    ] == [PULL]
+    assert (
+        ask(github, "GET", f"/repos/octo-org/trainer/commits/{HEAD}/pulls").json()[0]["number"]
+        == PULL
+    )
+    assert ask(github, "POST", "/graphql", json={"query": "query { viewer { login } }"}).json() == {
+        "data": {"viewer": {"login": BOT}}
+    }
     assert ask(github, "GET", "/user", token=github.token("octocat")).json()["login"] == "octocat"
-    assert ask(github, "DELETE", f"/repos/octo-org/trainer/issues/comments/{made['id']}").status_code == 204
+    assert (
+        ask(github, "DELETE", f"/repos/octo-org/trainer/issues/comments/{made['id']}").status_code
+        == 204
+    )
     assert github.comments(PULL) == [] and github.faults == []
 
 
@@ -66,7 +98,9 @@ def test_a_careful_client_is_served_without_fault(github: GitHub) -> None:
         ("POST", COMMENTS, {"json": {"text": "x"}}, 422),
     ],
 )
-def test_a_careless_request_is_refused_and_noted(github: GitHub, method: str, path: str, more: dict[str, Any], status: int) -> None:
+def test_a_careless_request_is_refused_and_noted(
+    github: GitHub, method: str, path: str, more: dict[str, Any], status: int
+) -> None:
     assert ask(github, method, path, **more).status_code == status
     assert len(github.faults) == 1 and github.comments(PULL) == []
 
@@ -74,7 +108,13 @@ def test_a_careless_request_is_refused_and_noted(github: GitHub, method: str, pa
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [
-        ("POST", COMMENTS, {"body": "x" * 65_537}, 422, "Body is too long (maximum is 65536 characters)"),
+        (
+            "POST",
+            COMMENTS,
+            {"body": "x" * 65_537},
+            422,
+            "Body is too long (maximum is 65536 characters)",
+        ),
         ("POST", COMMENTS, {"body": " "}, 422, "blank"),
         ("POST", "/repos/octo-org/trainer/issues/8/comments", {"body": "x"}, 404, "Not Found"),
         ("PATCH", "/repos/octo-org/trainer/issues/comments/1", {"body": "x"}, 404, "Not Found"),
@@ -92,7 +132,10 @@ def test_what_github_refuses_is_refused_in_its_words(
 
 def test_a_token_that_may_only_read_cannot_write(github: GitHub) -> None:
     answer = ask(github, "POST", COMMENTS, token=github.token(write=False), json={"body": "x"})
-    assert answer.status_code == 403 and answer.json()["message"] == "Resource not accessible by integration"
+    assert (
+        answer.status_code == 403
+        and answer.json()["message"] == "Resource not accessible by integration"
+    )
     assert "pull_requests=write" in answer.headers["x-accepted-github-permissions"]
     assert ask(github, "GET", COMMENTS, token="ghs_wrong").json()["message"] == "Bad credentials"
 
@@ -102,12 +145,18 @@ def test_a_locked_conversation_takes_no_comment(github: GitHub) -> None:
     assert "issue is locked" in ask(github, "POST", COMMENTS, json={"body": "x"}).text
 
 
-def test_pages_lead_to_each_other_by_links_that_name_the_repository_by_number(github: GitHub) -> None:
+def test_pages_lead_to_each_other_by_links_that_name_the_repository_by_number(
+    github: GitHub,
+) -> None:
     ids = [github.add_comment(PULL, "octocat", f"{count}") for count in range(70)]
     first = ask(github, "GET", COMMENTS)
     second = ask(github, "GET", first.links["next"]["url"])
     last = ask(github, "GET", second.links["next"]["url"])
-    assert "/repositories/" in second.url and "next" not in last.links and first.links["last"]["url"] == last.url
+    assert (
+        "/repositories/" in second.url
+        and "next" not in last.links
+        and first.links["last"]["url"] == last.url
+    )
     assert [item["id"] for page in (first, second, last) for item in page.json()] == ids
     assert len(first.json()) == 30 and github.faults == []
 
@@ -126,22 +175,45 @@ def test_an_enterprise_server_has_its_own_paths() -> None:
         server.add_pull(PULL, HEAD)
         assert server.url.endswith("/api/v3") and server.graphql_url.endswith("/api/graphql")
         assert ask(server, "GET", COMMENTS).json() == []
-        assert ask(server, "POST", server.graphql_url, json={"query": "{viewer{login}}"}).json()["data"]["viewer"]["login"] == BOT
+        assert (
+            ask(server, "POST", server.graphql_url, json={"query": "{viewer{login}}"}).json()[
+                "data"
+            ]["viewer"]["login"]
+            == BOT
+        )
         assert server.requests == [f"GET {COMMENTS}", "POST /api/graphql"] and server.faults == []
 
 
 def test_the_script_tells_of_each_write() -> None:
-    command = [sys.executable, "-m", "tests.support.github.server", "--pull", f"7:{HEAD}:topic:stranger/trainer", "--token", f"{BOT}=ghs_x"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.github.server",
+        "--pull",
+        f"7:{HEAD}:topic:stranger/trainer",
+        "--token",
+        f"{BOT}=ghs_x",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         started = json.loads(process.stdout.readline())
         answer = requests.post(
             started["url"] + COMMENTS,
             json={"body": "told"},
-            headers={"Authorization": "Bearer ghs_x", "Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"},
+            headers={
+                "Authorization": "Bearer ghs_x",
+                "Accept": "application/vnd.github+json",
+                "X-GitHub-Api-Version": "2022-11-28",
+            },
             timeout=10,
         )
         told = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-    assert answer.status_code == 201 and started["tokens"] == [{"login": BOT, "token": "ghs_x", "write": True}]
-    assert told["status"] == 201 and told["comments"]["7"][0]["body"] == "told" and told["faults"] == []
+    assert answer.status_code == 201 and started["tokens"] == [
+        {"login": BOT, "token": "ghs_x", "write": True}
+    ]
+    assert (
+        told["status"] == 201
+        and told["comments"]["7"][0]["body"] == "told"
+        and told["faults"] == []
+    )

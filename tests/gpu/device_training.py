@@ -1,4 +1,5 @@
-"""Runs a training on the device under the real probe: `trace_script` with what a GPU machine's processes need."""
+"""Runs a training on the device under the real probe: `trace_script` with what a GPU machine's
+processes need."""
 
 from __future__ import annotations
 
@@ -14,17 +15,31 @@ from tests.support.tracing import trace_script
 
 DETERMINISTIC = arms.deterministic(42, frozenset(), None)
 DEFAULT = arms.default(42, None)
-OUTER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ}
+OUTER = {
+    name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ
+}
 
 
 def train(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
     """One run on the device; `bad` ones come back too."""
-    return trace_script(tmp_path / name, source, command="python3 train.py", condition=condition, name=name, timeout=240, env=OUTER)
+    return trace_script(
+        tmp_path / name,
+        source,
+        command="python3 train.py",
+        condition=condition,
+        name=name,
+        timeout=240,
+        env=OUTER,
+    )
 
 
-def pair(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC) -> tuple[Run, Run, Comparison]:
+def pair(
+    tmp_path: Path, source: str, condition: Arm = DETERMINISTIC
+) -> tuple[Run, Run, Comparison]:
     """Two runs of one condition that came to their end, and their comparison."""
-    first, second = (train(tmp_path, source, condition, f"{condition.name}-{number}") for number in (1, 2))
+    first, second = (
+        train(tmp_path, source, condition, f"{condition.name}-{number}") for number in (1, 2)
+    )
     for run in (first, second):
         assert run.good, (run.outcome, run.problem, run.ended.tail)
     return first, second, compare_runs(first.traces, second.traces)
@@ -34,11 +49,18 @@ def differing(comparison_of: tuple[Run, Run, Comparison], kind: str) -> set[str]
     """Names whose digests differ anywhere between two runs, of one kind."""
     first, second, _ = comparison_of
     found: set[str] = set()
-    for a, b in zip((trace for trace in first.traces if trace.trained), (trace for trace in second.traces if trace.trained), strict=True):
+    for a, b in zip(
+        (trace for trace in first.traces if trace.trained),
+        (trace for trace in second.traces if trace.trained),
+        strict=True,
+    ):
         for left, right in zip(a.blocks, b.blocks, strict=True):
             if left.kind == kind:
                 assert left.rows == right.rows
                 for at, row in enumerate(left.rows):
-                    if left.digests[16 * at : 16 * at + 16] != right.digests[16 * at : 16 * at + 16]:
+                    if (
+                        left.digests[16 * at : 16 * at + 16]
+                        != right.digests[16 * at : 16 * at + 16]
+                    ):
                         found.add(row[0])
     return found

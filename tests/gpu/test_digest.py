@@ -1,4 +1,5 @@
-"""Claims about digests on a device: what they are does not depend on how they are made there, and making them leaves nothing behind."""
+"""Claims about digests on a device: what they are does not depend on how they are made there, and
+making them leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,14 +31,30 @@ DTYPES = [
     "int64",
     "bool",
 ]
-SIZES = [0, 1, 3, 4, 7, 4 * TILE - 1, 4 * TILE, 4 * TILE + 5, 4 * CHUNK, 4 * CHUNK + 3, 35 * CHUNK + 17, 300 * CHUNK]
+SIZES = [
+    0,
+    1,
+    3,
+    4,
+    7,
+    4 * TILE - 1,
+    4 * TILE,
+    4 * TILE + 5,
+    4 * CHUNK,
+    4 * CHUNK + 3,
+    35 * CHUNK + 17,
+    300 * CHUNK,
+]
 
 
 def by_hand(*tensors: Any) -> bytes:
-    """The digests of a device, made of tensors of the CPU by the eager form, which `tests/probe/test_digest.py` holds against Python's own
-    integers."""
+    """The digests of a device, made of tensors of the CPU by the eager form, which
+    `tests/probe/test_digest.py` holds against Python's own integers."""
     out = [b""] * len(tensors)
-    plain = [(index, tensor.resolve_conj().resolve_neg().contiguous()) for index, tensor in enumerate(tensors)]
+    plain = [
+        (index, tensor.resolve_conj().resolve_neg().contiguous())
+        for index, tensor in enumerate(tensors)
+    ]
     for sums in device_digest.begin(torch, plain):
         for index, found in sums.digests():
             out[index] = found
@@ -45,10 +62,13 @@ def by_hand(*tensors: Any) -> bytes:
 
 
 def noise(size: int, dtype: str) -> torch.Tensor:
-    """A CPU tensor of about `size` random bytes: every bit pattern of its dtype may occur, NaN payloads and subnormals too."""
+    """A CPU tensor of about `size` random bytes: every bit pattern of its dtype may occur, NaN
+    payloads and subnormals too."""
     kind = getattr(torch, dtype)
     count = size // kind.itemsize
-    content = torch.frombuffer(bytearray(random.Random(size).randbytes(count * kind.itemsize) + b"\0"), dtype=torch.uint8)[:-1].clone()
+    content = torch.frombuffer(
+        bytearray(random.Random(size).randbytes(count * kind.itemsize) + b"\0"), dtype=torch.uint8
+    )[:-1].clone()
     return (content & 1).view(kind) if dtype == "bool" else content.view(kind)
 
 
@@ -61,7 +81,10 @@ def test_the_kernel_and_the_eager_form_give_the_same_digest(dtype: str) -> None:
 
 def test_triton_is_used_where_it_is_there() -> None:
     pytest.importorskip("triton")
-    assert device_digest._kernel_sums(torch, torch.device("cuda", 0), [torch.ones(5, device="cuda")]) is not None
+    assert (
+        device_digest._kernel_sums(torch, torch.device("cuda", 0), [torch.ones(5, device="cuda")])
+        is not None
+    )
 
 
 def test_without_triton_the_eager_form_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +100,9 @@ def test_any_number_of_tensors_takes_few_launches() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         digest_all(torch, tensors)
     kernels = [
-        event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA and "emcpy" not in event.name
+        event.name
+        for event in profile.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA and "emcpy" not in event.name
     ]
     assert len(kernels) <= 2, kernels  # zeros, and the sums
 
@@ -96,7 +121,10 @@ def test_nothing_waits_for_the_device_until_the_result_is_asked_for() -> None:
 def test_many_tensors_in_one_call_keep_their_order() -> None:
     tensors = [noise(size, dtype) for size in SIZES[:-1] for dtype in ("float32", "uint8", "int64")]
     mixed = [tensor.cuda() if index % 3 else tensor for index, tensor in enumerate(tensors)]
-    each = [by_hand(tensor) if index % 3 else digest_all(torch, [tensor]) for index, tensor in enumerate(tensors)]
+    each = [
+        by_hand(tensor) if index % 3 else digest_all(torch, [tensor])
+        for index, tensor in enumerate(tensors)
+    ]
     assert digest_all(torch, mixed) == b"".join(each)
 
 
@@ -119,7 +147,17 @@ def test_conjugates_negatives_and_sparse_tensors_are_read_as_they_are() -> None:
         assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)
     few, fewer = dense * (dense > 2), dense * (dense > 2.1)
     for made in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
-        same = {digest_all(torch, [made(few).coalesce().cuda() if made is torch.Tensor.to_sparse else made(few).cuda()]) for _ in range(2)}
+        same = {
+            digest_all(
+                torch,
+                [
+                    made(few).coalesce().cuda()
+                    if made is torch.Tensor.to_sparse
+                    else made(few).cuda()
+                ],
+            )
+            for _ in range(2)
+        }
         assert len(same) == 1 and digest_all(torch, [made(fewer).cuda()]) not in same
 
 
@@ -153,7 +191,9 @@ def test_a_digest_takes_no_room_on_the_device_to_speak_of() -> None:
     assert torch.cuda.max_memory_allocated() - before < 4 * 1024 * 1024
 
 
-def test_without_a_c_compiler_the_driver_launches_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_c_compiler_the_driver_launches_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel = pytest.importorskip("repro_gate.probe.device_kernel", reason="needs Triton")
 
     def refuse(*_: object) -> None:
@@ -172,7 +212,11 @@ def test_a_kernel_that_gives_other_sums_is_not_used(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(device_digest, "_TRIED", [])
     monkeypatch.setattr(device_digest, "WITHOUT_TRITON", [])
     monkeypatch.setattr(
-        device_digest, "sums_by", lambda _, __, device, tensors: torch.ones(len(tensors), 4, dtype=torch.int64, device=device)
+        device_digest,
+        "sums_by",
+        lambda _, __, device, tensors: torch.ones(
+            len(tensors), 4, dtype=torch.int64, device=device
+        ),
     )
     tensor = noise(4 * CHUNK + 3, "uint8")
     assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)

@@ -1,4 +1,5 @@
-"""Claims about what is recorded of a GPU: its facts, the workspace setting when CUDA started, records of batches, and what `hash` asks."""
+"""Claims about what is recorded of a GPU: its facts, the workspace setting when CUDA started,
+records of batches, and what `hash` asks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from tests.support.tracing import trace_script, trained
 
 pytestmark = pytest.mark.gpu
 
-DEVICE_FACTS = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability", "cuda-driver-api")
+DEVICE_FACTS = (
+    "gpu-model",
+    "gpu-sm-count",
+    "gpu-memory-bytes",
+    "gpu-capability",
+    "cuda-driver-api",
+)
 SCRIPT = """
 import os, torch
 # first
@@ -46,12 +53,22 @@ def on(device: str, source: str, first: str = "") -> str:
     return source.replace("DEVICE", device).replace("# first", first)
 
 
-def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(tmp_path: Path, cuda: str) -> None:
+def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(
+    tmp_path: Path, cuda: str
+) -> None:
     facts = trained(train(tmp_path, on("cuda", SCRIPT))).facts
     assert facts["gpu-model"] == cuda and all(facts[name] for name in DEVICE_FACTS)
-    environment = {**os.environ, "OMP_NUM_THREADS": facts["threads"], "MKL_NUM_THREADS": facts["threads"]}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": facts["threads"],
+        "MKL_NUM_THREADS": facts["threads"],
+    }
     asked = subprocess.run(
-        [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     answer = json.loads(asked.stdout)
     for name in (*DEVICE_FACTS, "torch", "cuda", "cudnn", "nccl", "device"):
@@ -62,22 +79,38 @@ def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(tmp_path
     ("first", "value"),
     [
         ("", ":4096:8"),
-        ("del os.environ['CUBLAS_WORKSPACE_CONFIG']; torch.zeros(1).cuda(); os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'", ""),
+        (
+            (
+                "del os.environ['CUBLAS_WORKSPACE_CONFIG']; torch.zeros(1).cuda(); "
+                "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'"
+            ),
+            "",
+        ),
     ],
 )
-def test_the_workspace_setting_is_read_when_cuda_starts(first: str, value: str, tmp_path: Path) -> None:
+def test_the_workspace_setting_is_read_when_cuda_starts(
+    first: str, value: str, tmp_path: Path
+) -> None:
     facts = trained(train(tmp_path, on("cuda", SCRIPT, first))).facts
     assert facts["cublas-workspace-at-cuda-start"] == value
 
 
 def test_a_training_on_the_processor_leaves_the_device_unstarted(tmp_path: Path) -> None:
     facts = trained(train(tmp_path, on("cpu", SCRIPT))).facts
-    assert facts["device"].startswith("cpu") and not any(name in facts for name in (*DEVICE_FACTS, "cublas-workspace-at-cuda-start"))
+    assert facts["device"].startswith("cpu") and not any(
+        name in facts for name in (*DEVICE_FACTS, "cublas-workspace-at-cuda-start")
+    )
 
 
 def test_records_of_batches_on_the_device_have_the_digests_of_the_processor(tmp_path: Path) -> None:
     runs = [
-        trace_script(tmp_path / device, on(device, LOADED), command="python3 train.py", env=OUTER, observe=True)
+        trace_script(
+            tmp_path / device,
+            on(device, LOADED),
+            command="python3 train.py",
+            env=OUTER,
+            observe=True,
+        )
         for device in ("cpu", "cuda")
     ]
     digests = [[item.digests for item in trained(run).records] for run in runs]
@@ -90,8 +123,15 @@ def test_the_machine_names_its_driver_and_modes() -> None:
 
 
 def test_the_address_of_a_training_on_the_device_names_it(tmp_path: Path, cuda: str) -> None:
-    gated = gate(training(tmp_path / "code", on("cuda", SCRIPT), run="python3 train.py"), out=tmp_path)
+    gated = gate(
+        training(tmp_path / "code", on("cuda", SCRIPT), run="python3 train.py"), out=tmp_path
+    )
     leaves = gated.report["config_hash"]["leaves"]["platform"]
-    assert leaves["gpu-model"] == cuda and leaves["driver"] and leaves["gpu-sm-count"] and "cpu-model" not in leaves
+    assert (
+        leaves["gpu-model"] == cuda
+        and leaves["driver"]
+        and leaves["gpu-sm-count"]
+        and "cpu-model" not in leaves
+    )
     assert gated.check("hardware/recorded")["status"] == "pass"
     assert gated.check("env/cublas-workspace")["status"] == "pass"

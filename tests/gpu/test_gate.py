@@ -1,4 +1,5 @@
-"""Claims about the whole gate on a GPU, through its command line: the verdict, the noise of the quickstart, and a GPU that is hidden."""
+"""Claims about the whole gate on a GPU, through its command line: the verdict, the noise of the
+quickstart, and a GPU that is hidden."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from tests.support.gates import ROOT, gate, training
 pytestmark = pytest.mark.gpu
 
 
-def test_the_quickstart_passes_on_the_device_with_a_noise_floor_above_zero(tmp_path: Path, cuda: str) -> None:
+def test_the_quickstart_passes_on_the_device_with_a_noise_floor_above_zero(
+    tmp_path: Path, cuda: str
+) -> None:
     folder = tmp_path / "quickstart"
     folder.mkdir()
     shutil.copy(ROOT / "examples" / "quickstart" / "train.py", folder)

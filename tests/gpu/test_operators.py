@@ -1,4 +1,5 @@
-"""Claims about operators whose order of addition is free on a GPU: the gate sees them drift with the flags off and repeat with them on."""
+"""Claims about operators whose order of addition is free on a GPU: the gate sees them drift with
+the flags off and repeat with them on."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ for _ in range(4):
     sum(losses).backward()
     optimizer.step()
 """
-# Operators for which torch may have no deterministic kernel: then it refuses, and the gate says which one.
+# Operators for which torch may have no deterministic kernel: then it refuses, and the gate says
+# which one.
 REFUSED = {
     "embedding_bag": """
 import torch
@@ -74,8 +76,11 @@ def test_the_same_operators_repeat_their_bits_with_the_flags_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("operator", REFUSED)
-def test_an_operator_without_a_deterministic_kernel_is_named_or_repeats(tmp_path: Path, operator: str) -> None:
-    """Which of the two depends on the torch version; never a run that counts as deterministic and drifts."""
+def test_an_operator_without_a_deterministic_kernel_is_named_or_repeats(
+    tmp_path: Path, operator: str
+) -> None:
+    """Which of the two depends on the torch version; never a run that counts as deterministic and
+    drifts."""
     run = train(tmp_path, REFUSED[operator], DETERMINISTIC, "probe")
     if run.good:
         assert pair(tmp_path, REFUSED[operator])[2].identical

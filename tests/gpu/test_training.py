@@ -1,4 +1,5 @@
-"""Claims about a traced training on a GPU: what is recorded, that deterministic runs repeat in each precision, that no bit changes."""
+"""Claims about a traced training on a GPU: what is recorded, that deterministic runs repeat in each
+precision, that no bit changes."""
 
 from __future__ import annotations
 
@@ -105,7 +106,14 @@ def test_deterministic_runs_repeat_and_every_tensor_has_its_name(tmp_path: Path,
     assert comparison.identical, comparison.first_divergence
     assert comparison.steps == 4
     trace = trained(first)
-    assert set(names(trace, "parameter", 3)) == {"0.weight", "0.bias", "1.weight", "1.bias", "5.weight", "5.bias"}
+    assert set(names(trace, "parameter", 3)) == {
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "5.weight",
+        "5.bias",
+    }
     assert set(names(trace, "gradient", 3)) == set(names(trace, "parameter", 3))
     assert {"1.running_mean", "1.running_var"} <= set(names(trace, "buffer", 3))
     assert trace.facts["device"].startswith("cuda: ")
@@ -118,7 +126,9 @@ def test_a_scaled_loss_is_recorded_as_the_training_knows_it(tmp_path: Path) -> N
     run = train(tmp_path, NET + LOOPS["GradScaler"])
     assert run.good, run.ended.tail
     printed = [line.split()[2] for line in run.ended.tail if line.startswith("loss ")]
-    assert [block.values[0] for step in range(4) for block in blocks(trained(run), "loss", step)] == printed
+    assert [
+        block.values[0] for step in range(4) for block in blocks(trained(run), "loss", step)
+    ] == printed
 
 
 def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> None:
@@ -134,7 +144,10 @@ def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> No
 
 
 def test_the_flags_are_read_back_as_each_condition_set_them(tmp_path: Path) -> None:
-    on, off = (train(tmp_path, NET + LOOPS["float32"], condition, condition.name) for condition in (DETERMINISTIC, DEFAULT))
+    on, off = (
+        train(tmp_path, NET + LOOPS["float32"], condition, condition.name)
+        for condition in (DETERMINISTIC, DEFAULT)
+    )
     for run in (on, off):
         assert run.good, run.ended.tail
     read = [trained(run).settings[trained(run).steps[-1].flags] for run in (on, off)]
@@ -145,7 +158,10 @@ def test_the_flags_are_read_back_as_each_condition_set_them(tmp_path: Path) -> N
 
 def test_the_probe_changes_no_bit_of_a_training_on_the_device(tmp_path: Path) -> None:
     """The bare twin gets the flags by its own lines and the same environment, and no probe."""
-    flags = "import torch; torch.use_deterministic_algorithms(True); torch.backends.cudnn.deterministic = True"
+    flags = (
+        "import torch; torch.use_deterministic_algorithms(True); "
+        "torch.backends.cudnn.deterministic = True"
+    )
     source = flags + NET + LOOPS["GradScaler"] + FINAL
     run = train(tmp_path, source)
     assert run.good, run.ended.tail
@@ -154,11 +170,14 @@ def test_the_probe_changes_no_bit_of_a_training_on_the_device(tmp_path: Path) ->
     (bare / "train.py").write_text(source)
     environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(bare)}
     subprocess.run(["python3", "train.py"], cwd=bare, env=environment, check=True, timeout=240)
-    assert (bare / "final.txt").read_text() == (tmp_path / "run" / "place" / "workspace" / "final.txt").read_text()
+    assert (bare / "final.txt").read_text() == (
+        tmp_path / "run" / "place" / "workspace" / "final.txt"
+    ).read_text()
 
 
 def test_peak_memory_is_the_trainings_own(tmp_path: Path) -> None:
-    """A model so large beside its activations that the digest's products would set the peak if they were counted."""
+    """A model so large beside its activations that the digest's products would set the peak if they
+    were counted."""
     source = """
 import os, torch
 w = torch.nn.Parameter(torch.zeros(64 * 1024 * 1024, device="cuda"))
@@ -173,12 +192,20 @@ if "REPRO_GATE_PROBE" not in os.environ:
     run = train(tmp_path, source)
     assert run.good, run.ended.tail
     environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(tmp_path)}
-    bare = subprocess.run(["python3", "-c", source], env=environment, capture_output=True, text=True, check=True, timeout=240)
+    bare = subprocess.run(
+        ["python3", "-c", source],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+    )
     assert abs(trained(run).steps[-1].peak_bytes - int(bare.stdout)) < 4 * 1024 * 1024
 
 
 def test_step_times_hold_the_devices_work(tmp_path: Path) -> None:
-    """Kernels are queued, not waited for, by the training; the time of a step must still hold them, and the probe's time must not."""
+    """Kernels are queued, not waited for, by the training; the time of a step must still hold them,
+    and the probe's time must not."""
     source = """
 import time, torch
 w = torch.nn.Parameter(torch.randn(4096, 4096, device="cuda"))
@@ -204,4 +231,5 @@ print("forward", (time.perf_counter() - began) / 5 * 1e3)
     assert run.good, run.ended.tail
     forward = next(float(line.split()[1]) for line in run.ended.tail if line.startswith("forward "))
     last = trained(run).steps[-1]
-    assert last.ms > forward  # a backward pass does twice the work of the forward one, so this holds with a wide margin
+    # a backward pass does twice the work of the forward one, so this holds with a wide margin
+    assert last.ms > forward

@@ -1,4 +1,5 @@
-"""Claims about installing as the training's user, tried with a real one: what built code reaches, and who owns what it leaves."""
+"""Claims about installing as the training's user, tried with a real one: what built code reaches,
+and who owns what it leaves."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_
 from tests.support.wheels import archive, builds, checkout, outer, wheel
 
 pytestmark = needs_own_user
-# A user for this process alone: whoever else tests with the usual one meanwhile would end what runs here.
+# A user for this process alone: whoever else tests with the usual one meanwhile would end what runs
+# here.
 OWN = Sandbox(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
 
 # What code that is built could do, tried while it is built.
@@ -46,8 +48,8 @@ for name, act in {{
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user may enter (pytest closes its own to others), with a secret that only the gate may read and a `python` that
-    every user may start."""
+    """A folder that every user may enter (pytest closes its own to others), with a secret that only
+    the gate may read and a `python` that every user may start."""
     folder = Path(tempfile.mkdtemp(prefix="repro-gate-test-")).resolve()
     folder.chmod(0o755)
     (folder / "bin").mkdir()
@@ -67,13 +69,16 @@ def environment(place: Path) -> dict[str, str]:
 def source(place: Path) -> str:
     """A lock of a source archive whose build tries what it must not be able to."""
     cache = place / "cache/environments"
-    before = ATTEMPTS.format(secret=str(place / "secret"), cache=str(cache), checkout=str(place / "c"))
+    before = ATTEMPTS.format(
+        secret=str(place / "secret"), cache=str(cache), checkout=str(place / "c")
+    )
     return archive(place / "index", "built", "1.0", builds(before))
 
 
 @contextlib.contextmanager
 def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
-    """The environment of a training with a user of its own, who reads what is installed and can write to none of it."""
+    """The environment of a training with a user of its own, who reads what is installed and can
+    write to none of it."""
     given, cache, spec = environment(place), place / "cache", checkout(place / "c", lock)
     root = environments_root(given, cache, OWN)
     with (
@@ -82,12 +87,19 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
     ):
         module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
         assert attempt(OWN, READ, module) == "1"
-        for act, path in ((APPEND, module), (APPEND, module.with_name("new.py")), (LIST, root / "uv")):  # what later gate runs start from
+        # what later gate runs start from
+        for act, path in (
+            (APPEND, module),
+            (APPEND, module.with_name("new.py")),
+            (LIST, root / "uv"),
+        ):
             assert attempt(OWN, act, path).startswith("PermissionError")
         yield made
 
 
-def test_built_code_is_neither_the_gate_nor_the_training_and_no_training_writes_to_what_it_made(place: Path) -> None:
+def test_built_code_is_neither_the_gate_nor_the_training_and_no_training_writes_to_what_it_made(
+    place: Path,
+) -> None:
     lock = source(place) + wheel(place / "index", "tiny", "1.0")
     with trained(place, lock) as made:
         said = json.loads(_run(made, "import built, tiny; print(built.SAID)"))
@@ -99,7 +111,8 @@ def test_wheels_alone_go_through_a_cache_that_no_training_can_enter(place: Path)
     for _ in range(2):
         with trained(place, lock) as made:
             assert _run(made, "import tiny; print(tiny.VERSION)") == "1.0"
-            assert next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py")).stat().st_nlink > 1  # the cache's own file
+            # the cache's own file
+            assert next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py")).stat().st_nlink > 1
 
 
 def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Path) -> None:
@@ -114,20 +127,38 @@ def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Pa
 def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place: Path) -> None:
     given, spec = environment(place), checkout(place / "c", source(place))
     with installed(spec, place / "c", given, SAME, cache_root=place / "cache") as made:
-        code = [shutil.which("python", path=made["PATH"]) or "", "-c", "import built; print(built.SAID)"]
+        code = [
+            shutil.which("python", path=made["PATH"]) or "",
+            "-c",
+            "import built; print(built.SAID)",
+        ]
         said = json.loads(subprocess.run(code, check=True, capture_output=True, text=True).stdout)
-    assert said == {"uid": os.geteuid(), "did": ["secret", "marker", "checkout", "root"]}  # the token is in no environment of pip's
+    # the token is in no environment of pip's
+    assert said == {
+        "uid": os.geteuid(),
+        "did": ["secret", "marker", "checkout", "root"],
+    }
 
 
 def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> None:
-    given = {**environment(place), "PIP_EXTRA_INDEX_URL": "https://user:secret@pypi.example.org/simple"}
+    given = {
+        **environment(place),
+        "PIP_EXTRA_INDEX_URL": "https://user:secret@pypi.example.org/simple",
+    }
     spec = checkout(place / "c", source(place))
-    with pytest.raises(Inconclusive) as caught, installed(spec, place / "c", given, OWN, cache_root=place / "cache"):
+    with (
+        pytest.raises(Inconclusive) as caught,
+        installed(spec, place / "c", given, OWN, cache_root=place / "cache"),
+    ):
         pass
     assert caught.value.reason_id == "install/not-found"  # the source archive does not count
 
 
 def _run(made: Mapping[str, str], code: str) -> str:
     """What `code` prints in the environment, as the training's user."""
-    argv, variables = command(OWN, [shutil.which("python", path=made["PATH"]) or "", "-c", code], {"PATH": made["PATH"]})
-    return subprocess.run(argv, env=variables, cwd="/", check=True, capture_output=True, text=True).stdout.strip()
+    argv, variables = command(
+        OWN, [shutil.which("python", path=made["PATH"]) or "", "-c", code], {"PATH": made["PATH"]}
+    )
+    return subprocess.run(
+        argv, env=variables, cwd="/", check=True, capture_output=True, text=True
+    ).stdout.strip()

@@ -1,4 +1,5 @@
-"""The lock that is installed from: what is taken, and what is refused with its line because no hash could check it."""
+"""The lock that is installed from: what is taken, and what is refused with its line because no hash
+could check it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ def refused(folder: Path, text: str, name: str = "requirements.lock") -> UsageEr
     spec = checkout(folder, text, name)
     with pytest.raises(UsageError) as caught:
         wanted(spec, folder)
-    assert caught.value.exit_code == 2 and caught.value.reason_id == "install/lockfile" and caught.value.remedy
+    assert (
+        caught.value.exit_code == 2
+        and caught.value.reason_id == "install/lockfile"
+        and caught.value.remedy
+    )
     return caught.value
 
 
@@ -38,7 +43,11 @@ def test_a_lock_with_hashes_is_taken_with_what_it_includes(tmp_path: Path) -> No
         (f"-r https://example.org/other.txt\n{GOOD}", 1, "URL"),
         (f"{GOOD}-c other.txt\n", 2, "constraints"),
         (f"{GOOD}  --constraint=other.txt\n", 2, "constraints"),
-        (f"{GOOD}--extra-index-url https://example.org/${{PIP_INDEX_URL}}/simple\n", 2, "variables"),
+        (
+            f"{GOOD}--extra-index-url https://example.org/${{PIP_INDEX_URL}}/simple\n",
+            2,
+            "variables",
+        ),
         (f"{GOOD}idna==${{V}} {HASH}\n", 2, ""),
     ],
 )
@@ -52,16 +61,31 @@ def test_a_lock_that_leaves_something_open_or_would_send_variables_is_refused_wi
 @pytest.mark.parametrize(
     ("name", "text", "piece"),
     [
-        ("uv.lock", 'version = 1\n[[package]]\nname = "six"\nversion = "1.17.0"\nsource = { registry = "x" }\n', "uv export"),
-        ("poetry.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\nfiles = []\n', "poetry export"),
+        (
+            "uv.lock",
+            (
+                'version = 1\n[[package]]\nname = "six"\nversion = "1.17.0"\nsource = { registry = '
+                '"x" }\n'
+            ),
+            "uv export",
+        ),
+        (
+            "poetry.lock",
+            '[[package]]\nname = "six"\nversion = "1.17.0"\nfiles = []\n',
+            "poetry export",
+        ),
     ],
 )
-def test_a_lock_of_another_tool_is_told_the_command_that_exports_it(tmp_path: Path, name: str, text: str, piece: str) -> None:
+def test_a_lock_of_another_tool_is_told_the_command_that_exports_it(
+    tmp_path: Path, name: str, text: str, piece: str
+) -> None:
     error = refused(tmp_path, text, name)
     assert name in error.message and piece in error.remedy
 
 
-def test_a_lock_that_is_not_there_or_not_inside_or_would_build_next_to_a_password_is_refused(tmp_path: Path) -> None:
+def test_a_lock_that_is_not_there_or_not_inside_or_would_build_next_to_a_password_is_refused(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "outside.txt").write_text(GOOD)
     assert "outside" in refused(tmp_path / "c", f"-r ../outside.txt\n{GOOD}").message
     spec = checkout(tmp_path / "c", f"--no-binary=:all:\n{GOOD}")

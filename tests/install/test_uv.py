@@ -1,4 +1,5 @@
-"""What uv is told of the gate's environment and of pip's settings, how it is called, and what its failures are called."""
+"""What uv is told of the gate's environment and of pip's settings, how it is called, and what its
+failures are called."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.install.uv import NoWheel, explained, holds_credentials, install_command, pip_settings, uv_environment
+from repro_gate.install.uv import (
+    NoWheel,
+    explained,
+    holds_credentials,
+    install_command,
+    pip_settings,
+    uv_environment,
+)
 
 NOTHING = {"PATH": "/usr/bin", "PIP_CONFIG_FILE": os.devnull}
 
@@ -20,12 +28,27 @@ def environment(**given: str) -> dict[str, str]:
 
 def command(builds: bool, **given: str) -> list[str]:
     settings = pip_settings({**NOTHING, **given})
-    return install_command("uv", Path("/e/bin/python"), Path("/w/lock/a.txt"), Path("/w/x.txt"), settings, builds)
+    return install_command(
+        "uv", Path("/e/bin/python"), Path("/w/lock/a.txt"), Path("/w/x.txt"), settings, builds
+    )
 
 
 def test_uv_gets_what_it_needs_to_reach_an_index_pips_settings_and_no_token() -> None:
-    passed = {"HTTPS_PROXY": "http://proxy:3128", "SSL_CERT_FILE": "/etc/ca.pem", "HOME": "/root", "TMPDIR": "/var/tmp"}
-    kept = ("GITHUB_TOKEN", "INPUT_TOKEN", "ACTIONS_RUNTIME_TOKEN", "GITHUB_ENV", "PIP_TARGET", "PYTHONPATH", "UV_INDEX")
+    passed = {
+        "HTTPS_PROXY": "http://proxy:3128",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "HOME": "/root",
+        "TMPDIR": "/var/tmp",
+    }
+    kept = (
+        "GITHUB_TOKEN",
+        "INPUT_TOKEN",
+        "ACTIONS_RUNTIME_TOKEN",
+        "GITHUB_ENV",
+        "PIP_TARGET",
+        "PYTHONPATH",
+        "UV_INDEX",
+    )
     made = environment(**passed, **dict.fromkeys(kept, "x"))
     assert set(passed) <= set(made) and not set(kept) & set(made)
     assert (made["HOME"], made["TMPDIR"], made["UV_CACHE_DIR"]) == ("/w/home", "/w/tmp", "/c")
@@ -52,8 +75,12 @@ SETTINGS = {
 
 def test_pips_settings_reach_uv() -> None:
     made = environment(**{name: value for name, (value, _, _) in SETTINGS.items()})
-    assert {name: made[name] for _, name, _ in SETTINGS.values()} == {name: value for _, name, value in SETTINGS.values()}
-    assert "--no-index" in command(False, PIP_NO_INDEX="1") and "--no-index" not in command(False, PIP_NO_INDEX="0")
+    assert {name: made[name] for _, name, _ in SETTINGS.values()} == {
+        name: value for _, name, value in SETTINGS.values()
+    }
+    assert "--no-index" in command(False, PIP_NO_INDEX="1") and "--no-index" not in command(
+        False, PIP_NO_INDEX="0"
+    )
 
 
 def test_pips_configuration_files_are_read_and_its_variables_go_first(tmp_path: Path) -> None:
@@ -62,14 +89,27 @@ def test_pips_configuration_files_are_read_and_its_variables_go_first(tmp_path: 
         "[global]\nindex-url = https://mine.org/simple\ncert = /ca.pem\nquiet = 1\n"
         "[install]\nfind-links =\n    /wheels\n    /more\n[freeze]\ntimeout = 10\n"
     )
-    outer, named = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}, tmp_path / "named.conf"
+    outer, named = (
+        {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")},
+        tmp_path / "named.conf",
+    )
     found = pip_settings(outer)
-    assert (found["index-url"], found["cert"], found["find-links"].split()) == ("https://mine.org/simple", "/ca.pem", ["/wheels", "/more"])
+    assert (found["index-url"], found["cert"], found["find-links"].split()) == (
+        "https://mine.org/simple",
+        "/ca.pem",
+        ["/wheels", "/more"],
+    )
     assert "quiet" not in found and "timeout" not in found
-    for text, index in (("[global]\nindex-url = https://named.org\n", "https://named.org"), ("no section\n", "https://mine.org/simple")):
+    for text, index in (
+        ("[global]\nindex-url = https://named.org\n", "https://named.org"),
+        ("no section\n", "https://mine.org/simple"),
+    ):
         named.write_text(text)
         assert pip_settings({**outer, "PIP_CONFIG_FILE": str(named)})["index-url"] == index
-    assert pip_settings({**outer, "PIP_INDEX_URL": "https://told.org"})["index-url"] == "https://told.org"
+    assert (
+        pip_settings({**outer, "PIP_INDEX_URL": "https://told.org"})["index-url"]
+        == "https://told.org"
+    )
     assert pip_settings({**outer, "PIP_CONFIG_FILE": os.devnull}) == {}
 
 
@@ -85,7 +125,9 @@ def test_pips_configuration_files_are_read_and_its_variables_go_first(tmp_path: 
         ({"PIP_CLIENT_CERT": "/run/key.pem"}, True),
     ],
 )
-def test_a_password_or_key_that_built_code_could_read_is_seen(more: dict[str, str], held: bool) -> None:
+def test_a_password_or_key_that_built_code_could_read_is_seen(
+    more: dict[str, str], held: bool
+) -> None:
     assert holds_credentials(environment(**more)) is held
 
 
@@ -95,15 +137,27 @@ def test_everything_is_checked_by_hash_and_nothing_is_resolved_or_built_unasked(
     assert made[made.index("--only-binary") + 1] == ":all:" and "--no-binary" not in made
     built = command(builds=True, PIP_NO_BINARY="six,idna")
     assert {"--require-hashes", "--no-deps"} <= set(built) and "--only-binary" not in built
-    assert [built[place + 1] for place, item in enumerate(built) if item == "--no-binary"] == ["six", "idna"]
+    assert [built[place + 1] for place, item in enumerate(built) if item == "--no-binary"] == [
+        "six",
+        "idna",
+    ]
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("  cause: tcp connect error", "install/network"),
-        ("  cause: Because six was not found in the package registry and you require six==9.9, we can", "install/not-found"),
-        ("  cause: Because six==9.9 has no usable wheels and you require six==9.9, we can", "install/not-found"),
+        (
+            (
+                "  cause: Because six was not found in the package registry and you require "
+                "six==9.9, we can"
+            ),
+            "install/not-found",
+        ),
+        (
+            "  cause: Because six==9.9 has no usable wheels and you require six==9.9, we can",
+            "install/not-found",
+        ),
         ("error: Failed to build `six==1.0`", "install/build"),
         ("  cause: No space left on device (os error 28)", "install/no-space"),
         ("Killed", "install/failed"),
@@ -111,14 +165,23 @@ def test_everything_is_checked_by_hash_and_nothing_is_resolved_or_built_unasked(
     ],
 )
 def test_a_failure_has_a_name_and_a_remedy(line: str, reason: str) -> None:
-    error = explained(["error: No solution found when resolving dependencies", line], "installing a.lock")
+    error = explained(
+        ["error: No solution found when resolving dependencies", line], "installing a.lock"
+    )
     assert error.reason_id == reason and error.remedy and error.exit_code == 3
     assert isinstance(error, NoWheel) is ("usable wheels" in line)
 
 
 def test_what_uv_prints_carries_no_password_cannot_act_on_a_terminal_and_costs_no_time() -> None:
-    error = explained(["error: Failed to fetch: https://me:secret@a.org/simple", "\x1b[2J\u202egnp.exe"], "installing a.lock")
-    assert "secret" not in error.message and "https://***@a.org/simple" in error.message and error.message.isprintable()
+    error = explained(
+        ["error: Failed to fetch: https://me:secret@a.org/simple", "\x1b[2J\u202egnp.exe"],
+        "installing a.lock",
+    )
+    assert (
+        "secret" not in error.message
+        and "https://***@a.org/simple" in error.message
+        and error.message.isprintable()
+    )
     began = time.process_time()
     assert explained(["error: " + "a" * 65_536], "installing a.lock").reason_id == "install/failed"
     assert time.process_time() - began < 1

@@ -1,4 +1,5 @@
-"""Starts the worker as the gate does: a fresh process of an interpreter, one request, lines in a file."""
+"""Starts the worker as the gate does: a fresh process of an interpreter, one request, lines in a
+file."""
 
 from __future__ import annotations
 
@@ -28,9 +29,20 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         command = [sys.executable, str(PACKAGE), str(folder / "request.json")]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == status, done.stderr
-        return [json.loads(line) for line in Path(request["out"]).read_text(encoding="utf-8").splitlines()]
+        return [
+            json.loads(line)
+            for line in Path(request["out"]).read_text(encoding="utf-8").splitlines()
+        ]
 
     return answer
 

@@ -19,7 +19,9 @@ def test_zeros_of_two_signs_differ_and_one_nan_equals_itself(torch: Any) -> None
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_the_next_number_is_one_ulp_away_on_both_sides_of_zero(torch: Any, dtype: str) -> None:
     kind = getattr(torch, dtype)
-    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[torch.zeros((), dtype=kind).element_size()]
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[
+        torch.zeros((), dtype=kind).element_size()
+    ]
     for value in (1.5, -1.5, 0.0):
         number = torch.tensor([value], dtype=kind)
         after = (number.view(whole) + 1).view(kind)
@@ -36,9 +38,20 @@ def test_a_distance_that_does_not_fit_is_cut_and_nan_on_one_side_has_none(torch:
 
 def test_sparse_complex_and_nested_results_have_dense_leaves(torch: Any) -> None:
     places, values = torch.tensor([[0, 0, 2]]), torch.ones(3)
-    assert [list(leaf.shape) for leaf in bits.leaves(torch, torch.sparse_coo_tensor(places, values, (3,), check_invariants=True))] == [
+    assert [
+        list(leaf.shape)
+        for leaf in bits.leaves(
+            torch, torch.sparse_coo_tensor(places, values, (3,), check_invariants=True)
+        )
+    ] == [
         [1, 2],
         [2],
     ]
-    found = bits.leaves(torch, {"a": [torch.ones(2, dtype=torch.complex64).conj(), 1.5], "b": torch.ones(2) > 0})
-    assert bits.equal(torch, found, found) and found[1] == (1.5).hex() and list(found[0].shape) == [2, 2]
+    found = bits.leaves(
+        torch, {"a": [torch.ones(2, dtype=torch.complex64).conj(), 1.5], "b": torch.ones(2) > 0}
+    )
+    assert (
+        bits.equal(torch, found, found)
+        and found[1] == (1.5).hex()
+        and list(found[0].shape) == [2, 2]
+    )

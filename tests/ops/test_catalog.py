@@ -1,4 +1,5 @@
-"""The catalog's file: what is written is read again, what is hostile is refused in one line, and a platform finds its own."""
+"""The catalog's file: what is written is read again, what is hostile is refused in one line, and a
+platform finds its own."""
 
 from __future__ import annotations
 
@@ -14,12 +15,26 @@ from repro_gate._version import SCHEMAS_URL
 from repro_gate.errors import UsageError
 from repro_gate.ops import bits
 from repro_gate.ops import catalog as file
-from repro_gate.ops.catalog import cached, cached_path, platform_key, platform_of, read, rows_of, text
+from repro_gate.ops.catalog import (
+    cached,
+    cached_path,
+    platform_key,
+    platform_of,
+    read,
+    rows_of,
+    text,
+)
 from tests.support.operators import DIFFERS, PLATFORM, RAISES, catalog, price, row
 
 WHOLE = catalog(
     row("kernel/index_put_", DIFFERS, kernel="aten.index_put_.default", price=price(2.5, 2.0, 3.1)),
-    row("kernel/index_put_", DIFFERS, dtype="float64", kernel="aten.index_put_.default", direction="backward"),
+    row(
+        "kernel/index_put_",
+        DIFFERS,
+        dtype="float64",
+        kernel="aten.index_put_.default",
+        direction="backward",
+    ),
     row("kernel/put_", on=RAISES, kernel="aten.put_.default"),
     row("kernel/weird"),
 )
@@ -35,7 +50,9 @@ def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path
     path = tmp_path / "deep" / "ops.json"
     file.write(path, WHOLE)
     assert read(path) == WHOLE and path.stat().st_mode & 0o777 == 0o600
-    assert text(WHOLE).isascii() and sum('"case": "kernel' in line for line in text(WHOLE).splitlines()) == len(WHOLE.rows)
+    assert text(WHOLE).isascii() and sum(
+        '"case": "kernel' in line for line in text(WHOLE).splitlines()
+    ) == len(WHOLE.rows)
     schema = json.loads(file.schema_text())
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(json.loads(text(WHOLE)))
@@ -73,11 +90,17 @@ def test_fields_of_a_later_version_are_let_through(tmp_path: Path) -> None:
         ({"notes": ["n"] * 101}, "<= 100"),
     ],
 )
-def test_what_is_no_catalog_is_refused_and_the_place_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_what_is_no_catalog_is_refused_and_the_place_is_named(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
     path = written(tmp_path, {**json.loads(text(WHOLE)), **change})
     with pytest.raises(UsageError) as refused:
         read(path)
-    assert str(path) in refused.value.message and said in refused.value.message and "repro-gate ops --json" in refused.value.remedy
+    assert (
+        str(path) in refused.value.message
+        and said in refused.value.message
+        and "repro-gate ops --json" in refused.value.remedy
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,12 +122,16 @@ def test_hostile_json_is_refused_in_one_printable_line(tmp_path: Path, content: 
     assert refused.value.message.isprintable() and len(refused.value.message) < 600
 
 
-def test_bytes_that_are_no_text_a_missing_file_and_a_large_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_are_no_text_a_missing_file_and_a_large_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "raw").write_bytes(b'{"schema": "\xff\xfe"}')
     monkeypatch.setattr(file, "MAX_BYTES", 10_000)
     (tmp_path / "large").write_text(" " * 10_001)
     for name in ("raw", "missing", "large", "."):
-        with pytest.raises(UsageError, match=r"not a catalog|is not there|larger than|not a regular file"):
+        with pytest.raises(
+            UsageError, match=r"not a catalog|is not there|larger than|not a regular file"
+        ):
             read(tmp_path / name)
 
 
@@ -122,14 +149,25 @@ def test_a_platform_finds_its_own_catalog_and_no_other(tmp_path: Path) -> None:
     assert path is not None and path.parent == tmp_path / "repro-gate" / "ops"
     file.write(path, WHOLE)
     assert cached(environment, PLATFORM) == path and WHOLE.key == platform_key(PLATFORM)
-    other = {"torch": "2.4.0", "device_name": "B CPU", "threads": 4, "isa": "AVX2", "device": "cuda"}
+    other = {
+        "torch": "2.4.0",
+        "device_name": "B CPU",
+        "threads": 4,
+        "isa": "AVX2",
+        "device": "cuda",
+    }
     for name, value in other.items():
         assert cached(environment, msgspec.structs.replace(PLATFORM, **{name: value})) is None, name
-    assert cached(environment, msgspec.structs.replace(PLATFORM, python="3.13", system="another")) == path
+    assert (
+        cached(environment, msgspec.structs.replace(PLATFORM, python="3.13", system="another"))
+        == path
+    )
 
 
 def test_the_key_of_a_hostile_platform_is_a_plain_file_name() -> None:
-    key = platform_key(msgspec.structs.replace(PLATFORM, torch="../../x\0", device_name="\u202e/etc" * 70))
+    key = platform_key(
+        msgspec.structs.replace(PLATFORM, torch="../../x\0", device_name="\u202e/etc" * 70)
+    )
     assert "/" not in key and key.isascii() and key.isprintable() and len(key) < 100
 
 
@@ -146,8 +184,16 @@ def test_the_platform_is_the_same_from_a_trace_and_from_the_machine() -> None:
     assert platform_of(facts, {"cpu-model": "A CPU", "os": "Linux", "driver": "535"}) == PLATFORM
     gpu = {**facts, "device": "cuda: H200", "gpu-model": "H200", "cuda": "12.8", "cudnn": "91002"}
     found = platform_of(gpu, {"cpu-model": "A CPU", "driver": "570.1"})
-    assert (found.device, found.device_name, found.driver, found.cuda, found.cudnn) == ("cuda", "H200", "570.1", "12.8", "91002")
-    assert platform_key(found) == platform_key(msgspec.structs.replace(found, threads=64)), "a GPU's bits do not depend on CPU threads"
+    assert (found.device, found.device_name, found.driver, found.cuda, found.cudnn) == (
+        "cuda",
+        "H200",
+        "570.1",
+        "12.8",
+        "91002",
+    )
+    assert platform_key(found) == platform_key(msgspec.structs.replace(found, threads=64)), (
+        "a GPU's bits do not depend on CPU threads"
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,5 +209,7 @@ def test_the_platform_is_the_same_from_a_trace_and_from_the_machine() -> None:
         ("", "", None, 0),
     ],
 )
-def test_rows_are_looked_up_by_kernel_dtype_and_direction(kernel: str, dtype: str, direction: str | None, count: int) -> None:
+def test_rows_are_looked_up_by_kernel_dtype_and_direction(
+    kernel: str, dtype: str, direction: str | None, count: int
+) -> None:
     assert len(rows_of(WHOLE, kernel, dtype, direction)) == count

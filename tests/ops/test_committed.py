@@ -1,4 +1,5 @@
-"""The catalogs in docs/ops: whole, with the page that belongs to each, and the README's short table made from them."""
+"""The catalogs in docs/ops: whole, with the page that belongs to each, and the README's short table
+made from them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ def short(catalogs: list[tuple[Path, Catalog]]) -> str:
     for path, found in catalogs:
         on = f"{found.platform.device_name}, torch {found.platform.torch}, {found.date[:10]}"
         cases = len({row.case for row in found.rows})
-        head = f"[{on}](docs/ops/{path.stem}.md): {len(found.rows):,} rows of {cases:,} cases; without the flags these differ:"
+        head = (
+            f"[{on}](docs/ops/{path.stem}.md): {len(found.rows):,} rows of {cases:,} cases; "
+            "without the flags these differ:"
+        )
         parts.append("\n".join([head, "", *operator_pages.table(operators.short(found)), ""]))
     return "\n".join(parts)
 
@@ -34,7 +38,9 @@ def test_each_is_whole_and_its_page_says_what_it_holds(path: Path) -> None:
     found = read(path)
     assert found.complete and found.scope == "all" and found.seconds <= 600
     assert found.controls.races.outcome == "differs" and found.controls.repeats.outcome == "repeats"
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == operator_pages.markdown(operators.page(found))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == operator_pages.markdown(
+        operators.page(found)
+    )
 
 
 def test_the_readme_has_the_short_table_of_them() -> None:

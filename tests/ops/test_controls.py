@@ -1,4 +1,5 @@
-"""The controls tell whether the measuring can be believed: a race is found, a repeating operator is not, and either broken is refused."""
+"""The controls tell whether the measuring can be believed: a race is found, a repeating operator is
+not, and either broken is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ def load(torch: Any) -> Iterator[Contention]:
 
 
 def _rows(torch: Any, load: Contention, cases: list[Case]) -> list[dict[str, Any]]:
-    return [{"case": case.name, **measure(torch, case, "cpu", "float32", "forward", Settings(), load)} for case in cases]
+    return [
+        {"case": case.name, **measure(torch, case, "cpu", "float32", "forward", Settings(), load)}
+        for case in cases
+    ]
 
 
 def test_both_controls_come_out_right(torch: Any, load: Contention) -> None:
@@ -34,6 +38,20 @@ def test_both_controls_come_out_right(torch: Any, load: Contention) -> None:
 
 def test_a_broken_control_comes_out_wrong(torch: Any, load: Contention) -> None:
     count = itertools.count()
-    still = Case("races", lambda make: (lambda x: x + 1, [make.normal(8)]), source="control", dtypes=["float32"], backward=False)
-    moves = Case("repeats", lambda make: (lambda x: x + next(count), [make.normal(8)]), source="control", dtypes=["float32"])
-    assert [row["off"]["outcome"] for row in _rows(torch, load, [still, moves])] == ["repeats", "differs"]
+    still = Case(
+        "races",
+        lambda make: (lambda x: x + 1, [make.normal(8)]),
+        source="control",
+        dtypes=["float32"],
+        backward=False,
+    )
+    moves = Case(
+        "repeats",
+        lambda make: (lambda x: x + next(count), [make.normal(8)]),
+        source="control",
+        dtypes=["float32"],
+    )
+    assert [row["off"]["outcome"] for row in _rows(torch, load, [still, moves])] == [
+        "repeats",
+        "differs",
+    ]

@@ -1,4 +1,5 @@
-"""Every entry of the list in the installed torch's documentation has a case, or is reported to have none."""
+"""Every entry of the list in the installed torch's documentation has a case, or is reported to have
+none."""
 
 from __future__ import annotations
 
@@ -46,7 +47,10 @@ def test_entries_are_read_with_their_continuations_devices_and_directions() -> N
         ("raises", ("cuda",), ("backward",)),
         ("raises", ("cpu", "cuda"), ("forward", "backward")),
     ]
-    assert found[1].text == "torch.new_one when attempting to differentiate a CUDA tensor and the index is a list"
+    assert (
+        found[1].text
+        == "torch.new_one when attempting to differentiate a CUDA tensor and the index is a list"
+    )
     assert found[2].text.endswith("is used: - linear")
 
 
@@ -66,17 +70,28 @@ def test_every_entry_of_the_installed_torch_has_a_case(torch: Any) -> None:
 
 
 def test_a_case_whose_draws_no_seed_resets_on_cuda_is_left_out_there_and_named(torch: Any) -> None:
-    (here, notes), (there, told) = (catalog(torch, device, {"cases": []}) for device in ("cpu", "cuda"))
+    (here, notes), (there, told) = (
+        catalog(torch, device, {"cases": []}) for device in ("cpu", "cuda")
+    )
     name = "kernel/GRU (dropout)"
     assert {case.name for case in here} - {case.name for case in there} == {name}
-    assert not any(name in note for note in notes) and sum(note.startswith(f"{name} is not measured on CUDA") for note in told) == 1
+    assert (
+        not any(name in note for note in notes)
+        and sum(note.startswith(f"{name} is not measured on CUDA") for note in told) == 1
+    )
 
 
 def test_the_kernels_are_measured_in_all_four_float_dtypes(torch: Any) -> None:
     cases, _ = catalog(torch, "cpu", {"cases": []})
-    fewer = {case.operator for case in cases if case.source == "kernel" and not set(FLOATS) <= set(case.dtypes)}
+    fewer = {
+        case.operator
+        for case in cases
+        if case.source == "kernel" and not set(FLOATS) <= set(case.dtypes)
+    }
     integers = {"mm (integers)", "bincount", "cumsum (integers)"}
-    assert fewer == integers | {"randperm", "resize_ (quantized)"}, "only these are of other dtypes by their nature"
+    assert fewer == integers | {"randperm", "resize_ (quantized)"}, (
+        "only these are of other dtypes by their nature"
+    )
 
 
 def test_case_names_are_unique(torch: Any) -> None:

@@ -1,4 +1,5 @@
-"""A row tells what repeats from what differs, what draws, what is uninitialised, what the flag refuses, and what does not run."""
+"""A row tells what repeats from what differs, what draws, what is uninitialised, what the flag
+refuses, and what does not run."""
 
 from __future__ import annotations
 
@@ -21,9 +22,13 @@ def row(torch: Any) -> Iterator[Measured]:
     """Measure a function of one vector of 1,000 numbers."""
     load = Contention(torch, "cpu")
 
-    def made(function: Any, direction: str = "forward", settings: Settings | None = None, **kwargs: Any) -> Row:
+    def made(
+        function: Any, direction: str = "forward", settings: Settings | None = None, **kwargs: Any
+    ) -> Row:
         case = Case("tried", lambda make: (function, [make.normal(1000)]), **kwargs)
-        return measure(torch, case, "cpu", "float32", direction, settings or Settings(price=0), load)
+        return measure(
+            torch, case, "cpu", "float32", direction, settings or Settings(price=0), load
+        )
 
     yield made
     load.stop()
@@ -32,8 +37,16 @@ def row(torch: Any) -> Iterator[Measured]:
 def test_a_function_that_repeats(row: Measured) -> None:
     found = row(lambda x: x.sin(), sizes=1)
     for arm in ("off", "on"):
-        assert found[arm]["outcome"] == "repeats" and found[arm]["runs"] == 8 and found[arm]["distinct"] == 1
-    assert found["kernel"] == "aten.sin.default" and found["size"] == "1000" and found["times_off_ms"] == []
+        assert (
+            found[arm]["outcome"] == "repeats"
+            and found[arm]["runs"] == 8
+            and found[arm]["distinct"] == 1
+        )
+    assert (
+        found["kernel"] == "aten.sin.default"
+        and found["size"] == "1000"
+        and found["times_off_ms"] == []
+    )
     assert found["off"]["digests"] == found["on"]["digests"] and len(found["off"]["digests"]) == 1
 
 
@@ -48,7 +61,11 @@ def test_a_function_that_differs_by_one_bit_in_one_execution(row: Measured, torc
 
     found = row(late)
     assert found["off"]["outcome"] == "differs" and found["off"]["max_ulp"] == 1
-    assert (found["off"]["differing"], found["off"]["distinct"], len(found["off"]["results"])) == (1, 2, 2)
+    assert (found["off"]["differing"], found["off"]["distinct"], len(found["off"]["results"])) == (
+        1,
+        2,
+        2,
+    )
     assert found["on"]["outcome"] == "repeats"
 
 
@@ -76,7 +93,10 @@ def test_uninitialised_memory_is_told_from_memory_that_is_written(row: Measured)
 def test_what_the_flag_refuses_raises_and_names_the_operator(row: Measured, torch: Any) -> None:
     index = torch.arange(1000)
     found = row(lambda x: x.put(index, x))
-    assert found["on"]["outcome"] == "raises" and "deterministic implementation" in found["on"]["message"]
+    assert (
+        found["on"]["outcome"] == "raises"
+        and "deterministic implementation" in found["on"]["message"]
+    )
     assert found["kernel"] == "aten.put.default" and found["off"]["outcome"] == "repeats"
 
 
@@ -89,7 +109,9 @@ def test_what_does_not_run_has_no_kernel_and_says_why(row: Measured) -> None:
     assert found["on"]["message"].startswith("not for this") and len(found["on"]["message"]) == 300
 
 
-def test_what_fails_only_later_differs_unless_the_memory_is_short(row: Measured, torch: Any) -> None:
+def test_what_fails_only_later_differs_unless_the_memory_is_short(
+    row: Measured, torch: Any
+) -> None:
     def fails(error: Exception) -> Any:
         count = itertools.count()
 
@@ -103,9 +125,16 @@ def test_what_fails_only_later_differs_unless_the_memory_is_short(row: Measured,
     found = row(fails(RuntimeError("no workspace left")))["off"]
     assert (found["outcome"], found["distinct"]) == ("differs", 2)
     assert found["message"] == "the first execution ran, a later one did not: no workspace left"
-    short = row(fails(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")))["off"]
+    short = row(
+        fails(
+            RuntimeError(
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+            )
+        )
+    )["off"]
     assert short["outcome"] == "crash" and "can't allocate memory" in short["message"]
-    with pytest.raises(RuntimeError, match="misaligned"):  # no later call of CUDA in this process would work
+    # no later call of CUDA in this process would work
+    with pytest.raises(RuntimeError, match="misaligned"):
         row(fails(RuntimeError("CUDA error: misaligned address")))
     first = row(lambda x: x.new_empty(1 << 50))["off"]
     assert first["outcome"] == "crash" and "memory" in first["message"]
@@ -116,20 +145,28 @@ def test_a_price_is_of_executions_of_its_own_and_taken_where_it_is_asked_for(row
     assert len(found["times_off_ms"]) == len(found["times_on_ms"]) == 5
 
 
-def test_the_backward_of_a_forward_that_the_flags_refuse_is_measured_by_itself(row: Measured, torch: Any) -> None:
+def test_the_backward_of_a_forward_that_the_flags_refuse_is_measured_by_itself(
+    row: Measured, torch: Any
+) -> None:
     def refused(x: Any) -> Any:
         if torch.are_deterministic_algorithms_enabled():
             raise RuntimeError("it does not have a deterministic implementation")
         return x.sin()
 
     found = row(refused, "backward")["on"]
-    assert found["outcome"] == "repeats" and found["message"] == "the forward, which the flags refuse, ran without them"
+    assert (
+        found["outcome"] == "repeats"
+        and found["message"] == "the forward, which the flags refuse, ran without them"
+    )
     assert row(refused, "forward")["on"]["outcome"] == "raises"
 
 
 def test_the_form_of_an_operator_is_what_chooses_its_algorithm(row: Measured, torch: Any) -> None:
     index = torch.arange(1000)
-    assert row(lambda x: x.put(index, x, accumulate=True))["form"] == "accumulate=True" and row(lambda x: x.put(index, x))["form"] == ""
+    assert (
+        row(lambda x: x.put(index, x, accumulate=True))["form"] == "accumulate=True"
+        and row(lambda x: x.put(index, x))["form"] == ""
+    )
     assert row(lambda x: x.scatter_reduce(0, index, x, "amax"))["form"] == "reduce=amax"
 
 
@@ -152,13 +189,18 @@ def test_a_backward_is_measured_by_itself(row: Measured, torch: Any) -> None:
 
 
 def test_the_first_operator_that_differs_is_named(row: Measured, torch: Any) -> None:
-    size = 1 << 21  # each thread works for longer than a turn on the processor, so that they race on a busy machine too
+    size = (
+        1 << 21
+        # each thread works for longer than a turn on the processor, so that they race on a busy
+        # machine too
+    )
     index = torch.randint(0, 4, (size,), generator=torch.Generator().manual_seed(0))
     source = torch.randn(size, generator=torch.Generator().manual_seed(0))
     if torch.get_num_threads() < 2:
         pytest.skip("one thread adds in one order")
     found = row(
-        lambda x: (x.exp().index_put((index,), source, accumulate=True) * 2).cos(), settings=Settings(repeats=20, seconds=8.0, price=0)
+        lambda x: (x.exp().index_put((index,), source, accumulate=True) * 2).cos(),
+        settings=Settings(repeats=20, seconds=8.0, price=0),
     )
     assert found["off"]["outcome"] == "differs" and found["on"]["outcome"] == "repeats"
     assert found["kernel"] in ("aten.index_put.default", "aten.index_put_.default")

@@ -1,5 +1,5 @@
-"""A folder with a short name, for trainings that start processes: multiprocessing's sockets lie below TMPDIR, and Linux allows their paths
-108 bytes, which pytest's own folders take up alone."""
+"""A folder with a short name, for trainings that start processes: multiprocessing's sockets lie
+below TMPDIR, and Linux allows their paths 108 bytes, which pytest's own folders take up alone."""
 
 from __future__ import annotations
 

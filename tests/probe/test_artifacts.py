@@ -1,4 +1,5 @@
-"""Claims about what a file holds: real files are told apart to the last bit, and what untrusted code wrote runs nothing."""
+"""Claims about what a file holds: real files are told apart to the last bit, and what untrusted
+code wrote runs nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ def checkpoint() -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
-    return {"state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "history": [{"loss": 0.5}, {"loss": 0.25}], "epoch": 3}
+    return {
+        "state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "history": [{"loss": 0.5}, {"loss": 0.25}],
+        "epoch": 3,
+    }
 
 
 def nudged() -> dict[str, Any]:
@@ -56,7 +62,19 @@ VIEWS = {
     "empty": lambda t: t[:0].t(),
     "element": lambda t: t[2, 3],
 }
-DTYPES = ("float32", "float64", "float16", "bfloat16", "uint8", "int64", "bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2")
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "uint8",
+    "int64",
+    "bool",
+    "complex64",
+    "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
+)
 # name -> two values, and what tells them apart; no `what`: they are the same
 VALUES: dict[str, tuple[Any, Any, str]] = {
     "zero": (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
@@ -69,7 +87,11 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "shape": (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
     "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype"),
     "half": (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
-    "large": (torch.zeros(300, 300), torch.zeros(300, 300).index_fill_(1, torch.tensor([299]), 1e-30), "value"),
+    "large": (
+        torch.zeros(300, 300),
+        torch.zeros(300, 300).index_fill_(1, torch.tensor([299]), 1e-30),
+        "value",
+    ),
     "int and float": (1, 1.0, "dtype"),
     "minus zero": (0.0, -0.0, "value"),
     "truth": (True, 1, "dtype"),
@@ -109,15 +131,21 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Artifact
     for number, (a, b, _) in enumerate(VALUES.values()):
         torch.save({"v": a}, folder / f"{number}a.pt")
         torch.save({"v": b}, folder / f"{number}b.pt")
-    found = read_files(*(folder / f"{number}{side}.pt" for number in range(len(VALUES)) for side in "ab"))
+    found = read_files(
+        *(folder / f"{number}{side}.pt" for number in range(len(VALUES)) for side in "ab")
+    )
     return {name: (found[2 * number], found[2 * number + 1]) for number, name in enumerate(VALUES)}
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_differs_is_seen_and_what_is_the_same_is_the_same(values: dict[str, tuple[Artifact, Artifact]], name: str) -> None:
+def test_what_differs_is_seen_and_what_is_the_same_is_the_same(
+    values: dict[str, tuple[Artifact, Artifact]], name: str
+) -> None:
     a, b = values[name]
     assert a.format == b.format == "torch", a.note
-    assert {item.what for item in differences(a, b)} == ({VALUES[name][2]} if VALUES[name][2] else set())
+    assert {item.what for item in differences(a, b)} == (
+        {VALUES[name][2]} if VALUES[name][2] else set()
+    )
 
 
 class Malicious:
@@ -127,7 +155,8 @@ class Malicious:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Checkpoints as torch, numpy and their friends write them, and hostile ones, read in one start, by name."""
+    """Checkpoints as torch, numpy and their friends write them, and hostile ones, read in one
+    start, by name."""
     folder = tmp_path_factory.mktemp("files")
     shared, loop = torch.ones(3), list[Any]([1])
     loop.append(loop)
@@ -157,16 +186,35 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     for _ in range(150):
         deep = [deep]
     torch.save(deep, folder / "deep.pt")
-    np.savez(folder / "a.npz", w=np.zeros((2, 3), np.float32), step=np.int64(7), name=np.array("x"), o=np.array([{}], object))
-    np.savez_compressed(
-        folder / "b.npz", w=np.asfortranarray(np.zeros((2, 3), np.float32)), step=np.int64(7), name=np.array("x"), o=np.array([{}], object)
+    np.savez(
+        folder / "a.npz",
+        w=np.zeros((2, 3), np.float32),
+        step=np.int64(7),
+        name=np.array("x"),
+        o=np.array([{}], object),
     )
-    np.savez(folder / "c.npz", w=-np.zeros((2, 3), np.float32), step=np.int32(7), name=np.array("x"), o=np.array([{}], object))
+    np.savez_compressed(
+        folder / "b.npz",
+        w=np.asfortranarray(np.zeros((2, 3), np.float32)),
+        step=np.int64(7),
+        name=np.array("x"),
+        o=np.array([{}], object),
+    )
+    np.savez(
+        folder / "c.npz",
+        w=-np.zeros((2, 3), np.float32),
+        step=np.int32(7),
+        name=np.array("x"),
+        o=np.array([{}], object),
+    )
     np.save(folder / "big-endian.npy", np.arange(3, dtype=">i4"))
     np.save(folder / "record.npy", np.zeros(2, [("a", "f4"), ("b", "i8")]))
     np.save(folder / "object.npy", np.array([Malicious()], object), allow_pickle=True)
     (folder / "wrong.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00__import__('os')")
-    with zipfile.ZipFile(folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("v.npy", "w") as entry:
+    with (
+        zipfile.ZipFile(folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("v.npy", "w") as entry,
+    ):
         for _ in range(80):
             entry.write(bytes(2**20))
     with zipfile.ZipFile(folder / "twice.npz", "w") as archive:
@@ -176,23 +224,41 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     previous = Path.cwd()
     os.chdir(folder)
     try:
-        found = dict(zip(sorted(path.name for path in folder.iterdir()), read_files(*sorted(folder.iterdir())), strict=True))
+        found = dict(
+            zip(
+                sorted(path.name for path in folder.iterdir()),
+                read_files(*sorted(folder.iterdir())),
+                strict=True,
+            )
+        )
     finally:
         os.chdir(previous)
-    found["(ran)"] = Artifact(format="refused") if list(folder.rglob("ran")) else Artifact(format="opaque")
+    found["(ran)"] = (
+        Artifact(format="refused") if list(folder.rglob("ran")) else Artifact(format="opaque")
+    )
     return found
 
 
 def test_leaves_carry_the_names_a_person_knows(files: dict[str, Artifact]) -> None:
     artifact = files["plain.pt"]
     assert artifact.format == "torch" and not artifact.note
-    assert {"state_dict.0.weight", "optimizer.state.0.exp_avg", "history.1.loss", "epoch"} <= artifact.leaves.keys()
+    assert {
+        "state_dict.0.weight",
+        "optimizer.state.0.exp_avg",
+        "history.1.loss",
+        "epoch",
+    } <= artifact.leaves.keys()
     weight = artifact.leaves["state_dict.0.weight"]
     assert (weight.kind, weight.dtype, weight.shape) == ("tensor", "float32", (3, 4))
-    assert artifact.leaves["history.1.loss"].value == "0.25" and artifact.leaves["optimizer.state.0.step"].value == "1.0"
+    assert (
+        artifact.leaves["history.1.loss"].value == "0.25"
+        and artifact.leaves["optimizer.state.0.step"].value == "1.0"
+    )
 
 
-def test_the_same_content_is_equal_in_another_file_and_in_the_old_format(files: dict[str, Artifact]) -> None:
+def test_the_same_content_is_equal_in_another_file_and_in_the_old_format(
+    files: dict[str, Artifact],
+) -> None:
     for other in ("same.ckpt", "legacy.pth"):
         assert files[other].digest != files["plain.pt"].digest
         assert differences(files["plain.pt"], files[other]) == (), other
@@ -200,12 +266,22 @@ def test_the_same_content_is_equal_in_another_file_and_in_the_old_format(files: 
 
 def test_one_ulp_in_one_weight_is_named(files: dict[str, Artifact]) -> None:
     (found,) = differences(files["plain.pt"], files["nudged.bin"])
-    assert (found.leaf, found.what, found.dtype, found.shape, found.detail) == ("state_dict.1.bias", "value", "float32", (2,), "")
+    assert (found.leaf, found.what, found.dtype, found.shape, found.detail) == (
+        "state_dict.1.bias",
+        "value",
+        "float32",
+        (2,),
+        "",
+    )
 
 
 def test_tied_and_cyclic_values_are_read(files: dict[str, Artifact]) -> None:
     leaves = files["tied.pt"].leaves
-    assert leaves["a"] == leaves["b"] and leaves["loop.1"].dtype == "reference" and leaves["e"].value == "{}"
+    assert (
+        leaves["a"] == leaves["b"]
+        and leaves["loop.1"].dtype == "reference"
+        and leaves["e"].value == "{}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,37 +305,71 @@ def test_tied_and_cyclic_values_are_read(files: dict[str, Artifact]) -> None:
         ("twice.npz", "two of its entries have the same name"),
     ],
 )
-def test_what_is_refused_is_compared_by_its_bytes_and_runs_nothing(files: dict[str, Artifact], name: str, why: str) -> None:
+def test_what_is_refused_is_compared_by_its_bytes_and_runs_nothing(
+    files: dict[str, Artifact], name: str, why: str
+) -> None:
     artifact = files[name]
-    assert artifact.format == "opaque" and list(artifact.leaves) == ["(file)"] and artifact.leaves["(file)"].digest == artifact.digest
+    assert (
+        artifact.format == "opaque"
+        and list(artifact.leaves) == ["(file)"]
+        and artifact.leaves["(file)"].digest == artifact.digest
+    )
     assert artifact.note.startswith("compared as a whole: ") and why in artifact.note
     assert files["(ran)"].format == "opaque"
 
 
 def test_lone_surrogates_in_names_become_printable(files: dict[str, Artifact]) -> None:
-    assert [*files["surrogate.pt"].leaves] in (["w\\udcff"], ["(file)"])  # some torch versions refuse such a name
+    # some torch versions refuse such a name
+    assert [*files["surrogate.pt"].leaves] in (
+        ["w\\udcff"],
+        ["(file)"],
+    )
 
 
-def test_arrays_are_compared_one_by_one_whatever_their_compression_and_memory_order(files: dict[str, Artifact]) -> None:
+def test_arrays_are_compared_one_by_one_whatever_their_compression_and_memory_order(
+    files: dict[str, Artifact],
+) -> None:
     a, b, c = (files[f"{name}.npz"] for name in "abc")
-    assert (a.leaves["w"].dtype, a.leaves["w"].shape, a.leaves["step"].value) == ("float32", (2, 3), "7")
+    assert (a.leaves["w"].dtype, a.leaves["w"].shape, a.leaves["step"].value) == (
+        "float32",
+        (2, 3),
+        "7",
+    )
     assert differences(a, b) == ()
-    assert [(item.leaf, item.what) for item in differences(a, c)] == [("w", "value"), ("step", "dtype")]
+    assert [(item.leaf, item.what) for item in differences(a, c)] == [
+        ("w", "value"),
+        ("step", "dtype"),
+    ]
     assert a.leaves["o.npy"].kind == "bytes"
-    assert files["big-endian.npy"].leaves["array"].dtype == ">i4" and files["record.npy"].format == "npy"
+    assert (
+        files["big-endian.npy"].leaves["array"].dtype == ">i4"
+        and files["record.npy"].format == "npy"
+    )
 
 
 def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
     save_file = pytest.importorskip("safetensors.torch").save_file
-    a = {"w": torch.ones(2, 3, dtype=torch.bfloat16), "b": torch.zeros(1), "f8": torch.ones(2).to(torch.float8_e4m3fn)}
+    a = {
+        "w": torch.ones(2, 3, dtype=torch.bfloat16),
+        "b": torch.zeros(1),
+        "f8": torch.ones(2).to(torch.float8_e4m3fn),
+    }
     save_file(a, tmp_path / "a.safetensors", metadata={"format": "pt"})
     save_file({**a, "b": -a["b"]}, tmp_path / "b.safetensors", metadata={"format": "np"})
     (tmp_path / "c.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{")
     for number in (1, 2):
-        save_file({f"w{number}": torch.ones(number)}, tmp_path / f"model-0000{number}-of-00002.safetensors")
+        save_file(
+            {f"w{number}": torch.ones(number)},
+            tmp_path / f"model-0000{number}-of-00002.safetensors",
+        )
     index = tmp_path / "model.safetensors.index.json"
-    index.write_text('{"metadata": {}, "weight_map": {"w1": "model-00001-of-00002.safetensors", "w2": "model-00002-of-00002.safetensors"}}')
-    found, other, wrong, *shards = read_files(*(tmp_path / f"{name}.safetensors" for name in "abc"), index)
+    index.write_text(
+        '{"metadata": {}, "weight_map": {"w1": "model-00001-of-00002.safetensors", "w2": '
+        '"model-00002-of-00002.safetensors"}}'
+    )
+    found, other, wrong, *shards = read_files(
+        *(tmp_path / f"{name}.safetensors" for name in "abc"), index
+    )
     assert {name: leaf.dtype for name, leaf in found.leaves.items()} == {
         "__metadata__.format": "str",
         "b": "float32",
@@ -268,14 +378,21 @@ def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
     }
     assert [item.leaf for item in differences(found, other)] == ["__metadata__.format", "b"]
     assert wrong.format == "opaque" and wrong.note
-    assert sorted(name for shard in shards if shard.format == "safetensors" for name in shard.leaves) == ["w1", "w2"]
+    assert sorted(
+        name for shard in shards if shard.format == "safetensors" for name in shard.leaves
+    ) == ["w1", "w2"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save = pytest.importorskip("torch.distributed.checkpoint").save
     for name, bump in (("a", 0.0), ("b", 0.0), ("c", 1.0)):
-        save({"model": {"w": torch.ones(3, 2), "b": torch.zeros(4) + bump}, "step": 3}, checkpoint_id=tmp_path / name)
+        save(
+            {"model": {"w": torch.ones(3, 2), "b": torch.zeros(4) + bump}, "step": 3},
+            checkpoint_id=tmp_path / name,
+        )
     save({"w": torch.ones(1)}, checkpoint_id=tmp_path / "hostile")
     (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
     monkeypatch.chdir(tmp_path)
@@ -284,7 +401,11 @@ def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(tmp
     assert a.leaves["model.w"].shape == (3, 2) and a.leaves["step"].value == "3"
     assert a.digest != b.digest and differences(a, b) == ()
     assert [item.leaf for item in differences(a, c)] == ["model.b"]
-    assert hostile.format == "opaque" and "posix.system" in hostile.note and {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
+    assert (
+        hostile.format == "opaque"
+        and "posix.system" in hostile.note
+        and {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
+    )
     assert not list(tmp_path.rglob("ran"))
 
 
@@ -309,11 +430,22 @@ model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(
 accelerator.backward(model(torch.ones(2)).sum()); optimizer.step()
 accelerator.save_state(sys.argv[1] + "/state")
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=300)
-    lightning, model, optimizer = read_files(
-        tmp_path / "lightning.ckpt", tmp_path / "state/model.safetensors", tmp_path / "state/optimizer.bin"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        timeout=300,
     )
-    assert {"state_dict.layer.weight", "optimizer_states.0.state.0.exp_avg", "global_step"} <= lightning.leaves.keys(), lightning.note
+    lightning, model, optimizer = read_files(
+        tmp_path / "lightning.ckpt",
+        tmp_path / "state/model.safetensors",
+        tmp_path / "state/optimizer.bin",
+    )
+    assert {
+        "state_dict.layer.weight",
+        "optimizer_states.0.state.0.exp_avg",
+        "global_step",
+    } <= lightning.leaves.keys(), lightning.note
     assert {"weight", "bias"} <= model.leaves.keys() and "state.0.exp_avg" in optimizer.leaves
 
 
@@ -324,7 +456,9 @@ def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:
     torch.save({"w": b, "same": a, "n": torch.tensor([1.0])}, tmp_path / "b.pt")
     found = distances(tmp_path / "a.pt", tmp_path / "b.pt")
     assert found.keys() == {"w", "n"}
-    assert (found["w"].max_abs, found["w"].max_ulp, found["w"].l2) == (0.5, 2**22, 0.5) and found["n"].max_abs is None
+    assert (found["w"].max_abs, found["w"].max_ulp, found["w"].l2) == (0.5, 2**22, 0.5) and found[
+        "n"
+    ].max_abs is None
 
 
 JSON = {  # two texts, and what tells them apart
@@ -395,7 +529,9 @@ def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
         "line 3.loss": "0.5",
         "line 3.e": "{}",
     }
-    assert [(item.leaf, item.values) for item in differences(texts["a.csv"], texts["b.csv"])] == [("row 3, column loss", ("0.5", "0.25"))]
+    assert [(item.leaf, item.values) for item in differences(texts["a.csv"], texts["b.csv"])] == [
+        ("row 3, column loss", ("0.5", "0.25"))
+    ]
     assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
     assert [name for name in texts["d.csv"].leaves if name.startswith("row 2")] == [
         "row 2, column a",
@@ -405,7 +541,9 @@ def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_text_that_is_malformed_or_above_a_limit_is_compared_by_its_bytes(texts: dict[str, Artifact], name: str) -> None:
+def test_a_text_that_is_malformed_or_above_a_limit_is_compared_by_its_bytes(
+    texts: dict[str, Artifact], name: str
+) -> None:
     assert texts[name].format == "opaque" and texts[name].note.startswith("compared as a whole: ")
 
 
@@ -415,6 +553,8 @@ def test_a_python_without_torch_compares_bytes_and_says_so(tmp_path: Path) -> No
     torch.save({"a": 1}, tmp_path / "a.pt")
     np.save(tmp_path / "a.npy", np.zeros(1))
     (tmp_path / "a.json").write_text("[1]")
-    a, b, c = read_files(tmp_path / "a.pt", tmp_path / "a.npy", tmp_path / "a.json", PYTHONPATH=str(tmp_path))
+    a, b, c = read_files(
+        tmp_path / "a.pt", tmp_path / "a.npy", tmp_path / "a.json", PYTHONPATH=str(tmp_path)
+    )
     assert (a.format, b.format, c.format) == ("opaque", "opaque", "json")
     assert "has no torch" in a.note and "has no numpy" in b.note

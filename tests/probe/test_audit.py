@@ -1,4 +1,5 @@
-"""Claims about `probe.audit`: declared data can be read and not be changed, and a connection that leaves the machine is noted."""
+"""Claims about `probe.audit`: declared data can be read and not be changed, and a connection that
+leaves the machine is noted."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def attempt(name, action):
 
 
 def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
-    """Run a script without torch under the probe, `data/` and `one.bin` being declared data that is linked into its folder."""
+    """Run a script without torch under the probe, `data/` and `one.bin` being declared data that is
+    linked into its folder."""
     original, place, traces = tmp_path / "original", tmp_path / "workspace", tmp_path / "traces"
     for folder in (original / "data" / "deep", place, traces):
         folder.mkdir(parents=True)
@@ -53,8 +55,19 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
     }
     (tmp_path / "probe.json").write_text(json.dumps(config))
     (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(INJECT), CONFIG_VARIABLE: str(tmp_path / "probe.json")}
-    done = subprocess.run([sys.executable, "script.py"], cwd=place, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(INJECT),
+        CONFIG_VARIABLE: str(tmp_path / "probe.json"),
+    }
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     [trace] = [trace for trace in read_folder(traces, "n") if "script.py" in trace.argv]
     return eval(done.stdout), trace
@@ -116,7 +129,9 @@ def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
     assert trace.notes == []
 
 
-def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(tmp_path: Path) -> None:
+def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(
+    tmp_path: Path,
+) -> None:
     _, trace = probed(
         tmp_path,
         """
@@ -138,7 +153,12 @@ def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(tm
         sys.audit("socket.sendto", own, ("192.0.2.78", 53))
     """,
     )
-    assert trace.network == ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443", "192.0.2.78:53"]
+    assert trace.network == [
+        "192.0.2.1:80",
+        "2001:db8::1:443",
+        "files.example.org:443",
+        "192.0.2.78:53",
+    ]
 
 
 def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The probe never changes a number: a script that seeds itself ends with the same bits when it is run bare and under the probe."""
+"""The probe never changes a number: a script that seeds itself ends with the same bits when it is
+run bare and under the probe."""
 
 from __future__ import annotations
 
@@ -64,18 +65,33 @@ print({name: [hashlib.sha256(repr(item).encode()).hexdigest()[:16] for item in i
 """
 
 
-def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_without_the_probe(short_path: Path) -> None:
+def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_without_the_probe(
+    short_path: Path,
+) -> None:
     run = trace_script(short_path, SCRIPT, keep_final=True, observe=True)
     unobserved = trace_script(short_path, SCRIPT, name="unobserved")
     assert trained(run).records and trained(run).distributions and len(trained(run).loaders) == 4
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 12 and len(names(trained(run), "batch", 3)) == 2
     place = short_path / "place"
-    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, arms.deterministic(42, frozenset(), None), {}, place)
-    bare = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", CONFIG_VARIABLE)} | {"PATH": PATH}
+    environment = training_environment(
+        {"PATH": PATH, "LANG": "C.UTF-8"}, arms.deterministic(42, frozenset(), None), {}, place
+    )
+    bare = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("PYTHONPATH", CONFIG_VARIABLE)
+    } | {"PATH": PATH}
     script = place / "workspace" / "train.py"
     script.write_text("import sys\nassert '_repro_gate' not in sys.modules\n" + script.read_text())
-    printed = subprocess.run(["python", "train.py"], cwd=place / "workspace", env=bare, capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        ["python", "train.py"],
+        cwd=place / "workspace",
+        env=bare,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert len(printed.stdout) > 500
     assert run.ended.tail == (printed.stdout.strip(),)
     assert run.ended.tail == unobserved.ended.tail

@@ -1,5 +1,6 @@
-"""Claims about `probe.checkout_imports`: a package of the checkout comes from the run's workspace however it is installed, others are left
-alone, and what came from elsewhere all the same is noted."""
+"""Claims about `probe.checkout_imports`: a package of the checkout comes from the run's workspace
+however it is installed, others are left alone, and what came from elsewhere all the same is
+noted."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ SHOW = "import odepack\nprint(odepack.__file__, odepack.HERE, odepack.RATE)\n"
 LAYOUTS = {
     "setuptools' finder": ("flat", "setuptools", "", ()),
     "setuptools' path": ("src", "setuptools", "", ()),
-    "setuptools as it was": ("flat", "setuptools", "", ("--config-settings", "editable_mode=compat")),
+    "setuptools as it was": (
+        "flat",
+        "setuptools",
+        "",
+        ("--config-settings", "editable_mode=compat"),
+    ),
     "hatchling's path": ("src", "hatchling", "", ()),
     "hatchling's finder": ("flat", "hatchling", "[tool.hatch.build]\ndev-mode-exact = true\n", ()),
 }
@@ -37,16 +43,29 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def traced(place: Path, code: Path, source: str = SHOW, *, train: str = "train.py", name: str = "run", observe: bool = False) -> Run:
-    """One run of a script in a workspace that is a copy of what git tracks, with another RATE in it, by the environment's interpreter."""
+def traced(
+    place: Path,
+    code: Path,
+    source: str = SHOW,
+    *,
+    train: str = "train.py",
+    name: str = "run",
+    observe: bool = False,
+) -> Run:
+    """One run of a script in a workspace that is a copy of what git tracks, with another RATE in
+    it, by the environment's interpreter."""
     workspace = place / "place" / "workspace"
     shutil.rmtree(workspace, ignore_errors=True)
     subprocess.run(["git", "clone", "-q", code, workspace], check=True)
     for init in workspace.glob("**/odepack/__init__.py"):
         init.write_text(init.read_text().replace("RATE = 0.5", "RATE = 0.25"))
-    original = original_of(Spec(path=code / "repro.yml", train=Train(run="x")), inspect_checkout(code))
+    original = original_of(
+        Spec(path=code / "repro.yml", train=Train(run="x")), inspect_checkout(code)
+    )
     command = f"{place / 'venv' / 'bin' / 'python'} {train}"
-    return trace_script(place, {train: source}, command=command, name=name, original=original, observe=observe)
+    return trace_script(
+        place, {train: source}, command=command, name=name, original=original, observe=observe
+    )
 
 
 def imports(run: Run) -> list[Imported]:
@@ -101,7 +120,10 @@ def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path) -> N
     suffix = os.path.basename(str(extension.__file__)).partition(".")[2]
     shutil.copy(str(extension.__file__), code / "src" / "odepack" / f"_speedups.{suffix}")
     pip_install(place / "venv" / "bin", "-e", code)
-    source = "import odepack._version, odepack._speedups\nprint(odepack._version.version, odepack.RATE)\n"
+    source = (
+        "import odepack._version, odepack._speedups\nprint(odepack._version.version, "
+        "odepack.RATE)\n"
+    )
     run = traced(place, code, source, train="scripts/train.py")
     assert run.ended.tail == ("1.1 0.25",)
     assert sorted(imports(run), key=lambda item: item.module) == [
@@ -116,7 +138,11 @@ def test_a_module_of_another_commit_is_not_taken_from_the_checkout(place: Path) 
     pip_install(place / "venv" / "bin", "-e", code)
     (code / "src" / "odepack" / "new.py").write_text("")  # neither in the workspace nor ignored
     source = "try:\n    import odepack.new\nexcept ImportError as error:\n    print(error)\n"
-    assert traced(place, code, source, train="scripts/train.py").ended.tail[0].startswith("No module named 'odepack.new'")
+    assert (
+        traced(place, code, source, train="scripts/train.py")
+        .ended.tail[0]
+        .startswith("No module named 'odepack.new'")
+    )
     (code / "src" / "odepack" / "new.py").unlink()
     source = "import importlib.metadata\nprint(importlib.metadata.version('odepack'))\n"
     assert traced(place, code, source, name="again").ended.tail == ("1.0",)
@@ -141,7 +167,9 @@ def test_an_environment_in_the_checkout_is_left_alone(tmp_path: Path) -> None:
     (site / "third.py").write_text("RATE = 1\n")
     (tmp_path / "venv").symlink_to(code / ".venv")
     run = traced(tmp_path, code, "import sys, third\nprint(third.__file__)\n")
-    assert [os.path.realpath(path) for path in run.ended.tail] == [str(site / "third.py")] and imports(run) == []
+    assert [os.path.realpath(path) for path in run.ended.tail] == [
+        str(site / "third.py")
+    ] and imports(run) == []
 
 
 COPY = """
@@ -159,12 +187,19 @@ def test_a_copy_is_named_by_where_pip_took_it_from(kind: str, place: Path) -> No
     [site] = (place / "venv").glob("lib/python*/site-packages")
     wanted = [Imported("odepack", str(site / "odepack" / "__init__.py"), "odepack")]
     assert imports(traced(place, code, COPY, train="scripts/train.py", observe=True)) == wanted
-    next(site.glob("odepack-*.dist-info/direct_url.json")).unlink()  # as `setup.py install` leaves it, or an image that was built elsewhere
-    assert imports(traced(place, code, COPY, train="scripts/train.py", name="named", observe=True)) == wanted
+    next(
+        site.glob("odepack-*.dist-info/direct_url.json")
+    ).unlink()  # as `setup.py install` leaves it, or an image that was built elsewhere
+    assert (
+        imports(traced(place, code, COPY, train="scripts/train.py", name="named", observe=True))
+        == wanted
+    )
 
 
 @pytest.mark.slow
-def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(place: Path) -> None:
+def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
+    place: Path,
+) -> None:
     other = project(place / "other", "flat")
     pip_install(place / "venv" / "bin", other)
     code = project(place / "code", "flat", name="trainer")
@@ -176,24 +211,33 @@ def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["trainer", "odepack"])
-def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(name: str, place: Path) -> None:
+def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(
+    name: str, place: Path
+) -> None:
     other = project(place / "other", "src")
     pip_install(place / "venv" / "bin", "-e", other)
     code = project(place / "code", "src", name=name)
-    found = sorted(imports(traced(place, code, train="scripts/train.py")), key=lambda item: item.module)
+    found = sorted(
+        imports(traced(place, code, train="scripts/train.py")), key=lambda item: item.module
+    )
     assert found == (
         []
         if name == "trainer"
         else [
             Imported("odepack", str(other / "src" / "odepack" / "__init__.py"), "odepack"),
-            Imported("odepack.deep.inner", str(other / "src" / "odepack" / "deep" / "inner.py"), "odepack"),
+            Imported(
+                "odepack.deep.inner",
+                str(other / "src" / "odepack" / "deep" / "inner.py"),
+                "odepack",
+            ),
         ]
     )
 
 
 def test_without_an_installed_package_nothing_is_touched(tmp_path: Path) -> None:
     source = (
-        "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' in str(getattr(item, '__module__', ''))])\n"
+        "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' "
+        "in str(getattr(item, '__module__', ''))])\n"
     )
     run = trace_script(tmp_path, source, original=Original(tmp_path / "elsewhere"))
     assert run.ended.tail == ("[]",)

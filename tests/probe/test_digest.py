@@ -1,4 +1,5 @@
-"""Claims about `probe.digest`: it sees every bit, the dtype, the shape and the order of elements, and it touches nothing."""
+"""Claims about `probe.digest`: it sees every bit, the dtype, the shape and the order of elements,
+and it touches nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +52,21 @@ def _as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest, "EXTENSION", [EXTENSION])
 
 
-SIZES = [1, 3, 4, 5, 7, 240, 241, 4 * TILE - 1, 4 * TILE, 4 * TILE + 5, 4 * CHUNK, 4 * CHUNK + 3, 8 * CHUNK + 4 * TILE + 17]
+SIZES = [
+    1,
+    3,
+    4,
+    5,
+    7,
+    240,
+    241,
+    4 * TILE - 1,
+    4 * TILE,
+    4 * TILE + 5,
+    4 * CHUNK,
+    4 * CHUNK + 3,
+    8 * CHUNK + 4 * TILE + 17,
+]
 
 
 def of(*tensors: torch.Tensor) -> bytes:
@@ -61,7 +76,9 @@ def of(*tensors: torch.Tensor) -> bytes:
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    for sums in device_digest.begin(torch, [(index, digest._plain(tensor)) for index, tensor in enumerate(tensors)]):
+    for sums in device_digest.begin(
+        torch, [(index, digest._plain(tensor)) for index, tensor in enumerate(tensors)]
+    ):
         for index, found in sums.digests():
             out[index] = found
     return b"".join(out)
@@ -69,7 +86,9 @@ def of_device(*tensors: torch.Tensor) -> bytes:
 
 def noise(size: int, seed: int = 0) -> torch.Tensor:
     """`size` random bytes."""
-    return torch.frombuffer(bytearray(random.Random(seed).randbytes(size + 1)), dtype=torch.uint8)[:size]
+    return torch.frombuffer(bytearray(random.Random(seed).randbytes(size + 1)), dtype=torch.uint8)[
+        :size
+    ]
 
 
 def header(tensor: torch.Tensor) -> bytes:
@@ -77,7 +96,8 @@ def header(tensor: torch.Tensor) -> bytes:
 
 
 def as_described(tensor: torch.Tensor) -> bytes:
-    """The digest as its docstring defines it, by the package's own `xxhash`: for contiguous tensors."""
+    """The digest as its docstring defines it, by the package's own `xxhash`: for contiguous
+    tensors."""
     seed = int.from_bytes(hashlib.sha256(header(tensor)).digest()[:8], "little")
     return xxhash.xxh3_128_digest(bytes(tensor.reshape(-1).view(torch.uint8).tolist()), seed)
 
@@ -90,11 +110,17 @@ def splitmix64(counter: int) -> int:
 
 
 def device_in_plain_python(tensor: torch.Tensor) -> bytes:
-    """The digest of a device as its docstring defines it, in Python's own integers: for contiguous tensors."""
+    """The digest of a device as its docstring defines it, in Python's own integers: for contiguous
+    tensors."""
     content = bytes(tensor.reshape(-1).view(torch.uint8).tolist())
-    keys = hashlib.shake_128(b"repro-gate/digest/v2").digest(4 * 2 * 4 * 512 * 4 + 4 * 2 * 8 * 8 + 4 * 8 + 4 * 8)
+    keys = hashlib.shake_128(b"repro-gate/digest/v2").digest(
+        4 * 2 * 4 * 512 * 4 + 4 * 2 * 8 * 8 + 4 * 8 + 4 * 8
+    )
     nh = struct.unpack_from("<16384I", keys)
-    tiles, starts, tails = (struct.unpack_from(f"<{count}Q", keys, at) for count, at in ((64, 65536), (4, 66048), (4, 66080)))
+    tiles, starts, tails = (
+        struct.unpack_from(f"<{count}Q", keys, at)
+        for count, at in ((64, 65536), (4, 66048), (4, 66080))
+    )
     words = struct.unpack_from(f"<{len(content) // 4}I", content)
     sums = []
     for lane in range(4):
@@ -115,7 +141,9 @@ def device_in_plain_python(tensor: torch.Tensor) -> bytes:
         found = 0
         for place, total in columns.items():
             counter = 2 * place + starts[lane]
-            found += splitmix64(counter) * (total % 2**32) + splitmix64(counter + 1) * (total % 2**64 >> 32)
+            found += splitmix64(counter) * (total % 2**32) + splitmix64(counter + 1) * (
+                total % 2**64 >> 32
+            )
         tail = int.from_bytes(content[4 * len(words) :], "little")
         sums.append((found + tails[lane] * tail) % 2**64)
     return hashlib.sha256(header(tensor) + struct.pack("<4Q", *sums)).digest()[:16]
@@ -131,11 +159,15 @@ def test_a_digest_of_a_device_is_what_its_docstring_says_in_plain_python(size: i
     assert of_device(noise(size)) == device_in_plain_python(noise(size))
 
 
-@pytest.mark.parametrize(("path", "size"), [*((of, size) for size in SIZES), *((of_device, size) for size in SIZES[:10])])
+@pytest.mark.parametrize(
+    ("path", "size"), [*((of, size) for size in SIZES), *((of_device, size) for size in SIZES[:10])]
+)
 def test_one_flipped_bit_anywhere_is_seen(size: int, path: Callable[..., bytes]) -> None:
     tensor = noise(size)
     borders = (0, *range(0, size, 4 * TILE), size)
-    near = {place for border in borders for place in range(border - 9, border + 9) if 0 <= place < size}
+    near = {
+        place for border in borders for place in range(border - 9, border + 9) if 0 <= place < size
+    }
     places = [*sorted(near)[:: max(1, len(near) // 20)], size - 1]
     flips = set(zip(places, itertools.cycle(range(8)), strict=False))
     seen = {path(tensor)}
@@ -150,10 +182,22 @@ def test_one_flipped_bit_anywhere_is_seen(size: int, path: Callable[..., bytes])
 def test_two_parts_that_change_places_are_seen(path: Callable[..., bytes]) -> None:
     tensor = noise(8 * CHUNK + 100)
     seen = {path(tensor)}
-    lengths = [1, 4, 8, 2048, 4096, 4 * TILE, 4 * CHUNK]  # a byte, a word, a pair's halves, rows, tiles, chunks
+    # a byte, a word, a pair's halves, rows, tiles, chunks
+    lengths = [
+        1,
+        4,
+        8,
+        2048,
+        4096,
+        4 * TILE,
+        4 * CHUNK,
+    ]
     for length in lengths:
         changed = tensor.clone()
-        changed[:length], changed[length : 2 * length] = tensor[length : 2 * length], tensor[:length]
+        changed[:length], changed[length : 2 * length] = (
+            tensor[length : 2 * length],
+            tensor[:length],
+        )
         seen.add(path(changed))
     assert len(seen) == len(lengths) + 1
 
@@ -163,7 +207,9 @@ def test_two_parts_that_change_places_are_seen(path: Callable[..., bytes]) -> No
 @given(data=st.data())
 def test_any_few_changed_bytes_are_seen(path: Callable[..., bytes], data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 4 * CHUNK + 4 * TILE))
-    changes = data.draw(st.dictionaries(st.integers(0, size - 1), st.integers(1, 255), min_size=1, max_size=6))
+    changes = data.draw(
+        st.dictionaries(st.integers(0, size - 1), st.integers(1, 255), min_size=1, max_size=6)
+    )
     tensor = torch.zeros(size, dtype=torch.uint8)
     changed = tensor.clone()
     for place, mask in changes.items():
@@ -222,9 +268,16 @@ def test_a_zero_among_many_that_changes_its_sign_is_seen() -> None:
 def test_both_paths_read_every_dtype(dtype: torch.dtype, elements: int) -> None:
     width = torch.empty(0, dtype=dtype).element_size()
     content = noise(elements * width, seed=3)
-    tensor = (content % 2).bool() if dtype is torch.bool else content.view(dtype) if elements else torch.empty(0, dtype=dtype)
+    tensor = (
+        (content % 2).bool()
+        if dtype is torch.bool
+        else content.view(dtype)
+        if elements
+        else torch.empty(0, dtype=dtype)
+    )
     assert of(tensor) == as_described(tensor)
-    assert of_device(tensor) == device_in_plain_python(tensor) or elements > 1000  # the slow reference only where it is quick
+    # the slow reference only where it is quick
+    assert of_device(tensor) == device_in_plain_python(tensor) or elements > 1000
 
 
 def layouts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -251,7 +304,9 @@ def test_how_elements_lie_in_memory_does_not_matter() -> None:
 
 @pytest.mark.parametrize("elements", [10, 20_000])
 def test_a_lazy_conjugate_is_its_values(elements: int) -> None:
-    tensor = torch.view_as_complex(torch.randn(elements, 2, generator=torch.Generator().manual_seed(0)))
+    tensor = torch.view_as_complex(
+        torch.randn(elements, 2, generator=torch.Generator().manual_seed(0))
+    )
     assert of(tensor.conj()) == of(tensor.conj().resolve_conj())
     assert of_device(tensor.conj()) == of_device(tensor.conj().resolve_conj())
     assert of(tensor.conj()) != of(tensor)
@@ -285,7 +340,14 @@ def test_sparse_tensors_differ_by_places_and_by_values(kind: str) -> None:
 
 
 def test_empty_and_scalar_tensors_are_told_apart() -> None:
-    tensors = [torch.zeros(0), torch.zeros(0, 3), torch.zeros(3, 0), torch.tensor(0.0), torch.zeros(1), torch.tensor(0)]
+    tensors = [
+        torch.zeros(0),
+        torch.zeros(0, 3),
+        torch.zeros(3, 0),
+        torch.tensor(0.0),
+        torch.zeros(1),
+        torch.tensor(0),
+    ]
     assert len({of(tensor) for tensor in tensors}) == len(tensors)
     assert of(*tensors) == b"".join(of(tensor) for tensor in tensors)
     assert of_device(*tensors) == b"".join(of_device(tensor) for tensor in tensors)
@@ -305,7 +367,8 @@ def test_generators_autograd_and_the_tensors_stay_as_they_were() -> None:
 
 
 def test_what_was_read_before_is_read_as_it_is_now() -> None:
-    """Slots shorten the way to a tensor that lies where it lay; whatever happened to it since shows all the same."""
+    """Slots shorten the way to a tensor that lies where it lay; whatever happened to it since shows
+    all the same."""
     tensor, slots = torch.randn(6, 6), digest.Slots(1)
 
     def now() -> bytes:
@@ -376,8 +439,11 @@ def test_the_training_s_modes_do_not_matter(name: str) -> None:
 def test_a_quantized_tensors_scale_and_a_sparse_tensors_shape_are_seen() -> None:
     values = torch.randint(0, 10, (6,), dtype=torch.uint8).float()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch deprecates quantized and sparse types by warnings of its own
-        one, other = (torch.quantize_per_tensor(values, scale, 0, torch.quint8) for scale in (1.0, 1.0))
+        # torch deprecates quantized and sparse types by warnings of its own
+        warnings.simplefilter("ignore")
+        one, other = (
+            torch.quantize_per_tensor(values, scale, 0, torch.quint8) for scale in (1.0, 1.0)
+        )
         scaled = torch._make_per_tensor_quantized_tensor(one.int_repr(), 0.5, 0)
         sparse = [torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (size,)) for size in (4, 5)]
         found = [digest.digest_all(torch, [tensor]) for tensor in (one, other, scaled, *sparse)]
@@ -390,29 +456,43 @@ def test_a_tensor_without_memory_is_never_read() -> None:
     with FakeTensorMode():
         fake = torch.ones(3)
     seen: list[bytes] = []
-    torch.func.grad(lambda x: seen.append(digest.digest_all(torch, [x, x.detach()])) or x.sum())(torch.ones(70_000))
-    found = digest.digest_all(torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)])
+    torch.func.grad(lambda x: seen.append(digest.digest_all(torch, [x, x.detach()])) or x.sum())(
+        torch.ones(70_000)
+    )
+    found = digest.digest_all(
+        torch, [fake, torch.empty(3, device="meta"), torch.empty(0), torch.ones(3).expand(2, 3)]
+    )
     assert len(found) == 4 * 16 and len(seen[0]) == 2 * 16
     cut = torch.ones(3)
     cut.untyped_storage().resize_(8)  # of 12 bytes
-    assert not any(digest.in_memory(torch, item) for item in (fake, torch.empty(3, device="meta"), cut))
+    assert not any(
+        digest.in_memory(torch, item) for item in (fake, torch.empty(3, device="meta"), cut)
+    )
 
 
 def collisions(found: bytes, bits: int) -> int:
     """Pairs of digests of 16 bytes whose first `bits` bits are the same."""
     mask = (1 << bits) - 1
-    counts = Counter(int.from_bytes(found[at : at + 16], "little") & mask for at in range(0, len(found), 16))
+    counts = Counter(
+        int.from_bytes(found[at : at + 16], "little") & mask for at in range(0, len(found), 16)
+    )
     return sum(count * (count - 1) // 2 for count in counts.values())
 
 
-@pytest.mark.parametrize(("path", "count", "bits"), [pytest.param(of, 1_000_000, 24, marks=pytest.mark.slow), (of_device, 2_000, 16)])
+@pytest.mark.parametrize(
+    ("path", "count", "bits"),
+    [pytest.param(of, 1_000_000, 24, marks=pytest.mark.slow), (of_device, 2_000, 16)],
+)
 @pytest.mark.parametrize("what", ["random", "counting"])
 def test_digests_collide_as_often_as_chance_and_not_at_all_with_128_bits(
     path: Callable[..., bytes], count: int, bits: int, what: str
 ) -> None:
-    """Of n digests of b bits, n (n - 1) / 2**(b + 1) pairs collide by chance, give or take the square root of that."""
+    """Of n digests of b bits, n (n - 1) / 2**(b + 1) pairs collide by chance, give or take the
+    square root of that."""
     if what == "random":
-        rows = torch.randint(-(2**62), 2**62, (count, 4), generator=torch.Generator().manual_seed(0))
+        rows = torch.randint(
+            -(2**62), 2**62, (count, 4), generator=torch.Generator().manual_seed(0)
+        )
     else:
         rows = torch.zeros(count, 4, dtype=torch.int64)
         rows[:, 2] = torch.arange(count)
@@ -436,7 +516,9 @@ def test_the_gates_own_extension_is_loaded_under_no_name(no_choice: pytest.Monke
     assert set(sys.modules) == before
 
 
-def test_an_extension_of_another_abi_is_left_alone_and_the_training_s_own_is_taken(no_choice: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_extension_of_another_abi_is_left_alone_and_the_training_s_own_is_taken(
+    no_choice: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert EXTENSION is not None
     other = tmp_path / "_xxhash.cpython-27-vax.so"
     other.write_bytes(b"never loaded")
@@ -448,7 +530,9 @@ def test_an_extension_of_another_abi_is_left_alone_and_the_training_s_own_is_tak
 
 
 @pytest.mark.parametrize("content", [b"", b"no library at all"])
-def test_a_broken_extension_is_no_reason_to_fail(no_choice: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
+def test_a_broken_extension_is_no_reason_to_fail(
+    no_choice: pytest.MonkeyPatch, tmp_path: Path, content: bytes
+) -> None:
     assert EXTENSION is not None
     broken = tmp_path / Path(EXTENSION).name
     broken.write_bytes(content)
@@ -470,7 +554,8 @@ def test_another_thread_runs_while_a_large_tensor_is_read() -> None:
     def count() -> None:
         while not done.is_set():
             turns[0] += 1
-            time.sleep(0.0005)  # it asks for the interpreter anew each time, and gets it only where it is let go
+            # it asks for the interpreter anew each time, and gets it only where it is let go
+            time.sleep(0.0005)
 
     thread = threading.Thread(target=count)
     thread.start()
@@ -502,7 +587,9 @@ for sizes in ([0, 1, 3, 4, 5, 100, 4095, 16384, 16389, 131072, 131075, 300001], 
 def test_the_fused_kernel_and_the_eager_form_give_the_same_sums() -> None:
     pytest.importorskip("triton", reason="Triton's interpreter runs the kernel on the CPU")
     environment = {"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin", "HOME": "/tmp"}
-    done = subprocess.run([sys.executable, "-c", KERNEL], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -520,5 +607,11 @@ for capability in (80, 90):
 def test_the_fused_kernel_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="its compiler needs no GPU")
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]

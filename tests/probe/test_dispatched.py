@@ -1,4 +1,5 @@
-"""Claims about `probe.dispatched`: the operators of one step by name and dtype, and every operator that torch refuses. Two runs, shared."""
+"""Claims about `probe.dispatched`: the operators of one step by name and dtype, and every operator
+that torch refuses. Two runs, shared."""
 
 from __future__ import annotations
 
@@ -44,13 +45,18 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_every_refused_operator_is_named_once_with_the_line_of_its_forward(refusing: Run) -> None:
     lines = FAULTY.splitlines()
-    found = [(item.op, item.phase, lines[item.line - 1].strip().partition(" ")[0], item.step) for item in trained(refusing).refused]
+    found = [
+        (item.op, item.phase, lines[item.line - 1].strip().partition(" ")[0], item.step)
+        for item in trained(refusing).refused
+    ]
     assert found == [
         ("put_", "forward", "y", 1),
         ("put_", "backward", "y", 1),
         ("max_unpooling2d_forward_out", "forward", "y", 2),
     ]
-    assert [lines[item.line - 1].strip() for item in trained(refusing).refused[:2]] == ["y = y.put(index, torch.ones(2))"] * 2
+    assert [lines[item.line - 1].strip() for item in trained(refusing).refused[:2]] == [
+        "y = y.put(index, torch.ones(2))"
+    ] * 2
 
 
 def test_the_training_goes_on_behind_a_refusal_with_the_flag_as_it_was(refusing: Run) -> None:
@@ -73,11 +79,18 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_operators_of_the_step_that_is_asked_for_are_counted_by_name_dtype_pass_and_form(noted: Run) -> None:
-    rows = {(name, dtype, phase, form): count for name, dtype, phase, form, count in trained(noted).dispatched}
+def test_the_operators_of_the_step_that_is_asked_for_are_counted_by_name_dtype_pass_and_form(
+    noted: Run,
+) -> None:
+    rows = {
+        (name, dtype, phase, form): count
+        for name, dtype, phase, form, count in trained(noted).dispatched
+    }
     assert rows["aten.addmm.default", "float32", "forward", ""] == 1
     assert rows["aten.mm.default", "float32", "backward", ""] == 1
-    assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows) and not any("hash" in name for name, *_ in rows)
+    assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows) and not any(
+        "hash" in name for name, *_ in rows
+    )
 
 
 @pytest.mark.slow
@@ -92,21 +105,28 @@ def test_a_note_changes_no_number_and_no_generator(noted: Run, tmp_path: Path) -
 @pytest.mark.slow
 def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
     """A compiled graph dispatches nothing, and under the watch it would not run: other numbers."""
-    script = CLEAN.replace("optimizer =", "layer = torch.compile(layer, backend='eager')\noptimizer =")
+    script = CLEAN.replace(
+        "optimizer =", "layer = torch.compile(layer, backend='eager')\noptimizer ="
+    )
     found = trained(trace_script(tmp_path, script, probe={"dispatched": 1}))
     assert len(found.steps) == 4 and not found.dispatched
 
 
 @pytest.mark.slow
 def test_a_function_that_is_compiled_while_operators_are_noted_compiles(tmp_path: Path) -> None:
-    """Its first call lies behind the first step, where nothing was compiled yet; `fullgraph` refuses to run without being compiled."""
-    calls = "    average(layer.weight.detach(), mean)\n    torch.cond(mean.sum() > 0, torch.sin, torch.cos, (mean,))\n"
+    """Its first call lies behind the first step, where nothing was compiled yet; `fullgraph`
+    refuses to run without being compiled."""
+    calls = (
+        "    average(layer.weight.detach(), mean)\n    torch.cond(mean.sum() > 0, torch.sin, "
+        "torch.cos, (mean,))\n"
+    )
     script = CLEAN.replace("for step in", "mean = torch.zeros(8, 8)\nfor step in").replace(
         "    optimizer.step()\n", f"    optimizer.step()\n{calls}"
     )
     script = script.replace(
         "optimizer =",
-        "@torch.compile(fullgraph=True, backend='eager')\ndef average(weight, mean):\n    mean.lerp_(weight, 0.5)\n\noptimizer =",
+        "@torch.compile(fullgraph=True, backend='eager')\ndef average(weight, mean):\n    "
+        "mean.lerp_(weight, 0.5)\n\noptimizer =",
     )
     run = trace_script(tmp_path, script, probe={"dispatched": 1})
     assert run.good and len(trained(run).steps) == 4, run.ended.tail

@@ -1,4 +1,5 @@
-"""Claims about `probe.distance`: its figures are those of a plain reference in Python's exact fractions and struct's own bytes."""
+"""Claims about `probe.distance`: its figures are those of a plain reference in Python's exact
+fractions and struct's own bytes."""
 
 from __future__ import annotations
 
@@ -36,8 +37,13 @@ def place(bits: int, width: int) -> int:
 def plain(a: torch.Tensor, b: torch.Tensor) -> tuple[float, int]:
     """(max_abs, max_ulp) element by element, in Python's integers."""
     integer, width = FLOATS[a.dtype]
-    places = [[place(bits, width) for bits in side.contiguous().view(integer).tolist()] for side in (a, b)]
-    return (max(abs(x - y) for x, y in zip(a.tolist(), b.tolist(), strict=True)), max(abs(x - y) for x, y in zip(*places, strict=True)))
+    places = [
+        [place(bits, width) for bits in side.contiguous().view(integer).tolist()] for side in (a, b)
+    ]
+    return (
+        max(abs(x - y) for x, y in zip(a.tolist(), b.tolist(), strict=True)),
+        max(abs(x - y) for x, y in zip(*places, strict=True)),
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -45,7 +51,9 @@ def plain(a: torch.Tensor, b: torch.Tensor) -> tuple[float, int]:
 @given(data=st.data())
 def test_figures_are_those_of_the_plain_reference(dtype: torch.dtype, data: st.DataObject) -> None:
     integer, width = FLOATS[dtype]
-    words = st.lists(st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1), min_size=4, max_size=4)
+    words = st.lists(
+        st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1), min_size=4, max_size=4
+    )
     a, b = (torch.tensor(data.draw(words), dtype=integer).view(dtype) for _ in range(2))
     if not (a.isfinite().all() and b.isfinite().all()):
         return
@@ -94,11 +102,15 @@ def test_the_widest_gap_of_float64_does_not_overflow() -> None:
         ([1.0, 5.0, 1.0], [2.0, 5.0, NAN]),
     ],
 )
-def test_a_figure_that_does_not_exist_is_none_and_never_zero(a: list[float], b: list[float]) -> None:
+def test_a_figure_that_does_not_exist_is_none_and_never_zero(
+    a: list[float], b: list[float]
+) -> None:
     assert measure(torch.tensor(a), torch.tensor(b))[:3] == (None, None, None)
 
 
-def test_a_nan_in_a_later_piece_or_an_earlier_one_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_in_a_later_piece_or_an_earlier_one_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(distance, "PIECE", 2)
     for spot in (0, 3, 5):
         b = torch.arange(6.0) + 1
@@ -125,7 +137,12 @@ def test_complex_and_integer_tensors_have_their_figures_too() -> None:
     a = torch.tensor([1 + 1j, 2 + 2j])
     assert measure(a, torch.tensor([1 + 1j, 2 + 2.5j]))[0::2] == (0.5, 0.5)
     assert measure(a.conj(), a)[0] == 4.0
-    assert measure(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 10])) == (7.0, None, 7.0, pytest.approx(14**0.5))
+    assert measure(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 10])) == (
+        7.0,
+        None,
+        7.0,
+        pytest.approx(14**0.5),
+    )
     assert measure(torch.tensor([True, False]), torch.tensor([True, True]))[:2] == (1.0, None)
 
 
@@ -135,9 +152,14 @@ def test_equal_tensors_are_zero_apart_whatever_they_hold() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_many_small_tensors_together_have_the_figures_that_each_has_alone(dtype: torch.dtype) -> None:
+def test_many_small_tensors_together_have_the_figures_that_each_has_alone(
+    dtype: torch.dtype,
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    first = [torch.randn(shape, generator=generator).to(dtype) for shape in ((3, 4), (1,), (7,), (2, 2, 2), (5,), (5,), (4,))]
+    first = [
+        torch.randn(shape, generator=generator).to(dtype)
+        for shape in ((3, 4), (1,), (7,), (2, 2, 2), (5,), (5,), (4,))
+    ]
     second = [item.clone() for item in first]
     second[0][1, 2] *= -1
     second[2] += 0.5
@@ -147,4 +169,8 @@ def test_many_small_tensors_together_have_the_figures_that_each_has_alone(dtype:
     second[5][1] = -0.0
     found = distance.measure_all(torch, first, second)
     assert found == [distance.measure(torch, a, b) for a, b in zip(first, second, strict=True)]
-    assert found[3][:3] == (0.0, 0, 0.0) and found[4][:3] == (None, None, None) and found[0][0] is not None
+    assert (
+        found[3][:3] == (0.0, 0, 0.0)
+        and found[4][:3] == (None, None, None)
+        and found[0][0] is not None
+    )

@@ -1,4 +1,5 @@
-"""Claims about `probe.distributions`: what was imported is named by the distribution that installed its file, and nothing else is."""
+"""Claims about `probe.distributions`: what was imported is named by the distribution that installed
+its file, and nothing else is."""
 
 from __future__ import annotations
 
@@ -21,24 +22,37 @@ opt.step()
 
 
 class Site:
-    """A site folder that distributions can be installed into; it is first on the path of this process."""
+    """A site folder that distributions can be installed into; it is first on the path of this
+    process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def add(self, name: str, version: str, *files: str, top_level: str | None = None, record: bool = True, kind: str = "dist-info") -> None:
+    def add(
+        self,
+        name: str,
+        version: str,
+        *files: str,
+        top_level: str | None = None,
+        record: bool = True,
+        kind: str = "dist-info",
+    ) -> None:
         """Install `files` (empty modules) as one distribution."""
         for file in files:
             (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / file).touch()
         metadata = self.folder / f"{name.replace('-', '_')}-{version}.{kind}"
         metadata.mkdir()
-        header = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nVersion: of the text\n"
+        header = (
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nVersion: of the text\n"
+        )
         (metadata / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text(header)
         if top_level is not None:
             (metadata / "top_level.txt").write_text(top_level)
         if record:
-            (metadata / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files) + f"../../bin/{name},,\n")
+            (metadata / "RECORD").write_text(
+                "".join(f"{file},sha256=x,1\n" for file in files) + f"../../bin/{name},,\n"
+            )
 
 
 @pytest.fixture
@@ -50,7 +64,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def mine() -> dict[str, str]:
     """What is imported of the folder's own; the tests' environment has other names."""
-    return {name: version for name, version in distributions.imported()[0].items() if name.startswith("rg-")}
+    return {
+        name: version
+        for name, version in distributions.imported()[0].items()
+        if name.startswith("rg-")
+    }
 
 
 def test_a_package_and_a_module_are_named_canonically_with_their_version(site: Site) -> None:
@@ -66,7 +84,9 @@ def test_a_package_and_a_module_are_named_canonically_with_their_version(site: S
 def test_a_namespace_is_decided_by_its_files(site: Site) -> None:
     site.add("rg-ns-one", "1", "rg_ns/one/__init__.py", top_level="rg_ns\n")
     site.add("rg-ns-two", "2", "rg_ns/two/__init__.py")
-    site.add("rg-ns-alone", "3", "rg_alone/deep/other.py", "rg_alone/deep/mod.py", top_level="rg_alone\n")
+    site.add(
+        "rg-ns-alone", "3", "rg_alone/deep/other.py", "rg_alone/deep/mod.py", top_level="rg_alone\n"
+    )
     __import__("rg_ns.two")
     assert mine() == {"rg-ns-two": "2"}
     __import__("rg_alone.deep.mod")
@@ -83,7 +103,9 @@ def test_two_that_install_one_name_are_told_apart_by_their_files(site: Site) -> 
     assert mine() == {"rg-first": "1", "rg-second": "2"}
 
 
-def test_a_module_of_that_name_from_elsewhere_is_not_the_distributions(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_that_name_from_elsewhere_is_not_the_distributions(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.add("rg-hidden", "1", "rg_hidden.py")
     own = tmp_path / "workspace"
     own.mkdir()
@@ -94,12 +116,16 @@ def test_a_module_of_that_name_from_elsewhere_is_not_the_distributions(site: Sit
 
 
 def test_an_old_egg_info_without_a_list_of_files_counts_by_its_names(site: Site) -> None:
-    site.add("rg-egg", "1.5", "rg_egg/__init__.py", top_level="rg_egg\n", record=False, kind="egg-info")
+    site.add(
+        "rg-egg", "1.5", "rg_egg/__init__.py", top_level="rg_egg\n", record=False, kind="egg-info"
+    )
     __import__("rg_egg")
     assert mine() == {"rg-egg": "1.5"}
 
 
-def test_an_editable_distribution_has_no_file_and_is_not_named(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editable_distribution_has_no_file_and_is_not_named(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "checkout" / "src"
     source.mkdir(parents=True)
     (source / "rg_edit.py").touch()
@@ -128,16 +154,29 @@ def test_nothing_is_imported_for_it(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_installed(short_path: Path) -> None:
-    script = TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'], check=True)\n"
+def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_installed(
+    short_path: Path,
+) -> None:
+    script = (
+        TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'], "
+        "check=True)\n"
+    )
     run = trace_script(short_path, script, observe=True)
-    assert [trace.distributions is not None for trace in run.traces] == [True, False]  # the child did not train
+    # the child did not train
+    assert [trace.distributions is not None for trace in run.traces] == [
+        True,
+        False,
+    ]
     found = trained(run).distributions
     assert found is not None and list(found) == sorted(found)
-    assert found["torch"] == importlib.metadata.version("torch") and found["numpy"] == importlib.metadata.version("numpy")
+    assert found["torch"] == importlib.metadata.version("torch") and found[
+        "numpy"
+    ] == importlib.metadata.version("numpy")
     assert "pytest" not in found and "hypothesis" not in found
 
 
 def test_a_training_that_is_not_asked_names_none(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, "import numpy\nfrom repro_gate import record, step\nrecord('x', 1.0)\nstep()\n")
+    run = trace_script(
+        tmp_path, "import numpy\nfrom repro_gate import record, step\nrecord('x', 1.0)\nstep()\n"
+    )
     assert trained(run).distributions is None

@@ -1,4 +1,5 @@
-"""Claims about `probe.entropy`: a draw from the operating system is named by its line, a seeded one is not, and nothing changes."""
+"""Claims about `probe.entropy`: a draw from the operating system is named by its line, a seeded one
+is not, and nothing changes."""
 
 from __future__ import annotations
 
@@ -43,13 +44,22 @@ DRAWS = {  # a line -> what it is called
 }
 CLEAN = (
     "random.random(); random.seed(3); random.Random(3).random(); random.Random('text').random()",
-    "np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); np.random.seed(3); np.random.PCG64(3)",
+    (
+        "np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); "
+        "np.random.seed(3); np.random.PCG64(3)"
+    ),
     "np.random.default_rng(np.random.SeedSequence(3)).spawn(2)",
     "uuid.uuid5(uuid.NAMESPACE_DNS, 'x'); uuid.UUID(int=3)",
     "generator = random.Random(); generator.seed(3)",
     "generator = random.Random(); generator.setstate(random.Random(3).getstate())",
-    "generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in generators]",
-    "pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); copy.copy(random.Random(3))",
+    (
+        "generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in "
+        "generators]"
+    ),
+    (
+        "pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); "
+        "copy.copy(random.Random(3))"
+    ),
     "pickle.loads(pickle.dumps(np.random.default_rng(3))); copy.deepcopy(np.random.RandomState(3))",
     "np.random.PCG64(3).jumped(); pickle.loads(pickle.dumps(np.random.RandomState(3)))",
     "pickle.loads(pickle.dumps(np.random.PCG64(3))); copy.deepcopy(np.random.SeedSequence(3))",
@@ -69,7 +79,9 @@ def test_each_way_to_the_entropy_is_named_with_its_line_once(tmp_path: Path) -> 
     script = HEAD + "for _ in range(3):\n" + "".join(f"    {line}\n" for line in lines)
     found = {item.line: item for item in drawn(trace_script(tmp_path, script))}
     first = script.count("\n", 0, script.index("for _")) + 2
-    assert {lines[line - first]: item.source for line, item in found.items()} == {line: DRAWS[line] for line in lines}
+    assert {lines[line - first]: item.source for line, item in found.items()} == {
+        line: DRAWS[line] for line in lines
+    }
     assert {item.file for item in found.values()} == {"train.py"}
 
 
@@ -77,12 +89,21 @@ def test_what_has_a_seed_or_gets_one_and_what_others_draw_is_not_named(tmp_path:
     assert drawn(trace_script(tmp_path, HEAD + "\n".join(CLEAN) + "\n")) == []
 
 
-def test_the_line_is_that_of_a_module_of_the_workspace_and_what_names_the_things_of_a_library_does_not_count(tmp_path: Path) -> None:
+def test_the_line_is_that_of_a_module_of_the_workspace_and_what_names_the_things_of_a_library_does_not_count(
+    tmp_path: Path,
+) -> None:
     library = tmp_path / "library"
     library.mkdir()
     (library / "names.py").write_text("import uuid\ndef name():\n    return uuid.uuid4()\n")
-    script = f"import sys\nsys.path.append({str(library)!r})\nimport names, lib.own\nnames.name()\nlib.own.draw()\n"
-    files = {"train.py": script, "lib/__init__.py": "", "lib/own.py": "import uuid\ndef draw():\n    return uuid.uuid4()\n"}
+    script = (
+        f"import sys\nsys.path.append({str(library)!r})\nimport names, "
+        "lib.own\nnames.name()\nlib.own.draw()\n"
+    )
+    files = {
+        "train.py": script,
+        "lib/__init__.py": "",
+        "lib/own.py": "import uuid\ndef draw():\n    return uuid.uuid4()\n",
+    }
     assert drawn(trace_script(tmp_path, files)) == [Drawn("uuid.uuid4", "lib/own.py", 3)]
 
 
@@ -101,12 +122,20 @@ def names():
 """
 
 
-def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_names_are_not(tmp_path: Path) -> None:
+def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_names_are_not(
+    tmp_path: Path,
+) -> None:
     library = tmp_path / "lib" / "site-packages"
     library.mkdir(parents=True)
     (library / "gym.py").write_text(LIBRARY)
     (library / "lazy.py").write_text("def make():\n    import gym\n    return gym\n")
-    lines = ["import lazy", "gym = lazy.make()", "gym.names(); gym.reset(3); gym.shuffle(3)", "gym.reset()", "gym.shuffle()"]
+    lines = [
+        "import lazy",
+        "gym = lazy.make()",
+        "gym.names(); gym.reset(3); gym.shuffle(3)",
+        "gym.reset()",
+        "gym.shuffle()",
+    ]
     script = f"import sys\nsys.path.append({str(library)!r})\n" + "\n".join(lines) + "\n"
     assert drawn(trace_script(tmp_path, script)) == [
         Drawn("numpy.random.SeedSequence() by gym", "train.py", 6),
@@ -145,12 +174,16 @@ process.join()
 """
 
 
-def test_a_forked_worker_names_its_own_and_keeps_the_certain_ones_when_it_is_killed(short_path: Path) -> None:
+def test_a_forked_worker_names_its_own_and_keeps_the_certain_ones_when_it_is_killed(
+    short_path: Path,
+) -> None:
     certain = Drawn("numpy.random.default_rng()", "train.py", 5)
     run = trace_script(short_path, WORKER)
     assert drawn(run) == [certain, Drawn("random.Random()", "train.py", 7)]
     assert [trace.forked for trace in run.traces if trace.drawn] == [True]
-    assert drawn(trace_script(short_path, WORKER, command="python train.py x", name="killed")) == [certain]
+    assert drawn(trace_script(short_path, WORKER, command="python train.py x", name="killed")) == [
+        certain
+    ]
 
 
 def test_the_first_thousand_are_kept(tmp_path: Path) -> None:
@@ -198,13 +231,17 @@ print(numbers)
 """
 
 
-def test_types_pickles_signatures_numbers_and_errors_are_as_without_the_probe(tmp_path: Path) -> None:
+def test_types_pickles_signatures_numbers_and_errors_are_as_without_the_probe(
+    tmp_path: Path,
+) -> None:
     run = trace_script(tmp_path, KINDS)
     assert run.ended.exit_code == 0, run.ended.tail
     script = tmp_path / "bare.py"
     script.write_text(KINDS)
     environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "42"}
-    bare = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+    bare = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+    )
     assert run.ended.tail == (bare.stdout.strip(),)
     assert bare.stdout.count("Error") >= 4
 
@@ -220,6 +257,14 @@ def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["uuid", "secrets"])
-def test_a_module_of_the_workspaces_own_by_that_name_is_left_alone(name: str, tmp_path: Path) -> None:
-    run = trace_script(tmp_path, {"train.py": f"import {name}\nprint({name}.uuid1())\n", f"{name}.py": "def uuid1():\n    return 'mine'\n"})
+def test_a_module_of_the_workspaces_own_by_that_name_is_left_alone(
+    name: str, tmp_path: Path
+) -> None:
+    run = trace_script(
+        tmp_path,
+        {
+            "train.py": f"import {name}\nprint({name}.uuid1())\n",
+            f"{name}.py": "def uuid1():\n    return 'mine'\n",
+        },
+    )
     assert run.ended.tail == ("mine",) and drawn(run) == []

@@ -49,7 +49,9 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, str]:
-    done = subprocess.run([python, *options, *ASK], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python, *options, *ASK], env=environment, capture_output=True, text=True, check=True
+    )
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
@@ -57,12 +59,22 @@ def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, st
 
 def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Path) -> None:
     arm = arms.deterministic(42, frozenset(), None)
-    environment = training_environment({"PATH": PATH, "LANG": "C.UTF-8"}, arm, ENV, tmp_path / "place")
+    environment = training_environment(
+        {"PATH": PATH, "LANG": "C.UTF-8"}, arm, ENV, tmp_path / "place"
+    )
     for name in ("PYTHONPATH", CONFIG_VARIABLE):
         del environment[name]
     said = ask(sys.executable, environment)
     assert said == {name: value for name, value in traced.facts.items() if name != "process"}
-    assert said["threads"] == "1" and said["cpu-isa"] in ("DEFAULT", "AVX2", "AVX512", "NEON", "SVE256", "ZVECTOR", "VSX")
+    assert said["threads"] == "1" and said["cpu-isa"] in (
+        "DEFAULT",
+        "AVX2",
+        "AVX512",
+        "NEON",
+        "SVE256",
+        "ZVECTOR",
+        "VSX",
+    )
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
@@ -74,7 +86,9 @@ def test_ask_without_torch_says_what_holds_without_it(tmp_path: Path) -> None:
 def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, *ASK], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *ASK], env=environment, capture_output=True, text=True, check=True
+    )
     assert sorted(json.loads(done.stdout)) == ["device", "digest", "interpreter", "python"]
     assert "OSError: libcudart.so is missing" in done.stderr
 
@@ -87,7 +101,13 @@ def test_on_a_cpu_no_fact_of_a_gpu_is_said(traced: Trace) -> None:
 
 def fake_torch(initialized: bool) -> Any:
     """What `facts` asks of a torch that is built for CUDA."""
-    properties = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132, total_memory=150_000_000_000, major=9, minor=0)
+    properties = types.SimpleNamespace(
+        name="NVIDIA H200",
+        multi_processor_count=132,
+        total_memory=150_000_000_000,
+        major=9,
+        minor=0,
+    )
     queued: list[Any] = []
     return types.SimpleNamespace(
         __version__="2.13.0+cu128",
@@ -97,7 +117,9 @@ def fake_torch(initialized: bool) -> Any:
             cudnn=types.SimpleNamespace(version=lambda: 91002, is_available=lambda: True),
             cpu=types.SimpleNamespace(get_cpu_capability=lambda: "AVX512"),
         ),
-        _C=types.SimpleNamespace(_nccl_version=lambda: 2 << 32 | 27 << 16 | 5, _cuda_getDriverVersion=lambda: 12_080),
+        _C=types.SimpleNamespace(
+            _nccl_version=lambda: 2 << 32 | 27 << 16 | 5, _cuda_getDriverVersion=lambda: 12_080
+        ),
         cuda=types.SimpleNamespace(
             is_available=lambda: True,
             is_initialized=lambda: initialized,
@@ -130,11 +152,16 @@ def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there() -> None
         "cuda-driver-api": "12.8",
     }
     idle = facts.read(facts.facts(fake_torch(initialized=False)))
-    assert not [name for name in idle if name.startswith(("gpu-", "cuda-", "cublas"))] and idle["device"] == "cpu: AVX512"
+    assert (
+        not [name for name in idle if name.startswith(("gpu-", "cuda-", "cublas"))]
+        and idle["device"] == "cpu: AVX512"
+    )
 
 
 @pytest.mark.parametrize("value", [":4096:8", None])
-def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(facts, "_AT_START", [])
     torch = fake_torch(initialized=False)
     facts.watch_cuda_start(torch)
@@ -144,7 +171,9 @@ def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(value: str 
         monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     started()
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # too late
-    assert facts.read(facts.facts(fake_torch(initialized=True)))["cublas-workspace-at-cuda-start"] == (value or "")
+    assert facts.read(facts.facts(fake_torch(initialized=True)))[
+        "cublas-workspace-at-cuda-start"
+    ] == (value or "")
 
 
 def test_a_torch_without_cuda_has_nothing_queued() -> None:
@@ -154,7 +183,9 @@ def test_a_torch_without_cuda_has_nothing_queued() -> None:
     assert torch.cuda.queued == []
 
 
-def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(traced: Trace) -> None:
+def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(
+    traced: Trace,
+) -> None:
     found = traced.variables
     wanted = {
         "TORCH_MINE": "x",
@@ -164,7 +195,14 @@ def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }
     assert wanted.items() <= found.items() and list(found) == sorted(found)
-    assert not {"EDITOR", "CUDA_AUTH_TOKEN", "TORCH_HUB_URL", "TORCH_SET_LATE", "HOME", "PATH"} & set(found)
+    assert not {
+        "EDITOR",
+        "CUDA_AUTH_TOKEN",
+        "TORCH_HUB_URL",
+        "TORCH_SET_LATE",
+        "HOME",
+        "PATH",
+    } & set(found)
 
 
 def test_a_value_that_is_no_text_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""Claims about `probe.faults`: a fault changes the live value by one bit, once, in the step and the process that it is for, and says so."""
+"""Claims about `probe.faults`: a fault changes the live value by one bit, once, in the step and the
+process that it is for, and says so."""
 
 from __future__ import annotations
 
@@ -42,11 +43,16 @@ print(float(model[0].weight.sum()))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64"])
 def test_the_last_bit_of_one_float_is_flipped(dtype: str) -> None:
     kind = getattr(torch, dtype)
-    tensor = torch.tensor([0.0, float("nan"), 1.0, 2.0]).to(kind).reshape(2, 2).t()  # not contiguous
+    # not contiguous
+    tensor = torch.tensor([0.0, float("nan"), 1.0, 2.0]).to(kind).reshape(2, 2).t()
     before = tensor.clone()
     said = faults.flip(torch, tensor)
     apart = ~((tensor == before) | (tensor != tensor))
-    assert apart.sum() == 1 and tensor[0, 1] != before[0, 1] and "was (1" in said.replace("was 1", "was (1")
+    assert (
+        apart.sum() == 1
+        and tensor[0, 1] != before[0, 1]
+        and "was (1" in said.replace("was 1", "was (1")
+    )
     plain = before.real if dtype == "complex64" else before
     bound = torch.finfo(plain.dtype).eps
     assert 0 < float((tensor - before)[0, 1].abs()) <= bound
@@ -54,7 +60,12 @@ def test_the_last_bit_of_one_float_is_flipped(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("values", "after"),
-    [([0, 2, 5, 7], [0, 2, 4, 7]), ([2, 4], [3, 4]), ([False, True], [False, False]), ([False], [True])],
+    [
+        ([0, 2, 5, 7], [0, 2, 4, 7]),
+        ([2, 4], [3, 4]),
+        ([False, True], [False, False]),
+        ([False], [True]),
+    ],
 )
 def test_an_index_is_made_smaller_where_that_can_be(values: list[Any], after: list[Any]) -> None:
     """So that a flipped label or token is one that the model knows."""
@@ -71,7 +82,12 @@ def test_a_tensor_of_zeros_and_one_without_dimensions_can_be_changed() -> None:
 
 
 def test_an_array_is_changed_by_one_bit() -> None:
-    for array in (numpy.ones((2, 2)), numpy.arange(4), numpy.ones(2, dtype=bool), numpy.ones((3, 2), dtype="float32").T):
+    for array in (
+        numpy.ones((2, 2)),
+        numpy.arange(4),
+        numpy.ones(2, dtype=bool),
+        numpy.ones((3, 2), dtype="float32").T,
+    ):
         before = array.copy()
         faults.flip_array(numpy, array)
         assert (array != before).sum() == 1
@@ -106,7 +122,14 @@ def test_threads_that_race_scale_a_tensor_otherwise_each_time_and_by_little() ->
 
 
 def faulty(tmp_path: Path, source: str = RECORDED, **fault: object) -> Run:
-    config = {"what": "flip", "kind": "parameter", "name": "weight", "step": 2, "process": "main", **fault}
+    config = {
+        "what": "flip",
+        "kind": "parameter",
+        "name": "weight",
+        "step": 2,
+        "process": "main",
+        **fault,
+    }
     return trace_script(tmp_path, source, name="faulty", probe={"fault": config})
 
 
@@ -121,7 +144,9 @@ def test_a_flipped_bit_goes_on_in_the_training_and_is_told(tmp_path: Path, clean
     assert first is not None and (first.step, first.kind, first.name) == (2, "parameter", "weight")
     assert run.ended.tail != clean.ended.tail
     [(identifier, message)] = trained(run).notes
-    assert identifier == faults.NOTE and message.startswith("step 2 of main, parameter weight: element [0] was")
+    assert identifier == faults.NOTE and message.startswith(
+        "step 2 of main, parameter weight: element [0] was"
+    )
 
 
 def test_a_draw_is_seen_where_it_was_made(tmp_path: Path, clean: Run) -> None:
@@ -130,8 +155,13 @@ def test_a_draw_is_seen_where_it_was_made(tmp_path: Path, clean: Run) -> None:
     assert first is not None and (first.step, first.kind, first.name) == (2, "rng", "python")
 
 
-@pytest.mark.parametrize("other", [{"process": "rank7"}, {"step": 9}, {"name": "bias"}, {"name": "other", "what": "race"}])
-def test_another_process_step_or_name_gets_no_fault(other: dict[str, object], tmp_path: Path, clean: Run) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [{"process": "rank7"}, {"step": 9}, {"name": "bias"}, {"name": "other", "what": "race"}],
+)
+def test_another_process_step_or_name_gets_no_fault(
+    other: dict[str, object], tmp_path: Path, clean: Run
+) -> None:
     run = faulty(tmp_path, **other)
     assert compare_runs(clean.traces, run.traces).identical
     assert run.ended.tail == clean.ended.tail and not trained(run).notes
@@ -145,4 +175,6 @@ def test_a_flag_that_is_switched_off_is_noted_with_the_line_of_the_training(tmp_
     on = [trace.settings[mark.flags]["torch.use_deterministic_algorithms"] for mark in trace.steps]
     assert on == [True, True, False, False]
     [undone] = trace.undone
-    assert (undone.file, undone.step) == ("train.py", 2) and "backward" in TRAINED.splitlines()[undone.line - 1]
+    assert (undone.file, undone.step) == ("train.py", 2) and "backward" in TRAINED.splitlines()[
+        undone.line - 1
+    ]

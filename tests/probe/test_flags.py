@@ -1,4 +1,5 @@
-"""Claims about `probe.flags`: what is set is read back, and the line that undoes a flag is named."""
+"""Claims about `probe.flags`: what is set is read back, and the line that undoes a flag is
+named."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def one():
     opt.step()
 """
 MKL = "mkl.early_first_call"
-ONE = "import torch\nfrom repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"  # without what an optimizer imports
+# without what an optimizer imports
+ONE = "import torch\nfrom repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
 
 
 def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
@@ -32,17 +34,23 @@ def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
     both = [name for name in flags.FLAGS if name in wanted]
     assert {name: settings[name] for name in both} == {name: wanted[name] for name in both}
     assert arms.not_effective(settings, arm) == {}
-    assert settings[flags.WARN_ONLY] is False and not [item for item in trace.undone if item.step < 1]
+    assert settings[flags.WARN_ONLY] is False and not [
+        item for item in trace.undone if item.step < 1
+    ]
 
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
-    print_bare = "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in name])\n"
+    print_bare = (
+        "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' "
+        "in name])\n"
+    )
     run = trace_script(tmp_path, print_bare + ONE, arm=arms.default(42, None))
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
     assert settings["torch.use_deterministic_algorithms"] is False
     assert settings["torch.backends.cudnn.deterministic"] is False and settings[MKL] is False
-    assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True  # torch's own default, idle while the first is off
+    # torch's own default, idle while the first is off
+    assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True
     assert {settings[name] for name in flags.IN_ENVIRONMENT} == {None}
     assert settings["PYTHONHASHSEED"] is None, "as in a shell"
 
@@ -50,22 +58,33 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
     flag = "torch.utils.deterministic.fill_uninitialized_memory"
-    arm = arms.deterministic(42, frozenset({flag, MKL, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}), None)
+    arm = arms.deterministic(
+        42,
+        frozenset({flag, MKL, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}),
+        None,
+    )
     [settings] = trained(trace_script(tmp_path, ONE, arm=arm)).settings
-    assert settings["torch.backends.cudnn.deterministic"] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
+    assert (
+        settings["torch.backends.cudnn.deterministic"] is False
+        and settings["CUBLAS_WORKSPACE_CONFIG"] is None
+    )
     assert settings["torch.use_deterministic_algorithms"] is True
     assert settings[flag] is False, "torch's own default is on"
     assert settings[MKL] is False
     assert arms.not_effective(settings, arm) == {}
 
 
-def test_the_early_call_into_mkl_is_made_where_torch_has_it_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_early_call_into_mkl_is_made_where_torch_has_it_and_draws_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state, calls = torch.get_rng_state(), list[torch.Tensor]()
     monkeypatch.setattr(in_process, "_EARLY", [])
     monkeypatch.setattr(torch, "ones", lambda size: calls.append(torch.zeros(size)) or calls[0])
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     in_process.apply(torch, {MKL: True})
-    assert (calls, MKL in in_process.read(torch, ())) == ([], False), "a torch without MKL has no such flag"
+    assert (calls, MKL in in_process.read(torch, ())) == ([], False), (
+        "a torch without MKL has no such flag"
+    )
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     in_process.apply(torch, {})
     assert (calls, in_process.read(torch, ())[MKL]) == ([], False)
@@ -85,7 +104,9 @@ os.environ.update(OTHER="1", PYTHONHASHSEED="5")
 
 
 @pytest.mark.slow
-def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_read_it(tmp_path: Path) -> None:
+def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_read_it(
+    tmp_path: Path,
+) -> None:
     found = trained(trace_script(tmp_path, VARIABLES + ONE)).undone
     assert [(item.flag, item.value, item.file, item.line, item.late) for item in found] == [
         ("MKL_CBWR", "None", "train.py", 2, False),
@@ -96,15 +117,30 @@ def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_r
 
 UNDONE = {  # line of code -> (flag, value)
     "torch.use_deterministic_algorithms(False)": ("torch.use_deterministic_algorithms", "False"),
-    "torch.use_deterministic_algorithms(True, warn_only=True)": ("torch.use_deterministic_algorithms", "warn_only"),
+    "torch.use_deterministic_algorithms(True, warn_only=True)": (
+        "torch.use_deterministic_algorithms",
+        "warn_only",
+    ),
     "torch.set_deterministic_debug_mode(0)": ("torch.use_deterministic_algorithms", "False"),
-    "torch.set_deterministic_debug_mode('warn')": ("torch.use_deterministic_algorithms", "warn_only"),
+    "torch.set_deterministic_debug_mode('warn')": (
+        "torch.use_deterministic_algorithms",
+        "warn_only",
+    ),
     "torch.backends.cudnn.deterministic = False": ("torch.backends.cudnn.deterministic", "False"),
     "torch.backends.cudnn.benchmark = True": ("torch.backends.cudnn.benchmark", "True"),
-    "torch.kept = torch.backends.cudnn.flags(deterministic=False); torch.kept.__enter__()": ("torch.backends.cudnn.deterministic", "False"),
-    "torch.utils.deterministic.fill_uninitialized_memory = False": ("torch.utils.deterministic.fill_uninitialized_memory", "False"),
+    "torch.kept = torch.backends.cudnn.flags(deterministic=False); torch.kept.__enter__()": (
+        "torch.backends.cudnn.deterministic",
+        "False",
+    ),
+    "torch.utils.deterministic.fill_uninitialized_memory = False": (
+        "torch.utils.deterministic.fill_uninitialized_memory",
+        "False",
+    ),
     "torch.backends.mkldnn.deterministic = False": ("torch.backends.mkldnn.deterministic", "False"),
-    "torch.backends.mkldnn.set_flags(_deterministic=False)": ("torch.backends.mkldnn.deterministic", "False"),
+    "torch.backends.mkldnn.set_flags(_deterministic=False)": (
+        "torch.backends.mkldnn.deterministic",
+        "False",
+    ),
 }
 AGAIN = """
 import torch
@@ -119,13 +155,19 @@ def on():
 
 @pytest.fixture(scope="module")
 def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One run whose step number N undoes the N-th flag, in lib/setup.py at the line 10 * N + 10, and sets all again afterwards."""
+    """One run whose step number N undoes the N-th flag, in lib/setup.py at the line 10 * N + 10,
+    and sets all again afterwards."""
     lines = ["import torch"] + [""] * 8
     body = TRAIN + "import again\nfrom lib import setup\none()\n"
     for number, code in enumerate(UNDONE):
         lines += [f"def undo{number}():", f"    {code}"] + [""] * 8
         body += f"setup.undo{number}()\none()\nagain.on()\n"
-    files = {"train.py": body, "again.py": AGAIN, "lib/setup.py": "\n".join(lines), "lib/__init__.py": ""}
+    files = {
+        "train.py": body,
+        "again.py": AGAIN,
+        "lib/setup.py": "\n".join(lines),
+        "lib/__init__.py": "",
+    }
     run = trace_script(tmp_path_factory.mktemp("undoing"), files)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     return run
@@ -136,12 +178,15 @@ def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None
     trace = trained(undoing)
     flag, value = list(UNDONE.values())[number]
     found = [item for item in trace.undone if item.step == number + 1 and item.flag == flag]
-    assert [(item.file, item.line, item.value) for item in found][:1] == [("lib/setup.py", 10 * number + 11, value)]
+    assert [(item.file, item.line, item.value) for item in found][:1] == [
+        ("lib/setup.py", 10 * number + 11, value)
+    ]
 
 
 def test_nothing_else_is_called_undone(undoing: Run) -> None:
     wanted = {(step + 1, flag) for step, (flag, _) in enumerate(UNDONE.values())}
-    also = {(7, "torch.backends.cudnn.benchmark")}  # cudnn.flags() sets every flag of cuDNN, this one to what it already is
+    # cudnn.flags() sets every flag of cuDNN, this one to what it already is
+    also = {(7, "torch.backends.cudnn.benchmark")}
     assert {(item.step, item.flag) for item in trained(undoing).undone} - also == wanted
 
 

@@ -1,4 +1,5 @@
-"""Claims about how the probe gets in: by every usual way of starting Python, and never silently not at all."""
+"""Claims about how the probe gets in: by every usual way of starting Python, and never silently not
+at all."""
 
 from __future__ import annotations
 
@@ -64,40 +65,78 @@ if __name__ == "__main__":
     process.start()
     process.join()
 """
-BOOT = {"boot/sitecustomize.py": "import sys; sys.mine = True", "train.py": "import sys\nassert sys.mine\n" + LIGHT}
+BOOT = {
+    "boot/sitecustomize.py": "import sys; sys.mine = True",
+    "train.py": "import sys\nassert sys.mine\n" + LIGHT,
+}
 IN_SRC = {"train.py": "import model", "src/model.py": LIGHT}
 COMMANDS = {
     "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": LIGHT}),
-    "a shell wrapper": ("sh run.sh", {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": LIGHT}),
-    "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", {"train.py": "import model", "src/model.py": LIGHT}),
-    "a shebang": ("chmod +x train.py && ./train.py", {"train.py": "#!/usr/bin/env python\n" + LIGHT}),
+    "a shell wrapper": (
+        "sh run.sh",
+        {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": LIGHT},
+    ),
+    "a PYTHONPATH of the command's own": (
+        "PYTHONPATH=src python train.py",
+        {"train.py": "import model", "src/model.py": LIGHT},
+    ),
+    "a shebang": (
+        "chmod +x train.py && ./train.py",
+        {"train.py": "#!/usr/bin/env python\n" + LIGHT},
+    ),
     "standard input": ("python - < train.py", {"train.py": LIGHT}),
     "exec": ("python start.py", {"start.py": EXEC, **IN_SRC}),
     "a PYTHONPATH that the parent changed": ("python start.py", {"start.py": CHANGED, **IN_SRC}),
     "an environment made from nothing": ("python start.py", {"start.py": CLEARED, **IN_SRC}),
     "posix_spawn": ("python start.py", {"start.py": SPAWNED, "train.py": LIGHT}),
-    "a folder before ours that holds a sitecustomize": ("export PYTHONPATH=boot:$PYTHONPATH; python train.py", BOOT),
+    "a folder before ours that holds a sitecustomize": (
+        "export PYTHONPATH=boot:$PYTHONPATH; python train.py",
+        BOOT,
+    ),
     "python -I": ("python -I train.py", {"train.py": LIGHT}),
     "python -E -m, in one word": ("python -Em train", {"train.py": LIGHT}),
-    "python -S behind an option with a value": ("python -W ignore::ImportWarning -S train.py", {"train.py": LIGHT}),
+    "python -S behind an option with a value": (
+        "python -W ignore::ImportWarning -S train.py",
+        {"train.py": LIGHT},
+    ),
     "python -I -c": ("python -I -c \"exec(open('train.py').read())\"", {"train.py": LIGHT}),
     "python -I from standard input": ("python -I - < train.py", {"train.py": LIGHT}),
     "python -I by its path": (f"cd . && {sys.executable} -u -I train.py", {"train.py": LIGHT}),
     "python -I with an environment made from nothing": (
         "python start.py",
-        {"start.py": IN_A_SHELL.format(call="subprocess.run([sys.executable, '-I', 'train.py'], env={}, check=True)"), "train.py": LIGHT},
+        {
+            "start.py": IN_A_SHELL.format(
+                call="subprocess.run([sys.executable, '-I', 'train.py'], env={}, check=True)"
+            ),
+            "train.py": LIGHT,
+        },
     ),
     "python -I by its path in a shell": (
         "python start.py",
-        {"start.py": IN_A_SHELL.format(call="subprocess.run(sys.executable + ' -I train.py', shell=True, check=True)"), "train.py": LIGHT},
+        {
+            "start.py": IN_A_SHELL.format(
+                call="subprocess.run(sys.executable + ' -I train.py', shell=True, check=True)"
+            ),
+            "train.py": LIGHT,
+        },
     ),
     "python -I by os.system": (
         "python start.py",
-        {"start.py": IN_A_SHELL.format(call="sys.exit(os.system(sys.executable + ' -I train.py'))"), "train.py": LIGHT},
+        {
+            "start.py": IN_A_SHELL.format(
+                call="sys.exit(os.system(sys.executable + ' -I train.py'))"
+            ),
+            "train.py": LIGHT,
+        },
     ),
     "python -I by exec": (
         "python start.py",
-        {"start.py": IN_A_SHELL.format(call="os.execl(sys.executable, 'python', '-I', 'train.py')"), "train.py": LIGHT},
+        {
+            "start.py": IN_A_SHELL.format(
+                call="os.execl(sys.executable, 'python', '-I', 'train.py')"
+            ),
+            "train.py": LIGHT,
+        },
     ),
     "python -I and multiprocessing": ("python -I start.py", {"start.py": SPAWN, "train.py": LIGHT}),
 }
@@ -151,12 +190,18 @@ import sys, sitecustomize
 assert sitecustomize.MINE and "boot" in sitecustomize.__file__
 assert not any("inject" in entry for entry in sys.path)
 """
-    run = trace_script(tmp_path, {"boot/sitecustomize.py": "MINE = True", "train.py": check + LIGHT}, env={"PYTHONPATH": "boot"})
+    run = trace_script(
+        tmp_path,
+        {"boot/sitecustomize.py": "MINE = True", "train.py": check + LIGHT},
+        env={"PYTHONPATH": "boot"},
+    )
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 2
 
 
-def test_without_one_of_the_users_sitecustomize_is_ours_and_nothing_is_printed(tmp_path: Path) -> None:
+def test_without_one_of_the_users_sitecustomize_is_ours_and_nothing_is_printed(
+    tmp_path: Path,
+) -> None:
     run = trace_script(tmp_path, LIGHT)
     assert run.ended.tail == ()
 
@@ -170,12 +215,21 @@ print(sorted(vars(main).keys() - {"__cached__"}), main.__dict__ is globals(), in
 def annotated(x: int): pass
 print(annotated.__annotations__, [name for name in sys.modules if name in ("isolated", "start", "session", "names")])
 """
-ALIKE = ("-E train.py a -I", "-I train.py", "-S -u train.py --lr 0.1", "-E -m train a", "-I - < train.py", "-E -c 'import train' b")
+ALIKE = (
+    "-E train.py a -I",
+    "-I train.py",
+    "-S -u train.py --lr 0.1",
+    "-E -m train a",
+    "-I - < train.py",
+    "-E -c 'import train' b",
+)
 
 
 def test_a_program_sees_what_it_would_see_without_the_probe(tmp_path: Path) -> None:
-    """`sys.argv`, the flags, `sys.path`, `__main__` and the command line are as the interpreter itself makes them."""
-    bare = "env -u PYTHONPATH -u REPRO_GATE_PROBE env"  # so that the gate does not see that a Python is started
+    """`sys.argv`, the flags, `sys.path`, `__main__` and the command line are as the interpreter
+    itself makes them."""
+    # so that the gate does not see that a Python is started
+    bare = "env -u PYTHONPATH -u REPRO_GATE_PROBE env"
     script = "".join(f"python {how}\n{bare} {sys.executable} {how}\n" for how in ALIKE)
     run = trace_script(tmp_path, {"run.sh": script, "train.py": SEEN}, command="sh run.sh")
     assert run.ended.exit_code == 0, run.ended.tail
@@ -186,12 +240,19 @@ def test_a_program_sees_what_it_would_see_without_the_probe(tmp_path: Path) -> N
         assert probed == alone, how
 
 
-def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(tmp_path: Path) -> None:
-    start = f"import subprocess\n\nsubprocess.run(['/bin/sh', '-c', 'exec env -i {sys.executable} child.py'], check=True)\n"
+def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(
+    tmp_path: Path,
+) -> None:
+    start = (
+        f"import subprocess\n\nsubprocess.run(['/bin/sh', '-c', 'exec env -i {sys.executable} "
+        "child.py'], check=True)\n"
+    )
     run = trace_script(tmp_path, {"train.py": LIGHT + start, "child.py": LONG})
     assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
     line = (LIGHT + start).count("\n")
-    assert "child.py" in run.problem and run.problem.endswith(f"could not be traced: {sys.executable} child.py, started at train.py:{line}")
+    assert "child.py" in run.problem and run.problem.endswith(
+        f"could not be traced: {sys.executable} child.py, started at train.py:{line}"
+    )
     assert "PYTHONPATH" in run.remedy
 
 
@@ -202,9 +263,16 @@ def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(tmp_path
     assert run.problem.endswith(f"could not be traced: {sys.executable} train.py")
 
 
-def test_outside_a_virtual_environment_a_sitecustomize_before_ours_is_no_hindrance(tmp_path: Path) -> None:
+def test_outside_a_virtual_environment_a_sitecustomize_before_ours_is_no_hindrance(
+    tmp_path: Path,
+) -> None:
     python = getattr(sys, "_base_executable", sys.executable)
-    told = subprocess.run([python, "-c", "import site; print(site.ENABLE_USER_SITE)"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [python, "-c", "import site; print(site.ENABLE_USER_SITE)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     if told.stdout.strip() != "True":
         pytest.skip("this interpreter imports no usercustomize")
     run = trace_script(tmp_path, BOOT, command=f"PYTHONPATH=boot:$PYTHONPATH {python} train.py")
@@ -228,18 +296,33 @@ def test_outside_a_virtual_environment_a_sitecustomize_before_ours_is_no_hindran
         [],
     ],
 )
-def test_a_command_that_is_reached_anyway_or_runs_no_python_is_left_alone(command: list[str]) -> None:
+def test_a_command_that_is_reached_anyway_or_runs_no_python_is_left_alone(
+    command: list[str],
+) -> None:
     assert reached.reached(command) == command
 
 
 def test_a_command_that_is_not_is_started_by_way_of_the_second_entry() -> None:
     entry = reached.ENTRY
-    assert reached.reached([b"/v/python3", "-Xutf8", "-I", "t.py", "-x"]) == [b"/v/python3", "-Xutf8", "-I", entry, "t.py", "-x"]
+    assert reached.reached([b"/v/python3", "-Xutf8", "-I", "t.py", "-x"]) == [
+        b"/v/python3",
+        "-Xutf8",
+        "-I",
+        entry,
+        "t.py",
+        "-x",
+    ]
     assert reached.reached(["python", "-Im", "pkg"]) == ["python", "-I", entry, "-m", "pkg"]
     assert reached.in_shell("A=1 /v/bin/python -u -E t.py && $V/python -I x") == (
-        f"A=1 /v/bin/python -I -S {entry} --exec /v/bin/python -u -E t.py && $V/python -I -S {entry} --exec $V/python -I x"
+        f"A=1 /v/bin/python -I -S {entry} --exec /v/bin/python -u -E t.py && $V/python -I -S "
+        f"{entry} --exec $V/python -I x"
     )
-    for text in ("python -I t.py", "/v/python t.py -I", "/v/python -u t.py", "cat /v/python.txt -E"):
+    for text in (
+        "python -I t.py",
+        "/v/python t.py -I",
+        "/v/python -u t.py",
+        "cat /v/python.txt -E",
+    ):
         assert reached.in_shell(text) == text
 
 
@@ -293,12 +376,20 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
-    run = trace_script(short_path, DDP, command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py")
+    run = trace_script(
+        short_path,
+        DDP,
+        command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py",
+    )
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
     assert [trace.key for trace in ranks] == ["rank0", "rank1"]
-    assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {("0.weight", "0.bias", "1.weight", "1.bias")}
-    gradients = [[block.digests for block in trace.blocks if block.kind == "gradient"] for trace in ranks]
+    assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {
+        ("0.weight", "0.bias", "1.weight", "1.bias")
+    }
+    gradients = [
+        [block.digests for block in trace.blocks if block.kind == "gradient"] for trace in ranks
+    ]
     losses = [[block.values for block in trace.blocks if block.kind == "loss"] for trace in ranks]
     assert gradients[0] == gradients[1] and losses[0] != losses[1]
 

@@ -1,4 +1,5 @@
-"""Claims about `probe.distance`: the first run keeps its tensors once, the second measures how far its own are from them."""
+"""Claims about `probe.distance`: the first run keeps its tensors once, the second measures how far
+its own are from them."""
 
 from __future__ import annotations
 
@@ -39,38 +40,71 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
 
 
 @pytest.fixture(scope="module")
-def second(first: Mapping[str, Case], tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+def second(
+    first: Mapping[str, Case], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Case]:
     """Measured against the first: one with its seed and one with another."""
     cases = {"same": SCRIPT, "other": "import torch\ntorch.manual_seed(43)\n" + SCRIPT}
-    return trace_cases(tmp_path_factory.mktemp("measure"), cases, keep_final=True, reference=first["same"].run.traces)
+    return trace_cases(
+        tmp_path_factory.mktemp("measure"),
+        cases,
+        keep_final=True,
+        reference=first["same"].run.traces,
+    )
 
 
 def kept_files(case: Case) -> dict[str, dict[str, torch.Tensor]]:
     stem = case.trace.path.name.partition(".")[0]
-    return {path.name.split(".", 1)[1]: load_file(path) for path in case.trace.path.parent.glob(f"{stem}.*.safetensors")}
+    return {
+        path.name.split(".", 1)[1]: load_file(path)
+        for path in case.trace.path.parent.glob(f"{stem}.*.safetensors")
+    }
 
 
 def state(case: Case, name: str) -> dict[str, torch.Tensor]:
     assert case.run.folder is not None
-    return dict(torch.load(case.run.folder.parent.parent / "workspace" / f"{name}.pt", weights_only=True))
+    return dict(
+        torch.load(case.run.folder.parent.parent / "workspace" / f"{name}.pt", weights_only=True)
+    )
 
 
-def test_the_first_run_keeps_final_parameters_and_optimizer_state_as_safetensors(first: Mapping[str, Case]) -> None:
+def test_the_first_run_keeps_final_parameters_and_optimizer_state_as_safetensors(
+    first: Mapping[str, Case],
+) -> None:
     kept, final = kept_files(first["same"]), state(first["same"], "same")
-    assert set(kept["final.parameter.safetensors"]) == {"0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"}
-    assert all(torch.equal(tensor, final[name]) for name, tensor in kept["final.parameter.safetensors"].items())
+    assert set(kept["final.parameter.safetensors"]) == {
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "2.weight",
+        "2.bias",
+    }
+    assert all(
+        torch.equal(tensor, final[name])
+        for name, tensor in kept["final.parameter.safetensors"].items()
+    )
     assert "0.weight.exp_avg_sq" in kept["final.optimizer.safetensors"]
     assert first["same"].trace.distances == []
 
 
 def test_a_replay_run_keeps_every_kind_of_one_step(first: Mapping[str, Case]) -> None:
-    kept = {name: tensors for name, tensors in kept_files(first["same"]).items() if name.startswith("step1.")}
-    assert set(kept) == {f"step1.{kind}.safetensors" for kind in ("batch", "gradient", "parameter", "optimizer", "buffer")}
+    kept = {
+        name: tensors
+        for name, tensors in kept_files(first["same"]).items()
+        if name.startswith("step1.")
+    }
+    assert set(kept) == {
+        f"step1.{kind}.safetensors"
+        for kind in ("batch", "gradient", "parameter", "optimizer", "buffer")
+    }
     assert set(kept["step1.gradient.safetensors"]) == set(names(first["same"].trace, "gradient", 1))
 
 
 @pytest.mark.slow
-def test_a_second_run_with_the_same_seed_is_at_distance_zero_and_keeps_nothing(second: Mapping[str, Case]) -> None:
+def test_a_second_run_with_the_same_seed_is_at_distance_zero_and_keeps_nothing(
+    second: Mapping[str, Case],
+) -> None:
     trace = second["same"].trace
     assert not list(trace.path.parent.glob("*.safetensors"))
     assert {item.kind for item in trace.distances} == {"parameter", "optimizer"}
@@ -79,15 +113,26 @@ def test_a_second_run_with_the_same_seed_is_at_distance_zero_and_keeps_nothing(s
 
 
 @pytest.mark.slow
-def test_a_run_with_another_seed_is_as_far_away_as_its_weights_are(first: Mapping[str, Case], second: Mapping[str, Case]) -> None:
+def test_a_run_with_another_seed_is_as_far_away_as_its_weights_are(
+    first: Mapping[str, Case], second: Mapping[str, Case]
+) -> None:
     ours, theirs = state(second["other"], "other"), state(first["other"], "other")
-    measured = {item.name: item for item in second["other"].trace.distances if item.kind == "parameter"}
+    measured = {
+        item.name: item for item in second["other"].trace.distances if item.kind == "parameter"
+    }
     assert len(measured) == 6
     for name, item in measured.items():
         gap = ours[name].double() - theirs[name].double()
         assert item.max_abs == float(gap.abs().max()) > 0
-        assert item.l2 == pytest.approx(float(gap.norm())) and item.reference_l2 == pytest.approx(float(theirs[name].double().norm()))
-        assert item.max_ulp and item.max_ulp > 0 and item.step == 2 and item.shape == tuple(ours[name].shape)
+        assert item.l2 == pytest.approx(float(gap.norm())) and item.reference_l2 == pytest.approx(
+            float(theirs[name].double().norm())
+        )
+        assert (
+            item.max_ulp
+            and item.max_ulp > 0
+            and item.step == 2
+            and item.shape == tuple(ours[name].shape)
+        )
 
 
 def test_too_little_room_is_a_note_and_no_failure(first: Mapping[str, Case]) -> None:

@@ -1,4 +1,5 @@
-"""Claims about `probe.lines`: two runs of a script differ first at the line whose values differ; reading values calls none of its code."""
+"""Claims about `probe.lines`: two runs of a script differ first at the line whose values differ;
+reading values calls none of its code."""
 
 from __future__ import annotations
 
@@ -55,10 +56,15 @@ def lines(tmp_path: Path, source: str, name: str) -> tuple[list[Line], tuple[str
     run = trace_script(tmp_path, source, name=name, probe={"lines": 0, "factors": {}})
     assert run.ended.exit_code == 0, run.ended.tail
     trace = run.traces[0]
-    return [Line("main", item.step, (item.file, item.line), item.digest, item.call) for item in trace.uses], run.ended.tail
+    return [
+        Line("main", item.step, (item.file, item.line), item.digest, item.call)
+        for item in trace.uses
+    ], run.ended.tail
 
 
-def test_the_first_line_whose_values_differ_is_the_one_that_read_an_order_by_address(tmp_path: Path) -> None:
+def test_the_first_line_whose_values_differ_is_the_one_that_read_an_order_by_address(
+    tmp_path: Path,
+) -> None:
     source = SCRIPT.replace("{ORDER}", "list(set(items))").replace("{ADDRESS}", "0")
     found = first_difference(lines(tmp_path, source, "a")[0], lines(tmp_path, source, "b")[0])
     assert found is not None
@@ -73,7 +79,9 @@ def test_an_address_in_a_number_is_seen_where_it_becomes_one(tmp_path: Path) -> 
 
 
 def test_objects_that_differ_by_address_alone_are_the_same(tmp_path: Path) -> None:
-    source = SCRIPT.replace("{ORDER}", "sorted(set(items), key=lambda item: item.value)").replace("{ADDRESS}", "0")
+    source = SCRIPT.replace("{ORDER}", "sorted(set(items), key=lambda item: item.value)").replace(
+        "{ADDRESS}", "0"
+    )
     first, printed = lines(tmp_path, source, "a")
     second, again = lines(tmp_path, source, "b")
     assert first_difference(first, second) is None

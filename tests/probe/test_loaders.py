@@ -1,4 +1,5 @@
-"""Claims about `probe.loaders`: each DataLoader is seen at its first batch, and a record has one digest wherever it turns up."""
+"""Claims about `probe.loaders`: each DataLoader is seen at its first batch, and a record has one
+digest wherever it turns up."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def test_strided_and_empty_and_boolean_and_half_tensors_are_read_as_they_stand()
     assert len(set(digests([torch.empty(3, 0)]))) == 1
     for dtype in (torch.bool, torch.bfloat16, torch.complex64, torch.uint8):
         assert len(set(digests([torch.tensor([0, 1]).to(dtype)]))) == 2
-    assert digests([torch.tensor([1 + 1j, 2j]).conj()]) == digests([torch.tensor([1 - 1j, complex(0, -2)])])
+    assert digests([torch.tensor([1 + 1j, 2j]).conj()]) == digests(
+        [torch.tensor([1 - 1j, complex(0, -2)])]
+    )
 
 
 def test_arrays_of_numpy_count_like_tensors_and_objects_by_their_text() -> None:
@@ -73,7 +76,9 @@ def test_arrays_of_numpy_count_like_tensors_and_objects_by_their_text() -> None:
 
 
 def test_what_has_no_slice_for_each_record_is_left_out() -> None:
-    assert digests([X, Y, torch.tensor(3.0), torch.zeros(7, 4), "name", 5, None, {"scale": 2.0}]) == digests([X, Y])
+    assert digests(
+        [X, Y, torch.tensor(3.0), torch.zeros(7, 4), "name", 5, None, {"scale": 2.0}]
+    ) == digests([X, Y])
     assert digests([X, Y, X.reshape(4, 6).to_sparse()]) == digests([X, Y])
 
 
@@ -130,13 +135,20 @@ def split(trace: Trace) -> tuple[set[bytes], set[bytes]]:
     def of(role: str) -> set[bytes]:
         found = [item for item in trace.records if item.role == role]
         assert all(item.whole for item in found)
-        return {item.digests[at : at + RECORD_BYTES] for item in found for at in range(0, len(item.digests), RECORD_BYTES)}
+        return {
+            item.digests[at : at + RECORD_BYTES]
+            for item in found
+            for at in range(0, len(item.digests), RECORD_BYTES)
+        }
 
     return of("train"), of("evaluation")
 
 
 def counted(trace: Trace) -> list[tuple[int, str, int, bool]]:
-    return [(item.loader, item.role, len(item.digests) // RECORD_BYTES, item.whole) for item in trace.records]
+    return [
+        (item.loader, item.role, len(item.digests) // RECORD_BYTES, item.whole)
+        for item in trace.records
+    ]
 
 
 EPOCHS = """
@@ -230,20 +242,25 @@ OBSERVED: Mapping[str, str | tuple[str, str]] = {
 
 @pytest.fixture(scope="module")
 def observed() -> Iterator[Mapping[str, Case]]:
-    """Trainings in one run that observes what DataLoaders hand out; its folder has a short path, as multiprocessing's sockets need."""
+    """Trainings in one run that observes what DataLoaders hand out; its folder has a short path, as
+    multiprocessing's sockets need."""
     with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp") as folder:
         found = trace_cases(Path(folder), OBSERVED, observe=True)
         assert found["clean"].run.outcome == "finished", found["clean"].run.problem
         yield found
 
 
-def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(observed: Mapping[str, Case]) -> None:
+def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(
+    observed: Mapping[str, Case],
+) -> None:
     clean = observed["clean"].trace
     seeds = [item.base_seed for item in clean.loaders]
     assert [(item.number, item.workers) for item in clean.loaders] == [(0, 0), (1, 0), (2, 0)]
     assert all(isinstance(seed, int) for seed in seeds) and len(set(seeds)) == 3
     train, evaluation = split(clean)
-    assert [(item.loader, item.role, len(item.digests) // RECORD_BYTES) for item in clean.records] == [
+    assert [
+        (item.loader, item.role, len(item.digests) // RECORD_BYTES) for item in clean.records
+    ] == [
         (0, "evaluation", 8),
         (1, "train", 12),
     ]
@@ -255,12 +272,16 @@ def test_train_and_held_out_records_are_told_apart_and_a_leak_shows(observed: Ma
     assert len(train & evaluation) == 3 and len(evaluation) == 11
 
 
-def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_trained_on(observed: Mapping[str, Case]) -> None:
+def test_a_loader_of_which_validation_comes_last_before_a_prefetched_batch_is_trained_on(
+    observed: Mapping[str, Case],
+) -> None:
     assert [item.role for item in observed["prefetched"].trace.records] == ["train", "evaluation"]
 
 
 @pytest.mark.parametrize("way", ["same", "new", "list"])
-def test_a_new_loader_for_each_epoch_is_written_as_one_for_all(way: str, observed: Mapping[str, Case]) -> None:
+def test_a_new_loader_for_each_epoch_is_written_as_one_for_all(
+    way: str, observed: Mapping[str, Case]
+) -> None:
     trace = observed[way].trace
     assert [item.number for item in trace.loaders] == list(range(8))
     assert counted(trace) == [(0, "train", 40, True), (1, "evaluation", 20, True)]
@@ -268,7 +289,9 @@ def test_a_new_loader_for_each_epoch_is_written_as_one_for_all(way: str, observe
     assert (len(train), len(evaluation)) == (40, 20) and not train & evaluation
 
 
-def test_training_and_evaluation_on_one_data_set_are_kept_apart_and_so_are_the_parts_that_samplers_take() -> None:
+def test_training_and_evaluation_on_one_data_set_are_kept_apart_and_so_are_the_parts_that_samplers_take() -> (
+    None
+):
     session = Recorder()
     loaders = Loaders(torch, session)
     data = TensorDataset(torch.arange(60.0))
@@ -277,7 +300,11 @@ def test_training_and_evaluation_on_one_data_set_are_kept_apart_and_so_are_the_p
         drain(loaders, DataLoader(data, batch_size=5, sampler=range(10)))
         drain(loaders, DataLoader(data, batch_size=5, sampler=range(50, 60)))
     loaders.write()
-    assert session.records() == [(0, "train", 40, True), (1, "evaluation", 10, True), (2, "evaluation", 10, True)]
+    assert session.records() == [
+        (0, "train", 40, True),
+        (1, "evaluation", 10, True),
+        (2, "evaluation", 10, True),
+    ]
 
 
 def test_a_loader_that_was_looked_through_before_training_is_one_of_training() -> None:
@@ -307,7 +334,12 @@ class Recorder:
 
     def records(self) -> list[tuple[int, str, int, bool]]:
         return [
-            (event["loader"], event["role"], len(base64.b64decode(event["digests"])) // RECORD_BYTES, event["whole"])
+            (
+                event["loader"],
+                event["role"],
+                len(base64.b64decode(event["digests"])) // RECORD_BYTES,
+                event["whole"],
+            )
             for name, event in self.events
             if name == "records"
         ]
@@ -324,7 +356,9 @@ def drain(loaders: Loaders, loader: Any, train: bool = False) -> None:
                 loaders.trained()
 
 
-def test_the_limit_is_the_processs_and_a_large_training_set_leaves_room_for_the_held_out_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_is_the_processs_and_a_large_training_set_leaves_room_for_the_held_out_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("repro_gate.probe.loaders.MAX_RECORDS", 100)
     session = Recorder()
     loaders = Loaders(torch, session)
@@ -339,7 +373,9 @@ def test_the_limit_is_the_processs_and_a_large_training_set_leaves_room_for_the_
     assert 40 <= count <= 70
 
 
-def test_records_that_are_new_in_each_epoch_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_are_new_in_each_epoch_end_at_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("repro_gate.probe.loaders.MAX_RECORDS", 100)
     session = Recorder()
     loaders = Loaders(torch, session)
@@ -349,7 +385,9 @@ def test_records_that_are_new_in_each_epoch_end_at_the_limit(monkeypatch: pytest
     loaders.write()
     counts = [count for _, _, count, _ in session.records()]
     assert sum(counts) <= 100
-    assert [whole for _, _, count, whole in session.records() if count < 30] == [False] * sum(count < 30 for count in counts)
+    assert [whole for _, _, count, whole in session.records() if count < 30] == [False] * sum(
+        count < 30 for count in counts
+    )
 
 
 def test_neither_loaders_nor_data_sets_are_held_alive() -> None:
@@ -367,7 +405,9 @@ def test_more_records_than_are_kept_are_said(observed: Mapping[str, Case]) -> No
     assert counted(observed["ten"].trace) == [(0, "evaluation", 5, False), (1, "train", 5, False)]
 
 
-def test_a_batch_that_cannot_be_read_is_said_and_the_rest_is_recorded(observed: Mapping[str, Case]) -> None:
+def test_a_batch_that_cannot_be_read_is_said_and_the_rest_is_recorded(
+    observed: Mapping[str, Case],
+) -> None:
     trace = observed["unread"].trace
     assert (trace.end, len(trace.steps), trace.records) == ("exit", 6, [])
     assert {identifier for identifier, _ in trace.notes} == {"records-not-read"}
@@ -376,12 +416,18 @@ def test_a_batch_that_cannot_be_read_is_said_and_the_rest_is_recorded(observed: 
 def test_a_loader_of_another_process_is_that_processs(observed: Mapping[str, Case]) -> None:
     main = observed["in_a_child"].trace
     [worker] = [trace for trace in observed["in_a_child"].run.traces if trace.key == "worker"]
-    assert [(item.number, item.workers) for item in main.loaders] == [(0, 0)] == [(item.number, item.workers) for item in worker.loaders]
+    assert (
+        [(item.number, item.workers) for item in main.loaders]
+        == [(0, 0)]
+        == [(item.number, item.workers) for item in worker.loaders]
+    )
     assert isinstance(worker.loaders[0], LoaderSeen) and isinstance(worker.records[0], Records)
     assert len(worker.records[0].digests) == 4 * RECORD_BYTES and main.records == []
 
 
-def test_loaders_that_draw_one_data_set_whole_are_told_from_those_that_draw_parts(observed: Mapping[str, Case]) -> None:
+def test_loaders_that_draw_one_data_set_whole_are_told_from_those_that_draw_parts(
+    observed: Mapping[str, Case],
+) -> None:
     seen = [item.dataset for item in observed["parts"].trace.loaders]
     assert seen[0] is not None and seen[0] == seen[1], "the same data set, drawn whole"
     assert seen[2] not in (None, seen[0]) and seen[4] not in (None, seen[0], seen[2]), "others"

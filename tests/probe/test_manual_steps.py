@@ -1,4 +1,5 @@
-"""Claims about training that no torch optimizer steps, and about what is trained by hand beside one."""
+"""Claims about training that no torch optimizer steps, and about what is trained by hand beside
+one."""
 
 from __future__ import annotations
 
@@ -262,13 +263,24 @@ BY_BACKWARD = {
     "one_each_backwards": 3,
 }
 BY_GRAD = {"grad": 3, "func": 3, "per_sample": 3, "large": 3, "vjp": 3}
-OTHERS = {"late_step": 3, "sdk": 3, "beside_func": 3, "beside_backward": 3, "attacked": 3, "looked_at": 3, "pooled": 3, "steps_twice": 5}
+OTHERS = {
+    "late_step": 3,
+    "sdk": 3,
+    "beside_func": 3,
+    "beside_backward": 3,
+    "attacked": 3,
+    "looked_at": 3,
+    "pooled": 3,
+    "steps_twice": 5,
+}
 CASES = {**BY_BACKWARD, **BY_GRAD, **OTHERS}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    found = trace_script(tmp_path_factory.mktemp("by-hand"), f"SHAPES = {tuple(CASES)!r}\n" + SHAPES)
+    found = trace_script(
+        tmp_path_factory.mktemp("by-hand"), f"SHAPES = {tuple(CASES)!r}\n" + SHAPES
+    )
     assert found.outcome == "finished", (found.problem, found.ended.tail)
     return found
 
@@ -283,63 +295,122 @@ def test_a_training_that_takes_no_gradient_records_nothing(shapes: Mapping[str, 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Mapping[str, Trace], case: str) -> None:
+def test_each_shape_has_its_steps_and_says_what_they_are(
+    shapes: Mapping[str, Trace], case: str
+) -> None:
     trace, call = shapes[case], "backward()" if case in BY_BACKWARD else "autograd.grad"
-    last = "; the last update is compared only in capture.artifacts" if case in ("func", "per_sample", "large", "vjp") else ""
-    why = "each optimizer is made after one" if case.startswith("one_each") else "no torch optimizer took a step"
+    last = (
+        "; the last update is compared only in capture.artifacts"
+        if case in ("func", "per_sample", "large", "vjp")
+        else ""
+    )
+    why = (
+        "each optimizer is made after one"
+        if case.startswith("one_each")
+        else "no torch optimizer took a step"
+    )
     notes = [] if case in OTHERS else [("steps", f"steps are calls of {call}: {why}{last}")]
     assert (len(trace.steps), trace.end, trace.notes) == (CASES[case], "exit", notes)
 
 
 @pytest.mark.parametrize("case", [*BY_BACKWARD, *BY_GRAD])
-def test_each_step_has_a_loss_gradients_and_parameters_that_move(shapes: Mapping[str, Trace], case: str) -> None:
+def test_each_step_has_a_loss_gradients_and_parameters_that_move(
+    shapes: Mapping[str, Trace], case: str
+) -> None:
     trace, steps = shapes[case], range(CASES[case])
-    late = steps[1:] if case == "unused_optimizer" else steps  # before, its optimizer's step was waited for
+    # before, its optimizer's step was waited for
+    late = steps[1:] if case == "unused_optimizer" else steps
     losses = [block.values for step in steps for block in blocks(trace, "loss", step)]
     assert len(losses) == len(steps) or case == "per_sample"
     assert all(blocks(trace, "gradient", step) for step in late)
-    values = [block.digests for block in trace.blocks if block.kind == "parameter" and (case != "gan_by_hand" or len(block.rows) > 2)]
+    values = [
+        block.digests
+        for block in trace.blocks
+        if block.kind == "parameter" and (case != "gan_by_hand" or len(block.rows) > 2)
+    ]
     assert len(set(values)) >= len(steps) or case == "gan_by_hand"
 
 
 def test_parameters_have_the_names_of_their_modules(shapes: Mapping[str, Trace]) -> None:
     net = ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]
     assert names(shapes["backward"], "parameter", -1) == net
-    assert sorted(names(shapes["backward"], "gradient", 1)) == sorted(names(shapes["backward"], "parameter", 1)) == sorted(net)
-    assert set(names(shapes["backward"], "buffer", 1)) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert (
+        sorted(names(shapes["backward"], "gradient", 1))
+        == sorted(names(shapes["backward"], "parameter", 1))
+        == sorted(net)
+    )
+    assert set(names(shapes["backward"], "buffer", 1)) == {
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    }
     assert names(shapes["func"], "parameter", 0) == names(shapes["func"], "gradient", 2)
 
 
 def test_the_state_after_the_last_update_is_recorded(shapes: Mapping[str, Trace]) -> None:
     for case in BY_BACKWARD:
-        final = [block for block in shapes[case].blocks if block.kind == "parameter" and block.step == CASES[case]]
-        assert final and final[-1].digests != next(block for block in shapes[case].blocks if block.kind == "parameter").digests
+        final = [
+            block
+            for block in shapes[case].blocks
+            if block.kind == "parameter" and block.step == CASES[case]
+        ]
+        assert (
+            final
+            and final[-1].digests
+            != next(block for block in shapes[case].blocks if block.kind == "parameter").digests
+        )
 
 
-def test_the_order_in_which_an_optimizer_for_each_parameter_steps_is_no_difference(shapes: Mapping[str, Trace]) -> None:
-    first, second = (replace(shapes[case], key="main") for case in ("one_each", "one_each_backwards"))
+def test_the_order_in_which_an_optimizer_for_each_parameter_steps_is_no_difference(
+    shapes: Mapping[str, Trace],
+) -> None:
+    first, second = (
+        replace(shapes[case], key="main") for case in ("one_each", "one_each_backwards")
+    )
     assert compare_runs([first], [second]).identical
-    assert {"weight.exp_avg", "bias.exp_avg_sq", "param_groups.0.0.exp_avg"} <= {row[0] for block in first.blocks for row in block.rows}
+    assert {"weight.exp_avg", "bias.exp_avg_sq", "param_groups.0.0.exp_avg"} <= {
+        row[0] for block in first.blocks for row in block.rows
+    }
 
 
-def test_losses_of_functions_are_those_that_the_script_sees(shapes: Mapping[str, Trace], run: Run) -> None:
+def test_losses_of_functions_are_those_that_the_script_sees(
+    shapes: Mapping[str, Trace], run: Run
+) -> None:
     printed = [line.split()[1] for line in run.ended.tail if line.startswith("loss ")]
     recorded = [blocks(shapes["func"], "loss", step)[0].values[0] for step in range(3)]
-    assert [float.fromhex(value) for value in printed] == [float.fromhex(value) for value in recorded] != []
+    assert (
+        [float.fromhex(value) for value in printed]
+        == [float.fromhex(value) for value in recorded]
+        != []
+    )
 
 
-def test_an_accumulated_step_stays_one_step_where_an_optimizer_makes_it(shapes: Mapping[str, Trace]) -> None:
+def test_an_accumulated_step_stays_one_step_where_an_optimizer_makes_it(
+    shapes: Mapping[str, Trace],
+) -> None:
     assert [len(blocks(shapes["late_step"], "loss", step)) for step in range(3)] == [3, 3, 3]
     assert len(blocks(shapes["late_step"], "gradient", 0)) == 1
 
 
-def test_a_model_trained_by_hand_beside_an_optimizer_is_recorded(shapes: Mapping[str, Trace]) -> None:
-    by_func = [block.digests for block in shapes["beside_func"].blocks if block.kind == "parameter" and block.rows[0][2] == (1, 4)]
+def test_a_model_trained_by_hand_beside_an_optimizer_is_recorded(
+    shapes: Mapping[str, Trace],
+) -> None:
+    by_func = [
+        block.digests
+        for block in shapes["beside_func"].blocks
+        if block.kind == "parameter" and block.rows[0][2] == (1, 4)
+    ]
     assert len(set(by_func)) >= 6  # three states of each of the two
     trace = shapes["beside_backward"]
     assert "Bilinear.weight" in names(trace, "parameter", 3)  # at the end
     assert (
-        len({block.digests for block in trace.blocks if block.kind == "parameter" and "Bilinear.weight" in {row[0] for row in block.rows}})
+        len(
+            {
+                block.digests
+                for block in trace.blocks
+                if block.kind == "parameter" and "Bilinear.weight" in {row[0] for row in block.rows}
+            }
+        )
         > 1
     )
 
@@ -347,6 +418,11 @@ def test_a_model_trained_by_hand_beside_an_optimizer_is_recorded(shapes: Mapping
 @pytest.mark.slow
 def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
     source = SHAPES.replace("range(3)", "range(1000)").partition("if __name__")[0]
-    cases = trace_cases(tmp_path, {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}, steps=2)
+    cases = trace_cases(
+        tmp_path, {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}, steps=2
+    )
     for name, case in cases.items():
-        assert (case.trace.stopped, len(case.trace.steps), case.exit_code) == (True, 2, 0), (name, case.printed)
+        assert (case.trace.stopped, len(case.trace.steps), case.exit_code) == (True, 2, 0), (
+            name,
+            case.printed,
+        )

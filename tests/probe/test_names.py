@@ -1,4 +1,5 @@
-"""Claims about `probe.names`: a tensor is called what a person who wrote the model would call it."""
+"""Claims about `probe.names`: a tensor is called what a person who wrote the model would call
+it."""
 
 from __future__ import annotations
 
@@ -74,7 +75,11 @@ def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
         "blocks.1.norm.weight",
         "blocks.1.norm.bias",
     ]
-    buffers = [f"blocks.{index}.norm.{key}" for index in (0, 1) for key in ("running_mean", "running_var", "num_batches_tracked")]
+    buffers = [
+        f"blocks.{index}.norm.{key}"
+        for index in (0, 1)
+        for key in ("running_mean", "running_var", "num_batches_tracked")
+    ]
     assert [name for name, _ in found.buffers()] == buffers
 
 
@@ -103,7 +108,10 @@ def test_two_models_carry_the_names_of_their_classes() -> None:
 
 def test_two_models_of_one_class_are_numbered() -> None:
     one, two = Critic(), Critic()
-    assert named(sgd(*one.parameters()), sgd(*two.parameters())) == ["Critic.out.weight", "Critic#2.out.weight"]
+    assert named(sgd(*one.parameters()), sgd(*two.parameters())) == [
+        "Critic.out.weight",
+        "Critic#2.out.weight",
+    ]
 
 
 def test_a_model_that_no_optimizer_moves_is_left_out() -> None:
@@ -121,7 +129,10 @@ def test_tied_weights_have_one_name() -> None:
 def test_parameters_outside_modules_are_called_by_their_place() -> None:
     net, loose = Critic(), torch.zeros(2, requires_grad=True)
     assert named(sgd(*net.parameters(), loose)) == ["out.weight", "param_groups.0.1"]
-    assert named(sgd(loose), sgd(torch.zeros(1, requires_grad=True))) == ["param_groups.0.0", "optimizer1.param_groups.0.0"]
+    assert named(sgd(loose), sgd(torch.zeros(1, requires_grad=True))) == [
+        "param_groups.0.0",
+        "optimizer1.param_groups.0.0",
+    ]
 
 
 def test_frozen_parameters_of_a_trained_model_are_named() -> None:
@@ -167,7 +178,11 @@ class Slotted:
         ({"x": torch.zeros(1), "y": None}, ["x"]),
         (Point(torch.zeros(1), 2), ["0", "1"]),
         (Sample(torch.zeros(1), 3, ["id-7"]), ["image", "label", "extra.0"]),
-        (UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)), ["input_ids", "attention_mask"]),  # as BatchEncoding
+        # as BatchEncoding
+        (
+            UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)),
+            ["input_ids", "attention_mask"],
+        ),
         (Plain(), ["edge_index", "count"]),
         ({1: {"deep": [b"x"]}}, ["1.deep.0"]),
         (Slotted(), []),
@@ -184,4 +199,6 @@ def test_leaves_of_something_that_holds_itself_come_to_an_end_and_show_no_addres
     node.next = node  # type: ignore[attr-defined]
     found = [*names.leaves(loop), *names.leaves(node)]
     assert len(found) < 50
-    assert not [value for _, value in found if "0x" in repr(value) and not isinstance(value, torch.Tensor)]
+    assert not [
+        value for _, value in found if "0x" in repr(value) and not isinstance(value, torch.Tensor)
+    ]

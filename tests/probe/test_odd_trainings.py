@@ -1,5 +1,6 @@
-"""The probe ends and changes no training, however odd: each of `odd_trainings.txt` runs without the probe and with it, in a fork of its
-own, and ends with the same status, parameters, generators and output."""
+"""The probe ends and changes no training, however odd: each of `odd_trainings.txt` runs without the
+probe and with it, in a fork of its own, and ends with the same status, parameters, generators and
+output."""
 
 from __future__ import annotations
 
@@ -16,10 +17,18 @@ from tests.support.tracing import trace_script
 CASES = Path(__file__).with_name("odd_trainings.txt")
 # One of each kind of oddity; the others are slow.
 QUICK = {
-    *("threads-own-models", "step-takes-model", "optimizer-dataclass", "parameters-with-argument", "lazy-linear", "cut-storage"),
+    *(
+        "threads-own-models",
+        "step-takes-model",
+        "optimizer-dataclass",
+        "parameters-with-argument",
+        "lazy-linear",
+        "cut-storage",
+    ),
     *("lazy-import", "batch-lazy-mapping", "signature", "mock-clock", "no-optimizer"),
 }
-UNREAD = {"mock-numpy-random"}  # what the probe itself needs is mocked: the recording ends, the training does not
+# what the probe itself needs is mocked: the recording ends, the training does not
+UNREAD = {"mock-numpy-random"}
 HEAD = """
 import torch
 X = torch.arange(64.).reshape(8, 8) / 64
@@ -97,11 +106,18 @@ for name in json.load(open("cases.json")):
 @pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_no_training_is_ended_or_changed(quick: bool, short_path: Path) -> None:
     parts = re.split(r"^# --- (.*)\n", CASES.read_text(), flags=re.MULTILINE)[1:]
-    cases = {name: source for name, source in zip(parts[::2], parts[1::2], strict=True) if (name in QUICK) is quick}
+    cases = {
+        name: source
+        for name, source in zip(parts[::2], parts[1::2], strict=True)
+        if (name in QUICK) is quick
+    }
     assert len(cases) == (len(QUICK) if quick else len(parts) // 2 - len(QUICK))
     files = {f"case-{name}.py": HEAD + source for name, source in cases.items()}
     run = trace_script(
-        short_path, {"train.py": DRIVER, "cases.json": json.dumps(list(cases)), **files}, command="python train.py probed", timeout=1500.0
+        short_path,
+        {"train.py": DRIVER, "cases.json": json.dumps(list(cases)), **files},
+        command="python train.py probed",
+        timeout=1500.0,
     )
     place = short_path / "place" / "workspace"
     for left in ("metrics.csv", "over", "f0", "f1", "f2", "f3"):
@@ -115,9 +131,15 @@ def test_no_training_is_ended_or_changed(quick: bool, short_path: Path) -> None:
 
     def ended(name: str, mode: str) -> tuple[str, ...]:
         paths = [place / f"{name}.{mode}.{what}" for what in ("status", "sum", "out")]
-        return tuple(_told(path.read_text(errors="replace")) if path.exists() else "" for path in paths)
+        return tuple(
+            _told(path.read_text(errors="replace")) if path.exists() else "" for path in paths
+        )
 
-    unlike = {name: (ended(name, "bare"), ended(name, "probed")) for name in cases if ended(name, "bare") != ended(name, "probed")}
+    unlike = {
+        name: (ended(name, "bare"), ended(name, "probed"))
+        for name in cases
+        if ended(name, "bare") != ended(name, "probed")
+    }
     assert not {name: found for name, found in unlike.items() if name not in UNREAD}
     assert not [name for name in cases if ended(name, "probed")[0] == "hangs"]
     failed = [note for trace in run.traces for note in trace.notes if note[0] == "probe-error"]
@@ -125,6 +147,11 @@ def test_no_training_is_ended_or_changed(quick: bool, short_path: Path) -> None:
 
 
 def _told(text: str) -> str:
-    """What a training printed, without addresses, the lines of tracebacks, and what torch's own libraries print: it has times in it."""
-    lines = [line for line in text.splitlines() if not line.startswith(("    ", "  File", "USDT", "nanobind", " - "))]
+    """What a training printed, without addresses, the lines of tracebacks, and what torch's own
+    libraries print: it has times in it."""
+    lines = [
+        line
+        for line in text.splitlines()
+        if not line.startswith(("    ", "  File", "USDT", "nanobind", " - "))
+    ]
     return re.sub(r"0x[0-9a-f]+", "@", "\n".join(lines))

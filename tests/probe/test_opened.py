@@ -1,4 +1,5 @@
-"""Claims about `probe.opened`: what a run read and did not make is listed once, with the line that read it, and nothing else is."""
+"""Claims about `probe.opened`: what a run read and did not make is listed once, with the line that
+read it, and nothing else is."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ def listed(run: Run) -> list[Opened]:
     return [item for trace in run.traces for item in trace.opened]
 
 
-def read_by(tmp_path: Path, source: str | Mapping[str, str], command: str = "python train.py", data: tuple[Path, ...] = ()) -> list[Opened]:
+def read_by(
+    tmp_path: Path,
+    source: str | Mapping[str, str],
+    command: str = "python train.py",
+    data: tuple[Path, ...] = (),
+) -> list[Opened]:
     """What a run of a script without torch opened."""
     return listed(trace_script(tmp_path, source, command=command, data=data))
 
@@ -40,7 +46,9 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_beside_it(tmp_path: Path) -> None:
+def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_beside_it(
+    tmp_path: Path,
+) -> None:
     files = {
         "train.py": "import json, sqlite3, email.message, numpy\nimport model\n",
         "model.py": "from pkg import part\n",
@@ -56,7 +64,9 @@ def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_besid
     ]
 
 
-def test_a_file_from_outside_is_listed_once_with_the_line_that_read_it(tmp_path: Path, outside: Path) -> None:
+def test_a_file_from_outside_is_listed_once_with_the_line_that_read_it(
+    tmp_path: Path, outside: Path
+) -> None:
     source = f"""
     import os
     def load(path):
@@ -76,7 +86,9 @@ def test_a_file_from_outside_is_listed_once_with_the_line_that_read_it(tmp_path:
     ]
 
 
-def test_a_relative_path_means_another_file_after_a_change_of_folder(tmp_path: Path, outside: Path) -> None:
+def test_a_relative_path_means_another_file_after_a_change_of_folder(
+    tmp_path: Path, outside: Path
+) -> None:
     source = f"""
     import os
     open("data.txt").read()
@@ -89,7 +101,11 @@ def test_a_relative_path_means_another_file_after_a_change_of_folder(tmp_path: P
         open("b.txt").read()
     """
     found = read_by(tmp_path, {"train.py": source, "data.txt": "x"})[1:]
-    assert [item.path for item in found] == ["data.txt", str(outside / "deep" / "c.txt"), str(outside / "b.txt")]
+    assert [item.path for item in found] == [
+        "data.txt",
+        str(outside / "deep" / "c.txt"),
+        str(outside / "b.txt"),
+    ]
 
 
 def test_what_is_no_file_or_cannot_be_found_is_not_listed(tmp_path: Path, outside: Path) -> None:
@@ -136,7 +152,9 @@ def test_what_the_run_made_itself_is_not_listed(tmp_path: Path, outside: Path) -
 
 
 @pytest.mark.parametrize("mode", ["r+", "a+", "a"])
-def test_what_a_file_held_before_is_read_even_where_the_run_writes_to_it(mode: str, tmp_path: Path, outside: Path) -> None:
+def test_what_a_file_held_before_is_read_even_where_the_run_writes_to_it(
+    mode: str, tmp_path: Path, outside: Path
+) -> None:
     source = f"""
     path = {str(outside / "a.txt")!r}
     with open(path, {mode!r}) as file:
@@ -144,7 +162,10 @@ def test_what_a_file_held_before_is_read_even_where_the_run_writes_to_it(mode: s
     open(path).read()
     """
     [found] = read_by(tmp_path, source)[1:]
-    assert (found.path, found.by) == (str(outside / "a.txt"), "train.py:5" if mode == "a" else "train.py:3")
+    assert (found.path, found.by) == (
+        str(outside / "a.txt"),
+        "train.py:5" if mode == "a" else "train.py:3",
+    )
 
 
 def test_what_an_earlier_run_left_behind_is_listed(tmp_path: Path, outside: Path) -> None:
@@ -158,10 +179,15 @@ def test_what_an_earlier_run_left_behind_is_listed(tmp_path: Path, outside: Path
     """
     assert read_by(tmp_path, source) == [Opened("train.py", True)]
     run = trace_script(tmp_path, source, name="again")
-    assert listed(run) == [Opened("train.py", True), Opened(str(outside / "cache"), False, "train.py:5")]
+    assert listed(run) == [
+        Opened("train.py", True),
+        Opened(str(outside / "cache"), False, "train.py:5"),
+    ]
 
 
-def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(tmp_path: Path, outside: Path) -> None:
+def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
+    tmp_path: Path, outside: Path
+) -> None:
     before = time.time()
     source = f"""
     import os
@@ -197,8 +223,19 @@ def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(tmp_path:
             "/run/data/train.bin",
             "/var/run/train.bin",
         ),
-        *("/var/lib/jenkins/workspace/data.csv", "/var/lib/data.csv", "/var/lib/dpkg-data/x", "/var/cache/huggingface/model.bin"),
-        *("/dev/shm/data.bin", "/home/user/etc/data.bin", "/data/usr/x", "/run/systemd-data/x", "/usrdata/x"),
+        *(
+            "/var/lib/jenkins/workspace/data.csv",
+            "/var/lib/data.csv",
+            "/var/lib/dpkg-data/x",
+            "/var/cache/huggingface/model.bin",
+        ),
+        *(
+            "/dev/shm/data.bin",
+            "/home/user/etc/data.bin",
+            "/data/usr/x",
+            "/run/systemd-data/x",
+            "/usrdata/x",
+        ),
     ],
 )
 def test_a_place_where_anybody_keeps_data_is_not_the_systems(path: str) -> None:
@@ -208,9 +245,26 @@ def test_a_place_where_anybody_keeps_data_is_not_the_systems(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/usr/lib/libz.so", "/etc/hosts", "/proc/self/maps", "/dev/null", "/dev/shm-of-a-driver", "/dev/nvidia0", "/lib64/ld.so"),
-        *("/run/systemd/resolve/stub-resolv.conf", "/run/nscd/socket", "/run/udev/data/x", "/run/resolvconf/resolv.conf"),
-        *("/run/nvidia-persistenced/socket", "/run/nvidia/driver/lib.so", "/run/opengl-driver/lib/libcuda.so"),
+        *(
+            "/usr/lib/libz.so",
+            "/etc/hosts",
+            "/proc/self/maps",
+            "/dev/null",
+            "/dev/shm-of-a-driver",
+            "/dev/nvidia0",
+            "/lib64/ld.so",
+        ),
+        *(
+            "/run/systemd/resolve/stub-resolv.conf",
+            "/run/nscd/socket",
+            "/run/udev/data/x",
+            "/run/resolvconf/resolv.conf",
+        ),
+        *(
+            "/run/nvidia-persistenced/socket",
+            "/run/nvidia/driver/lib.so",
+            "/run/opengl-driver/lib/libcuda.so",
+        ),
         *(
             "/var/lib/dpkg/status",
             "/var/lib/dbus/machine-id",
@@ -224,7 +278,9 @@ def test_a_place_of_the_systems_is(path: str) -> None:
     assert of_system(path)
 
 
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs memory that is shared as files")
+@pytest.mark.skipif(
+    not os.access("/dev/shm", os.W_OK), reason="needs memory that is shared as files"
+)
 def test_a_file_in_shared_memory_is_listed_where_it_was_there_before(tmp_path: Path) -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as before:
         source = f"""
@@ -235,10 +291,14 @@ def test_a_file_in_shared_memory_is_listed_where_it_was_there_before(tmp_path: P
         os.remove(made)
         open({before.name!r}).read()
         """
-        assert read_by(tmp_path, source)[1:] == [Opened(os.path.realpath(before.name), False, "train.py:7")]
+        assert read_by(tmp_path, source)[1:] == [
+            Opened(os.path.realpath(before.name), False, "train.py:7")
+        ]
 
 
-def test_declared_data_is_left_out_by_its_path_and_by_its_link(tmp_path: Path, outside: Path) -> None:
+def test_declared_data_is_left_out_by_its_path_and_by_its_link(
+    tmp_path: Path, outside: Path
+) -> None:
     workspace = tmp_path / "place" / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "data").symlink_to(outside / "deep")
@@ -252,7 +312,9 @@ def test_declared_data_is_left_out_by_its_path_and_by_its_link(tmp_path: Path, o
     assert found == [Opened("train.py", True), Opened(str(outside / "b.txt"), False, "train.py:3")]
 
 
-def test_a_file_of_the_hubs_cache_is_listed_by_the_path_that_names_its_commit(tmp_path: Path, outside: Path) -> None:
+def test_a_file_of_the_hubs_cache_is_listed_by_the_path_that_names_its_commit(
+    tmp_path: Path, outside: Path
+) -> None:
     snapshot = outside / "models--org--net" / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True)
     (outside / "blob").write_text("{}")
@@ -261,7 +323,9 @@ def test_a_file_of_the_hubs_cache_is_listed_by_the_path_that_names_its_commit(tm
     assert [item.path for item in found if not item.inside] == [str(snapshot / "config.json")]
 
 
-def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(tmp_path: Path, outside: Path) -> None:
+def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(
+    tmp_path: Path, outside: Path
+) -> None:
     (outside / "library.py").write_text("X = 1")
     source = f"import sys\nsys.path.append({str(outside)!r})\nimport library\n"
     wanted = Opened(str(outside / "library.py"), False, "train.py:3")
@@ -270,7 +334,9 @@ def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_cod
     assert listed(trace_script(tmp_path, source, name="again"))[1:] == [wanted]
 
 
-def test_an_extension_module_and_a_database_from_outside_are_listed(tmp_path: Path, outside: Path) -> None:
+def test_an_extension_module_and_a_database_from_outside_are_listed(
+    tmp_path: Path, outside: Path
+) -> None:
     import sqlite3
 
     import markupsafe._speedups as extension
@@ -294,7 +360,9 @@ def test_an_extension_module_and_a_database_from_outside_are_listed(tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_file_that_is_mapped_without_python_having_opened_it_is_listed(tmp_path: Path, outside: Path) -> None:
+def test_a_file_that_is_mapped_without_python_having_opened_it_is_listed(
+    tmp_path: Path, outside: Path
+) -> None:
     (outside / "mapped.bin").write_bytes(bytes(8192))
     source = f"""
     import ctypes, os
@@ -352,7 +420,10 @@ def test_a_file_is_listed_by(way: str, short_path: Path) -> None:
     head = f"import os, sys\npath = {str(short_path / 'file.txt')!r}\n"
     run = trace_script(short_path, head + textwrap.dedent(CHILDREN[way]))
     found = [(trace, item) for trace in run.traces for item in trace.opened if not item.inside]
-    assert [item.path for _, item in found] == [str(short_path / "file.txt")], (run.ended.tail, run.problem)
+    assert [item.path for _, item in found] == [str(short_path / "file.txt")], (
+        run.ended.tail,
+        run.problem,
+    )
     [(trace, _)] = found
     assert trace.forked == (("fork" in way and "becomes" not in way) or "multiprocessing" in way)
 
@@ -373,7 +444,9 @@ for x in torch.utils.data.DataLoader(Data(), num_workers=1):
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_loader_lists_what_it_read_and_torch_itself_is_left_out(short_path: Path) -> None:
+def test_a_worker_of_a_loader_lists_what_it_read_and_torch_itself_is_left_out(
+    short_path: Path,
+) -> None:
     (short_path / "value.txt").write_text("1.5")
     run = trace_script(short_path, LOADER, command=f"python train.py {short_path / 'value.txt'}")
     assert run.outcome == "finished", (run.problem, run.ended.tail)

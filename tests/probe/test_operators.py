@@ -1,5 +1,5 @@
-"""Claims about `probe.operators`: what torch dispatched in one step, with the line it is due to, and what one operator gives when it is
-executed again on its own inputs. Two runs, shared."""
+"""Claims about `probe.operators`: what torch dispatched in one step, with the line it is due to,
+and what one operator gives when it is executed again on its own inputs. Two runs, shared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     place = tmp_path_factory.mktemp("operators")
     arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
     env = {"OMP_NUM_THREADS": "4"}
-    probe = {"factors": {}, "operators": {"step": STEP, "replay": ["aten.index_put.default", 1, 30]}}
+    probe = {
+        "factors": {},
+        "operators": {"step": STEP, "replay": ["aten.index_put.default", 1, 30]},
+    }
     found = trace_script(place / "a", SCRIPT, arm=arm, env=env, probe=probe)
     return found, trace_script(place / "b", SCRIPT, arm=arm, env=env)
 
@@ -53,30 +56,44 @@ def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> N
 
 
 def test_the_step_that_is_asked_for_and_those_before_it_are_recorded(runs: tuple[Run, Run]) -> None:
-    assert len([item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")]) == STEP + 1
+    assert (
+        len([item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")])
+        == STEP + 1
+    )
     assert not trained(runs[1]).operators
 
 
-def test_a_forward_operator_has_its_line_and_a_backward_one_that_of_its_forward(runs: tuple[Run, Run]) -> None:
+def test_a_forward_operator_has_its_line_and_a_backward_one_that_of_its_forward(
+    runs: tuple[Run, Run],
+) -> None:
     lines = SCRIPT.splitlines()
-    forward, *_ = [item for item in operators(runs[0], "forward") if item.op.startswith("aten.index.")]
+    forward, *_ = [
+        item for item in operators(runs[0], "forward") if item.op.startswith("aten.index.")
+    ]
     assert lines[forward.line - 1].strip() == "rows = table[index]"
     backward = [item for item in operators(runs[0], "backward") if "index_put" in item.op]
     assert {lines[item.line - 1].strip() for item in backward} == {"rows = table[index]"}
     assert operators(runs[0], "optimizer")
 
 
-def test_a_draw_of_a_generator_has_its_state_as_an_input_and_a_view_is_simple(runs: tuple[Run, Run]) -> None:
+def test_a_draw_of_a_generator_has_its_state_as_an_input_and_a_view_is_simple(
+    runs: tuple[Run, Run],
+) -> None:
     draws = [item for item in operators(runs[0], "forward") if item.op.startswith("aten.rand.")]
     assert {len(item.inputs) for item in draws} == {1}
     assert draws[0].inputs != draws[1].inputs
-    assert next(item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")).simple
-    assert not next(item for item in operators(runs[0], "backward") if "index_put" in item.op).simple
+    assert next(
+        item for item in operators(runs[0], "forward") if item.op.startswith("aten.tanh")
+    ).simple
+    assert not next(
+        item for item in operators(runs[0], "backward") if "index_put" in item.op
+    ).simple
 
 
 @pytest.mark.slow
 def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_path: Path) -> None:
-    """As `nn.Linear` makes its weights, with the fill that torch would give them allowed off; the second write has an input."""
+    """As `nn.Linear` makes its weights, with the fill that torch would give them allowed off; the
+    second write has an input."""
     script = """
     import torch
     pages = [torch.rand(1000) for _ in range(50)]
@@ -93,15 +110,27 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     weight.sum().backward()
     optimizer.step()
     """
-    arm = arms.deterministic(42, frozenset({"torch.utils.deterministic.fill_uninitialized_memory"}), None)
-    run = trace_script(tmp_path, script, arm=arm, probe={"factors": {}, "operators": {"step": 0, "replay": None}})
+    arm = arms.deterministic(
+        42, frozenset({"torch.utils.deterministic.fill_uninitialized_memory"}), None
+    )
+    run = trace_script(
+        tmp_path, script, arm=arm, probe={"factors": {}, "operators": {"step": 0, "replay": None}}
+    )
     found = {item.op: item for item in trained(run).operators}
-    assert (len(found["aten.uniform_.default"].inputs), len(found["aten.mul_.Tensor"].inputs)) == (1, 1)
-    assert (len(found["aten._foreach_zero_.default"].inputs), len(found["aten._foreach_add_.Scalar"].inputs)) == (0, 2)
+    assert (len(found["aten.uniform_.default"].inputs), len(found["aten.mul_.Tensor"].inputs)) == (
+        1,
+        1,
+    )
+    assert (
+        len(found["aten._foreach_zero_.default"].inputs),
+        len(found["aten._foreach_add_.Scalar"].inputs),
+    ) == (0, 2)
     assert found["aten.mul_.Tensor"].inputs == found["aten.uniform_.default"].outputs[:1]
 
 
-def test_a_replay_tells_an_operator_that_adds_in_any_order_from_its_deterministic_form(runs: tuple[Run, Run]) -> None:
+def test_a_replay_tells_an_operator_that_adds_in_any_order_from_its_deterministic_form(
+    runs: tuple[Run, Run],
+) -> None:
     found = [item.distinct for item in trained(runs[0]).operators if item.distinct]
     assert len(found) == 1, {item.op for item in trained(runs[0]).operators}
     assert found[0]["deterministic"] == 1

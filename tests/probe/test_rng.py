@@ -1,4 +1,5 @@
-"""Claims about `probe.rng`: every generator is seeded before the first line of the training's own, and their states are told apart."""
+"""Claims about `probe.rng`: every generator is seeded before the first line of the training's own,
+and their states are told apart."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def test_python_numpy_torch_and_hashes_are_seeded_before_the_first_line(tmp_path
     drawn = torch.rand(1, generator=torch.Generator().manual_seed(7)).item()
     expected = [random.Random(7).random(), np.random.RandomState(7).rand(), drawn]
     bare = [sys.executable, "-c", "print(hash('text'))"]
-    hashed = subprocess.run(bare, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    hashed = subprocess.run(
+        bare, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+    )
     assert one.ended.tail == (str([*expected, int(hashed.stdout)]),)
     assert not set(eval(one.ended.tail[0])) & set(eval(other.ended.tail[0]))
     assert names(trained(one), "rng", -1) == ["python", "numpy", "torch"]

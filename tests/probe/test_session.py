@@ -1,4 +1,5 @@
-"""Claims about `probe.session`: a training ends after its last wanted step whatever it catches, and a mistake of the probe's is said."""
+"""Claims about `probe.session`: a training ends after its last wanted step whatever it catches, and
+a mistake of the probe's is said."""
 
 from __future__ import annotations
 
@@ -75,13 +76,19 @@ LOOPS = {
 
 
 FINALLY = "try:\n    while True: one()\nfinally:\n    net.weight.data.add_({0})\n"
-KILLED = "import os, signal\ntry:\n    while True: one()\nfinally:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+KILLED = (
+    "import os, signal\ntry:\n    while True: one()\nfinally:\n    os.kill(os.getpid(), "
+    "signal.SIGKILL)\n"
+)
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     """Scripts that are stopped after three steps."""
-    cases = {name.replace(" ", "_"): HEAD + textwrap.dedent(source) for name, (source, _) in LOOPS.items()}
+    cases = {
+        name.replace(" ", "_"): HEAD + textwrap.dedent(source)
+        for name, (source, _) in LOOPS.items()
+    }
     cases |= {
         "changed": HEAD + FINALLY.format(1.0),
         "clean": HEAD + FINALLY.format(0.0),
@@ -94,7 +101,12 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_steps_ends_a_loop_exactly_there_and_well(loop: str, three: Mapping[str, Case]) -> None:
     case = three[loop.replace(" ", "_")]
-    assert (case.exit_code, len(case.trace.steps), case.trace.stopped, case.trace.end) == (0, 3, True, "steps"), case.printed
+    assert (case.exit_code, len(case.trace.steps), case.trace.stopped, case.trace.end) == (
+        0,
+        3,
+        True,
+        "steps",
+    ), case.printed
     assert list(case.printed) == LOOPS[loop][1]
 
 
@@ -103,19 +115,30 @@ def test_a_training_shorter_than_its_steps_just_finishes(three: Mapping[str, Cas
     assert (len(trace.steps), trace.stopped, trace.end) == (2, False, "exit")
 
 
-def test_what_finally_does_after_the_last_wanted_step_is_recorded(three: Mapping[str, Case]) -> None:
+def test_what_finally_does_after_the_last_wanted_step_is_recorded(
+    three: Mapping[str, Case],
+) -> None:
     changed, clean = three["changed"].trace, three["clean"].trace
     assert changed.stopped and clean.stopped and (changed.end, clean.end) == ("steps", "steps")
     ends = {name: blocks(three[name].trace, "parameter", 3) for name in ("changed", "clean")}
     assert [len(found) for found in ends.values()] == [1, 1]
-    assert blocks(changed, "parameter", 2)[0].digests == blocks(clean, "parameter", 2)[0].digests == ends["clean"][0].digests
+    assert (
+        blocks(changed, "parameter", 2)[0].digests
+        == blocks(clean, "parameter", 2)[0].digests
+        == ends["clean"][0].digests
+    )
     assert ends["changed"][0].digests != ends["clean"][0].digests
     one, other = replace(changed, key="main"), replace(clean, key="main")
     assert not compare_runs([one], [other]).identical and compare_runs([other], [other]).identical
 
 
-def test_a_stopped_process_that_is_killed_is_compared_up_to_its_last_step(three: Mapping[str, Case]) -> None:
-    killed, clean = replace(three["killed"].trace, key="main"), replace(three["clean"].trace, key="main")
+def test_a_stopped_process_that_is_killed_is_compared_up_to_its_last_step(
+    three: Mapping[str, Case],
+) -> None:
+    killed, clean = (
+        replace(three["killed"].trace, key="main"),
+        replace(three["clean"].trace, key="main"),
+    )
     assert (killed.stopped, killed.end, three["killed"].exit_code) == (True, None, -9)
     assert compare_runs([killed], [clean]).identical
 
@@ -125,8 +148,22 @@ def test_a_training_that_is_stopped_is_a_run_that_was_stopped(tmp_path: Path) ->
     trace = trained(run)
     assert (run.outcome, run.ended.exit_code, run.steps, trace.end) == ("stopped", 0, 5, "steps")
     assert len(trace.steps) == 5
-    assert sorted({block.step for block in trace.blocks if block.kind == "parameter"}) == [-1, 0, 3, 4, 5]  # 5: as the process ended
-    assert sorted({block.step for block in trace.blocks if block.kind == "loss"}) == [0, 1, 2, 3, 4]  # losses are cheap
+    # 5: as the process ended
+    assert sorted({block.step for block in trace.blocks if block.kind == "parameter"}) == [
+        -1,
+        0,
+        3,
+        4,
+        5,
+    ]
+    # losses are cheap
+    assert sorted({block.step for block in trace.blocks if block.kind == "loss"}) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 SLOW = """
@@ -165,9 +202,18 @@ LEAVES = [
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     """Scripts that run to their end."""
-    cases = {f"leave{number}": f"import code, os\none()\none()\n{leave}\n" for number, leave in enumerate(LEAVES)}
-    cases |= {"slow": SLOW, "os_exit": "one()\nimport os\nsys.stdout = None\nos._exit(0)\n", "goes_on": GOES_ON}
-    found = trace_cases(tmp_path_factory.mktemp("whole"), {name: HEAD + source for name, source in cases.items()})
+    cases = {
+        f"leave{number}": f"import code, os\none()\none()\n{leave}\n"
+        for number, leave in enumerate(LEAVES)
+    }
+    cases |= {
+        "slow": SLOW,
+        "os_exit": "one()\nimport os\nsys.stdout = None\nos._exit(0)\n",
+        "goes_on": GOES_ON,
+    }
+    found = trace_cases(
+        tmp_path_factory.mktemp("whole"), {name: HEAD + source for name, source in cases.items()}
+    )
     assert found["slow"].run.outcome == "finished", found["slow"].run.problem
     return found
 
@@ -180,7 +226,9 @@ def test_the_own_time_of_the_probe_is_kept_apart(whole: Mapping[str, Case]) -> N
 
 
 @pytest.mark.parametrize("number", range(len(LEAVES)), ids=LEAVES)
-def test_a_training_that_ends_well_in_an_unusual_way_is_finished(number: int, whole: Mapping[str, Case]) -> None:
+def test_a_training_that_ends_well_in_an_unusual_way_is_finished(
+    number: int, whole: Mapping[str, Case]
+) -> None:
     case = whole[f"leave{number}"]
     assert (case.exit_code, case.trace.end, len(case.trace.steps)) == (0, "exit", 2), case.printed
 
@@ -206,21 +254,30 @@ BUGS = {
 
 @pytest.fixture(scope="module")
 def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
-    cases = {name.replace(" ", "_"): HEAD + bug + "for _ in range(3): one()\nprint('trained', done)\n" for name, bug in BUGS.items()}
+    cases = {
+        name.replace(" ", "_"): HEAD + bug + "for _ in range(3): one()\nprint('trained', done)\n"
+        for name, bug in BUGS.items()
+    }
     return trace_cases(tmp_path_factory.mktemp("mistaken"), cases)
 
 
 @pytest.mark.parametrize("place", BUGS)
-def test_a_mistake_of_the_probes_is_said_and_leaves_the_training_alone(place: str, mistaken: Mapping[str, Case]) -> None:
+def test_a_mistake_of_the_probes_is_said_and_leaves_the_training_alone(
+    place: str, mistaken: Mapping[str, Case]
+) -> None:
     case = mistaken[place.replace(" ", "_")]
     assert "trained 3" in case.printed and case.exit_code == 0
-    assert [identifier for identifier, _ in case.trace.notes] == ["probe-error"] and ".py:" in case.trace.notes[0][1]
+    assert [identifier for identifier, _ in case.trace.notes] == [
+        "probe-error"
+    ] and ".py:" in case.trace.notes[0][1]
     assert (case.run.outcome, case.run.reason_id) == ("untraced", "probe/error")
     assert "the probe itself failed" in case.run.problem and ".py:" in case.run.problem
 
 
 def test_an_exception_is_a_crash_even_where_the_command_hides_it(tmp_path: Path) -> None:
-    script = "from repro_gate import record, step\nrecord('x', 1.0)\nstep()\nraise ValueError('boom')\n"
+    script = (
+        "from repro_gate import record, step\nrecord('x', 1.0)\nstep()\nraise ValueError('boom')\n"
+    )
     run = trace_script(tmp_path, script, command="python train.py || true")
     assert (run.outcome, run.reason_id) == ("crashed", "run/crashed")
     assert trained(run).end == "exception"

@@ -1,4 +1,5 @@
-"""Claims about sharded training: each rank records its own shards of FSDP2's parameters, under the model's names."""
+"""Claims about sharded training: each rank records its own shards of FSDP2's parameters, under the
+model's names."""
 
 from __future__ import annotations
 
@@ -30,22 +31,44 @@ for _ in range(2):
 torch.save([item.to_local().detach() for item in net.parameters()], "rank%d.pt" % dist.get_rank())
 dist.destroy_process_group()
 """
-SHARDS = (("0.weight", "float32", (3, 4)), ("0.bias", "float32", (3,)), ("2.weight", "float32", (1, 6)), ("2.bias", "float32", (1,)))
+SHARDS = (
+    ("0.weight", "float32", (3, 4)),
+    ("0.bias", "float32", (3,)),
+    ("2.weight", "float32", (1, 6)),
+    ("2.bias", "float32", (1,)),
+)
 
 
 @pytest.mark.slow
-def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(short_path: Path) -> None:
+def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(
+    short_path: Path,
+) -> None:
     command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     run = trace_script(short_path, FSDP2, command=command, keep_final=True)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
-    assert [(trace.key, len(trace.steps), trace.notes) for trace in ranks] == [("rank0", 2, []), ("rank1", 2, [])]
+    assert [(trace.key, len(trace.steps), trace.notes) for trace in ranks] == [
+        ("rank0", 2, []),
+        ("rank1", 2, []),
+    ]
     for trace in ranks:
-        assert blocks(trace, "parameter", -1)[0].rows == blocks(trace, "parameter", 1)[0].rows == SHARDS
+        assert (
+            blocks(trace, "parameter", -1)[0].rows
+            == blocks(trace, "parameter", 1)[0].rows
+            == SHARDS
+        )
         assert set(blocks(trace, "gradient", 0)[0].rows) == set(SHARDS)
         assert "2.weight.exp_avg_sq" in names(trace, "optimizer", 1)
-        saved = torch.load(short_path / "place" / "workspace" / f"{trace.key}.pt", weights_only=True)
-        [kept] = map(load_file, run.folder.glob(f"{trace.path.name.partition('.')[0]}.final.parameter*.safetensors"))
-        assert all(torch.equal(kept[name], shard) for (name, _, _), shard in zip(SHARDS, saved, strict=True))
+        saved = torch.load(
+            short_path / "place" / "workspace" / f"{trace.key}.pt", weights_only=True
+        )
+        [kept] = map(
+            load_file,
+            run.folder.glob(f"{trace.path.name.partition('.')[0]}.final.parameter*.safetensors"),
+        )
+        assert all(
+            torch.equal(kept[name], shard)
+            for (name, _, _), shard in zip(SHARDS, saved, strict=True)
+        )
     one, two = (blocks(trace, "parameter", 1)[0].digests for trace in ranks)
     assert one != two

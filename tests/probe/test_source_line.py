@@ -1,5 +1,6 @@
-"""Claims about `probe.source_line`: code of a notebook's cell is named by the notebook and the cell, and what Jupyter does for itself is
-not the training's. A module stands for ipykernel's here; `e2e/test_examples` runs the real one."""
+"""Claims about `probe.source_line`: code of a notebook's cell is named by the notebook and the
+cell, and what Jupyter does for itself is not the training's. A module stands for ipykernel's here;
+`e2e/test_examples` runs the real one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import pytest
 
 from tests.probe.factors.runs import once, told
 
-# What ipykernel does with a cell: it compiles its text under a name that holds the process's number and a hash of the text.
+# What ipykernel does with a cell: it compiles its text under a name that holds the process's number
+# and a hash of the text.
 _KERNEL = """
 import linecache, os, sys, tempfile, threading, time, types, zlib
 sys.modules["jupyter_core"] = types.ModuleType("jupyter_core")
@@ -38,53 +40,97 @@ _CALLS = "def drawn():\n    return os.urandom(2)\ndrawn(); display()"
 
 
 def _notebook(*cells: str) -> str:
-    return json.dumps({"cells": [{"cell_type": "code", "source": text.splitlines(True)} for text in cells], "nbformat": 4})
+    return json.dumps(
+        {
+            "cells": [{"cell_type": "code", "source": text.splitlines(True)} for text in cells],
+            "nbformat": 4,
+        }
+    )
 
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "kernel.py").write_text(_KERNEL)
-    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kernel import *; SPACE['display'] = OWN['display']"
+    start = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kernel import *; "
+        "SPACE['display'] = OWN['display']"
+    )
     cells = (_DRAWS, "y = 1", _CALLS)
-    return {"start.py": "\n".join([start, *(f"run({text!r})" for text in cells)]), "nb/train.ipynb": _notebook(*cells), "train.py": ""}
+    return {
+        "start.py": "\n".join([start, *(f"run({text!r})" for text in cells)]),
+        "nb/train.ipynb": _notebook(*cells),
+        "train.py": "",
+    }
 
 
-def test_a_line_is_told_by_its_cell_and_what_jupyter_asks_for_is_not_told(kernel: dict[str, str], tmp_path: Path) -> None:
+def test_a_line_is_told_by_its_cell_and_what_jupyter_asks_for_is_not_told(
+    kernel: dict[str, str], tmp_path: Path
+) -> None:
     command = f"python {tmp_path}/start.py"
     (tmp_path / "start.py").write_text(kernel.pop("start.py"))
     found = [once(tmp_path, kernel, {"watch": True}, command=command) for _ in range(2)]
-    lines = [{(use.file, use.line, use.call, use.direct) for use in told(run, "entropy")} for run in found]
+    lines = [
+        {(use.file, use.line, use.call, use.direct) for use in told(run, "entropy")}
+        for run in found
+    ]
     assert lines[0] == lines[1]  # whatever the process's number
-    assert {(file, line) for file, line, _, _ in lines[0]} == {("nb/train.ipynb#cell 1", 3), ("nb/train.ipynb#cell 3", 2)}
+    assert {(file, line) for file, line, _, _ in lines[0]} == {
+        ("nb/train.ipynb#cell 1", 3),
+        ("nb/train.ipynb#cell 3", 2),
+    }
     assert ("nb/train.ipynb#cell 1", 3, "os.urandom(4)", True) in lines[0]
-    sources = {use.source for run in found for trace in run.traces for use in trace.uses if use.factor in ("clock", "threads")}
+    sources = {
+        use.source
+        for run in found
+        for trace in run.traces
+        for use in trace.uses
+        if use.factor in ("clock", "threads")
+    }
     assert sources == set()
     drawn = {(item.file, item.line) for trace in found[0].traces for item in trace.drawn}
     assert drawn == {("nb/train.ipynb#cell 1", 3), ("nb/train.ipynb#cell 3", 2)}
 
 
-def test_a_notebook_that_the_run_wrote_gives_no_names(kernel: dict[str, str], tmp_path: Path) -> None:
+def test_a_notebook_that_the_run_wrote_gives_no_names(
+    kernel: dict[str, str], tmp_path: Path
+) -> None:
     """papermill writes the notebook that it runs beside the one that it was given."""
     copy = "import shutil; shutil.copy('nb/train.ipynb', 'a.ipynb')\n"
     (tmp_path / "start.py").write_text(copy + kernel.pop("start.py"))
     run = once(tmp_path, kernel, {"watch": True}, command=f"python {tmp_path}/start.py")
-    assert {use.file for use in told(run, "entropy")} == {"nb/train.ipynb#cell 1", "nb/train.ipynb#cell 3"}
+    assert {use.file for use in told(run, "entropy")} == {
+        "nb/train.ipynb#cell 1",
+        "nb/train.ipynb#cell 3",
+    }
 
 
-def test_pinned_as_a_whole_jupyter_keeps_its_own_draws(tmp_path: Path, kernel: dict[str, str]) -> None:
+def test_pinned_as_a_whole_jupyter_keeps_its_own_draws(
+    tmp_path: Path, kernel: dict[str, str]
+) -> None:
     own = "\nOWN['before'] = __import__('os').urandom\nexec('def ask(): return before(4)', OWN)\n"
     show = "import os; print('jupyter', OWN['ask']().hex(), 'cell', SPACE['x'].hex())"
     (tmp_path / "start.py").write_text(kernel.pop("start.py") + own + show)
     pins: dict[str, object] = {"pin": {"entropy": None, "threads": None, "clock": None}}
-    tails = [once(tmp_path, kernel, pins, command=f"python {tmp_path}/start.py").ended.tail[-1].split() for _ in range(2)]
+    tails = [
+        once(tmp_path, kernel, pins, command=f"python {tmp_path}/start.py").ended.tail[-1].split()
+        for _ in range(2)
+    ]
     assert tails[0][1] != tails[1][1] and tails[0][3] == tails[1][3]
 
 
 def test_jupyters_tip_of_the_day_takes_nothing_from_the_trainings_generator(tmp_path: Path) -> None:
-    """IPython 9 draws a tip from `random` whenever a kernel is asked whether it is up, as often as it takes to start."""
+    """IPython 9 draws a tip from `random` whenever a kernel is asked whether it is up, as often as
+    it takes to start."""
     tips = "def pick_tip():\n    from random import choice\n    return choice('abc')\n"
     source = "import random, sys\nfrom IPython.core.tips import pick_tip\n"
     source += "[pick_tip() for _ in range(int(sys.argv[1]))]\nprint(random.random())\n"
-    files = {"IPython/__init__.py": "", "IPython/core/__init__.py": "", "IPython/core/tips.py": tips, "train.py": source}
-    tails = [once(tmp_path, files, {}, command=f"python train.py {count}").ended.tail for count in (1, 4)]
+    files = {
+        "IPython/__init__.py": "",
+        "IPython/core/__init__.py": "",
+        "IPython/core/tips.py": tips,
+        "train.py": source,
+    }
+    tails = [
+        once(tmp_path, files, {}, command=f"python train.py {count}").ended.tail for count in (1, 4)
+    ]
     assert tails[0] == tails[1]

@@ -1,4 +1,5 @@
-"""Claims about the watcher of a run's surroundings, in real processes: it says which line was told what, and changes no answer."""
+"""Claims about the watcher of a run's surroundings, in real processes: it says which line was told
+what, and changes no answer."""
 
 from __future__ import annotations
 
@@ -33,20 +34,41 @@ def run(place: Path, probe: dict[str, object], varied: frozenset[str] = frozense
         (place / name).mkdir(parents=True, exist_ok=True)
     (place / "workspace" / "train.py").write_text(SOURCE)
     spec = Spec(path=place / "repro.yml", train=Train(run="python train.py", timeout=60))
-    plan = Plan(name="run", arm=arms.deterministic(1, frozenset(), None), probe=probe, varied=varied)
+    plan = Plan(
+        name="run", arm=arms.deterministic(1, frozenset(), None), probe=probe, varied=varied
+    )
     site = Site(
-        run_folder=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH, "LANG": "C"}
+        run_folder=place,
+        workspace=place / "workspace",
+        cwd=place / "workspace",
+        traces=place / "runs",
+        outer={"PATH": PATH, "LANG": "C"},
     )
     return launch(spec, plan, site, lambda traces: None)
 
 
 def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_path: Path) -> None:
-    watched, plain = run(tmp_path / "a", {"factors": {"watch": True, "surroundings": True}}), run(tmp_path / "b", {})
+    watched, plain = (
+        run(tmp_path / "a", {"factors": {"watch": True, "surroundings": True}}),
+        run(tmp_path / "b", {}),
+    )
     assert watched.good and plain.good, (watched.ended.tail, plain.ended.tail)
-    recorded = [[block.digests for trace in item.traces for block in trace.blocks if block.kind != "rng"] for item in (watched, plain)]
+    recorded = [
+        [block.digests for trace in item.traces for block in trace.blocks if block.kind != "rng"]
+        for item in (watched, plain)
+    ]
     assert recorded[0] == recorded[1] and recorded[0]
     noted = {(use.factor, use.line) for trace in watched.traces for use in trace.uses}
-    lines = {text.split('"')[1]: number for number, text in enumerate(SOURCE.splitlines(), 1) if text.startswith("told[")}
+    lines = {
+        text.split('"')[1]: number
+        for number, text in enumerate(SOURCE.splitlines(), 1)
+        if text.startswith("told[")
+    }
     assert set(lines.items()) <= noted, sorted(noted)
     assert not [use for trace in plain.traces for use in trace.uses]
-    assert not [use for trace in watched.traces for use in trace.uses if use.line >= lines["hashing"] + 2 and use.factor in lines]
+    assert not [
+        use
+        for trace in watched.traces
+        for use in trace.uses
+        if use.line >= lines["hashing"] + 2 and use.factor in lines
+    ]

@@ -1,5 +1,5 @@
-"""Claims about threads: each that trains has a trace of its own, in its own order; one that only fetches for others has none.
-And about a hook that fails: the training goes on."""
+"""Claims about threads: each that trains has a trace of its own, in its own order; one that only
+fetches for others has none. And about a hook that fails: the training goes on."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ models[2].register_buffer("late", torch.ones(2))
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Mapping[str, Trace]]:
     folder = tmp_path_factory.mktemp("threads")
-    found = (trace_script(folder / way, SOURCE, command=f"python train.py {way}") for way in ("forth", "back"))
+    found = (
+        trace_script(folder / way, SOURCE, command=f"python train.py {way}")
+        for way in ("forth", "back")
+    )
     return [{trace.key: trace for trace in run.traces if trace.trained} for run in found]
 
 
@@ -74,21 +77,31 @@ def test_each_thread_that_trains_has_a_trace_of_its_own(runs: list[Mapping[str, 
         ) | {"main": (4, "exit")}
 
 
-def test_threads_that_do_not_depend_on_each_other_are_the_same_in_any_order(runs: list[Mapping[str, Trace]]) -> None:
+def test_threads_that_do_not_depend_on_each_other_are_the_same_in_any_order(
+    runs: list[Mapping[str, Trace]],
+) -> None:
     def told(block: Block) -> tuple[object, ...]:
         return block.step, block.kind, block.rows, block.digests
 
     for key in ("main/left", "main/right"):
-        ours, theirs = ([told(block) for block in run[key].blocks if block.kind != "rng"] for run in runs)
+        ours, theirs = (
+            [told(block) for block in run[key].blocks if block.kind != "rng"] for run in runs
+        )
         assert ours == theirs and len(ours) > 15
 
 
-def test_what_a_thread_fetches_for_others_is_no_batch_of_a_step(runs: list[Mapping[str, Trace]]) -> None:
-    assert not [block for trace in runs[0].values() for block in trace.blocks if block.kind == "batch"]
+def test_what_a_thread_fetches_for_others_is_no_batch_of_a_step(
+    runs: list[Mapping[str, Trace]],
+) -> None:
+    assert not [
+        block for trace in runs[0].values() for block in trace.blocks if block.kind == "batch"
+    ]
     assert not runs[0]["main"].loaders
 
 
-def test_a_buffer_that_comes_after_the_last_step_is_compared(runs: list[Mapping[str, Trace]]) -> None:
+def test_a_buffer_that_comes_after_the_last_step_is_compared(
+    runs: list[Mapping[str, Trace]],
+) -> None:
     assert [names(runs[0]["main"], "buffer", step) for step in (3, 4)] == [[], ["late"]]
 
 
@@ -108,5 +121,10 @@ def test_a_failure_in_a_hook_is_noted_and_the_training_goes_on(tmp_path: Path) -
         """,
     )
     assert run.ended.tail[-1].strip() == "went on" and run.ended.exit_code == 0
-    [note] = [message for trace in run.traces for identifier, message in trace.notes if identifier == "probe-error"]
+    [note] = [
+        message
+        for trace in run.traces
+        for identifier, message in trace.notes
+        if identifier == "probe-error"
+    ]
     assert "TypeError" in note and "the probe itself failed" in str(run.problem)

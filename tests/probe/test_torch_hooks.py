@@ -1,6 +1,8 @@
-"""Claims about `probe.torch_hooks`: what is recorded of each shape of training, in which order and under which names.
+"""Claims about `probe.torch_hooks`: what is recorded of each shape of training, in which order and
+under which names.
 
-The shapes run one after another in forked processes of one run, each with a trace of its own that carries the shape's name.
+The shapes run one after another in forked processes of one run, each with a trace of its own that
+carries the shape's name.
 """
 
 from __future__ import annotations
@@ -184,7 +186,14 @@ CASES = (
     "unused_in_loss",
 )
 NET = ["first.weight", "first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"]
-NET_BACKWARD = ["last.bias", "last.weight", "norm.bias", "norm.weight", "first.bias", "first.weight"]
+NET_BACKWARD = [
+    "last.bias",
+    "last.weight",
+    "norm.bias",
+    "norm.weight",
+    "first.bias",
+    "first.weight",
+]
 BUFFERS = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
 
 
@@ -216,55 +225,95 @@ def test_every_shape_is_traced_to_its_end(shapes: Mapping[str, Trace], case: str
 def test_a_step_is_told_in_the_order_in_which_it_happened(shapes: Mapping[str, Trace]) -> None:
     assert story(shapes["plain"], -1) == ["rng", "parameter", "buffer"]
     for step in (0, 1):
-        assert story(shapes["plain"], step) == ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer", "buffer", "rng"]
+        assert story(shapes["plain"], step) == [
+            "rng",
+            "loss",
+            "gradient",
+            "parameter",
+            "optimizer",
+            "optimizer",
+            "buffer",
+            "rng",
+        ]
 
 
-def test_names_are_those_of_the_model_and_gradients_come_last_layer_first(shapes: Mapping[str, Trace]) -> None:
+def test_names_are_those_of_the_model_and_gradients_come_last_layer_first(
+    shapes: Mapping[str, Trace],
+) -> None:
     plain = shapes["plain"]
     assert names(plain, "parameter", -1) == names(plain, "parameter", 1) == NET
     assert names(plain, "gradient", 0) == names(plain, "gradient", 1)
     layers = [name.partition(".")[0] for name in names(plain, "gradient", 0)]
     assert layers == ["last", "last", "norm", "norm", "first", "first"]
     assert names(plain, "buffer", -1) == names(plain, "buffer", 1) == BUFFERS
-    state = {f"{name}.momentum_buffer" for name in NET} | {"param_groups.0.lr", "param_groups.0.momentum"}
+    state = {f"{name}.momentum_buffer" for name in NET} | {
+        "param_groups.0.lr",
+        "param_groups.0.momentum",
+    }
     assert state <= set(names(plain, "optimizer", 1))
-    assert names(plain, "rng", 0)[:3] in (["python", "numpy", "torch"], ["python", "torch", "python"])
+    assert names(plain, "rng", 0)[:3] in (
+        ["python", "numpy", "torch"],
+        ["python", "torch", "python"],
+    )
 
 
 def test_closures_are_recorded_each_time_they_are_called(shapes: Mapping[str, Trace]) -> None:
     lbfgs = shapes["lbfgs"]
     assert len(blocks(lbfgs, "loss", 0)) == len(blocks(lbfgs, "gradient", 0)) >= 2
-    assert [block.at for block in blocks(lbfgs, "gradient", 0)] == list(range(len(blocks(lbfgs, "gradient", 0))))
+    assert [block.at for block in blocks(lbfgs, "gradient", 0)] == list(
+        range(len(blocks(lbfgs, "gradient", 0)))
+    )
     assert any(name.startswith("weight.") for name in names(lbfgs, "optimizer", 0))
     for step in (0, 1):
-        assert story(shapes["lightning_closure"], step) == ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer", "rng"]
+        assert story(shapes["lightning_closure"], step) == [
+            "rng",
+            "loss",
+            "gradient",
+            "parameter",
+            "optimizer",
+            "optimizer",
+            "rng",
+        ]
 
 
 def test_each_of_two_optimizers_has_its_own_steps(shapes: Mapping[str, Trace]) -> None:
     gan = shapes["gan"]
-    assert names(gan, "parameter", -1) == [f"Net.{name}" for name in NET] + ["Sequential.0.weight", "Sequential.0.bias"]
+    assert names(gan, "parameter", -1) == [f"Net.{name}" for name in NET] + [
+        "Sequential.0.weight",
+        "Sequential.0.bias",
+    ]
     assert names(gan, "gradient", 0) == ["Sequential.0.bias", "Sequential.0.weight"]
     assert names(gan, "parameter", 1) == [f"Net.{name}" for name in NET]
     assert "Net.first.weight.exp_avg" in names(gan, "optimizer", 1)
 
 
-def test_every_loss_of_an_accumulated_step_is_recorded_and_one_gradient(shapes: Mapping[str, Trace]) -> None:
+def test_every_loss_of_an_accumulated_step_is_recorded_and_one_gradient(
+    shapes: Mapping[str, Trace],
+) -> None:
     accumulated = shapes["accumulation"]
     assert [len(block.values) for block in blocks(accumulated, "loss", 1)] == [1, 1, 1]
     assert len({block.values for block in blocks(accumulated, "loss", 1)}) == 3
     assert len(blocks(accumulated, "gradient", 1)) == 1
 
 
-def test_a_scaled_loss_is_recorded_as_it_was_before_scaling(shapes: Mapping[str, Trace], run: Run) -> None:
+def test_a_scaled_loss_is_recorded_as_it_was_before_scaling(
+    shapes: Mapping[str, Trace], run: Run
+) -> None:
     printed = [line.split()[1] for line in run.ended.tail if line.startswith("amp ")]
     recorded = [blocks(shapes["amp"], "loss", step)[0].values[0] for step in (0, 1)]
-    assert [float.fromhex(value) for value in recorded] == [float.fromhex(value) for value in printed] != []
+    assert (
+        [float.fromhex(value) for value in recorded]
+        == [float.fromhex(value) for value in printed]
+        != []
+    )
 
 
 def test_adams_three_implementations_give_the_same_tables(shapes: Mapping[str, Trace]) -> None:
     found = [shapes[case] for case in ("foreach", "one_by_one", "fused")]
     assert len({tuple(names(trace, "parameter", 1)) for trace in found}) == 1
-    assert all({f"{name}.exp_avg" for name in NET} <= set(names(trace, "optimizer", 1)) for trace in found)
+    assert all(
+        {f"{name}.exp_avg" for name in NET} <= set(names(trace, "optimizer", 1)) for trace in found
+    )
     assert len({blocks(trace, "loss", 0)[0].values for trace in found}) == 1
 
 
@@ -278,7 +327,15 @@ def test_a_compiled_model_is_recorded_as_the_model(shapes: Mapping[str, Trace]) 
 
 def test_a_compiled_optimizer_step_is_recorded_as_a_step(shapes: Mapping[str, Trace]) -> None:
     trace = shapes["compiled_step"]
-    assert story(trace, 1) == ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer", "rng"]
+    assert story(trace, 1) == [
+        "rng",
+        "loss",
+        "gradient",
+        "parameter",
+        "optimizer",
+        "optimizer",
+        "rng",
+    ]
     assert {"weight.exp_avg", "bias.exp_avg"} <= set(names(trace, "optimizer", 1))
 
 
@@ -287,18 +344,24 @@ def test_a_sparse_gradient_is_recorded(shapes: Mapping[str, Trace]) -> None:
     assert rows == (("weight", "float32", (10, 2)),)
 
 
-def test_frozen_parameters_are_in_the_initial_state_and_have_no_gradient(shapes: Mapping[str, Trace]) -> None:
+def test_frozen_parameters_are_in_the_initial_state_and_have_no_gradient(
+    shapes: Mapping[str, Trace],
+) -> None:
     assert names(shapes["frozen"], "parameter", -1) == NET
     assert not [name for name in names(shapes["frozen"], "gradient", 0) if name.startswith("first")]
 
 
-def test_training_without_a_module_is_named_by_parameter_groups(shapes: Mapping[str, Trace]) -> None:
+def test_training_without_a_module_is_named_by_parameter_groups(
+    shapes: Mapping[str, Trace],
+) -> None:
     functional = shapes["functional"]
     assert names(functional, "parameter", -1) == ["param_groups.0.0", "param_groups.1.0"]
     assert {"param_groups.0.lr", "param_groups.1.lr"} <= set(names(functional, "optimizer", 0))
 
 
-def test_the_initial_state_is_the_one_that_training_starts_from(shapes: Mapping[str, Trace]) -> None:
+def test_the_initial_state_is_the_one_that_training_starts_from(
+    shapes: Mapping[str, Trace],
+) -> None:
     trace = shapes["optimizer_made_first_weights_changed_after"]
     before, after = blocks(trace, "parameter", -1)[0], blocks(trace, "parameter", 0)[0]
     assert before.digests == after.digests  # the learning rate is zero

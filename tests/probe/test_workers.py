@@ -1,4 +1,5 @@
-"""Claims about processes that only prepare data: whatever a DataLoader's worker calls, it is never one of the training's processes."""
+"""Claims about processes that only prepare data: whatever a DataLoader's worker calls, it is never
+one of the training's processes."""
 
 from __future__ import annotations
 
@@ -77,17 +78,23 @@ for x in data:
 
 
 RECORDS = SOURCE.replace(
-    "        return self.transform(x)", "        from repro_gate import record; record('x', x)\n        return self.transform(x)"
+    "        return self.transform(x)",
+    "        from repro_gate import record; record('x', x)\n        return self.transform(x)",
 )
 
 
 @pytest.fixture(scope="module")
 def forked() -> Iterator[Mapping[str, Case]]:
-    """Trainings whose workers are forks, in one run; its folder has a short path, as multiprocessing's sockets need."""
+    """Trainings whose workers are forks, in one run; its folder has a short path, as
+    multiprocessing's sockets need."""
     ways = {"before": "fork before", "after": "fork after", "grad": "fork before grad"}
     with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp") as folder:
-        cases: dict[str, str | tuple[str, str]] = {name: (SOURCE, arguments) for name, arguments in ways.items()}
-        yield trace_cases(Path(folder), {**cases, "pool": POOL, "records": (RECORDS, "fork before")}, steps=3)
+        cases: dict[str, str | tuple[str, str]] = {
+            name: (SOURCE, arguments) for name, arguments in ways.items()
+        }
+        yield trace_cases(
+            Path(folder), {**cases, "pool": POOL, "records": (RECORDS, "fork before")}, steps=3
+        )
 
 
 def claims(trace: Trace) -> None:
@@ -96,16 +103,22 @@ def claims(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("way", ["before", "after", "grad"])
-def test_a_forked_worker_that_calls_a_module_is_no_process_of_the_training(way: str, forked: Mapping[str, Case]) -> None:
+def test_a_forked_worker_that_calls_a_module_is_no_process_of_the_training(
+    way: str, forked: Mapping[str, Case]
+) -> None:
     claims(forked[way].trace)
     assert names(forked[way].trace, "batch", 2) == ["value"]
     assert [loader.workers for loader in forked[way].trace.loaders] == [2]
-    assert not forked[way].trace.records and forked[way].trace.distributions is None, "nobody asked to observe"
+    assert not forked[way].trace.records and forked[way].trace.distributions is None, (
+        "nobody asked to observe"
+    )
 
 
 def test_no_process_but_those_of_the_trainings_is_one(forked: Mapping[str, Case]) -> None:
     claims(forked["pool"].trace)
-    assert sorted(trace.key for trace in forked["pool"].run.traces if trace.trained) == sorted(forked)
+    assert sorted(trace.key for trace in forked["pool"].run.traces if trace.trained) == sorted(
+        forked
+    )
 
 
 def test_what_a_worker_records_is_said_to_be_nothing(forked: Mapping[str, Case]) -> None:
@@ -116,9 +129,13 @@ def test_what_a_worker_records_is_said_to_be_nothing(forked: Mapping[str, Case])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["spawn before", "forkserver after grad"])
-def test_a_worker_that_imports_the_script_anew_is_none_either(arguments: str, short_path: Path) -> None:
+def test_a_worker_that_imports_the_script_anew_is_none_either(
+    arguments: str, short_path: Path
+) -> None:
     run = trace_script(short_path, SOURCE, command=f"python train.py {arguments}", steps=3)
     assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
     claims(trained(run))
-    assert names(trained(run), "batch", 2) == ["value"] and len(run.traces) > 1, "each worker has a trace"
+    assert names(trained(run), "batch", 2) == ["value"] and len(run.traces) > 1, (
+        "each worker has a trace"
+    )
     assert trained(run).key == "main" and [loader.workers for loader in trained(run).loaders] == [1]

@@ -1,5 +1,5 @@
-"""Claims about tensors that are made of others (wrapper subclasses, as torchao's quantized weights): they have no memory of their own, and
-what they hold is digested."""
+"""Claims about tensors that are made of others (wrapper subclasses, as torchao's quantized
+weights): they have no memory of their own, and what they hold is digested."""
 
 from __future__ import annotations
 
@@ -90,19 +90,29 @@ for x in DataLoader(list(torch.randn(8, 4)), batch_size=4, collate_fn=lambda row
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
-    cases: dict[str, str | tuple[str, str]] = {name: (TWO, name) for name in ("one", "same", "other", "opaque")}
+    cases: dict[str, str | tuple[str, str]] = {
+        name: (TWO, name) for name in ("one", "same", "other", "opaque")
+    }
     cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
-    found = trace_cases(tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_steps=(1,))
+    found = trace_cases(
+        tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_steps=(1,)
+    )
     assert found["one"].run.outcome == "finished", found["one"].run.problem
     return found
 
 
 def digests(trace: Trace, step: int) -> dict[str, bytes]:
     found = [block for kind in ("parameter", "buffer") for block in blocks(trace, kind, step)]
-    return {row[0]: block.digests[16 * at : 16 * at + 16] for block in found for at, row in enumerate(block.rows)}
+    return {
+        row[0]: block.digests[16 * at : 16 * at + 16]
+        for block in found
+        for at, row in enumerate(block.rows)
+    }
 
 
-def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(runs: Mapping[str, Case]) -> None:
+def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(
+    runs: Mapping[str, Case],
+) -> None:
     one, same, other = (digests(runs[name].trace, -1) for name in ("one", "same", "other"))
     assert one == same and {name for name in one if one[name] != other[name]} == {"frozen"}
     assert {"trained", "frozen", "table", "last.weight", "idle", "none"} <= one.keys()
@@ -111,16 +121,30 @@ def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(ru
 
 
 def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
-    said = {name: [message for identifier, message in case.trace.notes if identifier == "not-digested"] for name, case in runs.items()}
-    assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]  # the meta tensor's alone; and the opaque one's
+    said = {
+        name: [message for identifier, message in case.trace.notes if identifier == "not-digested"]
+        for name, case in runs.items()
+    }
+    # the meta tensor's alone; and the opaque one's
+    assert [len(said[name]) for name in ("one", "opaque")] == [
+        1,
+        2,
+    ]
     assert any("Opaque" in message for message in said["opaque"])
 
 
 @pytest.mark.slow
-def test_only_what_has_memory_is_kept_for_distances(runs: Mapping[str, Case], tmp_path: Path) -> None:
+def test_only_what_has_memory_is_kept_for_distances(
+    runs: Mapping[str, Case], tmp_path: Path
+) -> None:
     reference = [runs["one"].trace]
-    second = trace_cases(tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_steps=(1,), reference=reference)["one"].trace
-    assert {item.name for item in second.distances if item.kind == "parameter"} == {"last.weight", "last.bias"}
+    second = trace_cases(
+        tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_steps=(1,), reference=reference
+    )["one"].trace
+    assert {item.name for item in second.distances if item.kind == "parameter"} == {
+        "last.weight",
+        "last.bias",
+    }
     assert "trained" in names(second, "gradient", 0)
 
 

@@ -1,4 +1,5 @@
-"""Claims about `report.annotations`: each finding is one workflow command, no text in it is another, and GitHub shows all of them."""
+"""Claims about `report.annotations`: each finding is one workflow command, no text in it is
+another, and GitHub shows all of them."""
 
 from __future__ import annotations
 
@@ -27,8 +28,17 @@ def command_of(line: str) -> tuple[str, dict[str, str], str]:
 
 
 def test_an_annotation_names_file_lines_and_title() -> None:
-    item = Annotation(level="error", title="Repro Gate: diverged", message="first\nsecond", file="src/train.py", line=41)
-    assert command(item) == "::error title=Repro Gate%3A diverged,file=src/train.py,line=41::first%0Asecond"
+    item = Annotation(
+        level="error",
+        title="Repro Gate: diverged",
+        message="first\nsecond",
+        file="src/train.py",
+        line=41,
+    )
+    assert (
+        command(item)
+        == "::error title=Repro Gate%3A diverged,file=src/train.py,line=41::first%0Asecond"
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,13 +55,27 @@ def test_what_is_not_known_of_a_place_is_left_out(item: Annotation) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a::b", "x\n::set-output name=v::1", "x\r::stop-commands::y", "%0A::error::", "a,line=9,file=/etc/passwd", "100%", "\u2028::error::"],
+    [
+        "a::b",
+        "x\n::set-output name=v::1",
+        "x\r::stop-commands::y",
+        "%0A::error::",
+        "a,line=9,file=/etc/passwd",
+        "100%",
+        "\u2028::error::",
+    ],
 )
 def test_no_text_of_an_annotation_becomes_a_command_or_a_property(text: str) -> None:
     line = command(Annotation(level="error", title=text, message=text, file=text, line=3))
     name, properties, data = command_of(line)
-    assert name == "error" and set(properties) == {"title", "file", "line"} and properties["line"] == "3"
-    assert line.isprintable() and data == "\n".join(part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n"))
+    assert (
+        name == "error"
+        and set(properties) == {"title", "file", "line"}
+        and properties["line"] == "3"
+    )
+    assert line.isprintable() and data == "\n".join(
+        part.replace("\r", "\\r").replace("\u2028", "\\u2028") for part in text.split("\n")
+    )
 
 
 @pytest.mark.parametrize("char", ["x", "%", "\n", "\u202e", "\U0001f600", "é"])
@@ -61,11 +85,17 @@ def test_a_message_is_cut_to_what_the_runner_keeps(char: str) -> None:
 
 
 def test_a_message_that_fits_is_whole() -> None:
-    assert command_of(command(Annotation(level="error", title="t", message="x" * MESSAGE)))[2] == "x" * MESSAGE
+    assert (
+        command_of(command(Annotation(level="error", title="t", message="x" * MESSAGE)))[2]
+        == "x" * MESSAGE
+    )
 
 
 def _found(*levels: str) -> Report:
-    checks = [CheckResult(id=f"code/c-{number}", category="code", status=level, message="x") for number, level in enumerate(levels)]
+    checks = [
+        CheckResult(id=f"code/c-{number}", category="code", status=level, message="x")
+        for number, level in enumerate(levels)
+    ]
     return replace(reports.PASS, checklist=tuple(checks), notes=())
 
 
@@ -82,5 +112,9 @@ def test_the_last_of_too_many_says_how_many_are_left_out() -> None:
 
 
 def test_what_the_gate_saw_before_its_runs_is_a_notice() -> None:
-    report = replace(reports.PASS, checklist=(), notes=(Reason("preflight/disk", "little is left", "free some"), Reason("other/x", "y")))
+    report = replace(
+        reports.PASS,
+        checklist=(),
+        notes=(Reason("preflight/disk", "little is left", "free some"), Reason("other/x", "y")),
+    )
     assert render(report) == "::notice title=preflight/disk::little is left%0Afree some\n"

@@ -1,4 +1,5 @@
-"""Claims about `report.causes`: what a diagnosis says in words, however odd it is, and nothing that it does not know."""
+"""Claims about `report.causes`: what a diagnosis says in words, however odd it is, and nothing that
+it does not know."""
 
 from __future__ import annotations
 
@@ -20,8 +21,12 @@ _OPERATOR = Diagnosis(
     file="model.py",
     line=41,
     confirmed=True,
-    message="aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave other bits",
-    evidence=("418 operators before it agree in both runs", "distinct outputs of 30 replays on its own inputs: as it was called 4"),
+    message="aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave "
+    "other bits",
+    evidence=(
+        "418 operators before it agree in both runs",
+        "distinct outputs of 30 replays on its own inputs: as it was called 4",
+    ),
 )
 
 
@@ -37,13 +42,25 @@ def test_an_operator_is_told_by_its_own_sentence_and_proven_by_its_replays() -> 
 
 
 def test_a_factor_that_this_version_does_not_know_is_told_by_its_sentence() -> None:
-    assert _said(replace(_FOUND, factor="moon", message="the moon was full", also=(), rate=None))[0] == "the moon was full (unseeded-rng)"
-    assert _said(replace(_FOUND, factor="clock", message="as it says", also=()))[0] == "as it says (unseeded-rng)"  # not the cause's factor
+    assert (
+        _said(replace(_FOUND, factor="moon", message="the moon was full", also=(), rate=None))[0]
+        == "the moon was full (unseeded-rng)"
+    )
+    # not the cause's factor
+    assert (
+        _said(replace(_FOUND, factor="clock", message="as it says", also=()))[0]
+        == "as it says (unseeded-rng)"
+    )
 
 
 def test_a_line_that_takes_results_as_they_come_did_not_start_them() -> None:
-    found = replace(_FOUND, cause="thread-race", factor="threads", call="results.get()", also=(), rate=None)
-    for did in ("took results in the order in which they came", "started threads whose order decides"):
+    found = replace(
+        _FOUND, cause="thread-race", factor="threads", call="results.get()", also=(), rate=None
+    )
+    for did in (
+        "took results in the order in which they came",
+        "started threads whose order decides",
+    ):
         said = _said(replace(found, message=f"results.get() in src/train.py:41 {did}"))
         assert said[0] == f"results.get() in src/train.py:41 {did} (thread-race)"
 
@@ -55,10 +72,28 @@ def test_a_cause_without_a_line_names_none() -> None:
 
 def test_what_came_from_outside_is_never_said_as_our_own_words() -> None:
     text = "`x` <b>"
-    hostile = replace(_FOUND, call=text, file=text, message=text, evidence=(text,), ruled_out=(text,), also=(replace(_FOUND, call=text),))
+    hostile = replace(
+        _FOUND,
+        call=text,
+        file=text,
+        message=text,
+        evidence=(text,),
+        ruled_out=(text,),
+        also=(replace(_FOUND, call=text),),
+    )
     hostile = replace(hostile, one_of=(ShownUse(factor="entropy", call=text, file=text, line=1),))
-    shown = [*why(hostile), *why(replace(hostile, factor=None)), *why(replace(hostile, cause="unknown")), *background(hostile)]
-    assert all(role in ("name", "message") for sentence in shown for role, words in sentence if text in words)
+    shown = [
+        *why(hostile),
+        *why(replace(hostile, factor=None)),
+        *why(replace(hostile, cause="unknown")),
+        *background(hostile),
+    ]
+    assert all(
+        role in ("name", "message")
+        for sentence in shown
+        for role, words in sentence
+        if text in words
+    )
 
 
 _LEFT = Diagnosis(
@@ -78,20 +113,40 @@ _LEFT = Diagnosis(
 def test_what_was_not_reduced_is_one_of_these_lines_and_never_confirmed() -> None:
     said = _said(_LEFT)
     assert said == [
-        "Likely, not proven: env.reset() in train.py:6 drew from the operating system (unseeded-rng)",
-        "One of these 2 lines, or several of them, likeliest first: train.py:6 env.reset() (entropy), train.py:1 import gym (clock)",
+        (
+            "Likely, not proven: env.reset() in train.py:6 drew from the operating system "
+            "(unseeded-rng)"
+        ),
+        (
+            "One of these 2 lines, or several of them, likeliest first: train.py:6 env.reset() "
+            "(entropy), train.py:1 import gym (clock)"
+        ),
         "Seen: with all of them held fixed, two runs are bitwise identical up to step 3",
     ]
-    assert "Confirmed" not in "".join(said) and all("seen:" not in "".join(text for _, text in line) for line in background(_LEFT))
+    assert "Confirmed" not in "".join(said) and all(
+        "seen:" not in "".join(text for _, text in line) for line in background(_LEFT)
+    )
     many = replace(_LEFT, one_of=_LEFT.one_of * 50)
     assert "One of these 100 lines" in _said(many)[1] and _said(many)[1].endswith("and 90 more")
-    whole = replace(_LEFT, cause="unknown", message="not known", file="", line=0, one_of=(ShownUse(factor="memory", call=""),) * 2)
-    assert _said(whole)[1] == "One of these 2 things, or several of them, likeliest first: memory, memory"
+    whole = replace(
+        _LEFT,
+        cause="unknown",
+        message="not known",
+        file="",
+        line=0,
+        one_of=(ShownUse(factor="memory", call=""),) * 2,
+    )
+    assert (
+        _said(whole)[1]
+        == "One of these 2 things, or several of them, likeliest first: memory, memory"
+    )
 
 
 def test_long_lists_are_cut() -> None:
     long = replace(_FOUND, also=(_OPERATOR,) * 20, evidence=("x",) * 100, ruled_out=("y",) * 100)
-    assert len(why(long)) < 10 and len(background(long)) < 50 and "and 17 more causes" in _said(long)
+    assert (
+        len(why(long)) < 10 and len(background(long)) < 50 and "and 17 more causes" in _said(long)
+    )
 
 
 def test_where_there_is_no_remedy_the_page_is_named() -> None:
@@ -103,9 +158,13 @@ _PAGES = Path(__file__).parents[2] / "docs" / "causes"
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_every_cause_has_a_page_that_the_index_lists_and_that_gives_the_same_remedy(cause: str) -> None:
+def test_every_cause_has_a_page_that_the_index_lists_and_that_gives_the_same_remedy(
+    cause: str,
+) -> None:
     page = (_PAGES / f"{cause}.md").read_text(encoding="utf-8")
-    assert page.startswith(f"# {cause}\n") and f"({cause}.md)" in (_PAGES / "README.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {cause}\n") and f"({cause}.md)" in (_PAGES / "README.md").read_text(
+        encoding="utf-8"
+    )
     remedies = page.partition("## Remedy\n")[2].partition("\n## ")[0].lower()
     for factor in FACTORS:
         assert (factor.cause != cause) or factor.remedy.lower() in remedies

@@ -1,4 +1,5 @@
-"""Claims about `report.chart`: it follows Mermaid's grammar, keeps the peak, and is not there where a sentence says as much."""
+"""Claims about `report.chart`: it follows Mermaid's grammar, keeps the peak, and is not there where
+a sentence says as much."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from repro_gate.report import chart
 from tests.support import reports
 
 _NUMBER = r"-?\d+(?:\.\d+)?"
-_MERMAID = re.compile(  # the grammar of mermaid 11's xychart, as far as we use it: plain decimals, quoted titles, one series
+# the grammar of mermaid 11's xychart, as far as we use it: plain decimals, quoted titles, one
+# series
+_MERMAID = re.compile(
     rf"""xychart-beta\n
     \ +title\ "[^"\n]+"\n
     \ +x-axis\ "[^"\n]+"\ (?P<first>-?\d+)\ -->\ (?P<last>-?\d+)\n
@@ -31,7 +34,9 @@ def _drawn(text: str) -> tuple[int, int, list[float], re.Match[str]]:
     assert found is not None, text
     values = [float(value) for value in found["values"].split(", ")]
     assert float(found["low"]) < float(found["high"])
-    assert all(float(found["low"]) - 0.001 <= value <= float(found["high"]) + 0.001 for value in values)
+    assert all(
+        float(found["low"]) - 0.001 <= value <= float(found["high"]) + 0.001 for value in values
+    )
     return int(found["first"]), int(found["last"]), values, found
 
 
@@ -54,10 +59,18 @@ def test_a_gap_that_does_not_grow_a_hundredfold_is_left_to_the_sentence() -> Non
 
 
 def test_the_distance_of_the_parameters_is_drawn_where_it_was_measured() -> None:
-    growth = tuple(GrowthPoint(step=step, weight_l2=1e-6 * 10**step, max_ulp=None) for step in range(4))
+    growth = tuple(
+        GrowthPoint(step=step, weight_l2=1e-6 * 10**step, max_ulp=None) for step in range(4)
+    )
     drawn = chart.chart(replace(reports.DIFFERENT, growth=growth))
-    assert drawn is not None and "Parameters of the two runs" in drawn and _drawn(drawn)[2] == [-6.0, -5.0, -4.0, -3.0]
-    assert chart.chart(replace(reports.DIFFERENT, growth=growth[:2])) is None, "the losses grow, the parameters do not"
+    assert (
+        drawn is not None
+        and "Parameters of the two runs" in drawn
+        and _drawn(drawn)[2] == [-6.0, -5.0, -4.0, -3.0]
+    )
+    assert chart.chart(replace(reports.DIFFERENT, growth=growth[:2])) is None, (
+        "the losses grow, the parameters do not"
+    )
     unknown = (*growth, GrowthPoint(step=4, weight_l2=None, max_ulp=None))
     assert "oss gap" in (chart.chart(replace(reports.DIFFERENT, growth=unknown)) or "")
 
@@ -81,7 +94,9 @@ def test_thinning_keeps_the_peak() -> None:
     assert text is not None
     first, last, values, _ = _drawn(text)
     assert (
-        len(values) <= chart.POINTS and max(values) == pytest.approx(math.log10(0.5), abs=1e-3) and values[0] == pytest.approx(-3, abs=1e-3)
+        len(values) <= chart.POINTS
+        and max(values) == pytest.approx(math.log10(0.5), abs=1e-3)
+        and values[0] == pytest.approx(-3, abs=1e-3)
     )
     assert (last - first) % (len(values) - 1) == 0 and last < 100_000
 

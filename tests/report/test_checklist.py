@@ -1,4 +1,5 @@
-"""Claims about `report.checklist`: everything that was checked is said, the worst first, with evidence and remedy, and counted at the end.
+"""Claims about `report.checklist`: everything that was checked is said, the worst first, with
+evidence and remedy, and counted at the end.
 
 The golden file is refreshed as those of `test_terminal` are.
 """
@@ -25,10 +26,20 @@ from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
 _RESULTS = (
-    CheckResult(id="code/committed", category="code", status="pass", message="commit 0123456789ab", evidence=("repro.yml",)),
+    CheckResult(
+        id="code/committed",
+        category="code",
+        status="pass",
+        message="commit 0123456789ab",
+        evidence=("repro.yml",),
+    ),
     CheckResult(id="code/license", category="code", status="skip", message="nothing to look at"),
     CheckResult(
-        id="code/submodules", category="code", status="waived", message="libs/ops is not there: waived, vendored", evidence=("libs/ops",)
+        id="code/submodules",
+        category="code",
+        status="waived",
+        message="libs/ops is not there: waived, vendored",
+        evidence=("libs/ops",),
     ),
     CheckResult(
         id="code/tree-clean",
@@ -46,15 +57,26 @@ _RESULTS = (
         evidence=tuple(f"ci.yml:{n}" for n in range(7)),
         remedy="pin each by commit",
     ),
-    CheckResult(id="data/checksums", category="data", status="pass", message="1 of 1 files have the declared SHA-256"),
+    CheckResult(
+        id="data/checksums",
+        category="data",
+        status="pass",
+        message="1 of 1 files have the declared SHA-256",
+    ),
 )
 _NEED_TRAINING = ("code/opened-files", "hardware/device", "hardware/same-model")
 
 
 def _shown(
-    results: tuple[CheckResult, ...], need_training: tuple[str, ...] = (), width: int = 80, encoding: str = "utf-8", colour: bool = False
+    results: tuple[CheckResult, ...],
+    need_training: tuple[str, ...] = (),
+    width: int = 80,
+    encoding: str = "utf-8",
+    colour: bool = False,
 ) -> str:
-    text = checklist.render(results, need_training, View(width=width, encoding=encoding, colour=colour))
+    text = checklist.render(
+        results, need_training, View(width=width, encoding=encoding, colour=colour)
+    )
     return text.encode(encoding).decode(encoding)
 
 
@@ -64,7 +86,15 @@ def _plain(results: tuple[CheckResult, ...], need_training: tuple[str, ...] = ()
 
 def _hostile(text: str) -> tuple[CheckResult, ...]:
     return tuple(
-        CheckResult(id=text, category="code", status=status, message=text, evidence=(text, text), remedy=text) for status in STATUSES
+        CheckResult(
+            id=text,
+            category="code",
+            status=status,
+            message=text,
+            evidence=(text, text),
+            remedy=text,
+        )
+        for status in STATUSES
     )
 
 
@@ -83,7 +113,15 @@ def test_each_category_is_counted_and_starts_with_what_is_worst() -> None:
         "env: nothing checked",
         "hardware: nothing checked, 2 more need training",
     ]
-    order = [titles[0], "workflow-pins", "tree-clean", "submodules", "license", "committed", *titles[1:]]
+    order = [
+        titles[0],
+        "workflow-pins",
+        "tree-clean",
+        "submodules",
+        "license",
+        "committed",
+        *titles[1:],
+    ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
 
@@ -91,26 +129,48 @@ def test_each_category_is_counted_and_starts_with_what_is_worst() -> None:
 def test_every_result_has_its_message_evidence_and_what_to_do() -> None:
     text = _plain(_RESULTS)
     for item in _RESULTS:
-        assert item.id in text and item.message in text and (not item.evidence or item.evidence[0] in text)
+        assert (
+            item.id in text
+            and item.message in text
+            and (not item.evidence or item.evidence[0] in text)
+        )
     assert "remedy: pin each by commit" in text and "remedy: commit them" in text
     assert "ci.yml:4" in text and "ci.yml:5" not in text and "and 2 more" in text
 
 
 def test_what_passed_needs_no_remedy() -> None:
     assert "remedy" not in _plain(
-        (CheckResult(id="code/x", category="code", status="pass", message="it holds", evidence=(), remedy="do nothing"),)
+        (
+            CheckResult(
+                id="code/x",
+                category="code",
+                status="pass",
+                message="it holds",
+                evidence=(),
+                remedy="do nothing",
+            ),
+        )
     )
 
 
 @pytest.mark.parametrize(
     ("results", "waiting", "line"),
     [
-        (_RESULTS, _NEED_TRAINING, "checklist: 1 failed, 1 warn, 1 waived, 2 passed, 1 skipped, 3 need training (repro-gate run)"),
+        (
+            _RESULTS,
+            _NEED_TRAINING,
+            (
+                "checklist: 1 failed, 1 warn, 1 waived, 2 passed, 1 skipped, 3 need training "
+                "(repro-gate run)"
+            ),
+        ),
         (_RESULTS[:1], ("env/cuda",), "checklist: 1 passed, 1 needs training (repro-gate run)"),
         ((), (), "checklist: 0 passed"),
     ],
 )
-def test_the_last_line_counts_and_is_one_line_at_any_width(results: tuple[CheckResult, ...], waiting: tuple[str, ...], line: str) -> None:
+def test_the_last_line_counts_and_is_one_line_at_any_width(
+    results: tuple[CheckResult, ...], waiting: tuple[str, ...], line: str
+) -> None:
     for width in (20, 80, 200):
         assert _shown(results, waiting, width).splitlines()[-1] == line
 
@@ -118,12 +178,18 @@ def test_the_last_line_counts_and_is_one_line_at_any_width(results: tuple[CheckR
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_other_line_is_wider_than_the_terminal(width: int) -> None:
     for results in (_RESULTS, _hostile("word " * 100), _hostile("x" * 1_000)):
-        assert all(cell_len(line) <= width for line in _shown(results, _NEED_TRAINING, width).splitlines()[:-1])
+        assert all(
+            cell_len(line) <= width
+            for line in _shown(results, _NEED_TRAINING, width).splitlines()[:-1]
+        )
 
 
 def test_colour_adds_nothing_to_the_words() -> None:
     coloured = _shown(_RESULTS, colour=True)
-    assert "\x1b[" in coloured and re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == _shown(_RESULTS).split()
+    assert (
+        "\x1b[" in coloured
+        and re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == _shown(_RESULTS).split()
+    )
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
@@ -155,5 +221,10 @@ def test_the_json_names_its_format_and_holds_every_result() -> None:
 def test_the_results_have_the_form_that_report_json_gives_them() -> None:
     many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
     document = json.loads(checklist.as_json(many, "repro.yml"))
-    report_document.validate(report_document.to_json(reports.PASS) | {"checklist": document["checklist"]})
-    assert document["checklist"] == report_document.to_json(replace(reports.PASS, checklist=many))["checklist"]
+    report_document.validate(
+        report_document.to_json(reports.PASS) | {"checklist": document["checklist"]}
+    )
+    assert (
+        document["checklist"]
+        == report_document.to_json(replace(reports.PASS, checklist=many))["checklist"]
+    )

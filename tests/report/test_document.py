@@ -1,4 +1,5 @@
-"""Claims about `report.document`: what is written follows the published schema; what is read is checked by it and by limits."""
+"""Claims about `report.document`: what is written follows the published schema; what is read is
+checked by it and by limits."""
 
 from __future__ import annotations
 
@@ -43,25 +44,43 @@ def _at(document: Any, pointer: str) -> tuple[Any, str | int]:
 
 
 def test_the_schema_that_is_shipped_is_made_of_the_types() -> None:
-    assert schema.PATH.read_text(encoding="utf-8") == schema.schema_text(), "run `python -m repro_gate.report.schema`"
+    assert schema.PATH.read_text(encoding="utf-8") == schema.schema_text(), (
+        "run `python -m repro_gate.report.schema`"
+    )
     Draft202012Validator.check_schema(json.loads(schema.schema_text()))
 
 
-@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"]
+)
 def test_what_is_written_follows_the_shipped_schema(report: Report) -> None:
-    Draft202012Validator(json.loads(schema.schema_text())).validate(json.loads(written.render(report)))
+    Draft202012Validator(json.loads(schema.schema_text())).validate(
+        json.loads(written.render(report))
+    )
 
 
 def test_the_schema_explains_every_field() -> None:
     def unexplained(schema: Any, path: str) -> list[str]:
-        missing = [f"{path}/{name}" for name, field in schema.get("properties", {}).items() if not field.get("description")]
-        parts = [*schema.get("properties", {}).items(), *schema.get("$defs", {}).items(), ("items", schema.get("items", {}))]
-        return missing + [found for name, part in parts if part for found in unexplained(part, f"{path}/{name}")]
+        missing = [
+            f"{path}/{name}"
+            for name, field in schema.get("properties", {}).items()
+            if not field.get("description")
+        ]
+        parts = [
+            *schema.get("properties", {}).items(),
+            *schema.get("$defs", {}).items(),
+            ("items", schema.get("items", {})),
+        ]
+        return missing + [
+            found for name, part in parts if part for found in unexplained(part, f"{path}/{name}")
+        ]
 
     assert unexplained(json.loads(schema.schema_text()), "") == []
 
 
-@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"]
+)
 def test_what_is_written_can_be_read_again(report: Report, tmp_path: Path) -> None:
     assert _loaded(written.render(report), tmp_path) == written.to_json(report)
 
@@ -71,41 +90,93 @@ def test_the_fields_that_others_rely_on_are_where_the_design_says() -> None:
     assert (document["schema"], document["verdict"]) == ("repro-gate/report/v1", "fail")
     assert document["reasons"][0]["id"] == "determinism/diverged"
     found = document["determinism"]
-    assert (found["identical"], found["runs"], found["steps"], found["tensors"], found["differing"]) == (False, 2, 50, 202, 14)
+    assert (
+        found["identical"],
+        found["runs"],
+        found["steps"],
+        found["tensors"],
+        found["differing"],
+    ) == (False, 2, 50, 202, 14)
     assert found["determinism_settings"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     first = found["first_divergence"]
     assert (first["step"], first["kind"], first["name"]) == (3, "gradient", "blocks.3.attn.weight")
     assert (first["max_abs"], first["max_ulp"]) == (1.2e-7, 3)
     assert document["noise_floor"]["loss_gap"] == 3.1e-5
-    assert document["cost"]["determinism_cost_pct"] == 12.4 and document["cost"]["ci95"] == [10.1, 14.6]
+    assert document["cost"]["determinism_cost_pct"] == 12.4 and document["cost"]["ci95"] == [
+        10.1,
+        14.6,
+    ]
     assert {"id", "category", "status", "message"} <= set(document["checklist"][0])
     assert document["diagnosis"] is None
     found = written.to_json(reports.EXPLAINED)["diagnosis"]
-    assert (found["cause"], found["factor"], found["op"], found["confirmed"]) == ("unseeded-rng", "entropy", None, True)
-    assert (found["call"], found["file"], found["line"]) == ("torch.Generator().seed()", "src/train.py", 41)
-    assert (found["rate"], found["runs"], found["seconds"]) == ({"diverged": 3, "pairs": 8}, 8, 31.5)
-    assert [(item["cause"], item["file"], item["line"]) for item in found["also"]] == [("wall-clock", "src/model.py", 7)]
+    assert (found["cause"], found["factor"], found["op"], found["confirmed"]) == (
+        "unseeded-rng",
+        "entropy",
+        None,
+        True,
+    )
+    assert (found["call"], found["file"], found["line"]) == (
+        "torch.Generator().seed()",
+        "src/train.py",
+        41,
+    )
+    assert (found["rate"], found["runs"], found["seconds"]) == (
+        {"diverged": 3, "pairs": 8},
+        8,
+        31.5,
+    )
+    assert [(item["cause"], item["file"], item["line"]) for item in found["also"]] == [
+        ("wall-clock", "src/model.py", 7)
+    ]
 
 
 def test_a_part_that_was_not_measured_is_null() -> None:
     document = written.to_json(reports.NOTHING)
-    names = ("determinism", "diagnosis", "noise_floor", "cost", "config_hash", "baseline", "against", "base")
+    names = (
+        "determinism",
+        "diagnosis",
+        "noise_floor",
+        "cost",
+        "config_hash",
+        "baseline",
+        "against",
+        "base",
+    )
     assert [document[name] for name in names] == [None] * 8
     assert document["checklist"] == document["runs"] == document["reasons"] == []
 
 
 def test_the_first_seed_that_diverged_is_the_one_shown() -> None:
-    document = written.to_json(replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))))
+    document = written.to_json(
+        replace(
+            reports.FAIL,
+            comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)),
+        )
+    )
     assert (document["determinism"]["seed"], document["determinism"]["identical"]) == (2, False)
-    assert [(item["seed"], item["identical"]) for item in document["determinism"]["seeds"]] == [(1, True), (2, False)]
+    assert [(item["seed"], item["identical"]) for item in document["determinism"]["seeds"]] == [
+        (1, True),
+        (2, False),
+    ]
 
 
 def test_a_figure_that_is_no_number_becomes_text_and_never_a_nan_token(tmp_path: Path) -> None:
     far = Distance(max_abs=math.inf, l2=math.nan, relative_l2=-math.inf)
     pair = replace(reports.DIFFERENT, first_divergence=replace(reports.FIRST, distance=far))
-    text = written.render(replace(reports.FAIL, comparisons=(SeedResult(42, pair),), settings={"x": math.nan, "y": {1: (2, None)}}))
+    text = written.render(
+        replace(
+            reports.FAIL,
+            comparisons=(SeedResult(42, pair),),
+            settings={"x": math.nan, "y": {1: (2, None)}},
+        )
+    )
     first = _loaded(text, tmp_path)["determinism"]["first_divergence"]
-    assert (first["max_abs"], first["l2"], first["relative_l2"], first["max_ulp"]) == ("inf", "nan", "-inf", None)
+    assert (first["max_abs"], first["l2"], first["relative_l2"], first["max_ulp"]) == (
+        "inf",
+        "nan",
+        "-inf",
+        None,
+    )
 
 
 def test_the_text_is_stable_sorted_and_plain_ascii() -> None:
@@ -128,8 +199,12 @@ def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tier", written._SHORTER)
-@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
-def test_each_way_to_shorten_a_document_inputs_it_valid(report: Report, tier: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"]
+)
+def test_each_way_to_shorten_a_document_inputs_it_valid(
+    report: Report, tier: tuple[int, int, int]
+) -> None:
     written.validate(written._shortened(written.to_json(report), *tier))
 
 
@@ -149,7 +224,11 @@ def test_each_way_to_shorten_a_document_inputs_it_valid(report: Report, tier: tu
         ("/reasons", {}, "expected a list, found an object"),
         ("/config_hash/config_hash", "sha256:0", "expected text matching"),
         ("/config_hash/inputs/recipe", [], "expected an object, found a list"),
-        ("/config_hash/inputs/recipe", {str(index): 0 for index in range(20_001)}, "of length <= 20000"),
+        (
+            "/config_hash/inputs/recipe",
+            {str(index): 0 for index in range(20_001)},
+            "of length <= 20000",
+        ),
         ("/config_hash/self_check/covered", -1, "expected a whole number >= 0"),
         ("/diagnosis/cause", "gremlins", "not one of the values"),
         ("/diagnosis/also/0/line", -1, "expected a whole number >= 0"),
@@ -165,7 +244,11 @@ def test_each_way_to_shorten_a_document_inputs_it_valid(report: Report, tier: tu
     ],
 )
 def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, problem: str) -> None:
-    changes = {"comparisons": reports.FAIL.comparisons, "reasons": reports.FAIL.reasons, "diagnosis": reports.EXPLAINED.diagnosis}
+    changes = {
+        "comparisons": reports.FAIL.comparisons,
+        "reasons": reports.FAIL.reasons,
+        "diagnosis": reports.EXPLAINED.diagnosis,
+    }
     document = written.to_json(replace(reports.CHANGED, **changes))  # type: ignore[arg-type]
     holder, last = _at(document, pointer)
     holder[last] = value
@@ -175,7 +258,9 @@ def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, prob
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("name", ["schema", "verdict", "reasons", "determinism", "cost", "checklist", "subject"])
+@pytest.mark.parametrize(
+    "name", ["schema", "verdict", "reasons", "determinism", "cost", "checklist", "subject"]
+)
 def test_a_missing_field_is_named(name: str) -> None:
     document = written.to_json(reports.PASS)
     del document[name]
@@ -185,7 +270,11 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 def test_a_report_of_the_former_version_is_still_read() -> None:
     found = written.load(Path(__file__).parent / "former" / "report-0.1.json")
-    assert found.verdict == "fail" and (found.baseline, found.against, found.base) == (None, None, None)
+    assert found.verdict == "fail" and (found.baseline, found.against, found.base) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:
@@ -198,27 +287,48 @@ def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> No
         "list": [1, [1.0]],
         "map": {"1": None},
     }
-    real = replace(hash_inputs({**inputs, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}), self_check=SelfCheck(True, 9, 9))
-    found = from_json(_loaded(written.render(replace(reports.LOCKED, config_hash=real)), tmp_path)["config_hash"])
+    real = replace(
+        hash_inputs({**inputs, "train/snippet": "x = 1\n" * 9_000}, {"torch": "2.13.0"}),
+        self_check=SelfCheck(True, 9, 9),
+    )
+    found = from_json(
+        _loaded(written.render(replace(reports.LOCKED, config_hash=real)), tmp_path)["config_hash"]
+    )
     assert found == real and found.recipe_inputs["large"] == str(2**70)
 
 
 def test_baseline_ref_and_base_hold_all_that_was_found() -> None:
     document = written.to_json(reports.CHANGED)
-    baseline, against, base = document["baseline"], document["against"], written.to_json(reports.WEAKENED)["base"]
+    baseline, against, base = (
+        document["baseline"],
+        document["against"],
+        written.to_json(reports.WEAKENED)["base"],
+    )
     assert (baseline["status"], baseline["unlike"], baseline["loss_gap"], baseline["outside"]) == (
         "changed",
         ["losses", "weights"],
         0.25,
         [],
     )
-    assert baseline["changed_inputs"][1] == {"root": "recipe", "name": "data/extra.bin", "before": None, "after": "sha256:" + "6f" * 32}
-    assert (against["ref"], against["first_divergence"]["name"], against["first_divergence"]["max_ulp"]) == (
+    assert baseline["changed_inputs"][1] == {
+        "root": "recipe",
+        "name": "data/extra.bin",
+        "before": None,
+        "after": "sha256:" + "6f" * 32,
+    }
+    assert (
+        against["ref"],
+        against["first_divergence"]["name"],
+        against["first_divergence"]["max_ulp"],
+    ) == (
         "origin/main",
         "blocks.3.attn.weight",
         3,
     )
-    assert (base["policy"], [item["where"] for item in base["weakened"]]) == ("head", ["repro.yml:12", "repro.yml:31", ""])
+    assert (base["policy"], [item["where"] for item in base["weakened"]]) == (
+        "head",
+        ["repro.yml:12", "repro.yml:31", ""],
+    )
 
 
 def test_a_input_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_path: Path) -> None:
@@ -233,13 +343,19 @@ def test_a_input_that_json_cannot_hold_makes_a_valid_document_all_the_same(tmp_p
 
 def test_a_number_that_python_cannot_write_is_shown_in_another_way(tmp_path: Path) -> None:
     report = replace(reports.PASS, settings={"huge": 10**5_000}, cost=None)
-    assert _loaded(written.render(report), tmp_path)["determinism"]["determinism_settings"]["huge"].startswith("0x")
+    assert _loaded(written.render(report), tmp_path)["determinism"]["determinism_settings"][
+        "huge"
+    ].startswith("0x")
 
 
-def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(tmp_path: Path) -> None:
+def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(
+    tmp_path: Path,
+) -> None:
     found = _loaded(written.render(reports.enormous(tensors=20_001, name=10, reasons=1)), tmp_path)
     assert len(found["config_hash"]["inputs"]["recipe"]) == 20_000
-    assert [len(found["baseline"][name]) for name in ("changed_inputs", "unlike", "outside")] == [1_000] * 3
+    assert [len(found["baseline"][name]) for name in ("changed_inputs", "unlike", "outside")] == [
+        1_000
+    ] * 3
     assert len(found["against"]["changed_inputs"]) == len(found["base"]["weakened"]) == 1_000
     cause = found["diagnosis"]
     assert [len(cause[name]) for name in ("evidence", "ruled_out", "also")] == [100, 100, 20]
@@ -273,35 +389,54 @@ def test_fields_of_a_later_version_are_let_through() -> None:
         (b" " * (untrusted_json.MAX_BYTES + 1), "larger than 16777216 bytes"),
     ],
 )
-def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(text: bytes, problem: str, tmp_path: Path) -> None:
+def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(
+    text: bytes, problem: str, tmp_path: Path
+) -> None:
     with pytest.raises(ReportError) as caught:
         _loaded(text, tmp_path)
     assert "report.json: " in caught.value.message and problem in caught.value.message
-    assert all(line.isprintable() for line in caught.value.diagnostics().split("\n")) and len(caught.value.message) < 2_000
+    assert (
+        all(line.isprintable() for line in caught.value.diagnostics().split("\n"))
+        and len(caught.value.message) < 2_000
+    )
 
 
 def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, problem in (("pipe", "not a regular file"), (".", "cannot be read|not a regular"), ("none", "is not there")):
+    for name, problem in (
+        ("pipe", "not a regular file"),
+        (".", "cannot be read|not a regular"),
+        ("none", "is not there"),
+    ):
         with pytest.raises(ReportError, match=problem):
             written.load(tmp_path / name)
 
 
 def test_an_error_never_repeats_a_long_hostile_value() -> None:
-    document = written.to_json(reports.PASS) | {"verdict": "\x1b[31m" * 100_000, "reasons": ["x" * 10_000] * 100}
+    document = written.to_json(reports.PASS) | {
+        "verdict": "\x1b[31m" * 100_000,
+        "reasons": ["x" * 10_000] * 100,
+    }
     with pytest.raises(ReportError) as caught:
         written.validate(document)
     assert len(caught.value.message) < 2_000 and "\x1b" not in caught.value.message
 
 
 def test_json_is_written_without_the_libraries_of_the_other_renderers() -> None:
-    code = "import sys, repro_gate.report.document; print([name for name in ('jsonschema', 'rich', 'jinja2') if name in sys.modules])"
+    code = (
+        "import sys, repro_gate.report.document; print([name for name in ('jsonschema', 'rich', "
+        "'jinja2') if name in sys.modules])"
+    )
     root = str(Path(written.__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_of_a_long_log_the_end_is_kept() -> None:
     lines = tuple(f"line {number}" for number in range(300))
-    document = written.to_json(replace(reports.INCONCLUSIVE, runs=(reports.run("deterministic-1", log_tail=lines),)))
+    document = written.to_json(
+        replace(reports.INCONCLUSIVE, runs=(reports.run("deterministic-1", log_tail=lines),))
+    )
     assert document["runs"][0]["log_tail"] == list(lines[-200:])

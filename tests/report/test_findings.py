@@ -1,4 +1,5 @@
-"""Claims about `report.findings`: what is wrong is shown on its line, and nowhere outside the checkout."""
+"""Claims about `report.findings`: what is wrong is shown on its line, and nowhere outside the
+checkout."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
 from repro_gate.report.annotations import render
-from repro_gate.report.findings import LOCATIONS, WEAKENED_ID, Finding, Location, address, findings, inside, location_in
+from repro_gate.report.findings import (
+    LOCATIONS,
+    WEAKENED_ID,
+    Finding,
+    Location,
+    address,
+    findings,
+    inside,
+    location_in,
+)
 from repro_gate.report.model import BaseFinding, Origin, Reason, Report, View, WeakenedCheck
 from tests.support import reports
 
@@ -41,19 +51,35 @@ def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> No
         ("error", Location("src/data.py", 7)),
     ]
     assert found[0].id == "random-state/os-entropy"
-    assert (found[0].message, found[0].detail, found[0].remedy) == (_ENTROPY.message, _ENTROPY.evidence[0], _ENTROPY.remedy)
+    assert (found[0].message, found[0].detail, found[0].remedy) == (
+        _ENTROPY.message,
+        _ENTROPY.evidence[0],
+        _ENTROPY.remedy,
+    )
 
 
 def test_a_reason_that_names_no_line_stands_at_the_spec() -> None:
     (found,) = findings(_PLAIN)
     assert (found.level, found.location, found.id) == ("error", None, "determinism/diverged")
-    assert render(_at("jobs/repro.yml", _PLAIN)).startswith("::error title=Repro Gate%3A determinism/diverged,file=jobs/repro.yml::")
+    assert render(_at("jobs/repro.yml", _PLAIN)).startswith(
+        "::error title=Repro Gate%3A determinism/diverged,file=jobs/repro.yml::"
+    )
 
 
 def test_the_divergence_is_one_error_on_the_line_of_its_cause() -> None:
-    lines = render(replace(reports.EXPLAINED, checklist=(_ENTROPY,), reasons=(reports.FAIL.reasons[0], _REASON))).splitlines()
-    assert lines[0].startswith("::error title=Repro Gate%3A determinism/diverged,file=src/train.py,line=41::Two runs with seed 42")
-    assert "%0Atorch.Generator().seed() in src/train.py:41 drew from the operating system (unseeded-rng)%0A" in lines[0]
+    lines = render(
+        replace(
+            reports.EXPLAINED, checklist=(_ENTROPY,), reasons=(reports.FAIL.reasons[0], _REASON)
+        )
+    ).splitlines()
+    assert lines[0].startswith(
+        "::error title=Repro Gate%3A determinism/diverged,file=src/train.py,line=41::Two runs "
+        "with seed 42"
+    )
+    assert (
+        "%0Atorch.Generator().seed() in src/train.py:41 drew from the operating system "
+        "(unseeded-rng)%0A" in lines[0]
+    )
     assert "Confirmed: with that draw held fixed" in lines[0]
     assert [line.partition("::")[2].partition("::")[0] for line in lines[1:]] == [
         "error title=Repro Gate%3A random-state/os-entropy,file=src/data.py,line=7"
@@ -63,7 +89,9 @@ def test_the_divergence_is_one_error_on_the_line_of_its_cause() -> None:
 def test_a_cause_in_a_notebook_stands_at_the_notebook_and_hides_no_other_line_of_it() -> None:
     """The lines of the file are those of its JSON: none of them is that of a cell."""
     report = replace(
-        reports.EXPLAINED, diagnosis=replace(reports.WHY, file="nb/fit.ipynb#cell 2", line=3), reasons=reports.FAIL.reasons[:1]
+        reports.EXPLAINED,
+        diagnosis=replace(reports.WHY, file="nb/fit.ipynb#cell 2", line=3),
+        reasons=reports.FAIL.reasons[:1],
     )
     other = replace(_ENTROPY, evidence=("nb/fit.ipynb, cell 4, line 1: random.Random()",))
     found = findings(replace(report, checklist=(other,)))
@@ -74,12 +102,18 @@ def test_a_cause_in_a_notebook_stands_at_the_notebook_and_hides_no_other_line_of
     assert "in nb/fit.ipynb, cell 2, line 3 drew from the operating system" in found[0].detail
     assert report.diagnosis is not None
     origin = Origin(repository="a/b", head_sha="1" * 40, run_id=1, run_attempt=1)
-    assert address(replace(report, origin=origin), View(), report.diagnosis).endswith("/nb/fit.ipynb")
+    assert address(replace(report, origin=origin), View(), report.diagnosis).endswith(
+        "/nb/fit.ipynb"
+    )
 
 
-@pytest.mark.parametrize("file", ["", "/etc/passwd", "../train.py", "a\x1b.py", "../a.ipynb#cell 1"])
+@pytest.mark.parametrize(
+    "file", ["", "/etc/passwd", "../train.py", "a\x1b.py", "../a.ipynb#cell 1"]
+)
 def test_a_cause_that_names_no_file_of_the_checkout_stands_at_the_spec(file: str) -> None:
-    (found, _) = findings(replace(reports.EXPLAINED, checklist=(), diagnosis=replace(reports.WHY, file=file)))
+    (found, _) = findings(
+        replace(reports.EXPLAINED, checklist=(), diagnosis=replace(reports.WHY, file=file))
+    )
     assert (found.id, found.location) == ("determinism/diverged", None)
 
 
@@ -93,9 +127,19 @@ def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
 
 
 def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
-    base = BaseFinding("origin/main", reports.COMMIT, "head", (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),))
+    base = BaseFinding(
+        "origin/main",
+        reports.COMMIT,
+        "head",
+        (WeakenedCheck("determinism.allow", "more is allowed", "repro.yml:12"),),
+    )
     warns = replace(_ENTROPY, id="env/lockfile", status="warn", evidence=())
-    found = findings(_at("jobs/repro.yml", replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base)))
+    found = findings(
+        _at(
+            "jobs/repro.yml",
+            replace(_with(warns, _ENTROPY, reasons=reports.FAIL.reasons[:1]), base=base),
+        )
+    )
     assert [(item.level, item.location) for item in found] == [
         ("error", None),
         ("error", Location("src/train.py", 41)),
@@ -103,7 +147,9 @@ def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
         ("warning", Location("jobs/repro.yml", 12)),
         ("warning", None),
     ]
-    assert found[3].id == WEAKENED_ID and found[3].message.startswith("determinism.allow: more is allowed")
+    assert found[3].id == WEAKENED_ID and found[3].message.startswith(
+        "determinism.allow: more is allowed"
+    )
 
 
 def test_one_check_names_a_bounded_number_of_lines() -> None:
@@ -117,12 +163,24 @@ def test_one_check_names_a_bounded_number_of_lines() -> None:
         ("train.py:41: rng = default_rng()", Location("train.py", 41)),
         ("train.py:41", Location("train.py", 41)),
         ("nb/train.ipynb, cell 2, line 3: rng = default_rng()", Location("nb/train.ipynb")),
-        ("cudnn.benchmark set to True at nb/train.ipynb, cell 2, line 3, in step 3", Location("nb/train.ipynb")),
+        (
+            "cudnn.benchmark set to True at nb/train.ipynb, cell 2, line 3, in step 3",
+            Location("nb/train.ipynb"),
+        ),
         ("my folder/tr ain.py:3: x", Location("my folder/tr ain.py", 3)),
-        (".github/workflows/ci.yml:7: actions/checkout@v4", Location(".github/workflows/ci.yml", 7)),
-        ("cudnn.benchmark is True from step 3 on, set at src/train.py:17", Location("src/train.py", 17)),
+        (
+            ".github/workflows/ci.yml:7: actions/checkout@v4",
+            Location(".github/workflows/ci.yml", 7),
+        ),
+        (
+            "cudnn.benchmark is True from step 3 on, set at src/train.py:17",
+            Location("src/train.py", 17),
+        ),
         ("cudnn.benchmark set to True at src/train.py:17, in step 3", Location("src/train.py", 17)),
-        ("2 calls take the name from a variable (src/load.py:9: load_dataset(name))", Location("src/load.py", 9)),
+        (
+            "2 calls take the name from a variable (src/load.py:9: load_dataset(name))",
+            Location("src/load.py", 9),
+        ),
         ("train.py", None),
         ("train.py:0: x", None),
         ("train.py:41x", None),
@@ -140,28 +198,50 @@ def test_one_check_names_a_bounded_number_of_lines() -> None:
         ("train.py:99999999: x", None),
     ],
 )
-def test_a_line_is_taken_from_evidence_only_where_it_names_a_file_of_the_checkout(evidence: str, location: Location | None) -> None:
+def test_a_line_is_taken_from_evidence_only_where_it_names_a_file_of_the_checkout(
+    evidence: str, location: Location | None
+) -> None:
     assert location_in(evidence) == location
 
 
-@given(st.text(max_size=80) | st.from_regex(r"[./a-z ]{0,20}\.py:[0-9]{1,8}(: x)?", fullmatch=True), st.sampled_from(["", "sub", "a/b"]))
+@given(
+    st.text(max_size=80) | st.from_regex(r"[./a-z ]{0,20}\.py:[0-9]{1,8}(: x)?", fullmatch=True),
+    st.sampled_from(["", "sub", "a/b"]),
+)
 def test_no_place_lies_outside_the_checkout(evidence: str, prefix: str) -> None:
     location = location_in(evidence, prefix)
     if location is not None:
-        assert not location.file.startswith("/") and ".." not in location.file.split("/") and "\n" not in location.file
-        assert location.file.startswith(prefix) and location.line is not None and 1 <= location.line < 10**7
+        assert (
+            not location.file.startswith("/")
+            and ".." not in location.file.split("/")
+            and "\n" not in location.file
+        )
+        assert (
+            location.file.startswith(prefix)
+            and location.line is not None
+            and 1 <= location.line < 10**7
+        )
 
 
-@pytest.mark.parametrize("path", ["", ".", "..", "/repro.yml", "../repro.yml", "a/../..", "a\\b.yml", "a\x1b.yml", "a" * 500])
+@pytest.mark.parametrize(
+    "path",
+    ["", ".", "..", "/repro.yml", "../repro.yml", "a/../..", "a\\b.yml", "a\x1b.yml", "a" * 500],
+)
 def test_a_spec_outside_the_checkout_is_no_place(path: str) -> None:
     assert inside(path) is None
     assert "file=" not in render(_at(path, _PLAIN))
 
 
 @pytest.mark.parametrize(
-    "report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)], ids=[*reports.ALL, "hostile", "large"]
+    "report",
+    [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)],
+    ids=[*reports.ALL, "hostile", "large"],
 )
-def test_any_report_gives_findings_of_a_bounded_number_and_annotations_of_a_bounded_size(report: Report) -> None:
+def test_any_report_gives_findings_of_a_bounded_number_and_annotations_of_a_bounded_size(
+    report: Report,
+) -> None:
     found = findings(report)
-    assert all(isinstance(item, Finding) and item.level in ("error", "warning") for item in found) and len(set(found)) == len(found)
+    assert all(
+        isinstance(item, Finding) and item.level in ("error", "warning") for item in found
+    ) and len(set(found)) == len(found)
     assert all(line.isprintable() and len(line) < 10_000 for line in render(report).splitlines())

@@ -1,4 +1,5 @@
-"""The page stands by itself: in order, nothing loaded, no script, nothing from outside is an element, never too large."""
+"""The page stands by itself: in order, nothing loaded, no script, nothing from outside is an
+element, never too large."""
 
 from __future__ import annotations
 
@@ -22,7 +23,19 @@ from repro_gate.report.drawn_map import MAX_MAP, coarser, heat_map, worst
 from repro_gate.report.model import Origin, Report, View
 from tests.support import reports
 
-_LIVE = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "use", "image", "foreignobject"}
+_LIVE = {
+    "script",
+    "link",
+    "img",
+    "iframe",
+    "object",
+    "embed",
+    "form",
+    "base",
+    "use",
+    "image",
+    "foreignobject",
+}
 VIEW = View(run_url="https://github.com/octo/training/actions/runs/7")
 ORIGIN = Origin("octo/training", "f" * 40, 7, 1)
 MAP = HeatMap(
@@ -38,7 +51,9 @@ MAP = HeatMap(
 PAIR = replace(
     reports.DIFFERENT,
     heat_map=MAP,
-    growth=tuple(GrowthPoint(step=step, weight_l2=1e-6 * 2**step, max_ulp=3 + step) for step in range(3, 50)),
+    growth=tuple(
+        GrowthPoint(step=step, weight_l2=1e-6 * 2**step, max_ulp=3 + step) for step in range(3, 50)
+    ),
 )
 CAUSE = replace(
     reports.EXPLAINED.diagnosis or pytest.fail("the report has a cause"),
@@ -46,11 +61,16 @@ CAUSE = replace(
     line=41,
     excerpt=((40, "rng = numpy.random"), (41, "x = rng.default_rng()  # <b>"), (42, "")),
 )
-FAIL = replace(reports.EXPLAINED, comparisons=(replace(reports.FAIL.comparisons[0], comparison=PAIR),), diagnosis=CAUSE)
+FAIL = replace(
+    reports.EXPLAINED,
+    comparisons=(replace(reports.FAIL.comparisons[0], comparison=PAIR),),
+    diagnosis=CAUSE,
+)
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, the text of each; the page must be well-formed."""
+    """The elements of a page with their attributes, the text of each; the page must be
+    well-formed."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -80,30 +100,54 @@ class Elements(HTMLParser):
         return "".join(text for tag, text in self.texts if tag != "style")
 
 
-ALL = {**reports.ALL, "explained": FAIL, "hostile": reports.hostile(), "with run": replace(FAIL, origin=ORIGIN)}
+ALL = {
+    **reports.ALL,
+    "explained": FAIL,
+    "hostile": reports.hostile(),
+    "with run": replace(FAIL, origin=ORIGIN),
+}
 
 
 @pytest.mark.parametrize("report", ALL.values(), ids=ALL)
 def test_the_page_is_well_formed_and_loads_and_runs_nothing(report: Report) -> None:
     page = html.render(report, VIEW)
     found = Elements(page).found
-    assert not {"script", "link", "img", "iframe", "object", "embed", "form", "base", "use", "image", "foreignobject"} & {
-        tag for tag, _ in found
-    }
+    assert not {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "form",
+        "base",
+        "use",
+        "image",
+        "foreignobject",
+    } & {tag for tag, _ in found}
     for tag, attributes in found:
         assert not {"src", "style", "xlink:href", "srcset"} & attributes.keys() and not [
             name for name in attributes if name.startswith("on")
         ]
         address = attributes.get("href", "#")
-        assert tag != "a" or address.startswith(("#", DOCS_URL, "https://github.com/octo/training/")), address
+        assert tag != "a" or address.startswith(
+            ("#", DOCS_URL, "https://github.com/octo/training/")
+        ), address
     style = next(text for tag, text in Elements(page).texts if tag == "style")
     assert "url(" not in style and "@import" not in style
-    assert "default-src 'none'" in next(item["content"] for tag, item in found if item.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in next(
+        item["content"]
+        for tag, item in found
+        if item.get("http-equiv") == "Content-Security-Policy"
+    )
 
 
 def _shapes(report: Report) -> set[tuple[str, tuple[str, ...]]]:
     """The elements of a report's page, each with the names of its attributes."""
-    return {(tag, tuple(sorted(attributes))) for tag, attributes in Elements(html.render(report, VIEW)).found}
+    return {
+        (tag, tuple(sorted(attributes)))
+        for tag, attributes in Elements(html.render(report, VIEW)).found
+    }
 
 
 _OURS = set().union(*map(_shapes, (*reports.ALL.values(), FAIL, reports.hostile("a name"))))
@@ -112,7 +156,11 @@ _OURS = set().union(*map(_shapes, (*reports.ALL.values(), FAIL, reports.hostile(
 @settings(max_examples=8, deadline=None)
 @given(st.text(max_size=60))
 def test_no_text_from_outside_becomes_an_element_or_is_hidden(name: str) -> None:
-    for text in (name + reports.HOSTILE, f"\"'><svg onload=1>{name}</title></style></pre>", "{{ 7*7 }}{% raw %}" + name):
+    for text in (
+        name + reports.HOSTILE,
+        f"\"'><svg onload=1>{name}</title></style></pre>",
+        "{{ 7*7 }}{% raw %}" + name,
+    ):
         assert _shapes(reports.hostile(text)) <= _OURS
     page = html.render(reports.hostile(), VIEW)
     assert "\u202e" not in page and "\x1b" not in page
@@ -120,8 +168,25 @@ def test_no_text_from_outside_becomes_an_element_or_is_hidden(name: str) -> None
 
 def test_a_failing_gate_is_told_in_order() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
-    sections = ('id="map"', 'id="growth"', 'id="cost"', "Where the gate", 'id="checklist"', 'id="inputs"', 'id="diagnosis"')
-    places = [page.index(words) for words in ('id="verdict"', '<tr class="cause">', "What to do:", "See it again:", *sections)]
+    sections = (
+        'id="map"',
+        'id="growth"',
+        'id="cost"',
+        "Where the gate",
+        'id="checklist"',
+        'id="inputs"',
+        'id="diagnosis"',
+    )
+    places = [
+        page.index(words)
+        for words in (
+            'id="verdict"',
+            '<tr class="cause">',
+            "What to do:",
+            "See it again:",
+            *sections,
+        )
+    ]
     assert places == sorted(places)
 
 
@@ -129,42 +194,79 @@ def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
     marked = re.findall(r'<tr class="cause"><th scope="row">(\d+)</th><td><code>(.*?)</code>', page)
     assert marked == [("41", "x = rng.default_rng()  # &lt;b&gt;")]
-    assert f"https://github.com/octo/training/blob/{reports.SUBJECT.commit}/src/train.py#L41" in page
-    assert "/blob/" not in html.render(FAIL, VIEW).replace(DOCS_URL, "")  # no workflow, no repository
+    assert (
+        f"https://github.com/octo/training/blob/{reports.SUBJECT.commit}/src/train.py#L41" in page
+    )
+    # no workflow, no repository
+    assert "/blob/" not in html.render(FAIL, VIEW).replace(DOCS_URL, "")
     outside = replace(FAIL, origin=ORIGIN, diagnosis=replace(CAUSE, file="../train.py", also=()))
     assert "/blob/" not in html.render(outside, VIEW).replace(DOCS_URL, "")
-    changed = replace(FAIL, origin=ORIGIN, subject=replace(FAIL.subject, uncommitted=("src/train.py",)))  # the commit has another line
+    # the commit has another line
+    changed = replace(
+        FAIL, origin=ORIGIN, subject=replace(FAIL.subject, uncommitted=("src/train.py",))
+    )
     assert "/src/train.py#L" not in html.render(changed, VIEW)
 
 
 def test_the_map_says_each_cell_in_words_and_rings_the_first_divergence() -> None:
     page = html.render(FAIL, VIEW)
     assert "<title>blocks.3.attn gradient, steps 3 to 4: about 8 ULP apart</title>" in page
-    assert "<title>blocks.3.attn parameter, steps 3 to 49: differs, distance not measured</title>" in page
+    assert (
+        "<title>blocks.3.attn parameter, steps 3 to 49: differs, distance not measured</title>"
+        in page
+    )
     assert page.count('class="ring"') == 1
-    assert "<td>gradient</td><td>blocks.3.attn</td><td>2</td><td>step 3</td><td>47 of 50</td><td>about 512 ULP apart</td>" in page
+    assert (
+        "<td>gradient</td><td>blocks.3.attn</td><td>2</td><td>step 3</td><td>47 of "
+        "50</td><td>about 512 ULP apart</td>" in page
+    )
 
 
 def test_a_pass_is_grey_and_shows_what_the_flags_bought() -> None:
-    same = replace(reports.SAME, heat_map=replace(MAP, rows=tuple(replace(row, cells="." * 51) for row in MAP.rows)))
+    same = replace(
+        reports.SAME,
+        heat_map=replace(MAP, rows=tuple(replace(row, cells="." * 51) for row in MAP.rows)),
+    )
     floor = replace(reports.NOISE, heat_map=MAP, losses=reports.DIFFERENT.losses)
-    report = replace(reports.PASS, comparisons=(replace(reports.PASS.comparisons[0], comparison=same),), noise_floor=floor)
+    report = replace(
+        reports.PASS,
+        comparisons=(replace(reports.PASS.comparisons[0], comparison=same),),
+        noise_floor=floor,
+    )
     text = Elements(html.render(report, VIEW)).text
     assert "every cell is bitwise identical" in text and "Without the flags" in text
     assert "no rounding" not in text and "begins as rounding" not in text
 
 
 @pytest.mark.parametrize(
-    ("cells", "words"), [("...123456789abcde", "begins as rounding, about 2^1 ULP"), ("...kkkkkkkkkkkkk", "another training")]
+    ("cells", "words"),
+    [
+        ("...123456789abcde", "begins as rounding, about 2^1 ULP"),
+        ("...kkkkkkkkkkkkk", "another training"),
+    ],
 )
 def test_growth_says_what_kind_of_divergence_it_is(cells: str, words: str) -> None:
     pair = replace(PAIR, heat_map=replace(MAP, rows=(HeatRow("main", "loss", "", 1, cells),)))
-    assert words in Elements(html.render(replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),)))).text
+    assert (
+        words
+        in Elements(
+            html.render(replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),)))
+        ).text
+    )
 
 
 def test_what_was_not_measured_has_no_part() -> None:
     text = Elements(html.render(reports.NOTHING)).text
-    for words in ("Heat map", "Growth", "Step times", "How the cause was found", "Config hash", "None", "nan", "Weakened"):
+    for words in (
+        "Heat map",
+        "Growth",
+        "Step times",
+        "How the cause was found",
+        "Config hash",
+        "None",
+        "nan",
+        "Weakened",
+    ):
         assert words not in text, words
 
 
@@ -187,39 +289,71 @@ def _noise(rows: int, columns: int) -> HeatMap:
         steps=1000,
         width=10,
         depth=3,
-        rows=tuple(HeatRow("main", "gradient", f"blocks.{n}.attention", 25, line) for n, line in enumerate(lines)),
+        rows=tuple(
+            HeatRow("main", "gradient", f"blocks.{n}.attention", 25, line)
+            for n, line in enumerate(lines)
+        ),
     )
 
 
 def test_the_largest_report_is_a_page_of_at_most_a_mebibyte_that_says_it_is_coarser() -> None:
     evidence = tuple("x" * 8_000 for _ in range(500))
     checks = tuple(
-        CheckResult(id=f"code/c{n}", category="code", status="fail", message="y" * 8_000, evidence=evidence) for n in range(1000)
+        CheckResult(
+            id=f"code/c{n}", category="code", status="fail", message="y" * 8_000, evidence=evidence
+        )
+        for n in range(1000)
     )
     losses = tuple((step, 1.0, 1.0 + 1e-9 * step) for step in range(10_000))
     pair = replace(PAIR, heat_map=_noise(200, 101), losses=losses, steps=1000)
-    report = replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),), checklist=checks, runs=reports.FAIL.runs * 300)
-    page = html.render(replace(report, noise_floor=replace(reports.NOISE, heat_map=_noise(200, 101), losses=losses)))
+    report = replace(
+        FAIL,
+        comparisons=(replace(FAIL.comparisons[0], comparison=pair),),
+        checklist=checks,
+        runs=reports.FAIL.runs * 300,
+    )
+    page = html.render(
+        replace(
+            report, noise_floor=replace(reports.NOISE, heat_map=_noise(200, 101), losses=losses)
+        )
+    )
     assert len(page.encode()) <= html.MAX_BYTES
     assert "Coarser than it was recorded" in page and "The page was shortened" in page
     Elements(page)
 
 
-def test_uses_operators_and_logs_are_cut_too_and_what_is_still_too_large_is_only_its_verdict() -> None:
+def test_uses_operators_and_logs_are_cut_too_and_what_is_still_too_large_is_only_its_verdict() -> (
+    None
+):
     text = "<&>" * 2_700
     use = ShownUse(factor=text, call=text, file=text, line=1, count=1)
     operator = ShownOperator(name=text, phase=text, file=text, line=1)
-    cause = replace(CAUSE, uses=(use,) * 200, operators=(operator,) * 50, excerpt=tuple((number, text) for number in range(40, 51)))
-    runs = tuple(replace(run, outcome="crashed", log_tail=(text,) * 200) for run in reports.FAIL.runs) * 100
+    cause = replace(
+        CAUSE,
+        uses=(use,) * 200,
+        operators=(operator,) * 50,
+        excerpt=tuple((number, text) for number in range(40, 51)),
+    )
+    runs = (
+        tuple(replace(run, outcome="crashed", log_tail=(text,) * 200) for run in reports.FAIL.runs)
+        * 100
+    )
     page = html.render(replace(FAIL, diagnosis=replace(cause, also=(cause,) * 20), runs=runs), VIEW)
     assert len(page.encode()) <= html.MAX_BYTES and "The page was shortened" in page
     Elements(page)
 
 
 def test_what_no_replay_measured_claims_nothing_and_is_not_drawn_coarser() -> None:
-    late = HeatMap(steps=50, width=1, depth=1, rows=(HeatRow("main", "parameter", "a", 1, "." * 4 + "?" * 46 + "n"),))
+    late = HeatMap(
+        steps=50,
+        width=1,
+        depth=1,
+        rows=(HeatRow("main", "parameter", "a", 1, "." * 4 + "?" * 46 + "n"),),
+    )
     pair = replace(PAIR, heat_map=late, growth=())
-    text = Elements(html.render(replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),)))).text
+    text = Elements(
+        html.render(replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),)))
+    ).text
     assert "Coarser" not in text and "two more runs of the same training" not in text
     assert "no rounding" not in text and "begins as rounding" not in text
 
@@ -234,10 +368,20 @@ def test_a_coarser_map_shows_the_farthest_and_keeps_the_initial_state() -> None:
     assert row.cells == "?9?.3"
     svg, drawn = heat_map(_noise(200, 101), None, "x")
     assert len(svg) <= MAX_MAP and drawn.width in (20, 40, 80)
-    sparse = tuple(HeatRow("main", "gradient", f"b{number}", 1, " " + "5???????" * 12) for number in range(3))
+    sparse = tuple(
+        HeatRow("main", "gradient", f"b{number}", 1, " " + "5???????" * 12) for number in range(3)
+    )
+    # measured at every eighth step
     assert (
-        heat_map(HeatMap(steps=96, width=1, depth=1, rows=sparse), None, "x", measured=True)[1].width == 4
-    )  # measured at every eighth step
+        heat_map(HeatMap(steps=96, width=1, depth=1, rows=sparse), None, "x", measured=True)[
+            1
+        ].width
+        == 4
+    )
     kept = tuple(replace(row, cells=" " + "?" * 96) for row in sparse)
-    assert heat_map(HeatMap(steps=96, width=1, depth=1, rows=kept), None, "x", measured=True)[1].width == 1  # nothing was measured at all
+    # nothing was measured at all
+    assert (
+        heat_map(HeatMap(steps=96, width=1, depth=1, rows=kept), None, "x", measured=True)[1].width
+        == 1
+    )
     assert worst(" .?05") == "5" and worst(" .") == "."

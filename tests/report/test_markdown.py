@@ -1,4 +1,5 @@
-"""Claims about `report.markdown`: nothing hostile is live, what is folded is whole, and it always fits."""
+"""Claims about `report.markdown`: nothing hostile is live, what is folded is whole, and it always
+fits."""
 
 from __future__ import annotations
 
@@ -21,20 +22,30 @@ from repro_gate.report.markdown_text import AMPLE, FORMS
 from repro_gate.report.model import PLAIN, Origin, Report, SeedResult, View
 from tests.support import reports
 
-OWN_IDS = {*reasons(), *(item.id for item in ALL)}  # the report links these to their pages, and Hypothesis finds them in the sources
+# the report links these to their pages, and Hypothesis finds them in the sources
+OWN_IDS = {
+    *reasons(),
+    *(item.id for item in ALL),
+}
 _ORIGIN = Origin("octo/training", "f" * 40, 7, 1, "repro-gate-report")
 _MAP = HeatMap(
     steps=50,
     width=1,
     depth=3,
-    rows=(HeatRow("main", "loss", "", 1, " " + "." * 4 + "4" * 46), HeatRow("main", "gradient", "blocks.3", 1, " " + "." * 3 + "1" * 47)),
+    rows=(
+        HeatRow("main", "loss", "", 1, " " + "." * 4 + "4" * 46),
+        HeatRow("main", "gradient", "blocks.3", 1, " " + "." * 3 + "1" * 47),
+    ),
 )
 _OWN_TAGS = re.compile(r"</?(?:details|summary|sub|code)>|<br>")
-_OWN_HTML = re.compile(r"(?:<details><summary>[A-Za-z, ]+</summary>|</details>|</?sub>|</?code>|<br>)\n*")
+_OWN_HTML = re.compile(
+    r"(?:<details><summary>[A-Za-z, ]+</summary>|</details>|</?sub>|</?code>|<br>)\n*"
+)
 
 
 def _tokens(text: str) -> list[Token]:
-    """Every token of a text, inline ones beside their blocks, parsed as GitHub would: HTML on, tables too."""
+    """Every token of a text, inline ones beside their blocks, parsed as GitHub would: HTML on,
+    tables too."""
     blocks = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
     return [token for block in blocks for token in (block, *(block.children or ()))]
 
@@ -97,15 +108,30 @@ def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
 
 def test_the_log_of_a_crash_is_seen_without_a_click_once() -> None:
     crashed = replace(reports.INCONCLUSIVE, runs=reports.INCONCLUSIVE.runs * 2)
-    assert "ValueError: boom" in _unfolded(markdown.comment(crashed)) and markdown.comment(crashed).count("ValueError: boom") == 1
+    assert (
+        "ValueError: boom" in _unfolded(markdown.comment(crashed))
+        and markdown.comment(crashed).count("ValueError: boom") == 1
+    )
     assert markdown.summary(crashed).count("ValueError: boom") == 2
 
 
-@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"])
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), reports.hostile()], ids=[*reports.ALL, "hostile"]
+)
 def test_every_fold_is_closed_and_every_table_is_a_table(report: Report) -> None:
     text = markdown.comment(report)
-    tags = [tag for token in _tokens(text) if token.type in ("html_block", "html_inline") for tag in _OWN_TAGS.findall(token.content)]
-    assert tags.count("<details>") == tags.count("</details>") == tags.count("<summary>") == tags.count("</summary>")
+    tags = [
+        tag
+        for token in _tokens(text)
+        if token.type in ("html_block", "html_inline")
+        for tag in _OWN_TAGS.findall(token.content)
+    ]
+    assert (
+        tags.count("<details>")
+        == tags.count("</details>")
+        == tags.count("<summary>")
+        == tags.count("</summary>")
+    )
     shown = "".join(token.content for token in _tokens(text) if token.type == "text")
     assert "| ---" not in shown and "**" not in shown
     assert "\n\n\n\n" not in text
@@ -117,13 +143,25 @@ def test_no_hostile_name_becomes_an_element(name: str) -> None:
     for hostile in (name, name + reports.HOSTILE, reports.HOSTILE + name):
         for token in _tokens(markdown.comment(reports.hostile(hostile))):
             own = str(token.attrs.get("href", "")).startswith(f"{DOCS_URL}/causes/")
-            assert own or token.type not in ("link_open", "image", "s_open", "blockquote_open", "em_open", "hr", "code_block"), token
+            assert own or token.type not in (
+                "link_open",
+                "image",
+                "s_open",
+                "blockquote_open",
+                "em_open",
+                "hr",
+                "code_block",
+            ), token
             if token.type in ("html_block", "html_inline"):
                 assert _OWN_HTML.fullmatch(token.content), token.content
 
 
 def test_hostile_text_never_reaches_what_github_makes_live() -> None:
-    plain = "".join(token.content for token in _tokens(markdown.comment(reports.hostile())) if token.type == "text")
+    plain = "".join(
+        token.content
+        for token in _tokens(markdown.comment(reports.hostile()))
+        if token.type == "text"
+    )
     for live in ("@octocat", "#1", "GH-2", "https://", "www.", ":tada:", "deadbeef", "$x$"):
         assert live not in plain
 
@@ -131,7 +169,9 @@ def test_hostile_text_never_reaches_what_github_makes_live() -> None:
 def test_a_forgotten_filter_in_a_template_is_still_safe() -> None:
     environment = markdown._environment()
     assert environment.from_string("{{ x }}").render(x="<b>@user") == "`<b>@user`"
-    assert environment.from_string("{{ x.y }}").render(x={"y": "a|b"}) == "`a`<code>&#124;</code>`b`"
+    assert (
+        environment.from_string("{{ x.y }}").render(x={"y": "a|b"}) == "`a`<code>&#124;</code>`b`"
+    )
 
 
 @pytest.mark.parametrize("limit", [65_536, 60_000, 20_000, 5_000, 1_000, 100, 30, 4, 0])
@@ -150,7 +190,10 @@ def test_no_form_is_too_short_to_say_that_less_is_asked(limit: int) -> None:
 
 
 def test_where_no_form_fits_the_number_of_weakened_checks_is_still_said() -> None:
-    assert markdown.comment(reports.WEAKENED, View(limit=160)).splitlines()[2] == "⚠️ **Weakened checks:** 3 weakened checks."
+    assert (
+        markdown.comment(reports.WEAKENED, View(limit=160)).splitlines()[2]
+        == "⚠️ **Weakened checks:** 3 weakened checks."
+    )
 
 
 def _folded(text: str, title: str) -> str:
@@ -162,9 +205,17 @@ def test_drift_and_changed_inputs_are_told_in_full_behind_the_lock() -> None:
     drift = _folded(markdown.comment(reports.DRIFT), "Against the baseline")
     text = markdown.comment(reports.CHANGED)
     changed = _folded(text, "Against the baseline") + _folded(text, "Against another ref")
-    for words in ("- outside the inputs: `numpy: 2.1.0 -> 2.2.0`", "- **Remedy:** bring", "- losses up to **3.1e-05** apart"):
+    for words in (
+        "- outside the inputs: `numpy: 2.1.0 -> 2.2.0`",
+        "- **Remedy:** bring",
+        "- losses up to **3.1e-05** apart",
+    ):
         assert words in drift, words
-    for words in ("- recipe `data/extra.bin`: new, `sha256:6f6f6f6f6f6f`", "- platform `cpu/threads`: `2` -> `4`", "- first at **step 3**"):
+    for words in (
+        "- recipe `data/extra.bin`: new, `sha256:6f6f6f6f6f6f`",
+        "- platform `cpu/threads`: `2` -> `4`",
+        "- first at **step 3**",
+    ):
         assert words in changed, words
 
 
@@ -185,7 +236,9 @@ def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
     inputs = {"huge": 10**5_000, "bottomless": bottomless}
-    text = markdown.summary(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs)))
+    text = markdown.summary(
+        replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, recipe_inputs=inputs))
+    )
     assert text.count("too large to show") == 2
 
 
@@ -197,10 +250,17 @@ def test_ten_thousand_tensors_with_huge_names_and_five_hundred_reasons_fit() -> 
 
 
 def test_shorter_forms_drop_the_least_useful_part_first() -> None:
-    report = replace(reports.FAIL, comparisons=(SeedResult(42, replace(reports.DIFFERENT, heat_map=_MAP)),))
+    report = replace(
+        reports.FAIL, comparisons=(SeedResult(42, replace(reports.DIFFERENT, heat_map=_MAP)),)
+    )
     whole = markdown.comment(report)
     sizes = [len(markdown._rendered(report, PLAIN, form)) for form in FORMS]
-    assert sizes[2:] == sorted(sizes[2:], reverse=True) and sizes[1] < sizes[0] and sizes[-1] < sizes[0] / 2  # `Shortened` takes a few
+    # `Shortened` takes a few
+    assert (
+        sizes[2:] == sorted(sizes[2:], reverse=True)
+        and sizes[1] < sizes[0]
+        and sizes[-1] < sizes[0] / 2
+    )
     shorter = markdown.comment(report, View(limit=sizes[1] - 1))
     for words in ("determinism/diverged", "blocks.3.attn.weight", "See it again"):
         assert words in shorter
@@ -210,42 +270,73 @@ def test_shorter_forms_drop_the_least_useful_part_first() -> None:
 
 @pytest.mark.parametrize("name", reports.ALL)
 def test_a_comment_takes_at_most_eight_thousand_bytes(name: str) -> None:
-    text = markdown.comment(replace(reports.ALL[name], origin=_ORIGIN), View(run_url="https://github.com/octo/training/actions/runs/7"))
+    text = markdown.comment(
+        replace(reports.ALL[name], origin=_ORIGIN),
+        View(run_url="https://github.com/octo/training/actions/runs/7"),
+    )
     assert len(text.encode()) <= 8_000 and "Shortened" not in text
 
 
 def test_a_heat_map_that_does_not_fit_goes_first() -> None:
-    wide = replace(_MAP, rows=tuple(replace(_MAP.rows[0], module=f"layers.{index}.{'x' * 40}") for index in range(200)))
+    wide = replace(
+        _MAP,
+        rows=tuple(
+            replace(_MAP.rows[0], module=f"layers.{index}.{'x' * 40}") for index in range(200)
+        ),
+    )
     pair = replace(reports.DIFFERENT, heat_map=wide)
-    long = tuple(replace(reason, id=f"made/up-{index}", message="why " * 100) for index in range(12) for reason in reports.FAIL.reasons[:1])
-    texts = [markdown.comment(replace(reports.FAIL, comparisons=(SeedResult(42, pair),), reasons=long[:count])) for count in (1, 12)]
+    long = tuple(
+        replace(reason, id=f"made/up-{index}", message="why " * 100)
+        for index in range(12)
+        for reason in reports.FAIL.reasons[:1]
+    )
+    texts = [
+        markdown.comment(
+            replace(reports.FAIL, comparisons=(SeedResult(42, pair),), reasons=long[:count])
+        )
+        for count in (1, 12)
+    ]
     assert ["by module and step" in text for text in texts] == [True, False]
     assert all(len(text.encode()) <= markdown.ROOM for text in texts)
 
 
-def test_a_summary_shows_the_heat_map_of_what_differs_and_of_a_pass_the_one_without_the_flags() -> None:
+def test_a_summary_shows_the_heat_map_of_what_differs_and_of_a_pass_the_one_without_the_flags() -> (
+    None
+):
     pair = replace(reports.DIFFERENT, heat_map=_MAP)
     assert "→ gradient blocks.3" in _folded(
-        markdown.summary(replace(reports.FAIL, comparisons=(SeedResult(42, pair),))), "Where they differ, by module and step"
+        markdown.summary(replace(reports.FAIL, comparisons=(SeedResult(42, pair),))),
+        "Where they differ, by module and step",
     )
     floor = replace(reports.NOISE, heat_map=_MAP)
-    assert "blocks.3" in _folded(markdown.summary(replace(reports.PASS, noise_floor=floor)), "Without the flags, by module and step")
-    for text in (markdown.summary(reports.PASS), markdown.comment(replace(reports.PASS, noise_floor=floor))):
+    assert "blocks.3" in _folded(
+        markdown.summary(replace(reports.PASS, noise_floor=floor)),
+        "Without the flags, by module and step",
+    )
+    for text in (
+        markdown.summary(reports.PASS),
+        markdown.comment(replace(reports.PASS, noise_floor=floor)),
+    ):
         assert "by module and step" not in text
 
 
 def test_one_line_says_of_a_pass_what_stayed_and_what_changed() -> None:
     text = markdown.line(reports.LOCKED, before="pass", cost_before=(1.0, 3.0))
     assert text.splitlines()[0] == (
-        "✅ **Repro Gate: pass**, bitwise identical, as before; determinism costs **+12.4%**, 95% interval +10.1% to +14.6%, "
+        "✅ **Repro Gate: pass**, bitwise identical, as before; determinism costs **+12.4%**, "
+        "95% interval +10.1% to +14.6%, "
         "before +1.0% to +3.0%."
     )
     assert len(text.splitlines()) == 3 and "| **" not in text and "<details>" not in text
     assert "; the run before: fail;" in markdown.line(reports.LOCKED, before="fail")
-    assert "within the tolerance" in markdown.line(reports.TOLERATED) and "costs" not in markdown.line(replace(reports.PASS, cost=None))
+    assert "within the tolerance" in markdown.line(
+        reports.TOLERATED
+    ) and "costs" not in markdown.line(replace(reports.PASS, cost=None))
     assert "losses that are not finite: nan at step 7" in markdown.line(reports.FASTER)
     told = markdown.line(reports.CHANGED)
-    assert "⚠️ **changed**: inputs" in told and "against `origin/main`, ⚠️ **changed**: inputs" in told
+    assert (
+        "⚠️ **changed**: inputs" in told and "against `origin/main`, ⚠️ **changed**: inputs" in told
+    )
     assert markdown.line(reports.WEAKENED).count("- `repro") == 3
     assert len(markdown.line(reports.WEAKENED, View(limit=300))) <= 300
 
@@ -257,16 +348,26 @@ def test_no_hostile_text_is_live_in_the_one_line() -> None:
 
 @pytest.mark.parametrize("limit", [1_000_000, 65_536, 5_000, 300, 6, 0])
 def test_a_summary_is_measured_in_bytes(limit: int) -> None:
-    for report in (reports.hostile("ü" * 3_000), reports.enormous(tensors=50, name=10_000), reports.WEAKENED):
+    for report in (
+        reports.hostile("ü" * 3_000),
+        reports.enormous(tensors=50, name=10_000),
+        reports.WEAKENED,
+    ):
         text = markdown.summary(report, View(limit=limit))
         assert len(text.encode()) <= limit and report.verdict[:limit] in text
 
 
 def test_a_summary_shows_more_than_a_comment_and_shows_it_unfolded() -> None:
-    many = replace(reports.FAIL, comparisons=(SeedResult(42, replace(reports.DIFFERENT, weights=reports.WEIGHTS * 30)),))
+    many = replace(
+        reports.FAIL,
+        comparisons=(SeedResult(42, replace(reports.DIFFERENT, weights=reports.WEIGHTS * 30)),),
+    )
     comment, summary = markdown.comment(many), markdown.summary(many)
     assert (comment.count("`head.bias`"), summary.count("`head.bias`")) == (0, 30)
-    assert "<details>" not in summary and summary.count("<details open>") > comment.count("<details>") >= 3
+    assert (
+        "<details>" not in summary
+        and summary.count("<details open>") > comment.count("<details>") >= 3
+    )
     assert "Shortened" not in summary and "Shortened" in markdown.summary(many, View(limit=1_500))
     assert AMPLE not in FORMS
 

@@ -1,7 +1,8 @@
-"""Claims about `report.markdown`'s first table: without a click a reviewer knows what diverged, where, why, and what determinism costs.
+"""Claims about `report.markdown`'s first table: without a click a reviewer knows what diverged,
+where, why, and what determinism costs.
 
-The golden files are comments as they are posted. To refresh them after a wanted change, then read the difference:
-`REPRO_GATE_GOLDEN=write pytest tests/report/test_markdown_first_table.py`.
+The golden files are comments as they are posted. To refresh them after a wanted change, then read
+the difference: `REPRO_GATE_GOLDEN=write pytest tests/report/test_markdown_first_table.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _NAMES = ("fail", "explained", "pass", "inconclusive", "weakened")
 _RUN = "https://github.com/octo/training/actions/runs/7"
 _ENTROPY = Reason(
     "random-state/os-entropy",
-    "the runs diverged, and training code drew from the operating system's entropy: train.py:41: rng = default_rng()",
+    "the runs diverged, and training code drew from the operating system's entropy: "
+    "train.py:41: rng = default_rng()",
     "seed it from the run's seed",
 )
 
@@ -41,7 +43,9 @@ def _rows(text: str) -> dict[str, str]:
     if not table[0].startswith("| **"):
         return {}
     assert table[1] == "| :--- | :--- |" and len(table) <= 7
-    found = [re.fullmatch(r"\| \*\*([A-Za-z ]+)\*\* \| (.+) \|", line) for line in (table[0], *table[2:])]
+    found = [
+        re.fullmatch(r"\| \*\*([A-Za-z ]+)\*\* \| (.+) \|", line) for line in (table[0], *table[2:])
+    ]
     assert all(found), table
     return {match[1]: match[2] for match in found if match}
 
@@ -59,13 +63,18 @@ def test_the_comment_reads_as_the_golden_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", reports.ALL)
-def test_the_verdict_and_the_commit_are_always_seen_and_what_was_not_measured_is_not(name: str) -> None:
+def test_the_verdict_and_the_commit_are_always_seen_and_what_was_not_measured_is_not(
+    name: str,
+) -> None:
     report = reports.ALL[name]
     text = comment(report)
     assert text.startswith(f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}, ")
     assert ("Commit `0123456789ab`" if report.subject.commit else "Commit not in git") in text
     rows = _rows(text)
-    assert ("Determinism cost" in rows, "Baseline" in rows) == (report.cost is not None, report.baseline is not None)
+    assert ("Determinism cost" in rows, "Baseline" in rows) == (
+        report.cost is not None,
+        report.baseline is not None,
+    )
     assert "not measured" not in text and not {"none", "not measured"} & set(rows.values())
 
 
@@ -73,12 +82,15 @@ def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() ->
     rows = _rows(comment(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
     assert list(rows) == ["First to differ", "Why", "Remedy", "Determinism cost", "Checklist"]
     assert rows["First to differ"] == (
-        "**step 3**, gradient of `blocks.3.attn.weight`: `float32 [64, 32]`, **max abs 1.2e-07**, **3 ULP**"
+        "**step 3**, gradient of `blocks.3.attn.weight`: `float32 [64, 32]`, **max abs "
+        "1.2e-07**, **3 ULP**"
         "<br>**14 of 202** tensors differ, in 47 of 50 steps"
     )
     assert "`train.py:41`: rng" in rows["Why"] and "not the same bits" not in rows["Why"]
     assert rows["Remedy"] == "seed it from the run's seed"
-    assert rows["Determinism cost"].startswith("**12.4% slower with the flags**, 95% interval +10.1% to +14.6%")
+    assert rows["Determinism cost"].startswith(
+        "**12.4% slower with the flags**, 95% interval +10.1% to +14.6%"
+    )
 
 
 def test_a_diagnosis_names_call_line_cause_and_proof_in_the_first_table() -> None:
@@ -86,25 +98,42 @@ def test_a_diagnosis_names_call_line_cause_and_proof_in_the_first_table() -> Non
     rows = _rows(text)
     assert list(rows)[:3] == ["First to differ", "Why", "Remedy"]
     assert rows["Why"].split("<br>")[:4] == [
-        "`torch.Generator().seed()` in `src/train.py:41` drew from the operating system (unseeded-rng)",
+        (
+            "`torch.Generator().seed()` in `src/train.py:41` drew from the operating system "
+            "(unseeded-rng)"
+        ),
         "**Together with**: `time.time()` in `src/model.py:7` read the clock (wall-clock)",
         "**Confirmed**: with that draw held fixed, two runs are bitwise identical up to step 3",
         "It shows in 3 of 8 pairs of runs",
     ]
-    assert rows["Remedy"].endswith("`generator.manual_seed(seed)` ([unseeded-rng](" + DOCS_URL + "/causes/unseeded-rng.md))")
-    assert text.splitlines()[0].endswith("diverge at step 3 because of `src/train.py:41` (unseeded-rng)")
+    assert rows["Remedy"].endswith(
+        "`generator.manual_seed(seed)` ([unseeded-rng](" + DOCS_URL + "/causes/unseeded-rng.md))"
+    )
+    assert text.splitlines()[0].endswith(
+        "diverge at step 3 because of `src/train.py:41` (unseeded-rng)"
+    )
     assert "ruled out" not in text, "the page and the summary have it"
-    assert "ruled out: 418 operators of step 3 agree" in summary(reports.EXPLAINED) and "8 runs in 31.5 s" in summary(reports.EXPLAINED)
+    assert "ruled out: 418 operators of step 3 agree" in summary(
+        reports.EXPLAINED
+    ) and "8 runs in 31.5 s" in summary(reports.EXPLAINED)
     assert "How the cause was found" not in summary(reports.FAIL)
 
 
 def test_what_was_not_proven_is_called_likely_and_what_is_unknown_says_what_was_ruled_out() -> None:
     likely = replace(reports.WHY, confirmed=False, also=(), rate=None)
     text = comment(replace(reports.EXPLAINED, diagnosis=likely))
-    assert _rows(text)["Why"].startswith("**Likely**, not proven: `torch.Generator().seed()` in") and "Confirmed" not in _unfolded(text)
+    assert _rows(text)["Why"].startswith(
+        "**Likely**, not proven: `torch.Generator().seed()` in"
+    ) and "Confirmed" not in _unfolded(text)
     assert "because of" not in text
-    nothing = Diagnosis(cause="unknown", message="nothing explains it", ruled_out=("the clock", "418 operators agree"))
-    rows = _rows(comment(replace(reports.EXPLAINED, diagnosis=nothing, reasons=reports.FAIL.reasons[:1])))
+    nothing = Diagnosis(
+        cause="unknown",
+        message="nothing explains it",
+        ruled_out=("the clock", "418 operators agree"),
+    )
+    rows = _rows(
+        comment(replace(reports.EXPLAINED, diagnosis=nothing, reasons=reports.FAIL.reasons[:1]))
+    )
     assert rows["Why"] == "nothing explains it<br>**Ruled out**: the clock; 418 operators agree"
     assert rows["Remedy"] == f"see [unknown]({DOCS_URL}/causes/unknown.md)"
 
@@ -113,7 +142,9 @@ def test_a_check_that_points_at_the_same_line_is_not_told_beside_the_cause() -> 
     explained = replace(reports.EXPLAINED, reasons=(*reports.FAIL.reasons, _ENTROPY))
     why = _rows(comment(explained))["Why"]
     assert "train.py:17" in why and "the runs diverged, and" not in why
-    why = _rows(comment(replace(explained, diagnosis=replace(reports.WHY, file="train.py", line=17))))["Why"]
+    why = _rows(
+        comment(replace(explained, diagnosis=replace(reports.WHY, file="train.py", line=17)))
+    )["Why"]
     assert "sets `torch.backends" not in why
     assert "the runs diverged, and" in _rows(comment(replace(explained, diagnosis=None)))["Why"]
 
@@ -124,42 +155,64 @@ def test_where_no_cause_was_looked_for_the_headline_is_not_said_again() -> None:
 
 
 def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
-    assert list(_rows(comment(reports.PASS))) == ["Determinism cost", "Compared", "Checklist", "Noise floor"]
+    assert list(_rows(comment(reports.PASS))) == [
+        "Determinism cost",
+        "Compared",
+        "Checklist",
+        "Noise floor",
+    ]
 
 
 def test_a_report_that_neither_passed_nor_diverged_says_its_first_reason_in_the_heading() -> None:
     drift, crash = comment(reports.DRIFT), comment(reports.INCONCLUSIVE)
     assert drift.startswith(
-        "## ❌ Repro Gate: fail, two runs agree, but not with the baseline: same inputs, other results in `losses`, `weights`"
+        "## ❌ Repro Gate: fail, two runs agree, but not with the baseline: same inputs, other "
+        "results in `losses`, `weights`"
     )
-    assert list(_rows(drift))[:2] == ["Baseline", "Remedy"] and "differs in `losses`, `weights`" in _rows(drift)["Baseline"]
+    assert (
+        list(_rows(drift))[:2] == ["Baseline", "Remedy"]
+        and "differs in `losses`, `weights`" in _rows(drift)["Baseline"]
+    )
     found = reports.DRIFT.baseline
     assert found is not None and "same inputs, different results" in _rows(drift)["Baseline"]
     said = replace(reports.DRIFT, reasons=(Reason("baseline/drift", found.message),))
-    assert _rows(comment(said))["Baseline"].startswith("❌ **drift** (recorded `2026"), "the heading has its message"
+    assert _rows(comment(said))["Baseline"].startswith("❌ **drift** (recorded `2026"), (
+        "the heading has its message"
+    )
     assert "outside the inputs: `kernel: 6.1.0 -> 6.8.0`" in _rows(drift)["Baseline"]
-    assert crash.startswith("## ❔ Repro Gate: inconclusive, deterministic-1 crashed at step 3 with exit code 1\n")
+    assert crash.startswith(
+        "## ❔ Repro Gate: inconclusive, deterministic-1 crashed at step 3 with exit code 1\n"
+    )
     assert _rows(crash) == {"Remedy": "Mend the training command; its log is below."}
 
 
 def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
     reasons = tuple(Reason(f"made/up-{index}", f"reason number {index}") for index in range(9))
     text = comment(replace(reports.FAIL, reasons=reasons))
-    assert _rows(text)["Why"] == "reason number 0<br>reason number 1<br>reason number 2<br>and 6 more reasons"
-    assert all(f"`made/up-{index}` reason number {index}" in text for index in range(1, 9)), "the first is told whole already"
+    assert (
+        _rows(text)["Why"]
+        == "reason number 0<br>reason number 1<br>reason number 2<br>and 6 more reasons"
+    )
+    assert all(f"`made/up-{index}` reason number {index}" in text for index in range(1, 9)), (
+        "the first is told whole already"
+    )
 
 
 def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
     assert _rows(comment(reports.FAIL))["Checklist"] == (
-        "⚠️ code **0**/1 · ❌ data **0**/1 · ✅ env **1**/2 · ✅ random-state **1**/1 · ✅ hardware **1**/1"
+        "⚠️ code **0**/1 · ❌ data **0**/1 · ✅ env **1**/2 · ✅ random-state **1**/1 · ✅ hardware "
+        "**1**/1"
     )
-    assert "⚠️ hardware nothing checked" in comment(replace(reports.PASS, checklist=reports.CHECKLIST[:2]))
+    assert "⚠️ hardware nothing checked" in comment(
+        replace(reports.PASS, checklist=reports.CHECKLIST[:2])
+    )
 
 
 def test_the_head_that_was_pushed_is_named_and_the_merge_that_was_tested() -> None:
     head = Origin("octo/training", "f" * 40, 7, 1)
-    assert "<sub>Commit `ffffffffffff`, tested as `0123456789ab`, ⚠️ with 1 uncommitted path" in comment(
-        replace(reports.LOCKED, origin=head)
+    assert (
+        "<sub>Commit `ffffffffffff`, tested as `0123456789ab`, ⚠️ with 1 uncommitted path"
+        in comment(replace(reports.LOCKED, origin=head))
     )
     same = replace(head, head_sha=reports.SUBJECT.commit or "")
     assert "tested as" not in comment(replace(reports.LOCKED, origin=same))
@@ -168,18 +221,31 @@ def test_the_head_that_was_pushed_is_named_and_the_merge_that_was_tested() -> No
 def _explained(file: str, **subject: object) -> Report:
     origin = Origin("octo/training", "f" * 40, 7, 1)
     tested = replace(reports.SUBJECT, **subject)  # type: ignore[arg-type]
-    return replace(reports.EXPLAINED, origin=origin, subject=tested, diagnosis=replace(reports.WHY, file=file, also=()))
+    return replace(
+        reports.EXPLAINED,
+        origin=origin,
+        subject=tested,
+        diagnosis=replace(reports.WHY, file=file, also=()),
+    )
 
 
 def test_the_causes_line_is_a_link_to_it_at_the_commit_that_was_tested() -> None:
-    address = f"(<https://ghe.example/octo/training/blob/{reports.SUBJECT.commit}/src/my%20train.py#L41>)"
+    address = (
+        f"(<https://ghe.example/octo/training/blob/{reports.SUBJECT.commit}/src/my%20train.py#L41>)"
+    )
     text = comment(_explained("src/my train.py"), View(server_url="https://ghe.example"))
     assert f"[`src/my train.py:41`]{address}" in text.splitlines()[0]
-    assert f"[`my train.py:41`]{address}" in _rows(text)["Why"], "short, since a table is as wide as its longest name"
+    assert f"[`my train.py:41`]{address}" in _rows(text)["Why"], (
+        "short, since a table is as wide as its longest name"
+    )
     one = _explained("a/train.py")
     assert one.diagnosis is not None
-    two = replace(one, diagnosis=replace(one.diagnosis, also=(replace(one.diagnosis, file="b/train.py"),)))
-    assert all(f"[`{file}/train.py:41`]" in _rows(comment(two))["Why"] for file in "ab"), "but never the same for two lines"
+    two = replace(
+        one, diagnosis=replace(one.diagnosis, also=(replace(one.diagnosis, file="b/train.py"),))
+    )
+    assert all(f"[`{file}/train.py:41`]" in _rows(comment(two))["Why"] for file in "ab"), (
+        "but never the same for two lines"
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,20 +266,36 @@ def test_a_line_that_no_commit_has_is_no_link(report: Report) -> None:
 
 @pytest.mark.parametrize("file", ["a](x)b.py", "a>b.py", "a|b.py", "`a`.py", "a#b?c.py", "<b>.py"])
 def test_no_path_ends_its_link_early(file: str) -> None:
-    line = next(line for line in comment(_explained(file)).splitlines() if line.startswith("| **Why**"))
+    line = next(
+        line for line in comment(_explained(file)).splitlines() if line.startswith("| **Why**")
+    )
     (found,) = re.findall(r"\]\(<([^>]*)>\)", line)
-    assert re.fullmatch(r"https://github\.com/octo/training/blob/[0-9a-f]{40}/[A-Za-z0-9%._-]+#L41", found)
+    assert re.fullmatch(
+        r"https://github\.com/octo/training/blob/[0-9a-f]{40}/[A-Za-z0-9%._-]+#L41", found
+    )
 
 
 def test_a_line_inside_a_sentence_is_a_link_but_not_inside_code() -> None:
-    where = "aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave other bits"
-    found = replace(_explained("model.py"), diagnosis=replace(reports.WHY, file="model.py", factor=None, also=(), message=where))
+    where = (
+        "aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave "
+        "other bits"
+    )
+    found = replace(
+        _explained("model.py"),
+        diagnosis=replace(reports.WHY, file="model.py", factor=None, also=(), message=where),
+    )
     assert (
-        f", the backward of [`model.py:41`](<https://github.com/octo/training/blob/{reports.SUBJECT.commit}/model.py#L41>), got the"
-        in comment(found)
+        ", the backward of "
+        f"[`model.py:41`](<https://github.com/octo/training/blob/{reports.SUBJECT.commit}/model.py#L41>), "
+        "got the" in comment(found)
     )
     assert found.diagnosis is not None
-    quoted = replace(found, diagnosis=replace(found.diagnosis, message="`see model.py:41 now` and amodel.py:41 and model.py:411"))
+    quoted = replace(
+        found,
+        diagnosis=replace(
+            found.diagnosis, message="`see model.py:41 now` and amodel.py:41 and model.py:411"
+        ),
+    )
     assert "[`model.py" not in _rows(comment(quoted))["Why"]
 
 
@@ -221,14 +303,24 @@ def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot
     assert "```text" not in comment(reports.EXPLAINED)
     excerpt = ((40, "    if a:"), (41, "```torch.Generator().seed()"), (42, "</details>\n| a |"))
     text = comment(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, excerpt=excerpt)))
-    assert "\n\n````text\n  40      if a:\n> 41  ```torch.Generator().seed()\n  42  </details> | a |\n````\n\n" in text
+    assert (
+        "\n\n````text\n  40      if a:\n> 41  ```torch.Generator().seed()\n  42  </details> | a "
+        "|\n````\n\n" in text
+    )
 
 
 def test_the_page_is_named_only_where_there_is_a_run() -> None:
     named = replace(reports.PASS, origin=Origin("octo/training", "f" * 40, 7, 1, "out-a100"))
-    assert f"The whole report as a page: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`" in comment(named, View(run_url=_RUN))
-    foreign = comment(named, View(run_url=_RUN, foreign=True))  # nobody is led to a page that a fork may have put there
-    assert f"[artifact](<{_RUN}#artifacts>) `out-a100`; `repro-gate show report.json --html page.html`" in foreign
+    assert (
+        f"The whole report as a page: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`"
+        in comment(named, View(run_url=_RUN))
+    )
+    # nobody is led to a page that a fork may have put there
+    foreign = comment(named, View(run_url=_RUN, foreign=True))
+    assert (
+        f"[artifact](<{_RUN}#artifacts>) `out-a100`; `repro-gate show report.json --html page.html`"
+        in foreign
+    )
     assert "report.html" not in foreign
     assert "report.html" not in comment(named) and "#artifacts" not in comment(named)
 
@@ -241,23 +333,35 @@ def test_our_link_is_a_link_and_cannot_be_ended_early() -> None:
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
 def test_every_standing_has_a_mark(status: str) -> None:
-    text = comment(replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is")))
+    text = comment(
+        replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is"))
+    )
     assert _rows(text)["Baseline"].startswith(f"{MARKS[status]} **{status}**: so it is")
 
 
 def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
     rows = _rows(comment(reports.CHANGED))
     assert rows["Baseline"].startswith(
-        "⚠️ **changed**: inputs changed and so did the results (recorded `2026-11-01T09:00:00Z`)<br>differs in"
+        "⚠️ **changed**: inputs changed and so did the results (recorded "
+        "`2026-11-01T09:00:00Z`)<br>differs in"
     )
     assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
-    assert "base `origin/main` at `89abcdef0123`: no weakened checks; the verdict is by the spec of the base" in comment(reports.CHANGED)
+    assert (
+        "base `origin/main` at `89abcdef0123`: no weakened checks; the verdict is by the spec "
+        "of the base" in comment(reports.CHANGED)
+    )
 
 
 def test_what_a_change_weakens_is_seen_without_a_click() -> None:
     text = _unfolded(comment(reports.WEAKENED))
-    assert "### ⚠️ Weakened checks" in text and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
-    assert "- `repro.baseline.yml`: the entry of platform" in text and "the verdict is by the spec of this change itself." in text
+    assert (
+        "### ⚠️ Weakened checks" in text
+        and "- `repro.yml:12` `determinism.allow`: `cudnn.benchmark` is left on now" in text
+    )
+    assert (
+        "- `repro.baseline.yml`: the entry of platform" in text
+        and "the verdict is by the spec of this change itself." in text
+    )
     assert "Weakened checks" not in comment(reports.LOCKED)
 
 
@@ -265,7 +369,11 @@ def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_folded() -> 
     assert reports.WEAKENED.base is not None
     many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
     text = comment(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
-    assert _unfolded(text).count("less now") == 5 and text.count("less now") == 10 and "and 30 more, all in the JSON report" in text
+    assert (
+        _unfolded(text).count("less now") == 5
+        and text.count("less now") == 10
+        and "and 30 more, all in the JSON report" in text
+    )
 
 
 def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
@@ -275,7 +383,9 @@ def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
     assert rows["Losses that are not finite"] == "⚠️ nan at step 7"
 
 
-@pytest.mark.parametrize("report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)])
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), reports.hostile(), reports.enormous(tensors=50)]
+)
 def test_the_table_is_a_table_whatever_stands_in_it_and_the_rest_is_folded(report: Report) -> None:
     text = comment(report)
     _rows(text)

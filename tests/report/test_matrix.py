@@ -1,4 +1,5 @@
-"""Claims about the comment on several reports: one row for each kind of machine, the worst verdict on top, and nothing in it is live."""
+"""Claims about the comment on several reports: one row for each kind of machine, the worst verdict
+on top, and nothing in it is live."""
 
 from __future__ import annotations
 
@@ -18,35 +19,59 @@ from tests.support import reports
 def cell(report: Report, gpu: str, folder: str = "repro-gate-report") -> Report:
     """The report as if it were of that GPU, in a workflow run."""
     subject = replace(report.subject, versions={"gpu-model": gpu, "device": "cuda"})
-    return replace(report, subject=subject, origin=Origin("octo/training", "c" * 40, 7, 1, folder), config_hash=reports.ADDRESS)
+    return replace(
+        report,
+        subject=subject,
+        origin=Origin("octo/training", "c" * 40, 7, 1, folder),
+        config_hash=reports.ADDRESS,
+    )
 
 
-A100, H100, L4 = cell(reports.PASS, "A100"), cell(reports.EXPLAINED, "H100"), cell(reports.INCONCLUSIVE, "L4")
+A100, H100, L4 = (
+    cell(reports.PASS, "A100"),
+    cell(reports.EXPLAINED, "H100"),
+    cell(reports.INCONCLUSIVE, "L4"),
+)
 
 
 def rows(text: str) -> list[list[str]]:
     """The table's rows below its header."""
-    table = [line for line in text.partition("\n<details>")[0].splitlines() if line.startswith("| ")]
+    table = [
+        line for line in text.partition("\n<details>")[0].splitlines() if line.startswith("| ")
+    ]
     return [[part.strip() for part in line.strip("|").split("|")] for line in table[2:]]
 
 
-def test_one_table_has_a_row_for_each_kind_with_verdict_divergence_cause_cost_and_platform() -> None:
+def test_one_table_has_a_row_for_each_kind_with_verdict_divergence_cause_cost_and_platform() -> (
+    None
+):
     text = render([H100, A100])
     assert text.startswith("## ❌ Repro Gate: fail (1 fail, 1 pass)\n")
     assert text.count("| Where |") == 1
     first, second = rows(text)
     assert first[:4] == ["`A100`", "✅ pass", "nothing: 2 runs, 50 steps", "–"]
     assert second[:3] == ["`H100`", "❌ fail", "**step 3**, gradient of `blocks.3.attn.weight`"]
-    assert re.fullmatch(r"\[unseeded-rng\]\(https://\S+/causes/unseeded-rng\.md\) in `src/train\.py:41`", second[3])
+    assert re.fullmatch(
+        r"\[unseeded-rng\]\(https://\S+/causes/unseeded-rng\.md\) in `src/train\.py:41`", second[3]
+    )
     for row in (first, second):
-        assert row[4].startswith("**12.4% slower with the flags**") and row[5] == f"`{reports.ADDRESS.platform[7:19]}`"
+        assert (
+            row[4].startswith("**12.4% slower with the flags**")
+            and row[5] == f"`{reports.ADDRESS.platform[7:19]}`"
+        )
 
 
-def test_below_the_table_each_failure_says_what_to_do_and_how_to_see_it_again_and_a_pass_says_nothing() -> None:
+def test_below_the_table_each_failure_says_what_to_do_and_how_to_see_it_again_and_a_pass_says_nothing() -> (
+    None
+):
     below = render([A100, H100]).partition("<details>")[2]
-    assert below.startswith("<summary>❌ <code>H100</code>: why, and what to do</summary>") and "A100" not in below
     assert (
-        "**Remedy:** give the generator a seed of its own" in below and "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```" in below
+        below.startswith("<summary>❌ <code>H100</code>: why, and what to do</summary>")
+        and "A100" not in below
+    )
+    assert (
+        "**Remedy:** give the generator a seed of its own" in below
+        and "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```" in below
     )
     assert "<details>" not in render([A100, cell(reports.PASS, "H100")])
 
@@ -61,7 +86,9 @@ def test_what_could_not_be_answered_says_why_in_its_row() -> None:
     )
 
 
-@pytest.mark.parametrize(("cells", "worst"), [([A100], "pass"), ([A100, L4], "inconclusive"), ([A100, L4, H100], "fail")])
+@pytest.mark.parametrize(
+    ("cells", "worst"), [([A100], "pass"), ([A100, L4], "inconclusive"), ([A100, L4, H100], "fail")]
+)
 def test_the_worst_verdict_is_that_of_all(cells: list[Report], worst: str) -> None:
     assert verdict(cells) == worst and f"Repro Gate: {worst} (" in render(cells).splitlines()[0]
 
@@ -73,19 +100,33 @@ def test_the_order_of_the_reports_changes_nothing() -> None:
 
 
 def test_two_of_one_kind_are_told_apart_by_their_folders() -> None:
-    names = [row[0] for row in rows(render([cell(reports.PASS, "H100", "one"), cell(reports.FAIL, "H100", "two"), A100]))]
+    names = [
+        row[0]
+        for row in rows(
+            render([cell(reports.PASS, "H100", "one"), cell(reports.FAIL, "H100", "two"), A100])
+        )
+    ]
     assert names == ["`A100`", "`H100, one`", "`H100, two`"]
 
 
 def test_a_run_that_never_named_its_device_goes_by_its_folder() -> None:
-    lost = replace(L4, subject=replace(L4.subject, versions={}), origin=Origin("octo/training", "c" * 40, 7, 1, "gpu-l4"))
+    lost = replace(
+        L4,
+        subject=replace(L4.subject, versions={}),
+        origin=Origin("octo/training", "c" * 40, 7, 1, "gpu-l4"),
+    )
     assert [row[0] for row in rows(render([A100, lost]))] == ["`A100`", "`gpu-l4`"]
-    assert [row[0] for row in rows(render([A100, replace(lost, origin=None)]))] == ["`A100`", "`unknown device`"]
+    assert [row[0] for row in rows(render([A100, replace(lost, origin=None)]))] == [
+        "`A100`",
+        "`unknown device`",
+    ]
 
 
 def test_the_commit_and_the_run_stand_at_the_end() -> None:
     text = render([A100], View(run_url="https://github.com/octo/training/actions/runs/7"))
-    assert text.endswith(f"Commit `{'c' * 12}` · [workflow run](<https://github.com/octo/training/actions/runs/7>)\n")
+    assert text.endswith(
+        f"Commit `{'c' * 12}` · [workflow run](<https://github.com/octo/training/actions/runs/7>)\n"
+    )
 
 
 @pytest.mark.parametrize("limit", [65_536, 6_000, 2_000, 1_000, 300, 40, 4])
@@ -98,8 +139,10 @@ def test_it_fits_into_any_limit_and_keeps_the_verdict(limit: int) -> None:
 
 def test_names_are_inert_wherever_they_stand() -> None:
     text = render([cell(reports.hostile(), reports.HOSTILE), A100])
-    prose = re.sub(r"^(`{3,})sh\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)  # without blocks of code, then without spans
-    prose = re.sub(r"<summary>.*</summary>", "", prose)  # HTML, where a name stands in `<code>`: see below
+    # without blocks of code, then without spans
+    prose = re.sub(r"^(`{3,})sh\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    # HTML, where a name stands in `<code>`: see below
+    prose = re.sub(r"<summary>.*</summary>", "", prose)
     prose = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", prose)
     assert not re.search("<img|@octocat|evil.example|:tada:|::error", prose), prose
     (summary,) = re.findall(r"<summary>(.*)</summary>", text)

@@ -1,4 +1,5 @@
-"""Claims about `report.figures`: a number reads the same everywhere, keeps its unit, and never breaks on what a float can be."""
+"""Claims about `report.figures`: a number reads the same everywhere, keeps its unit, and never
+breaks on what a float can be."""
 
 from __future__ import annotations
 
@@ -50,14 +51,28 @@ def test_a_step_time_has_three_digits(value: float, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.42, "0.42 s"), (12.34, "12.3 s"), (59.97, "1 min 00 s"), (245, "4 min 05 s"), (3720, "1 h 02 min"), (3599.6, "1 h 00 min")],
+    [
+        (0.42, "0.42 s"),
+        (12.34, "12.3 s"),
+        (59.97, "1 min 00 s"),
+        (245, "4 min 05 s"),
+        (3720, "1 h 02 min"),
+        (3599.6, "1 h 00 min"),
+    ],
 )
 def test_a_duration_never_shows_sixty_of_anything(value: float, expected: str) -> None:
     assert numbers.duration(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(512, "512 B"), (1024, "1.0 KiB"), (64 * 2**20, "64.0 MiB"), (2**30 - 1, "1.0 GiB"), (3 * 2**50, "3,072.0 TiB")]
+    ("value", "expected"),
+    [
+        (512, "512 B"),
+        (1024, "1.0 KiB"),
+        (64 * 2**20, "64.0 MiB"),
+        (2**30 - 1, "1.0 GiB"),
+        (3 * 2**50, "3,072.0 TiB"),
+    ],
 )
 def test_a_size_is_in_binary_units(value: int, expected: str) -> None:
     assert numbers.size(value) == expected
@@ -66,20 +81,32 @@ def test_a_size_is_in_binary_units(value: int, expected: str) -> None:
 def test_small_figures_and_counts() -> None:
     assert numbers.small(1.234e-7) == "1.2e-07"
     assert (numbers.ulps(1), numbers.ulps(81_234)) == ("1 ULP", "81,234 ULP")
-    assert (numbers.ulps((1 << 32) - 1), numbers.ulps(1 << 62)) == ("4,294,967,295 ULP", "about 2^62 ULP")
+    assert (numbers.ulps((1 << 32) - 1), numbers.ulps(1 << 62)) == (
+        "4,294,967,295 ULP",
+        "about 2^62 ULP",
+    )
     assert (numbers.count(1, "step"), numbers.count(1200, "step")) == ("1 step", "1,200 steps")
     assert numbers.count(0, "loss", "losses") == "0 losses"
-    assert (numbers.shape((64, 32)), numbers.shape(()), numbers.of(14, 202)) == ("[64, 32]", "[]", "14 of 202")
+    assert (numbers.shape((64, 32)), numbers.shape(()), numbers.of(14, 202)) == (
+        "[64, 32]",
+        "[]",
+        "14 of 202",
+    )
     assert numbers.shape(range(100)).endswith(", …]")
 
 
 @given(st.floats())
-@pytest.mark.parametrize("function", [numbers.percent, numbers.budget, numbers.milliseconds, numbers.duration, numbers.small])
+@pytest.mark.parametrize(
+    "function",
+    [numbers.percent, numbers.budget, numbers.milliseconds, numbers.duration, numbers.small],
+)
 def test_every_float_has_a_text(function: Callable[[float], str], value: float) -> None:
     assert function(value).strip()
 
 
 @pytest.mark.parametrize(("runs", "percent"), [(2, 78), (3, 63), (29, 10), (299, 1)])
-def test_equal_runs_exclude_faults_that_show_in_a_larger_share_of_runs(runs: int, percent: int) -> None:
+def test_equal_runs_exclude_faults_that_show_in_a_larger_share_of_runs(
+    runs: int, percent: int
+) -> None:
     assert round(numbers.excluded(runs)) == percent
     assert (1 - numbers.excluded(runs) / 100) ** runs == pytest.approx(0.05)

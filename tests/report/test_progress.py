@@ -31,7 +31,14 @@ COMMAND = re.compile(r"^\s*::|##\[")
 
 def bad(text: str) -> Run:
     """A run that ended badly, all of whose words are hostile."""
-    return run("default-1", training(), outcome="crashed", problem=text, reason_id="run/crashed", tail=(text, *HOSTILE))
+    return run(
+        "default-1",
+        training(),
+        outcome="crashed",
+        problem=text,
+        reason_id="run/crashed",
+        tail=(text, *HOSTILE),
+    )
 
 
 def tell(watch: Watch, text: str) -> None:
@@ -56,7 +63,11 @@ def said(text: str, *, github: bool) -> list[str]:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_word_of_the_training_is_a_workflow_command(text: str) -> None:
     lines = said(text, github=True)
-    tokens = [line.removeprefix("::stop-commands::") for line in lines if line.startswith("::stop-commands::")]
+    tokens = [
+        line.removeprefix("::stop-commands::")
+        for line in lines
+        if line.startswith("::stop-commands::")
+    ]
     assert len(set(tokens)) == 2  # one for each group
     obeyed, stopped = [], ""
     for line in lines:  # as the runner reads them
@@ -83,7 +94,11 @@ def test_a_gate_run_that_ends_in_a_run_lets_the_runner_obey_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     group, stop, go, end = stream.getvalue().splitlines()
-    assert (group, stop.replace("stop-commands::", "") + "::", end) == ("::group::run 1 of 5: deterministic-1, 3 steps", go, "::endgroup::")
+    assert (group, stop.replace("stop-commands::", "") + "::", end) == (
+        "::group::run 1 of 5: deterministic-1, 3 steps",
+        go,
+        "::endgroup::",
+    )
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -93,7 +108,9 @@ def test_plain_lines_hold_no_escapes_and_no_commands_of_ours(text: str) -> None:
     assert not any(line.startswith("::") for line in lines)
     assert all(line.isprintable() for line in lines)
     assert len(lines) == 6 + 1 + len(HOSTILE)
-    assert [line for line in lines if line.startswith("about ")] == ["about 6.00 s for the other 4 runs"]
+    assert [line for line in lines if line.startswith("about ")] == [
+        "about 6.00 s for the other 4 runs"
+    ]
 
 
 def test_a_plain_ascii_stream_can_be_written_to() -> None:
@@ -115,12 +132,23 @@ def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     lines.run_ended(GOOD)
     now[0] = 900.0
     lines.advanced(0, 0.5)  # of a run that was not announced
-    assert stream.getvalue().splitlines()[1:3] == ["  deterministic-1: step 1, loss 0.25", "  deterministic-1: step 3"]
+    assert stream.getvalue().splitlines()[1:3] == [
+        "  deterministic-1: step 1, loss 0.25",
+        "  deterministic-1: step 3",
+    ]
     assert len(stream.getvalue().splitlines()) == 5
 
 
-SAME, OTHER, EARLY = None, Divergence(step=3, kind="loss", name="loss"), Divergence(step=-1, kind="parameter", name="fc.weight")
-STATES = [(SAME, "identical so far"), (OTHER, "diverged at step 3"), (EARLY, "diverged at the start")]
+SAME, OTHER, EARLY = (
+    None,
+    Divergence(step=3, kind="loss", name="loss"),
+    Divergence(step=-1, kind="parameter", name="fc.weight"),
+)
+STATES = [
+    (SAME, "identical so far"),
+    (OTHER, "diverged at step 3"),
+    (EARLY, "diverged at the start"),
+]
 
 
 @pytest.mark.parametrize(("state", "words"), STATES)
@@ -141,7 +169,9 @@ def test_plain_lines_say_what_is_left_and_whether_the_run_is_identical_so_far(
     said = [line for line in stream.getvalue().splitlines() if line.startswith("  ")]
     assert said[0] == "  deterministic-1: step 19 of 50, loss 0.25, about 1 min 00 s left"
     assert said[2] == f"  deterministic-2: step 19 of 50, loss 0.25, about 1 min 00 s left, {words}"
-    assert said[4] == "  reseeded: step 19 of 50, loss 0.25, about 1 min 00 s left", "a run that is not compared says nothing of it"
+    assert said[4] == "  reseeded: step 19 of 50, loss 0.25, about 1 min 00 s left", (
+        "a run that is not compared says nothing of it"
+    )
     assert said[3].endswith(f"; {words}") and said[3].startswith("  finished after 3 steps, ")
     assert not {line.partition(";")[2] for line in (said[1], said[5])} - {""}
 
@@ -160,7 +190,12 @@ def test_the_moving_line_fits_80_columns_and_shows_the_state_of_a_run_that_is_co
     shown = io.StringIO()
     Console(file=shown, width=80).print(display.bar.get_renderable())
     (line,) = shown.getvalue().splitlines()
-    assert line.startswith("4/5 deterministic-2 ") and " 120/500 " in line and " left " in line and "…" not in line
+    assert (
+        line.startswith("4/5 deterministic-2 ")
+        and " 120/500 " in line
+        and " left " in line
+        and "…" not in line
+    )
     assert (words in line) is compared and ("loss 0.12346" in line) is not compared
     display.run_ended(run("deterministic-2", training()))
     assert (f"; {words}" in stream.getvalue()) is compared
@@ -172,7 +207,16 @@ def test_the_moving_line_fits_80_columns_and_shows_the_state_of_a_run_that_is_co
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_display_shows_each_run_and_obeys_no_markup(terminal: bool) -> None:
     stream = io.StringIO()
-    display = Display(Console(file=stream, force_terminal=terminal, width=200, highlight=False, markup=False, color_system=None))
+    display = Display(
+        Console(
+            file=stream,
+            force_terminal=terminal,
+            width=200,
+            highlight=False,
+            markup=False,
+            color_system=None,
+        )
+    )
     display.bar.start()
     try:
         tell(display, "[red]markup[/red] \x1b]0;t\x07")
@@ -195,8 +239,14 @@ def test_the_watch_suits_its_stream() -> None:
 
 
 def test_a_divergence_is_one_sentence() -> None:
-    assert sentence(Divergence(step=-1, kind="parameter", name="fc.weight")) == "before the first step, parameter fc.weight"
-    assert sentence(Divergence(step=3, kind="loss", name="loss", process="rank1")) == "at step 3, loss of rank1"
+    assert (
+        sentence(Divergence(step=-1, kind="parameter", name="fc.weight"))
+        == "before the first step, parameter fc.weight"
+    )
+    assert (
+        sentence(Divergence(step=3, kind="loss", name="loss", process="rank1"))
+        == "at step 3, loss of rank1"
+    )
 
 
 def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
@@ -214,4 +264,7 @@ def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
 
 def test_a_loss_is_said_once() -> None:
     assert sentence(Divergence(step=0, kind="loss", name="loss")) == "at step 0, loss"
-    assert sentence(Divergence(step=2, kind="gradient", name="fc.weight", process="rank1")) == "at step 2, gradient fc.weight of rank1"
+    assert (
+        sentence(Divergence(step=2, kind="gradient", name="fc.weight", process="rank1"))
+        == "at step 2, gradient fc.weight of rank1"
+    )

@@ -1,4 +1,5 @@
-"""Claims about `report.document`: what was written is read back as the same report, and what is wrong raises ReportError alone."""
+"""Claims about `report.document`: what was written is read back as the same report, and what is
+wrong raises ReportError alone."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro_gate.compare.model import Comparison, Distance, Fingerprint, GrowthPoint, HeatMap, HeatRow
+from repro_gate.compare.model import (
+    Comparison,
+    Distance,
+    Fingerprint,
+    GrowthPoint,
+    HeatMap,
+    HeatRow,
+)
 from repro_gate.github.state import state_of, tenths
 from repro_gate.report import annotations as annotation_lines
 from repro_gate.report import between, html, junit, markdown, sarif, terminal
@@ -29,8 +37,14 @@ _WHOLE = replace(
     reports.CHANGED,
     comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)),
     cost=replace(reports.COST, suspicious="outside", memory_ci95=(0.5, 2.5)),
-    noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST, losses=((0, 1.0, math.nan), (1, math.inf, 1.0))),
-    fingerprint=Fingerprint(42, ((-1, "0" * 32), (0, "f" * 32)), {"loss": "a" * 32, "rng": "b" * 32}),
+    noise_floor=replace(
+        reports.NOISE,
+        first_divergence=reports.FIRST,
+        losses=((0, 1.0, math.nan), (1, math.inf, 1.0)),
+    ),
+    fingerprint=Fingerprint(
+        42, ((-1, "0" * 32), (0, "f" * 32)), {"loss": "a" * 32, "rng": "b" * 32}
+    ),
     tolerance=Tolerance(1e-6, 1e-5),
     non_finite=((3, "nan"), (4, "-inf")),
     origin=Origin("octo/training", "c" * 40, 17, 2, "gpu"),
@@ -81,7 +95,11 @@ def test_every_part_arrives_as_it_was() -> None:
 _TEXT = st.text(max_size=40)
 _NUMBER = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 5e-324, 1e308])
 _DISTANCE = st.none() | st.builds(
-    Distance, st.none() | _NUMBER, st.none() | st.integers(0, 2**64), st.none() | _NUMBER, st.none() | _NUMBER
+    Distance,
+    st.none() | _NUMBER,
+    st.none() | st.integers(0, 2**64),
+    st.none() | _NUMBER,
+    st.none() | _NUMBER,
 )
 _VALUE = _TEXT | st.booleans() | st.integers(-(10**29), 10**29) | _NUMBER
 _DIVERGENCE = st.builds(
@@ -112,10 +130,19 @@ _COMPARISON = st.builds(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(reports.ALL)), _TEXT, _COMPARISON, _COMPARISON, _NUMBER)
-def test_any_report_is_read_back_and_looks_the_same(name: str, text: str, pair: Comparison, other: Comparison, number: float) -> None:
+def test_any_report_is_read_back_and_looks_the_same(
+    name: str, text: str, pair: Comparison, other: Comparison, number: float
+) -> None:
     base = reports.hostile(text) if name == "fail" else reports.ALL[name]
-    cost = replace(reports.COST, determinism_cost_pct=number, ci95=(number, 1.0), memory_cost_pct=number)
-    report = replace(base, comparisons=(SeedResult(7, pair), SeedResult(8, other)), cost=cost, seconds=abs(number))
+    cost = replace(
+        reports.COST, determinism_cost_pct=number, ci95=(number, 1.0), memory_cost_pct=number
+    )
+    report = replace(
+        base,
+        comparisons=(SeedResult(7, pair), SeedResult(8, other)),
+        cost=cost,
+        seconds=abs(number),
+    )
     document = _stored(report)
     again = report_from(document)
     assert to_json(again) == document
@@ -133,7 +160,16 @@ def test_only_what_the_schema_requires_is_enough() -> None:
     document = _stored(reports.FAIL)
     for part in ("baseline", "against", "base", "origin", "fingerprint"):
         del document[part]
-    for name in ("seed", "seeds", "by_kind", "by_step", "losses", "weights", "non_finite", "tolerance"):
+    for name in (
+        "seed",
+        "seeds",
+        "by_kind",
+        "by_step",
+        "losses",
+        "weights",
+        "non_finite",
+        "tolerance",
+    ):
         del document["determinism"][name]
     document["determinism"]["first_divergence"] = {"step": 3, "kind": "loss", "name": "loss"}
     document["subject"] = {"spec": "repro.yml", "command": "true", "commit": None}
@@ -143,11 +179,19 @@ def test_only_what_the_schema_requires_is_enough() -> None:
 
 
 def test_the_details_are_of_the_seed_that_the_document_is_about() -> None:
-    cut = _stored(replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))))
-    cut["determinism"]["seeds"] = cut["determinism"]["seeds"][:1]  # the one that diverged lies beyond the rows that are kept
+    cut = _stored(
+        replace(
+            reports.FAIL,
+            comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)),
+        )
+    )
+    # the one that diverged lies beyond the rows that are kept
+    cut["determinism"]["seeds"] = cut["determinism"]["seeds"][:1]
     found = report_from(cut).determinism
     assert found is not None and (found.seed, found.comparison) == (2, reports.DIFFERENT)
-    cut["determinism"]["seeds"] = [{**cut["determinism"]["seeds"][0], "seed": 9, "identical": False}]
+    cut["determinism"]["seeds"] = [
+        {**cut["determinism"]["seeds"][0], "seed": 9, "identical": False}
+    ]
     with pytest.raises(ReportError, match="another seed"):
         report_from(cut)
 
@@ -156,7 +200,11 @@ def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> No
     document = _stored(reports.LOCKED)
     document["config_hash"]["inputs"]["recipe"] = {"a\\": "one \\ backslash", "b": "[cut]", "c": 7}
     hashed = report_from(document).config_hash
-    assert hashed is not None and dict(hashed.recipe_inputs) == {"a\\": "one \\ backslash", "b": "[cut]", "c": 7}
+    assert hashed is not None and dict(hashed.recipe_inputs) == {
+        "a\\": "one \\ backslash",
+        "b": "[cut]",
+        "c": 7,
+    }
     assert hashed.config_hash == reports.ADDRESS.config_hash
 
 
@@ -190,14 +238,25 @@ def test_a_number_that_no_gate_run_gives_is_a_report_error(what: str, tmp_path: 
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["nan", "inf", "", "x"]) | _TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["nan", "inf", "", "x"])
+    | _TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
     max_leaves=6,
 )
 
 
 def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    rows = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    rows = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for key, item in rows for place in _places(item, (*path, key)))]
 
 
@@ -207,7 +266,9 @@ _POINTS = _places(_DOCUMENT)[1:]
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(_POINTS), _JSON), min_size=1, max_size=3))
-def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
+def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(
+    changes: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
     document = json.loads(json.dumps(_DOCUMENT))
     for path, value in changes:
         place = document
@@ -222,13 +283,24 @@ def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(chang
         report = report_from(document)
     except ReportError:
         return
-    for render in (markdown.comment, markdown.summary, terminal.render, sarif.render, written.render):
+    for render in (
+        markdown.comment,
+        markdown.summary,
+        terminal.render,
+        sarif.render,
+        written.render,
+    ):
         assert render(report)
     annotation_lines.render(report)
 
 
-@pytest.mark.parametrize("document", [{}, {"verdict": []}, {**_DOCUMENT, "runs": [None]}, {**_DOCUMENT, "cost": {"ci95": 1}}])
-def test_what_was_never_compared_with_the_schema_is_a_report_error_too(document: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"verdict": []}, {**_DOCUMENT, "runs": [None]}, {**_DOCUMENT, "cost": {"ci95": 1}}],
+)
+def test_what_was_never_compared_with_the_schema_is_a_report_error_too(
+    document: dict[str, Any],
+) -> None:
     with pytest.raises(ReportError, match="not a report of this version"):
         report_from(document)
 
@@ -243,12 +315,19 @@ def _odd() -> dict[str, Report]:
 
     far = (HeatRow("main", "gradient", "blocks.3.attn", 1, ".?"),)
     largest = (GrowthPoint(step=0, weight_l2=1.7e308, max_ulp=None),)
-    growth = tuple(GrowthPoint(step=step, weight_l2=10.0**-step, max_ulp=1 << 70) for step in (9, 2, 40, 0))
+    growth = tuple(
+        GrowthPoint(step=step, weight_l2=10.0**-step, max_ulp=1 << 70) for step in (9, 2, 40, 0)
+    )
     return {
         "no cells": with_pair(heat_map=HeatMap(steps=0, width=1, depth=1, rows=rows)),
         "growth out of order": with_pair(growth=growth, losses=()),
-        "the largest figures": with_pair(growth=largest, losses=((0, 0.0, 1.7e308), (1, 5e-324, 0.0))),
-        "a cost beyond any": replace(reports.PASS, cost=replace(reports.COST, ci95=(1.0, 1.7e308), determinism_cost_pct=1e308)),
+        "the largest figures": with_pair(
+            growth=largest, losses=((0, 0.0, 1.7e308), (1, 5e-324, 0.0))
+        ),
+        "a cost beyond any": replace(
+            reports.PASS,
+            cost=replace(reports.COST, ci95=(1.0, 1.7e308), determinism_cost_pct=1e308),
+        ),
         "a far step": with_pair(heat_map=HeatMap(steps=10**28, width=1, depth=1, rows=far)),
         "a cause without a reason": replace(reports.EXPLAINED, reasons=()),
     }
@@ -257,7 +336,14 @@ def _odd() -> dict[str, Report]:
 @pytest.mark.parametrize("report", _odd().values(), ids=_odd())
 def test_an_odd_report_is_shown_by_every_renderer(report: Report) -> None:
     read = report_from(to_json(report))
-    for render in (html.render, markdown.comment, markdown.summary, terminal.render, sarif.render, junit.render):
+    for render in (
+        html.render,
+        markdown.comment,
+        markdown.summary,
+        terminal.render,
+        sarif.render,
+        junit.render,
+    ):
         assert render(read)
     assert between.render(read, reports.PASS, ("a", "b")) and state_of(read)
     assert tenths(read) is None or all(abs(end) <= 10**9 for end in tenths(read) or ())

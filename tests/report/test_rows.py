@@ -1,4 +1,5 @@
-"""Claims about `report.rows`: rows fit into the lines that there are, and what matters least goes first."""
+"""Claims about `report.rows`: rows fit into the lines that there are, and what matters least goes
+first."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def shown(groups: Sequence[Sequence[Row]], width: int = 40, most: int = 100) -> 
 
 
 def test_a_label_stands_once_and_a_blank_line_between_groups() -> None:
-    assert shown([[row("cost", "one two three four five six seven")], [], [row("", "> 1 | x")]]) == [
+    assert shown(
+        [[row("cost", "one two three four five six seven")], [], [row("", "> 1 | x")]]
+    ) == [
         "  cost         one two three four five",
         "               six seven",
         "",
@@ -42,16 +45,37 @@ def test_a_line_to_copy_is_never_broken_and_a_cut_one_keeps_to_the_width() -> No
 
 
 def test_the_least_goes_first_and_no_more_than_has_to() -> None:
-    groups = [[row("keep", "k"), row("note", "a", "b", "c", rank=2, most=3), row("extra", "e", rank=5), row("fact", "f", rank=4)]]
+    groups = [
+        [
+            row("keep", "k"),
+            row("note", "a", "b", "c", rank=2, most=3),
+            row("extra", "e", rank=5),
+            row("fact", "f", rank=4),
+        ]
+    ]
     assert len(shown(groups)) == 6
-    assert [line.strip() for line in shown(groups, most=5)] == ["keep         k", "note         a", "b", "c", "fact         f"]
-    assert [line.strip() for line in shown(groups, most=4)] == ["keep         k", "note         a", "b…", "fact         f"]
+    assert [line.strip() for line in shown(groups, most=5)] == [
+        "keep         k",
+        "note         a",
+        "b",
+        "c",
+        "fact         f",
+    ]
+    assert [line.strip() for line in shown(groups, most=4)] == [
+        "keep         k",
+        "note         a",
+        "b…",
+        "fact         f",
+    ]
     assert [line.strip() for line in shown(groups, most=2)] == ["keep         k", "note         a…"]
     assert [line.strip() for line in shown(groups, most=0)] == ["keep         k"]
 
 
 def test_where_room_is_short_a_row_with_a_core_shows_that() -> None:
-    groups = [[row("", "1", "2", "> 3", "4", rank=2, most=4, form="cut", core=(Text("> 3"),))], [row("x", "y")]]
+    groups = [
+        [row("", "1", "2", "> 3", "4", rank=2, most=4, form="cut", core=(Text("> 3"),))],
+        [row("x", "y")],
+    ]
     assert shown(groups, most=6) == ["  1", "  2", "  > 3", "  4", "", "  x            y"]
     assert shown(groups, most=5) == ["  > 3", "", "  x            y"]
 
@@ -74,7 +98,10 @@ def test_whatever_the_rows_hold_they_fit(groups: list[list[Row]], width: int, mo
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_what_must_stay_stays(most: int) -> None:
-    assert [line.strip() for line in shown([[row("a", "1")], [row("b", "2", rank=1)], [row("c", "3")]], most=most)][::2] == [
+    assert [
+        line.strip()
+        for line in shown([[row("a", "1")], [row("b", "2", rank=1)], [row("c", "3")]], most=most)
+    ][::2] == [
         "a            1",
         "c            3",
     ]

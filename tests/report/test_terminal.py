@@ -1,8 +1,9 @@
-"""Claims about `report.terminal`: the answer is in the first line, all that matters is on one screen, it fits 80 columns, needs no colour,
-and hostile names stay text. What `-v` adds is `report.terminal_details`.
+"""Claims about `report.terminal`: the answer is in the first line, all that matters is on one
+screen, it fits 80 columns, needs no colour, and hostile names stay text. What `-v` adds is
+`report.terminal_details`.
 
-The golden files are what a person sees. To refresh them after a wanted change, then read the difference:
-`REPRO_GATE_GOLDEN=write pytest tests/report/test_terminal.py`.
+The golden files are what a person sees. To refresh them after a wanted change, then read the
+difference: `REPRO_GATE_GOLDEN=write pytest tests/report/test_terminal.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,17 @@ from tests.support import reports
 _GOLDEN = Path(__file__).parent / "golden"
 
 
-def _shown(report: Report, width: int = 80, encoding: str = "utf-8", colour: bool = False, verbose: bool = False) -> str:
+def _shown(
+    report: Report,
+    width: int = 80,
+    encoding: str = "utf-8",
+    colour: bool = False,
+    verbose: bool = False,
+) -> str:
     """What is printed to a stream of that width and encoding."""
-    text = terminal.render(report, View(width=width, encoding=encoding, colour=colour, verbose=verbose))
+    text = terminal.render(
+        report, View(width=width, encoding=encoding, colour=colour, verbose=verbose)
+    )
     return text.encode(encoding).decode(encoding)
 
 
@@ -49,14 +58,27 @@ def _with_source(report: Report, *lines: tuple[int, str]) -> Report:
     return replace(report, diagnosis=replace(report.diagnosis, excerpt=lines))
 
 
-_SOURCE = ((39, "def sampler():"), (40, "    noise = torch.Generator()"), (41, "    noise.seed()"), (42, ""), (43, "    return noise"))
+_SOURCE = (
+    (39, "def sampler():"),
+    (40, "    noise = torch.Generator()"),
+    (41, "    noise.seed()"),
+    (42, ""),
+    (43, "    return noise"),
+)
 _EXPLAINED = _with_source(reports.EXPLAINED, *_SOURCE)
-_WORST = _with_source(reports.hostile("word " * 100), *((number, "word " * 100) for number in range(39, 44)))
-_MANY = replace(reports.enormous(tensors=31, name=5_000), runs=(reports.run("x", outcome="crashed", log_tail=("line",) * 200),) * 30)
+_WORST = _with_source(
+    reports.hostile("word " * 100), *((number, "word " * 100) for number in range(39, 44))
+)
+_MANY = replace(
+    reports.enormous(tensors=31, name=5_000),
+    runs=(reports.run("x", outcome="crashed", log_tail=("line",) * 200),) * 30,
+)
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-@pytest.mark.parametrize("name", ["pass", "fail", "explained", "inconclusive", "locked", "drift", "changed", "weakened"])
+@pytest.mark.parametrize(
+    "name", ["pass", "fail", "explained", "inconclusive", "locked", "drift", "changed", "weakened"]
+)
 def test_the_report_reads_as_the_golden_file(name: str, verbose: bool) -> None:
     path = _GOLDEN / f"{name}{'-verbose' if verbose else ''}.txt"
     text = _plain(_EXPLAINED if name == "explained" else reports.ALL[name], verbose)
@@ -70,18 +92,31 @@ def test_the_verdict_is_the_first_word(name: str) -> None:
     assert _plain(reports.ALL[name]).split()[0] == reports.ALL[name].verdict.upper()
 
 
-@pytest.mark.parametrize("report", [*reports.ALL.values(), _EXPLAINED, _WORST], ids=[*reports.ALL, "source", "long"])
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), _EXPLAINED, _WORST], ids=[*reports.ALL, "source", "long"]
+)
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("verbose", [False, True])
-def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(report: Report, width: int, verbose: bool) -> None:
+def test_no_line_is_wider_than_the_terminal_but_the_command_to_copy(
+    report: Report, width: int, verbose: bool
+) -> None:
     for line in _shown(report, width, verbose=verbose).splitlines():
-        assert cell_len(line) <= width or line.strip().removeprefix("reproduce").strip() == report.reproduce.strip()
+        assert (
+            cell_len(line) <= width
+            or line.strip().removeprefix("reproduce").strip() == report.reproduce.strip()
+        )
 
 
 @pytest.mark.parametrize("verdict", ["pass", "fail", "inconclusive"])
-@pytest.mark.parametrize("report", [*reports.ALL.values(), _EXPLAINED, _WORST, _MANY], ids=[*reports.ALL, "source", "long", "many"])
+@pytest.mark.parametrize(
+    "report",
+    [*reports.ALL.values(), _EXPLAINED, _WORST, _MANY],
+    ids=[*reports.ALL, "source", "long", "many"],
+)
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_pass_takes_fifteen_lines_and_anything_else_thirty_whatever_it_holds(report: Report, verdict: str, width: int) -> None:
+def test_a_pass_takes_fifteen_lines_and_anything_else_thirty_whatever_it_holds(
+    report: Report, verdict: str, width: int
+) -> None:
     lines = _shown(replace(report, verdict=verdict), width).splitlines()
     assert len(lines) <= (15 if verdict == "pass" else 30)
     assert lines[0].startswith(f" {verdict.upper()} ") and lines[-1].startswith("  more ")
@@ -109,9 +144,15 @@ def test_the_cause_its_source_the_place_the_remedy_and_the_command_come_in_this_
 
 
 def test_where_there_is_no_room_the_causes_own_line_stays() -> None:
-    crowded = replace(_with_source(reports.hostile("word " * 100), *_SOURCE), verdict="fail", reasons=reports.EXPLAINED.reasons)
+    crowded = replace(
+        _with_source(reports.hostile("word " * 100), *_SOURCE),
+        verdict="fail",
+        reasons=reports.EXPLAINED.reasons,
+    )
     lines = _shown(crowded, 40).splitlines()
-    assert [line for line in lines if re.match(r"  [> ] *\d+ \| ", line)] == ["  > 41 |     noise.seed()"] and len(lines) <= 30
+    assert [line for line in lines if re.match(r"  [> ] *\d+ \| ", line)] == [
+        "  > 41 |     noise.seed()"
+    ] and len(lines) <= 30
 
 
 def test_the_last_line_says_where_the_rest_is() -> None:
@@ -119,15 +160,25 @@ def test_the_last_line_says_where_the_rest_is() -> None:
         return terminal.render(reports.FAIL, View(width=80), written).splitlines()[-1]
 
     assert last(()) == "  more         `-v`, or `repro-gate show -v REPORT.json`, prints the rest"
-    assert last(("report.json", "out/report.html")) == "  more         `-v` prints the rest; written: report.json, out/report.html"
-    assert cell_len(last(("x" * 500, "y" * 500))) <= 80 and "`-v`" not in _plain(reports.FAIL, verbose=True)
+    assert (
+        last(("report.json", "out/report.html"))
+        == "  more         `-v` prints the rest; written: report.json, out/report.html"
+    )
+    assert cell_len(last(("x" * 500, "y" * 500))) <= 80 and "`-v`" not in _plain(
+        reports.FAIL, verbose=True
+    )
 
 
 def test_what_did_not_pass_is_counted_with_its_ids_and_told_on_request() -> None:
     quiet, whole = " ".join(_plain(reports.FAIL).split()), _whole(reports.FAIL)
-    assert "checks 3 of 6 passed; 1 failed: data/checksums; 1 warned: code/committed; 1 waived: env/image-digest" in quiet
+    assert (
+        "checks 3 of 6 passed; 1 failed: data/checksums; 1 warned: code/committed; 1 waived: "
+        "env/image-digest" in quiet
+    )
     assert "commit them, then run again" not in quiet and "commit them, then run again" in whole
-    assert "checks 1 of 1 passed " in " ".join(_plain(replace(reports.PASS, checklist=reports.CHECKLIST[1:2])).split())
+    assert "checks 1 of 1 passed " in " ".join(
+        _plain(replace(reports.PASS, checklist=reports.CHECKLIST[1:2])).split()
+    )
 
 
 def test_a_pass_shows_noise_cost_and_notes_and_a_fail_its_notes() -> None:
@@ -144,27 +195,48 @@ def test_a_pass_shows_noise_cost_and_notes_and_a_fail_its_notes() -> None:
 
 def test_every_reason_of_a_fail_is_named_and_the_first_are_told() -> None:
     told = replace(
-        reports.FAIL, comparisons=reports.PASS.comparisons, reasons=tuple(Reason(f"a/r{n}", f"so {n}", f"do {n}") for n in range(7))
+        reports.FAIL,
+        comparisons=reports.PASS.comparisons,
+        reasons=tuple(Reason(f"a/r{n}", f"so {n}", f"do {n}") for n in range(7)),
     )
     text = " ".join(_plain(told).split())
-    assert "why a/r0: so 0 remedy do 0" in text and "a/r4, a/r5, a/r6" in text and "so 4" not in text
+    assert (
+        "why a/r0: so 0 remedy do 0" in text and "a/r4, a/r5, a/r6" in text and "so 4" not in text
+    )
     assert "so 4" in _whole(told)
 
 
 def test_checks_with_nothing_to_look_at_and_good_runs_are_shown_on_request() -> None:
-    skipped = CheckResult(id="data/checksums", category="data", status="skip", message="no data is declared")
-    undeclared = CheckResult(id="env/image-digest", category="env", status="skip", message="no container image is declared")
+    skipped = CheckResult(
+        id="data/checksums", category="data", status="skip", message="no data is declared"
+    )
+    undeclared = CheckResult(
+        id="env/image-digest",
+        category="env",
+        status="skip",
+        message="no container image is declared",
+    )
     report = replace(reports.PASS, checklist=(*reports.PASS.checklist[:2], skipped, undeclared))
     quiet, whole = (" ".join(_plain(report, verbose=verbose).split()) for verbose in (False, True))
-    assert "data/checksums" not in quiet and "deterministic-1" not in quiet and quiet.count("not declared: image") == 1
-    assert "skip data/checksums" in whole and "deterministic-1" in whole and "not declared: image (https://" in whole
+    assert (
+        "data/checksums" not in quiet
+        and "deterministic-1" not in quiet
+        and quiet.count("not declared: image") == 1
+    )
+    assert (
+        "skip data/checksums" in whole
+        and "deterministic-1" in whole
+        and "not declared: image (https://" in whole
+    )
 
 
 def test_without_a_terminal_no_line_is_wrapped_or_padded() -> None:
     report = replace(reports.FAIL, reasons=(Reason("run/crashed", "word " * 60),))
     for verbose in (False, True):
         lines = terminal.render(report, View(verbose=verbose)).split("\n")
-        assert any(("word " * 60).strip() in line for line in lines) and not any(line.endswith(" ") for line in lines)
+        assert any(("word " * 60).strip() in line for line in lines) and not any(
+            line.endswith(" ") for line in lines
+        )
     assert max(len(line) for line in lines if line.startswith("Why")) == 80
 
 
@@ -179,17 +251,37 @@ def test_a_fail_says_what_diverges_why_and_what_to_do() -> None:
     ):
         assert words in quiet, words
     text = _plain(reports.FAIL, verbose=True)
-    for words in ("step 3, gradient of blocks.3.attn.weight", "3 ULP", "14 of 202", "determinism/diverged", "remedy: See what feeds"):
+    for words in (
+        "step 3, gradient of blocks.3.attn.weight",
+        "3 ULP",
+        "14 of 202",
+        "determinism/diverged",
+        "remedy: See what feeds",
+    ):
         assert words in text
-    assert text.index("gradient of") < text.index("determinism/diverged") < text.index("noise floor") < text.index("Checklist")
+    assert (
+        text.index("gradient of")
+        < text.index("determinism/diverged")
+        < text.index("noise floor")
+        < text.index("Checklist")
+    )
 
 
 def test_a_cause_stands_with_the_divergence_and_how_it_was_found_is_shown_on_request() -> None:
-    quiet, whole = (" ".join(_plain(reports.EXPLAINED, verbose=verbose).split()) for verbose in (False, True))
+    quiet, whole = (
+        " ".join(_plain(reports.EXPLAINED, verbose=verbose).split()) for verbose in (False, True)
+    )
     drew = "torch.Generator().seed() in src/train.py:41 drew from the operating system"
-    assert quiet.index("cause ") < quiet.index(drew) and whole.index("determinism/diverged") < whole.index(drew)
-    assert "Confirmed: with that draw held fixed, two runs are bitwise identical up to step 3" in quiet
-    assert "How the cause was found" not in quiet and "ruled out: 418 operators of step 3 agree" in whole
+    assert quiet.index("cause ") < quiet.index(drew) and whole.index(
+        "determinism/diverged"
+    ) < whole.index(drew)
+    assert (
+        "Confirmed: with that draw held fixed, two runs are bitwise identical up to step 3" in quiet
+    )
+    assert (
+        "How the cause was found" not in quiet
+        and "ruled out: 418 operators of step 3 agree" in whole
+    )
     assert "Confirmed" not in _plain(reports.FAIL, verbose=True)
 
 
@@ -201,14 +293,25 @@ def test_a_floor_of_zero_a_negative_cost_and_a_suspicion_are_said() -> None:
 
 
 def test_a_cost_is_told_with_its_interval_however_wide_that_is() -> None:
-    """Before: `not measurable: runs scatter by …; cost.pairs: 7 would do`, and `no measurable difference` across zero."""
+    """Before: `not measurable: runs scatter by …; cost.pairs: 7 would do`, and `no measurable
+    difference` across zero."""
     wide = replace(reports.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0))
-    for text in (_plain(replace(reports.PASS, cost=wide, cost_budget_pct=None)), _whole(replace(reports.PASS, cost=wide))):
-        assert "266% slower with the flags, 95% interval -48.0% to +2,974%" in " ".join(text.split())
+    for text in (
+        _plain(replace(reports.PASS, cost=wide, cost_budget_pct=None)),
+        _whole(replace(reports.PASS, cost=wide)),
+    ):
+        assert "266% slower with the flags, 95% interval -48.0% to +2,974%" in " ".join(
+            text.split()
+        )
     across = replace(reports.COST, determinism_cost_pct=4.0, ci95=(-2.0, 11.0))
     text = " ".join(_plain(replace(reports.PASS, cost=across, cost_budget_pct=None)).split())
-    assert "cost 4.0% slower with the flags, 95% interval -2.0% to +11.0%" in text and "measur" not in text
-    assert "cost not measured" in " ".join(_whole(replace(reports.PASS, cost=None, cost_budget_pct=None)).split())
+    assert (
+        "cost 4.0% slower with the flags, 95% interval -2.0% to +11.0%" in text
+        and "measur" not in text
+    )
+    assert "cost not measured" in " ".join(
+        _whole(replace(reports.PASS, cost=None, cost_budget_pct=None)).split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,13 +322,20 @@ def test_a_cost_is_told_with_its_interval_however_wide_that_is() -> None:
         ((20.0, 40.0), "the budget of 30% lies in between, which fails nothing"),
     ],
 )
-def test_the_whole_interval_decides_about_the_budget(bounds: tuple[float, float], words: str) -> None:
-    assert words in " ".join(_plain(replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))).split())
+def test_the_whole_interval_decides_about_the_budget(
+    bounds: tuple[float, float], words: str
+) -> None:
+    assert words in " ".join(
+        _plain(replace(reports.PASS, cost=replace(reports.COST, ci95=bounds))).split()
+    )
 
 
 def test_a_pass_within_a_tolerance_is_not_sold_as_the_same_bits() -> None:
     for verbose in (False, True):
-        assert "not bitwise identical, but within the tolerance" in _plain(reports.TOLERATED, verbose).split("\n")[0]
+        assert (
+            "not bitwise identical, but within the tolerance"
+            in _plain(reports.TOLERATED, verbose).split("\n")[0]
+        )
 
 
 def test_the_log_of_a_run_is_shown_only_where_it_ended_badly() -> None:
@@ -234,10 +344,21 @@ def test_the_log_of_a_run_is_shown_only_where_it_ended_badly() -> None:
     assert "chatter" not in _plain(well)
 
 
-def test_a_fail_by_a_crash_shows_the_end_of_that_log_and_a_run_that_was_ended_on_purpose_shows_none() -> None:
-    crashed = reports.run("deterministic-2", outcome="crashed", exit_code=1, log_tail=tuple(f"line {number}" for number in range(100, 200)))
+def test_a_fail_by_a_crash_shows_the_end_of_that_log_and_a_run_that_was_ended_on_purpose_shows_none() -> (
+    None
+):
+    crashed = reports.run(
+        "deterministic-2",
+        outcome="crashed",
+        exit_code=1,
+        log_tail=tuple(f"line {number}" for number in range(100, 200)),
+    )
     text = _plain(replace(reports.FAIL, runs=(reports.RUNS[0], crashed)))
-    assert "end of the log of deterministic-2:\n  | line 192\n" in text and "  | line 199\n" in text and "line 191" not in text
+    assert (
+        "end of the log of deterministic-2:\n  | line 192\n" in text
+        and "  | line 199\n" in text
+        and "line 191" not in text
+    )
     ended = reports.run("deterministic-2", outcome="interrupted", exit_code=-9)
     assert "end of the log" not in _plain(replace(reports.FAIL, runs=(reports.RUNS[0], ended)))
 
@@ -248,7 +369,10 @@ def test_runs_that_take_other_numbers_of_steps_are_said_to_end_differently() -> 
     pair = Comparison(identical=False, steps=3, tensors=19, differing=0, first_divergence=ending)
     report = replace(reports.FAIL, comparisons=(SeedResult(42, pair),), diagnosis=None)
     text = " ".join(_plain(report).split())
-    assert text.startswith(f"FAIL two runs with seed 42 end differently: {detail}") and "after the last step" not in text
+    assert (
+        text.startswith(f"FAIL two runs with seed 42 end differently: {detail}")
+        and "after the last step" not in text
+    )
     assert "differing 0 of 19 tensors differ up to step 3" in text and "at the end" not in text
     assert wording.place_of(ending, 3) == f"in how they end ({detail})"
     assert f"end differently: {detail}" in markdown.comment(report)
@@ -264,7 +388,13 @@ def test_runs_that_take_other_numbers_of_steps_are_said_to_end_differently() -> 
     ],
 )
 def test_what_differs_is_counted_in_english(differing: int, tensors: int, words: str) -> None:
-    pair = Comparison(identical=False, steps=3, tensors=tensors, differing=differing, first_divergence=reports.FIRST)
+    pair = Comparison(
+        identical=False,
+        steps=3,
+        tensors=tensors,
+        differing=differing,
+        first_divergence=reports.FIRST,
+    )
     assert "".join(text for _, text in wording.spread(pair)) == words
 
 
@@ -275,14 +405,22 @@ def test_a_run_that_failed_is_counted_and_nothing_is_said_to_be_excluded() -> No
 
 
 def test_a_crash_names_each_run_that_ended_badly_and_counts_the_others() -> None:
-    runs = tuple(reports.run(f"default-{number}", outcome="crashed", exit_code=1, steps=number) for number in range(5))
+    runs = tuple(
+        reports.run(f"default-{number}", outcome="crashed", exit_code=1, steps=number)
+        for number in range(5)
+    )
     text = " ".join(_plain(replace(reports.INCONCLUSIVE, runs=(*reports.RUNS[:1], *runs))).split())
-    assert "ended default-0: crashed (exit 1) after 0 steps, 12.3 s default-1: crashed (exit 1) after 1 step, " in text
+    assert (
+        "ended default-0: crashed (exit 1) after 0 steps, 12.3 s default-1: crashed (exit 1) "
+        "after 1 step, " in text
+    )
     assert "and 2 more runs" in text and "deterministic-1: " not in text.partition("ended ")[2]
 
 
 def test_the_command_stays_on_one_line_so_that_it_can_be_copied() -> None:
-    command = "repro-gate run repro.yml " + " ".join(f"--set train.env.NAME{index}=value" for index in range(12))
+    command = "repro-gate run repro.yml " + " ".join(
+        f"--set train.env.NAME{index}=value" for index in range(12)
+    )
     assert f"\n  {command}\n" in _plain(replace(reports.FAIL, reproduce=command), verbose=True)
     assert f"\n  reproduce    {command}\n" in _plain(replace(reports.FAIL, reproduce=command))
 
@@ -299,13 +437,17 @@ def test_a_stream_without_unicode_gets_everything_too(encoding: str) -> None:
     assert "FAIL" in text and "\\u6f22" in text
 
 
-@pytest.mark.parametrize("report", [*reports.ALL.values(), _EXPLAINED], ids=[*reports.ALL, "source"])
+@pytest.mark.parametrize(
+    "report", [*reports.ALL.values(), _EXPLAINED], ids=[*reports.ALL, "source"]
+)
 def test_an_ascii_stream_gets_three_dots_and_eighty_columns(report: Report) -> None:
     cut = replace(report, notes=(Reason("a/note", "word " * 80),))
     for width in (60, 80):
         lines = _shown(cut, width, "ascii").splitlines()
         assert max(map(len, lines)) <= width and not any("\\u2026" in line for line in lines)
-    assert ("word..." in _shown(cut, 80, "ascii")) is ("word…" in _shown(cut, 78)), "what is cut is cut in both"
+    assert ("word..." in _shown(cut, 80, "ascii")) is ("word…" in _shown(cut, 78)), (
+        "what is cut is cut in both"
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -329,19 +471,36 @@ def test_ten_thousand_of_everything_and_five_hundred_reasons_stay_a_few_pages() 
 
 def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> None:
     text = _plain(replace(reports.WEAKENED, reasons=reports.FAIL.reasons), verbose=True)
-    assert text.index("Weakened checks") < text.index("repro.yml:12 determinism.allow") < text.index("determinism/diverged")
-    assert "The base is origin/main at 89abcdef0123; the verdict is by the spec of this change itself" in " ".join(text.split())
+    assert (
+        text.index("Weakened checks")
+        < text.index("repro.yml:12 determinism.allow")
+        < text.index("determinism/diverged")
+    )
+    assert (
+        "The base is origin/main at 89abcdef0123; the verdict is by the spec of this change itself"
+        in " ".join(text.split())
+    )
     for item in reports.WEAKENED.base.weakened if reports.WEAKENED.base else ():
         assert item.key in text and item.message in text
         for verdict in ("pass", "fail", "inconclusive"):
             quiet = " ".join(_plain(replace(reports.WEAKENED, verdict=verdict)).split())
-            assert f"weakened {f'{item.where} ' if item.where else ''}{item.key}: {item.message}" in quiet
+            assert (
+                f"weakened {f'{item.where} ' if item.where else ''}{item.key}: {item.message}"
+                in quiet
+            )
 
 
 def test_a_base_that_is_not_weakened_is_one_line_and_no_section() -> None:
     text = _whole(reports.LOCKED)
-    assert "origin/main at 89abcdef0123: no weakened checks; the verdict is by the spec of the base" in text
-    assert "Weakened checks" not in text and "weakened" not in _whole(reports.PASS) and "weakened" not in _plain(reports.LOCKED)
+    assert (
+        "origin/main at 89abcdef0123: no weakened checks; the verdict is by the spec of the base"
+        in text
+    )
+    assert (
+        "Weakened checks" not in text
+        and "weakened" not in _whole(reports.PASS)
+        and "weakened" not in _plain(reports.LOCKED)
+    )
 
 
 def test_drift_names_what_differs_outside_the_inputs_and_what_to_do() -> None:
@@ -353,7 +512,9 @@ def test_drift_names_what_differs_outside_the_inputs_and_what_to_do() -> None:
         "See what changed",
     ):
         assert words in quiet, words
-    assert "DRIFT same inputs, different results differs in losses" in " ".join(_plain(replace(reports.DRIFT, reasons=())).split())
+    assert "DRIFT same inputs, different results differs in losses" in " ".join(
+        _plain(replace(reports.DRIFT, reasons=())).split()
+    )
     text = _whole(reports.DRIFT)
     for words in (
         "DRIFT same inputs, different results",
@@ -378,7 +539,10 @@ def test_inputs_that_changed_are_new_gone_or_from_and_to() -> None:
 
 def test_the_answer_against_a_ref_names_the_first_step_and_tensor() -> None:
     quiet, text = (_plain(reports.CHANGED, verbose) for verbose in (False, True))
-    assert "against      CHANGED  origin/main at 89abcdef0123" in text and "against      CHANGED  origin/main at 89abcdef0123" in quiet
+    assert (
+        "against      CHANGED  origin/main at 89abcdef0123" in text
+        and "against      CHANGED  origin/main at 89abcdef0123" in quiet
+    )
     assert "first at step 3, gradient of blocks.3.attn.weight" in text and "3 ULP" in text
 
 
@@ -392,19 +556,33 @@ def test_the_answer_against_a_ref_names_the_first_step_and_tensor() -> None:
         (None, "self-check not run"),
     ],
 )
-def test_the_config_hash_says_what_it_showed_of_itself(self_check: SelfCheck | None, words: str) -> None:
-    text = _plain(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, self_check=self_check)))
-    line = "sha256:ab12cd34ab12 = recipe (code, data, seed, flags) 012345670123 + platform 89abcdef89ab"
+def test_the_config_hash_says_what_it_showed_of_itself(
+    self_check: SelfCheck | None, words: str
+) -> None:
+    text = _plain(
+        replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, self_check=self_check))
+    )
+    line = (
+        "sha256:ab12cd34ab12 = recipe (code, data, seed, flags) 012345670123 + platform "
+        "89abcdef89ab"
+    )
     assert line in " ".join(text.split())
     assert words in " ".join(
-        _plain(replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, self_check=self_check)), verbose=True).split()
+        _plain(
+            replace(reports.LOCKED, config_hash=replace(reports.ADDRESS, self_check=self_check)),
+            verbose=True,
+        ).split()
     )
     assert (words in " ".join(text.split())) is (self_check is None or not self_check.complete)
 
 
 def test_long_lists_of_inputs_facts_and_weakenings_are_capped_and_counted() -> None:
     text = _whole(reports.enormous(tensors=31, name=10))
-    assert "and 21 more inputs" in text and "and 21 more facts" in text and "and 11 more, all in the JSON report" in text
+    assert (
+        "and 21 more inputs" in text
+        and "and 21 more facts" in text
+        and "and 11 more, all in the JSON report" in text
+    )
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
@@ -414,6 +592,11 @@ def test_every_standing_is_said_in_capitals(status: str) -> None:
 
 
 def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:
-    report = replace(reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)))
+    report = replace(
+        reports.FAIL, comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
+    )
     text = _plain(report)
-    assert "two runs with seed 2 diverge at step 3 (1 of 2 seeds)" in text and "1 same  2 differs" in text
+    assert (
+        "two runs with seed 2 diverge at step 3 (1 of 2 seeds)" in text
+        and "1 same  2 differs" in text
+    )

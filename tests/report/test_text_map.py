@@ -1,4 +1,5 @@
-"""Claims about `report.text_map`: the first divergence is where the arrow points, nothing that differs is lost, and no name is a row."""
+"""Claims about `report.text_map`: the first divergence is where the arrow points, nothing that
+differs is lost, and no name is a row."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from tests.support import reports
 
 
 def _map(*rows: tuple[str, str, str], steps: int = 4, width: int = 1, depth: int = 2) -> HeatMap:
-    return HeatMap(steps=steps, width=width, depth=depth, rows=tuple(HeatRow("main", kind, name, 1, cells) for kind, name, cells in rows))
+    return HeatMap(
+        steps=steps,
+        width=width,
+        depth=depth,
+        rows=tuple(HeatRow("main", kind, name, 1, cells) for kind, name, cells in rows),
+    )
 
 
 _SMALL = _map(("loss", "", " ..07"), ("gradient", "a.b", " .5f?"), ("parameter", "a.b", "....."))
@@ -25,7 +31,10 @@ def test_the_map_reads_as_it_should() -> None:
         "  parameter a.b  ·····",
         "",
         "left column: before the first step; then steps 0 to 3",
-        "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an unknown distance",
+        (
+            "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an "
+            "unknown distance"
+        ),
     ]
 
 
@@ -48,7 +57,9 @@ def test_without_a_difference_there_is_no_arrow_and_without_rows_no_map() -> Non
     same = text_map(_map(("loss", "", " ....")))
     assert "→" not in same and "↓" not in same and "divergence" not in same
     assert text_map(_map()) == ""
-    assert "→" not in text_map(_SMALL, Divergence(step=0, kind="artifact", name="out/a.pt")), "no row has it"
+    assert "→" not in text_map(_SMALL, Divergence(step=0, kind="artifact", name="out/a.pt")), (
+        "no row has it"
+    )
 
 
 def test_the_shade_is_darker_the_further_apart() -> None:
@@ -58,15 +69,23 @@ def test_the_shade_is_darker_the_further_apart() -> None:
 
 def test_many_modules_are_joined_by_the_beginning_of_their_path_and_keep_the_worst_cell() -> None:
     rows = [
-        ("gradient", f"layers.{layer}.{part}", " ...1" if layer else " .0.k") for layer in range(6) for part in ("q", "k", "v", "o", "m")
+        ("gradient", f"layers.{layer}.{part}", " ...1" if layer else " .0.k")
+        for layer in range(6)
+        for part in ("q", "k", "v", "o", "m")
     ]
     lines = _lines(text_map(_map(*rows, depth=3)))[1:]
-    assert [line.split()[:2] for line in lines][:2] == [["→", "gradient"], ["gradient", "layers.1"]] and len(lines) == 6
+    assert [line.split()[:2] for line in lines][:2] == [
+        ["→", "gradient"],
+        ["gradient", "layers.1"],
+    ] and len(lines) == 6
     assert lines[0].endswith(" ·░·█") and lines[1].endswith(" ···░")
 
 
 def test_where_no_cut_gives_so_few_rows_those_that_differ_first_stay_in_order() -> None:
-    rows = tuple(HeatRow(f"rank{rank}", "loss", "", 1, " ." + ("1" if rank > 40 else ".")) for rank in range(64))
+    rows = tuple(
+        HeatRow(f"rank{rank}", "loss", "", 1, " ." + ("1" if rank > 40 else "."))
+        for rank in range(64)
+    )
     text = text_map(HeatMap(steps=2, width=1, depth=0, rows=rows))
     lines = _lines(text)
     assert (
@@ -82,7 +101,9 @@ def test_many_steps_share_columns_and_the_arrow_finds_its_own() -> None:
     cells = " " + "." * 77 + "1" + "." * 22
     head, row = _lines(text_map(_map(("loss", "", cells), steps=1_000, width=10)))
     assert row[head.index("↓")] == "░" and row.count("░") == 1 and row.count("·") <= COLUMNS
-    assert "steps 0 to 999, 30 a column" in text_map(_map(("loss", "", cells), steps=1_000, width=10))
+    assert "steps 0 to 999, 30 a column" in text_map(
+        _map(("loss", "", cells), steps=1_000, width=10)
+    )
 
 
 def test_a_hostile_name_is_one_short_line() -> None:
@@ -96,9 +117,19 @@ _CELLS = st.text(" .?0123456789abcxyzABCXYZ+-", min_size=101, max_size=101)
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["main", "rank1"]), st.sampled_from(["loss", "gradient"]), st.text(max_size=8), _CELLS), max_size=60)
+    st.lists(
+        st.tuples(
+            st.sampled_from(["main", "rank1"]),
+            st.sampled_from(["loss", "gradient"]),
+            st.text(max_size=8),
+            _CELLS,
+        ),
+        max_size=60,
+    )
 )
-def test_whatever_the_map_holds_it_fits_and_the_arrow_points_at_a_difference(found: list[tuple[str, str, str, str]]) -> None:
+def test_whatever_the_map_holds_it_fits_and_the_arrow_points_at_a_difference(
+    found: list[tuple[str, str, str, str]],
+) -> None:
     rows = tuple(HeatRow(process, kind, name, 1, cells) for process, kind, name, cells in found)
     text = text_map(HeatMap(steps=100, width=1, depth=3, rows=rows))
     lines = _lines(text)
@@ -114,6 +145,11 @@ def test_a_report_may_name_any_step_and_any_path_and_no_cell_at_all() -> None:
     """A foreign report is valid by its schema: the map stays as large as its cells."""
     far = _map(("loss", "", ".?"), steps=10**28)
     assert len(text_map(far, Divergence(step=10**27, kind="loss", name="loss"))) < 400
-    deep = HeatMap(steps=1, width=1, depth=9, rows=tuple(HeatRow(f"rank{n}", "loss", "a." * 500 + str(n), 1, ".?") for n in range(300)))
+    deep = HeatMap(
+        steps=1,
+        width=1,
+        depth=9,
+        rows=tuple(HeatRow(f"rank{n}", "loss", "a." * 500 + str(n), 1, ".?") for n in range(300)),
+    )
     assert "and 276 more rows" in text_map(deep)
     assert text_map(_map(("loss", "", ""), ("gradient", "a", ""), steps=0)).startswith("  loss")

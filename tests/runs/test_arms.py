@@ -44,7 +44,10 @@ def test_other_values_that_do_the_same_are_effective(name: str, value: str) -> N
 
 @pytest.mark.parametrize("name", flags.FLAGS)
 def test_a_flag_that_this_torch_does_not_have_is_no_fault(name: str) -> None:
-    assert arms.not_effective({key: value for key, value in EFFECTIVE.items() if key != name}, ON) == {}
+    assert (
+        arms.not_effective({key: value for key, value in EFFECTIVE.items() if key != name}, ON)
+        == {}
+    )
 
 
 @pytest.mark.parametrize("name", [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT])
@@ -56,17 +59,29 @@ def test_an_allowed_flag_is_neither_set_nor_missed(name: str) -> None:
 
 def test_the_default_condition_sets_the_seed_and_no_flag() -> None:
     arm = arms.default(7, None)
-    assert (arm.flags, arm.environment, arm.seed) == ({}, {"PL_GLOBAL_SEED": "7", "PL_SEED_WORKERS": "1"}, 7)
+    assert (arm.flags, arm.environment, arm.seed) == (
+        {},
+        {"PL_GLOBAL_SEED": "7", "PL_SEED_WORKERS": "1"},
+        7,
+    )
     pinned = arms.pinned(7, 1)
-    assert (pinned.flags, pinned.environment, pinned.steps) == ({}, {**arm.environment, "PYTHONHASHSEED": "7"}, 1)
+    assert (pinned.flags, pinned.environment, pinned.steps) == (
+        {},
+        {**arm.environment, "PYTHONHASHSEED": "7"},
+        1,
+    )
     assert arms.not_effective(dict.fromkeys(flags.FLAGS, "whatever"), arm) == {}
 
 
 @pytest.mark.parametrize("seed", [0, 42, 2**31 - 2, 2**31 - 1, 2**32 - 1])
-def test_the_reseeded_condition_has_the_same_flags_and_another_seed_that_fits_every_generator(seed: int) -> None:
+def test_the_reseeded_condition_has_the_same_flags_and_another_seed_that_fits_every_generator(
+    seed: int,
+) -> None:
     arm = arms.reseeded(seed, frozenset({"NCCL_ALGO"}), 2)
     like = arms.deterministic(seed, frozenset({"NCCL_ALGO"}), None)
     assert arm.flags == like.flags and arm.steps == 2
     assert arm.seed != seed and 0 <= arm.seed < (2**31 if seed < 2**31 else 2**32)
-    differing = {name for name in arm.environment if arm.environment[name] != like.environment[name]}
+    differing = {
+        name for name in arm.environment if arm.environment[name] != like.environment[name]
+    }
     assert differing == {"PYTHONHASHSEED", "PL_GLOBAL_SEED"}

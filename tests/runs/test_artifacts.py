@@ -1,4 +1,5 @@
-"""Claims about taking artifacts out of a workspace, and about the bounds on what reads them and on what it says."""
+"""Claims about taking artifacts out of a workspace, and about the bounds on what reads them and on
+what it says."""
 
 from __future__ import annotations
 
@@ -37,7 +38,14 @@ from tests.support.built_traces import training
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "work"
-    for name in ("out/a.pt", "out/b.pt", "out/metrics.json", "out/deep/er/c.pt", "out/.hidden.pt", "top.json"):
+    for name in (
+        "out/a.pt",
+        "out/b.pt",
+        "out/metrics.json",
+        "out/deep/er/c.pt",
+        "out/.hidden.pt",
+        "top.json",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     return root
@@ -48,7 +56,9 @@ def found(root: Path, *globs: str) -> list[str]:
 
 
 def test_files_are_copied_and_outlive_the_workspace(root: Path, tmp_path: Path) -> None:
-    taken, unmatched = collect(root, ["out/*.pt", "out/metrics.json", "none/*.pt"], tmp_path / "kept")
+    taken, unmatched = collect(
+        root, ["out/*.pt", "out/metrics.json", "none/*.pt"], tmp_path / "kept"
+    )
     assert [item.name for item in taken] == ["out/a.pt", "out/b.pt", "out/metrics.json"]
     assert unmatched == ("none/*.pt",)
     (root / "out/a.pt").write_text("changed")
@@ -90,7 +100,9 @@ def test_a_file_that_two_globs_match_is_taken_once(root: Path) -> None:
         ("a/" * 2000, []),
     ],
 )
-def test_a_glob_of_any_length_is_matched_in_one_walk(root: Path, glob: str, names: list[str]) -> None:
+def test_a_glob_of_any_length_is_matched_in_one_walk(
+    root: Path, glob: str, names: list[str]
+) -> None:
     began = time.monotonic()
     assert found(root, glob) == names and time.monotonic() - began < 10
 
@@ -113,11 +125,17 @@ def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_pat
     (root / "away").symlink_to(tmp_path)
     (root / "run").symlink_to("out")
     os.mkfifo(root / "out/pipe.pt")
-    taken = {item.name: item for item in collect(root, ["out/*.pt", "away/*.pt", "run/a.pt"], tmp_path / "kept")[0]}
+    taken = {
+        item.name: item
+        for item in collect(root, ["out/*.pt", "away/*.pt", "run/a.pt"], tmp_path / "kept")[0]
+    }
     assert taken["out/last.pt"].path.read_text() == "out/a.pt" and "run/a.pt" in taken
     assert not any(name.startswith("away") for name in taken)
     kinds = {name: item.kind for name, item in taken.items() if not item.readable}
-    assert kinds == {"out/leak.pt": f"link to {tmp_path / 'secret.pt'} that leads out of the working directory", "out/pipe.pt": "FIFO"}
+    assert kinds == {
+        "out/leak.pt": f"link to {tmp_path / 'secret.pt'} that leads out of the working directory",
+        "out/pipe.pt": "FIFO",
+    }
     assert not any(taken[name].path.exists() for name in kinds)
 
 
@@ -146,11 +164,17 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: (path.with_suffix(".x").touch(), path.symlink_to("x.x/nothing")),
         f"link to x.x/nothing {_NOWHERE}",
     ),
-    "link with a long name": (lambda path: path.symlink_to("n" * 300), f"link to {clip('n' * 300, 200)} {_NOWHERE}"),
+    "link with a long name": (
+        lambda path: path.symlink_to("n" * 300),
+        f"link to {clip('n' * 300, 200)} {_NOWHERE}",
+    ),
     "looping link": (lambda path: path.symlink_to(path.name), f"link to x.json {_NOWHERE}"),
     "link out": (lambda path: path.symlink_to("/dev/zero"), f"link to /dev/zero {_OUT}"),
     "link out to a folder": (lambda path: path.symlink_to("/dev"), f"link to /dev {_OUT}"),
-    "link out to nothing": (lambda path: path.symlink_to("/nowhere/at/all"), f"link to /nowhere/at/all {_OUT}"),
+    "link out to nothing": (
+        lambda path: path.symlink_to("/nowhere/at/all"),
+        f"link to /nowhere/at/all {_OUT}",
+    ),
     "folder": (lambda path: path.mkdir(), "absent"),
     "link to a folder": (lambda path: path.symlink_to("."), "absent"),
     "absent": (lambda path: None, "absent"),
@@ -167,21 +191,36 @@ def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
         (tmp_path / place).mkdir()
         monkeypatch.chdir(tmp_path / place)  # a socket's path has a short limit
         MAKERS[kind][0](Path("x.json"))
-        sides.append({item.name: item for item in collect(tmp_path / place, ["*.json"], tmp_path / f"kept-{place}")[0]})
+        sides.append(
+            {
+                item.name: item
+                for item in collect(tmp_path / place, ["*.json"], tmp_path / f"kept-{place}")[0]
+            }
+        )
     found = compared(*sides)
     one, other = MAKERS[first][1], MAKERS[second][1]
     if "absent" in (one, other):
         detail = f"written by the {'second' if one == 'absent' else 'first'} run only"
-        assert [item.detail for item in found.divergences] == ([] if one == other else [detail]) and found.uncompared == ()
+        assert [item.detail for item in found.divergences] == (
+            [] if one == other else [detail]
+        ) and found.uncompared == ()
     elif "file" not in (one, other):
         (item,) = found.uncompared
-        why = f"in both runs it is a {one}" if one == other else f"it is a {one} in the first run, a {other} in the second"
+        why = (
+            f"in both runs it is a {one}"
+            if one == other
+            else f"it is a {one} in the first run, a {other} in the second"
+        )
         assert (item.glob, item.why, item.same) == ("*.json", why, True)
         assert (found.divergences, found.values) == ((), 0)
     elif one != other:
-        assert [item.detail for item in found.divergences] == [f"a {one} in the first run, a {other} in the second"]
+        assert [item.detail for item in found.divergences] == [
+            f"a {one} in the first run, a {other} in the second"
+        ]
     else:
-        assert [item.values for item in found.divergences] == ([] if first == second else [None]) and found.uncompared == ()
+        assert [item.values for item in found.divergences] == (
+            [] if first == second else [None]
+        ) and found.uncompared == ()
 
 
 CONTENTS = {
@@ -210,18 +249,27 @@ def test_each_pair_of_contents_is_compared_whatever_the_file_is_called(tmp_path:
         elif "folder" in name:
             path.mkdir()
         else:
-            torch.save({"tensor": torch.ones(2), "other tensor": {"w": torch.zeros(3)}, "object": Path()}[name], path)
+            torch.save(
+                {"tensor": torch.ones(2), "other tensor": {"w": torch.zeros(3)}, "object": Path()}[
+                    name
+                ],
+                path,
+            )
         for member in (".metadata", "a.distcp") * (name == "folder"):
             (path / member).write_bytes(b"x")
     artifacts = dict(zip(paths, read_files(*paths.values()), strict=True))
     for one, other, suffix in product(names, names, suffixes):
-        found = [reading.as_divergence(item, 0) for item in differences(artifacts[one, suffix], artifacts[other, suffix])]
+        found = [
+            reading.as_divergence(item, 0)
+            for item in differences(artifacts[one, suffix], artifacts[other, suffix])
+        ]
         assert bool(found) == (one != other), (one, other, suffix)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks with another user's rights")
 def test_a_link_into_a_closed_folder_is_judged_before_it_is_looked_at() -> None:
-    """As the training's own user, who may not look there: `is_dir` ended the gate in a PermissionError."""
+    """As the training's own user, who may not look there: `is_dir` ended the gate in a
+    PermissionError."""
     with scratch_folder() as place:
         place.chmod(0o755)
         root, closed = place / "work", place / "closed"
@@ -235,11 +283,18 @@ def test_a_link_into_a_closed_folder_is_judged_before_it_is_looked_at() -> None:
         as_owner = partial(as_training_user, Sandbox(OWN_USER, UID, GID))
         taken, unmatched = collect(root, ["*.pt", "shut/*"], place / "kept", as_owner)
     unreadable = "file without permission to read"
-    assert [item.kind for item in taken] == [f"link to {closed}/x {_OUT}", f"link to {closed} {_OUT}", unreadable, unreadable]
+    assert [item.kind for item in taken] == [
+        f"link to {closed}/x {_OUT}",
+        f"link to {closed} {_OUT}",
+        unreadable,
+        unreadable,
+    ]
     assert unmatched == ("shut/*",) and not any(item.readable for item in taken)
 
 
-def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`/proc/1/exe` for whoever is not root: `realpath` of Python before 3.13 raises."""
     original = os.path.realpath
     (tmp_path / "work").mkdir()
@@ -255,25 +310,43 @@ def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(tmp_path: Path,
     assert item.kind == f"link to /proc/1/exe {_OUT}"
 
 
-def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_them(tmp_path: Path) -> None:
+def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_them(
+    tmp_path: Path,
+) -> None:
     sides = []
     for workspace, home in (("workspace", "home"), ("clone-two", "user")):
         root = tmp_path / "run" / workspace
         root.mkdir(parents=True)
-        for name, target in (("x", tmp_path / "run" / home / "x"), ("y", root / "nothing"), ("z", f"/{workspace}")):
+        for name, target in (
+            ("x", tmp_path / "run" / home / "x"),
+            ("y", root / "nothing"),
+            ("z", f"/{workspace}"),
+        ):
             (root / f"{name}.pt").symlink_to(target)
-        sides.append({item.name: item for item in collect(root, ["*.pt"], tmp_path / f"kept-{home}")[0]})
+        sides.append(
+            {item.name: item for item in collect(root, ["*.pt"], tmp_path / f"kept-{home}")[0]}
+        )
     assert [item.why for item in compared(*sides).uncompared] == [
         f"in both runs it is a link to {tmp_path}/run/home/x {_OUT}",
         f"in both runs it is a link to {tmp_path}/run/workspace/nothing {_NOWHERE}",
-        f"it is a link to /workspace {_OUT} in the first run, a link to /clone-two {_OUT} in the second",
+        (
+            f"it is a link to /workspace {_OUT} in the first run, a link to /clone-two {_OUT} in "
+            "the second"
+        ),
     ]
 
 
 def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(root: Path) -> None:
     whole = {item.name: item for item in collect(root, ["top.json"], root.parent / "kept")[0]}
-    cut = {name: replace(item, problem="it could not be copied: No space left on device") for name, item in whole.items()}
-    for sides, where in (((whole, cut), "the second run"), ((cut, whole), "the first run"), ((cut, cut), "both runs")):
+    cut = {
+        name: replace(item, problem="it could not be copied: No space left on device")
+        for name, item in whole.items()
+    }
+    for sides, where in (
+        ((whole, cut), "the second run"),
+        ((cut, whole), "the first run"),
+        ((cut, cut), "both runs"),
+    ):
         found = compared(*sides)
         assert [(item.why, item.same) for item in found.uncompared] == [
             (f"in {where} it could not be copied: No space left on device", False)
@@ -284,7 +357,14 @@ def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(r
 @pytest.mark.parametrize(
     ("name", "first", "second", "leaf", "values", "far"),
     [
-        ("m.json", '{"id": "abcdef12"}', '{"id": "abcdee12"}', "id", ("abcdef12", "abcdee12"), None),
+        (
+            "m.json",
+            '{"id": "abcdef12"}',
+            '{"id": "abcdee12"}',
+            "id",
+            ("abcdef12", "abcdee12"),
+            None,
+        ),
         ("m.json", '{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
         ("m.json", '{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
         ("m.json", '{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
@@ -293,13 +373,26 @@ def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(r
         ("m.json", '{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
         ("m.json", '{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
         ("m.json", '{"a": NaN}', '{"a": 1.0}', "a", None, None),
-        ("m.json", '{"a": 1%s}' % ("0" * 40), '{"a": 2%s}' % ("0" * 40), "a", ("1" + "0" * 40, "2" + "0" * 40), None),
+        (
+            "m.json",
+            '{"a": 1%s}' % ("0" * 40),
+            '{"a": 2%s}' % ("0" * 40),
+            "a",
+            ("1" + "0" * 40, "2" + "0" * 40),
+            None,
+        ),
         ("m.csv", "a,b\n1,x\n", "a,b\n1,y\n", "row 2, column b", ("x", "y"), None),
         ("m.bin", "x", "y", "(file)", None, None),
     ],
 )
 def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_alone(
-    name: str, first: str, second: str, leaf: str, values: tuple[Value, Value] | None, far: float | None, tmp_path: Path
+    name: str,
+    first: str,
+    second: str,
+    leaf: str,
+    values: tuple[Value, Value] | None,
+    far: float | None,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -310,10 +403,17 @@ def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_al
     found = reading.as_divergence(difference, 3)
     assert found.name == leaf and (found.distance.max_abs if found.distance else None) == far
     if "NaN" not in first:
-        assert found.values == values and list(map(type, found.values or ())) == list(map(type, values or ()))
+        assert found.values == values and list(map(type, found.values or ())) == list(
+            map(type, values or ())
+        )
     comparison = compare_runs([training()], [training()], [found])
     assert comparison.first_divergence == found
-    assert report_from(to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))).determinism is not None
+    assert (
+        report_from(
+            to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))
+        ).determinism
+        is not None
+    )
 
 
 class _Files(reading.ArtifactReader):
@@ -324,7 +424,11 @@ class _Files(reading.ArtifactReader):
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
         return [
-            Artifact(format="opaque", digest=item.digest, leaves={"(file)": Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest)})
+            Artifact(
+                format="opaque",
+                digest=item.digest,
+                leaves={"(file)": Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest)},
+            )
             for item in items
         ]
 
@@ -341,11 +445,16 @@ def test_too_many_files_are_not_cut_off_in_silence(root: Path) -> None:
         collect(root, ["*.bin"], root.parent / "kept")
 
 
-def test_artifacts_larger_than_a_run_may_have_are_not_copied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifacts_larger_than_a_run_may_have_are_not_copied(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "out/sparse.bin").touch()
     os.truncate(root / "out/sparse.bin", 1 << 40)  # takes no disk; filled, it would take a TiB
     kept = root.parent / "kept"
-    with pytest.raises(Inconclusive, match=r"match more than 274,877,906,944 bytes, the 1,099,511,627,776 of out/sparse.bin") as raised:
+    with pytest.raises(
+        Inconclusive,
+        match=r"match more than 274,877,906,944 bytes, the 1,099,511,627,776 of out/sparse.bin",
+    ) as raised:
         collect(root, ["out/sparse.bin"], kept)
     assert raised.value.reason_id == "artifact/too-many" and not [*kept.iterdir()]
     monkeypatch.setattr(artifacts, "MAX_BYTES", 16)  # of all together
@@ -366,7 +475,9 @@ def test_the_holes_of_a_sparse_artifact_stay_holes(root: Path) -> None:
     assert item.path.stat().st_blocks * 512 < 1 << 20
 
 
-def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -383,10 +494,14 @@ def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(root: Path
 def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"\xff.bin")).write_bytes(b"1")
     found, _ = collect(tmp_path, ["*.bin"], tmp_path / "copies")
-    assert [item.name.encode() for item in found] == [b"\\udcff.bin"] and found[0].path.read_bytes() == b"1"
+    assert [item.name.encode() for item in found] == [b"\\udcff.bin"] and found[
+        0
+    ].path.read_bytes() == b"1"
 
 
-def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(root: Path) -> None:
+def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(
+    root: Path,
+) -> None:
     for name in (
         "m.safetensors.index.json",
         "m-1-of-2.safetensors",
@@ -397,12 +512,18 @@ def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_f
     ):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(name)
-    assert found(root, "*.index.json") == ["m-1-of-2.safetensors", "m-2-of-2.safetensors", "m.safetensors.index.json"]
+    assert found(root, "*.index.json") == [
+        "m-1-of-2.safetensors",
+        "m-2-of-2.safetensors",
+        "m.safetensors.index.json",
+    ]
     for glob in ("dcp", "dcp/*", "dc*", "dcp/a.distcp"):
         assert found(root, glob) == ["dcp"], glob
     assert {"dcp", "other.safetensors"} <= {*found(root, "**")}
     ((item,), _) = collect(root, ["dcp"], root.parent / "copies")
-    assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"] and (item.path / "a.distcp").exists()
+    assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"] and (
+        item.path / "a.distcp"
+    ).exists()
 
 
 def test_nothing_is_started_for_files_that_nothing_looks_into(tmp_path: Path) -> None:
@@ -421,10 +542,12 @@ def test_without_an_interpreter_bytes_are_compared_and_it_is_said(tmp_path: Path
 
 
 def saying(tmp_path: Path, body: str) -> str:
-    """A Python that does `body` instead of reading, with the request in `request` and the path of the answer in `answer`."""
+    """A Python that does `body` instead of reading, with the request in `request` and the path of
+    the answer in `answer`."""
     path = tmp_path / "python"
     path.write_text(
-        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = json.load(open(sys.argv[-1]))\nanswer = request['answer']\n{body}\n"
+        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = "
+        f"json.load(open(sys.argv[-1]))\nanswer = request['answer']\n{body}\n"
     )
     path.chmod(0o755)
     return str(path)
@@ -461,14 +584,18 @@ END = line("end", "torch", "b" * 64)
 def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "a.json").write_text("[1]")
     said = "\n".join(lines) + "\n"
-    (artifact,) = read_files(tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})"))
+    (artifact,) = read_files(
+        tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})")
+    )
     assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
 
 
 def test_an_answer_as_it_should_be_is_taken(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[1]")
     said = "\n".join([line("file", 0), LEAF, END]) + "\n"
-    (artifact,) = read_files(tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})"))
+    (artifact,) = read_files(
+        tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})")
+    )
     assert artifact.format == "torch" and artifact.leaves["w"].shape == (2,)
 
 
@@ -477,15 +604,29 @@ def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "a.json").write_text(json.dumps([*range(100)]))
     assert "more than can be told" in read_files(tmp_path / "a.json")[0].note
     said = (
-        line("file", 0) + "\n" + "".join(line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) + "\n" for n in range(100)) + END + "\n"
+        line("file", 0)
+        + "\n"
+        + "".join(
+            line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) + "\n" for n in range(100)
+        )
+        + END
+        + "\n"
     )
-    assert read_files(tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})"))[0].format == "opaque"
+    assert (
+        read_files(
+            tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})")
+        )[0].format
+        == "opaque"
+    )
 
 
 def test_a_link_in_place_of_the_answer_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[1]")
     (tmp_path / "forged").write_text("\n".join([line("file", 0), LEAF, END]) + "\n")
-    (artifact,) = read_files(tmp_path / "a.json", python=saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)"))
+    (artifact,) = read_files(
+        tmp_path / "a.json",
+        python=saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)"),
+    )
     assert artifact.format == "opaque" and artifact.note
 
 
@@ -496,24 +637,37 @@ def test_a_file_that_hangs_costs_the_time_and_what_was_read_before_it_stays(tmp_
     said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
     python = saying(tmp_path, f"open(answer, 'w').write({said!r}); time.sleep(60)")
     a, b = read_files(tmp_path / "a.json", tmp_path / "b.json", python=python, seconds=2)
-    assert a.format == "torch" and b.format == "opaque" and "time" in b.note and time.monotonic() - begun < 20
+    assert (
+        a.format == "torch"
+        and b.format == "opaque"
+        and "time" in b.note
+        and time.monotonic() - begun < 20
+    )
     assert "time" in read_files(tmp_path / "a.json", seconds=0)[0].note
 
 
-def test_a_file_that_ends_the_reader_is_named_and_what_was_read_before_it_stays(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_reader_is_named_and_what_was_read_before_it_stays(
+    tmp_path: Path,
+) -> None:
     for name in "abc":
         (tmp_path / f"{name}.json").write_text("[1]")
     said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
     python = saying(tmp_path, f"open(answer, 'w').write({said!r}); os.abort()")
     a, b, c = read_files(*(tmp_path / f"{name}.json" for name in "abc"), python=python)
-    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque") and "ended before it had read b.json" in b.note
+    assert (a.format, b.format, c.format) == (
+        "torch",
+        "opaque",
+        "opaque",
+    ) and "ended before it had read b.json" in b.note
 
 
 def test_a_file_that_asks_for_memory_is_refused_by_itself(tmp_path: Path) -> None:
     """A few hundred bytes that unpack to forty gigabytes."""
     torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000,), }"
-    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    (tmp_path / "a.npy").write_bytes(
+        b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    )
     torch.save({"v": torch.ones(1).expand(10**7, 1)}, tmp_path / "b.pt")
     numpy.save(tmp_path / "c.npy", numpy.zeros(2))
     a, b, c = read_files(tmp_path / "a.npy", tmp_path / "b.pt", tmp_path / "c.npy")

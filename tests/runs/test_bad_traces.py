@@ -1,4 +1,5 @@
-"""Claims about runs whose trace is cut, forged or cannot be written: each is `untraced`, and one line says what is wrong where."""
+"""Claims about runs whose trace is cut, forged or cannot be written: each is `untraced`, and one
+line says what is wrong where."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from repro_gate.trace import blocks
 from repro_gate.trace import format as fmt
 from tests.support.tracing import trace_script
 
-# The SDK alone: a trace in a tenth of a second. What is done to the file afterwards does not depend on who recorded.
+# The SDK alone: a trace in a tenth of a second. What is done to the file afterwards does not depend
+# on who recorded.
 HEAD = """
 import base64, glob, json, os, sys, time
 from repro_gate import record, step
@@ -35,7 +37,11 @@ def event(**fields):
 
 def untraced(run: Run) -> str:
     """The problem of a run whose trace cannot be used: one line, and nothing of it is a result."""
-    assert (run.outcome, run.reason_id, run.good) == ("untraced", "trace/unreadable", False), (run.outcome, run.problem, run.ended)
+    assert (run.outcome, run.reason_id, run.good) == ("untraced", "trace/unreadable", False), (
+        run.outcome,
+        run.problem,
+        run.ended,
+    )
     assert "\n" not in run.problem and len(run.problem) < 500
     assert run.problem.startswith("its trace cannot be used: ")
     return run.problem
@@ -52,20 +58,38 @@ FORGERIES = {
         "event(e='hello', format='repro-gate/trace/v2', nonce='other', pid=1, key='main', argv=[])",
         "`hello` must be the first line",
     ),
-    "digests that are no base64": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='!!!!')", "Invalid base64"),
-    "digests of the wrong length": ("event(e='block', step=1, kind='loss', table=0, at=0, digests='AAAA')", "bytes of digests for"),
-    "a table that does not exist": ("event(e='block', step=1, kind='loss', table=99, at=0, digests='')", "`block` is malformed"),
+    "digests that are no base64": (
+        "event(e='block', step=1, kind='loss', table=0, at=0, digests='!!!!')",
+        "Invalid base64",
+    ),
+    "digests of the wrong length": (
+        "event(e='block', step=1, kind='loss', table=0, at=0, digests='AAAA')",
+        "bytes of digests for",
+    ),
+    "a table that does not exist": (
+        "event(e='block', step=1, kind='loss', table=99, at=0, digests='')",
+        "`block` is malformed",
+    ),
     "a block of the past": (
-        "event(e='block', step=-1, kind='loss', table=0, at=0, digests=base64.b64encode(bytes(16)).decode())",
+        (
+            "event(e='block', step=-1, kind='loss', table=0, at=0, "
+            "digests=base64.b64encode(bytes(16)).decode())"
+        ),
         "step -1 after step 0",
     ),
-    "a step out of turn": ("event(e='step', step=7, ms=1.0, probe_ms=0.0, peak_bytes=1, flags=0)", "step 7 where 1 was due"),
+    "a step out of turn": (
+        "event(e='step', step=7, ms=1.0, probe_ms=0.0, peak_bytes=1, flags=0)",
+        "step 7 where 1 was due",
+    ),
     "a step that took no number": (
         'append(b\'{"e":"step","step":1,"ms":NaN,"probe_ms":0,"peak_bytes":1,"flags":0}\\n\')',
         "is not JSON",
     ),
     "an end before the end": ("event(e='end', reason='steps', steps=1)", "a line follows `end`"),
-    "a number with too many digits": ("append(b'{\"e\":\"note\",\"id\":' + b'9' * 5000 + b'}\\n')", "`note` is malformed"),
+    "a number with too many digits": (
+        "append(b'{\"e\":\"note\",\"id\":' + b'9' * 5000 + b'}\\n')",
+        "`note` is malformed",
+    ),
 }
 
 
@@ -83,27 +107,41 @@ def test_a_forged_line_ends_the_run_at_once(tmp_path: Path) -> None:
 
 
 def test_a_giant_line_is_refused_without_reading_it_whole(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, HEAD + "for _ in range(70): append(b'x' * (1 << 20))\ntime.sleep(5)\n")
+    run = trace_script(
+        tmp_path, HEAD + "for _ in range(70): append(b'x' * (1 << 20))\ntime.sleep(5)\n"
+    )
     assert "a line is longer than 67108864 bytes" in untraced(run)
 
 
-def test_a_run_that_writes_more_than_it_may_is_ended_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_writes_more_than_it_may_is_ended_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(fmt.MAX_OF_RUN, fmt.BYTES, 100_000)
-    run = trace_script(tmp_path, HEAD + "time.sleep(1)\nfor _ in range(100): append(b' ' * 5_000)\ntime.sleep(60)\n")
+    run = trace_script(
+        tmp_path,
+        HEAD + "time.sleep(1)\nfor _ in range(100): append(b' ' * 5_000)\ntime.sleep(60)\n",
+    )
     problem = untraced(run)
-    assert ".trace.jsonl:" in problem and " train.py wrote, the traces of this run take more than 100,000 bytes" in problem
+    assert (
+        ".trace.jsonl:" in problem
+        and " train.py wrote, the traces of this run take more than 100,000 bytes" in problem
+    )
     assert run.remedy == "raise capture.every, or lower train.steps"
     assert run.ended.stopped == "trace" and run.ended.seconds < 20
 
 
-def test_a_disk_without_room_for_the_gates_digests_is_said_to_be_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_for_the_gates_digests_is_said_to_be_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(blocks, "IN_MEMORY", 10)
     monkeypatch.setattr(os, "pwrite", full)
     run = trace_script(tmp_path, HEAD)
-    assert "no room for its digests in " in untraced(run) and "No space left on device" in run.problem
+    assert (
+        "no room for its digests in " in untraced(run) and "No space left on device" in run.problem
+    )
     assert "free space in the temporary folder" in run.remedy
 
 
@@ -118,23 +156,42 @@ def test_a_disk_without_room_for_the_gates_digests_is_said_to_be_full(tmp_path: 
         ("time.sleep(1); os.truncate(path, 10)", "was cut back while it was read"),
     ],
 )
-def test_a_trace_that_is_cut_removed_or_swapped_is_no_result(code: str, said: str, tmp_path: Path) -> None:
+def test_a_trace_that_is_cut_removed_or_swapped_is_no_result(
+    code: str, said: str, tmp_path: Path
+) -> None:
     run = trace_script(tmp_path, HEAD + code + "\ntime.sleep(0.5)\n")
     read_before = "was cut back while it was read"  # where the gate looked before the file was cut
-    assert run.outcome == "untraced" and (said in untraced(run) or ("truncate" in code and read_before in run.problem)), run.problem
+    assert run.outcome == "untraced" and (
+        said in untraced(run) or ("truncate" in code and read_before in run.problem)
+    ), run.problem
 
 
 def test_a_trace_of_another_run_is_refused(tmp_path: Path) -> None:
-    code = "text = open(path).read().replace(config['nonce'], 'f' * 32)\nopen(path.replace('%d-' % os.getpid(), '1-'), 'w').write(text)\n"
-    assert "it belongs to another run (the nonce differs)" in untraced(trace_script(tmp_path, HEAD + code))
+    code = (
+        "text = open(path).read().replace(config['nonce'], 'f' * 32)\nopen(path.replace('%d-' % "
+        "os.getpid(), '1-'), 'w').write(text)\n"
+    )
+    assert "it belongs to another run (the nonce differs)" in untraced(
+        trace_script(tmp_path, HEAD + code)
+    )
 
 
-LIMITED = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (%d, %d))\n"
+LIMITED = (
+    "import resource, signal\nsignal.signal(signal.SIGXFSZ, "
+    "signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (%d, %d))\n"
+)
 
 
 @pytest.mark.parametrize("catch", ["", "try:\n    one()\nexcept BaseException:\n    pass\n"])
-def test_a_trace_that_can_no_longer_be_written_ends_the_training_and_says_why(catch: str, tmp_path: Path) -> None:
-    code = LIMITED % (8192, 8192) + "for _ in range(500):\n    one()\n" + catch + "print('went on unseen')\n"
+def test_a_trace_that_can_no_longer_be_written_ends_the_training_and_says_why(
+    catch: str, tmp_path: Path
+) -> None:
+    code = (
+        LIMITED % (8192, 8192)
+        + "for _ in range(500):\n    one()\n"
+        + catch
+        + "print('went on unseen')\n"
+    )
     run = trace_script(tmp_path, HEAD + code)
     problem = untraced(run)
     assert "cannot be written" in problem and "File too large" in problem
@@ -145,7 +202,11 @@ def test_a_trace_that_can_no_longer_be_written_ends_the_training_and_says_why(ca
 def test_a_full_disk_says_that_no_space_is_left(tmp_path: Path) -> None:
     runs = tmp_path / "place" / "runs"
     runs.mkdir(parents=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)],
+        capture_output=True,
+        check=False,
+    ).returncode:
         pytest.skip("mounting needs root")
     try:
         run = trace_script(tmp_path, HEAD + "for _ in range(100_000):\n    one()\n")

@@ -1,4 +1,5 @@
-"""Claims about reading what a run wrote: only what it made or changed, nothing through a link, and never without a bound."""
+"""Claims about reading what a run wrote: only what it made or changed, nothing through a link, and
+never without a bound."""
 
 from __future__ import annotations
 
@@ -65,7 +66,10 @@ def test_links_and_pipes_are_left_alone_and_odd_names_are_read(snapshot: Path) -
     assert [len(os.fsencode(name)) for name in names(root, snapshot)] == [30 * 101 + 1, 5]
 
 
-@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a user of its own for the training needs root on Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0,
+    reason="a user of its own for the training needs root on Linux",
+)
 def test_where_training_is_another_user_only_its_own_files_are_read(snapshot: Path) -> None:
     root = workspace(snapshot)
     for folder in (*root.resolve().parents, root):
@@ -82,8 +86,13 @@ def test_where_training_is_another_user_only_its_own_files_are_read(snapshot: Pa
     assert list(found) == ["own.bin"] and not cut
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 2), ("MAX_SECONDS", 0.0), ("MAX_VISITED", 3)])
-def test_above_a_limit_the_rest_is_left_out_and_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float) -> None:
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("MAX_FILES", 2), ("MAX_BYTES", 2), ("MAX_SECONDS", 0.0), ("MAX_VISITED", 3)],
+)
+def test_above_a_limit_the_rest_is_left_out_and_said(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
     monkeypatch.setattr(module, limit, value)
     root = workspace(snapshot)
     for number in range(9):
@@ -106,7 +115,9 @@ def test_of_a_long_log_the_end_is_kept(snapshot: Path) -> None:
     for name in ("a.log", "a.json"):
         (root / name).write_text("x" * 100_000 + "end")
     found, _ = changed_files(root, snapshot, SAME, ())
-    assert (found["a.log"].text or b"").endswith(b"xend") and len(found["a.log"].text or b"") == MAX_TEXT
+    assert (found["a.log"].text or b"").endswith(b"xend") and len(
+        found["a.log"].text or b""
+    ) == MAX_TEXT
     assert found["a.json"].text is None
 
 
@@ -134,7 +145,14 @@ def test_ten_thousand_small_files_take_seconds(snapshot: Path) -> None:
 
 
 def test_the_page_on_what_a_pass_does_not_cover_states_these_limits() -> None:
-    page = " ".join((Path(__file__).resolve().parents[2] / "docs/what-a-pass-does-not-cover.md").read_text(encoding="utf-8").split())
-    limits = f"Up to {module.MAX_FILES:,} files, {module.MAX_BYTES // 2**30} GiB and {module.MAX_SECONDS:g} seconds for a run"
+    page = " ".join(
+        (Path(__file__).resolve().parents[2] / "docs/what-a-pass-does-not-cover.md")
+        .read_text(encoding="utf-8")
+        .split()
+    )
+    limits = (
+        f"Up to {module.MAX_FILES:,} files, {module.MAX_BYTES // 2**30} GiB and "
+        f"{module.MAX_SECONDS:g} seconds for a run"
+    )
     assert limits in page and f"the last {TAIL_LINES} lines ({TAIL_BYTES // 1024} KiB)" in page
     assert MAX_SECONDS == 600 and "more than ten minutes (all of a gate run together)" in page

@@ -1,4 +1,5 @@
-"""Claims about a crash in one of two runs: it tells on the training where the training made it, with what had diverged before."""
+"""Claims about a crash in one of two runs: it tells on the training where the training made it,
+with what had diverged before."""
 
 from __future__ import annotations
 
@@ -12,16 +13,32 @@ from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import apart, changed, flip, place_of, run, training
 
-LOG = 'Traceback (most recent call last):\n  File "/tmp/run/workspace/train.py", line 3, in <module>\n'
+LOG = (
+    'Traceback (most recent call last):\n  File "/tmp/run/workspace/train.py", line 3, in '
+    "<module>\n"
+)
 
 
-def crash(*traces: Trace, name: str = "deterministic-2", error: str = "IndexError: out of range") -> Run:
-    return run(name, *traces, outcome="crashed", problem="it exited", reason_id="run/crashed", tail=(LOG + error).splitlines())
+def crash(
+    *traces: Trace, name: str = "deterministic-2", error: str = "IndexError: out of range"
+) -> Run:
+    return run(
+        name,
+        *traces,
+        outcome="crashed",
+        problem="it exited",
+        reason_id="run/crashed",
+        tail=(LOG + error).splitlines(),
+    )
 
 
 def cut(trace: Trace, steps: int, end: str | None = "exception") -> Trace:
     """The trace of a process that ended in this step, after its loss."""
-    kept = [block for block in trace.blocks if block.step < steps or (block.step == steps and block.kind in ("batch", "rng", "loss"))]
+    kept = [
+        block
+        for block in trace.blocks
+        if block.step < steps or (block.step == steps and block.kind in ("batch", "rng", "loss"))
+    ]
     return replace(trace, steps=trace.steps[:steps], blocks=kept, end=end)
 
 
@@ -39,33 +56,55 @@ def test_equal_runs_of_which_one_crashes_differ_in_how_they_ended() -> None:
     for steps in (0, 2, 4):
         found = divergence(GOOD, crash(cut(A, steps)))
         assert found is not None and (found.step, found.name) == (steps, "steps")
-        assert found.detail == f"deterministic-1 ended well after 4 steps, deterministic-2 crashed after {steps} steps"
+        assert (
+            found.detail
+            == "deterministic-1 ended well after 4 steps, deterministic-2 crashed after "
+            f"{steps} steps"
+        )
     found = divergence(GOOD, crash())  # it had recorded nothing yet
     assert found is not None and "deterministic-2 crashed after 0 steps" in found.detail
 
 
 def test_weights_are_not_measured_against_those_of_another_step() -> None:
-    found = compare_crashed(run("deterministic-1", training(5)), crash(apart(cut(training(5), 3), 2.0, 0.27)))
+    found = compare_crashed(
+        run("deterministic-1", training(5)), crash(apart(cut(training(5), 3), 2.0, 0.27))
+    )
     assert found is not None and (found.weights, found.differing) == ((), 0)
-    same = compare_crashed(crash(cut(A, 2), name="deterministic-1"), crash(apart(cut(training(4, seed=1), 2), 2.0, 0.27)))
-    assert same is not None and [item.distance and item.distance.max_abs for item in same.weights] == [0.27]
+    same = compare_crashed(
+        crash(cut(A, 2), name="deterministic-1"),
+        crash(apart(cut(training(4, seed=1), 2), 2.0, 0.27)),
+    )
+    assert same is not None and [
+        item.distance and item.distance.max_abs for item in same.weights
+    ] == [0.27]
 
 
 @pytest.mark.parametrize(("step", "kind"), [(-1, "parameter"), (1, "gradient"), (2, "batch")])
 def test_what_diverged_before_the_crash_or_in_its_step_comes_first(step: int, kind: str) -> None:
     other = cut(changed(A, place_of(A, step, kind), flip(0)), 2)
-    for found in (divergence(GOOD, crash(other)), divergence(crash(other, name="deterministic-1"), run("deterministic-2", A))):
+    for found in (
+        divergence(GOOD, crash(other)),
+        divergence(crash(other, name="deterministic-1"), run("deterministic-2", A)),
+    ):
         assert found is not None and (found.step, found.kind) == (step, kind)
     found = divergence(crash(cut(A, 2), name="deterministic-1"), crash(other))
-    assert found is not None and (found.step, found.kind) == (step, kind), "of two that crashed as well"
+    assert found is not None and (found.step, found.kind) == (step, kind), (
+        "of two that crashed as well"
+    )
 
 
 def test_two_runs_that_crash_at_one_step_say_nothing_and_at_two_steps_they_do() -> None:
     first = crash(cut(A, 2), name="deterministic-1")
     assert divergence(first, crash(cut(A, 2))) is None
-    assert divergence(first, crash(replace(cut(A, 2), blocks=cut(A, 2).blocks[:-1]))) is None, "of the last step one wrote less"
+    assert divergence(first, crash(replace(cut(A, 2), blocks=cut(A, 2).blocks[:-1]))) is None, (
+        "of the last step one wrote less"
+    )
     found = divergence(first, crash(cut(A, 3)))
-    assert found is not None and found.detail == "deterministic-1 crashed after 2 steps, deterministic-2 crashed after 3 steps"
+    assert (
+        found is not None
+        and found.detail
+        == "deterministic-1 crashed after 2 steps, deterministic-2 crashed after 3 steps"
+    )
 
 
 def test_where_a_launcher_ended_the_other_ranks_does_not_count() -> None:
@@ -75,7 +114,9 @@ def test_where_a_launcher_ended_the_other_ranks_does_not_count() -> None:
     assert divergence(first, crash(cut(A, 2))) is None
 
 
-@pytest.mark.parametrize("error", ["RuntimeError: nan in the loss", "AssertionError", "KeyError: 'timeline'"])
+@pytest.mark.parametrize(
+    "error", ["RuntimeError: nan in the loss", "AssertionError", "KeyError: 'timeline'"]
+)
 def test_an_error_of_the_training_is_its_own(error: str) -> None:
     assert crashed_by_itself(crash(A, error=error))
 
@@ -97,16 +138,43 @@ def test_what_the_machine_lacks_is_not(error: str) -> None:
     second = crash(cut(A, 2), error=error)
     assert not crashed_by_itself(second) and divergence(GOOD, second) is None
     other = cut(changed(A, place_of(A, 1, "loss"), flip(0)), 2)
-    assert divergence(GOOD, crash(other, error=error)) is not None, "what had diverged before is proven all the same"
+    assert divergence(GOOD, crash(other, error=error)) is not None, (
+        "what had diverged before is proven all the same"
+    )
 
 
-@pytest.mark.parametrize(("number", "own"), [(11, True), (6, True), (9, False), (15, False), (2, False)])
-def test_a_signal_is_the_trainings_own_where_the_processor_or_abort_raises_it(number: int, own: bool) -> None:
-    killed = run("deterministic-2", cut(A, 2, None), outcome="killed", problem="it was ended", reason_id="run/killed")
+@pytest.mark.parametrize(
+    ("number", "own"), [(11, True), (6, True), (9, False), (15, False), (2, False)]
+)
+def test_a_signal_is_the_trainings_own_where_the_processor_or_abort_raises_it(
+    number: int, own: bool
+) -> None:
+    killed = run(
+        "deterministic-2",
+        cut(A, 2, None),
+        outcome="killed",
+        problem="it was ended",
+        reason_id="run/killed",
+    )
     killed = replace(killed, ended=replace(killed.ended, exit_code=128 + number, signal=number))
     assert crashed_by_itself(killed) is own and (divergence(GOOD, killed) is not None) is own
 
 
-@pytest.mark.parametrize("reason", ["run/timeout", "run/out-of-memory", "run/ended-early", "trace/unreadable", "probe/untraced-process"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "run/timeout",
+        "run/out-of-memory",
+        "run/ended-early",
+        "trace/unreadable",
+        "probe/untraced-process",
+    ],
+)
 def test_other_endings_say_nothing(reason: str) -> None:
-    assert divergence(GOOD, run("deterministic-2", cut(A, 2), outcome="timed-out", problem="no", reason_id=reason)) is None
+    assert (
+        divergence(
+            GOOD,
+            run("deterministic-2", cut(A, 2), outcome="timed-out", problem="no", reason_id=reason),
+        )
+        is None
+    )

@@ -1,4 +1,5 @@
-"""Claims about how a run is said to have ended: the crash, and the exception in the end of its log."""
+"""Claims about how a run is said to have ended: the crash, and the exception in the end of its
+log."""
 
 from __future__ import annotations
 
@@ -30,27 +31,37 @@ def crash(tmp_path: Path, source: str) -> list[str]:
     folder = tmp_path / "run" / "workspace"
     folder.mkdir(parents=True)
     (folder / "train.py").write_text(source)
-    done = subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False
+    )
     return done.stderr.splitlines()
 
 
 def test_the_last_line_and_the_users_own_frame(tmp_path: Path) -> None:
-    assert last_exception(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith("(char 1) (train.py:4)")
+    assert last_exception(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith(
+        "(char 1) (train.py:4)"
+    )
 
 
 def test_the_exception_that_came_last_counts(tmp_path: Path) -> None:
-    log = crash(tmp_path, "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n")
+    log = crash(
+        tmp_path,
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n",
+    )
     assert last_exception([*log, "bye"]) == "ValueError: second (train.py:4)"
 
 
 def test_a_script_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
-    assert "SyntaxError" in last_exception(crash(tmp_path, "x = 1\nif\n")) and last_exception(crash(tmp_path / "b", "if\n")).endswith(
-        "(train.py:1)"
-    )
+    assert "SyntaxError" in last_exception(crash(tmp_path, "x = 1\nif\n")) and last_exception(
+        crash(tmp_path / "b", "if\n")
+    ).endswith("(train.py:1)")
 
 
 def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_counts() -> None:
-    assert last_exception(RANK.splitlines()) == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
+    assert (
+        last_exception(RANK.splitlines())
+        == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
+    )
 
 
 @pytest.mark.parametrize("log", [(), ("epoch 1: loss 0.5", "Killed"), ('  File "a.py", line 1',)])
@@ -59,7 +70,18 @@ def test_a_log_without_a_traceback_says_nothing(log: tuple[str, ...]) -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(last_exception(["Traceback (most recent call last):", '  File "a.py", line 1, in f', "E: " + "x" * 10_000])) < 400
+    assert (
+        len(
+            last_exception(
+                [
+                    "Traceback (most recent call last):",
+                    '  File "a.py", line 1, in f',
+                    "E: " + "x" * 10_000,
+                ]
+            )
+        )
+        < 400
+    )
 
 
 @pytest.mark.parametrize("number", [None, 15])
@@ -76,8 +98,13 @@ def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | 
         group_killed=True,
     )
     crash = crash_of(ended)
-    assert crash is not None and crash.reason_id != "run/out-of-memory" and "memory" not in crash.problem
+    assert (
+        crash is not None
+        and crash.reason_id != "run/out-of-memory"
+        and "memory" not in crash.problem
+    )
     assert (
         crash.remedy
-        == "see the log's end; the kernel killed a process of this control group for want of memory meanwhile, perhaps of another job"
+        == "see the log's end; the kernel killed a process of this control group for want of "
+        "memory meanwhile, perhaps of another job"
     )

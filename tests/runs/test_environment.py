@@ -1,4 +1,5 @@
-"""Claims about `runs.environment`: what is not named stays outside, no token passes, and every `python` on PATH brings the probe back."""
+"""Claims about `runs.environment`: what is not named stays outside, no token passes, and every
+`python` on PATH brings the probe back."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.runs import arms, flags
-from repro_gate.runs.environment import INJECT, thread_count, training_environment, usable_processors, write_shims
+from repro_gate.runs.environment import (
+    INJECT,
+    thread_count,
+    training_environment,
+    usable_processors,
+    write_shims,
+)
 from repro_gate.trace.format import CONFIG_VARIABLE
 from tests.support.tracing import trace_script
 
@@ -50,11 +57,18 @@ SECRETS = (
 )
 
 
-def environment(outer: dict[str, str], train_env: dict[str, str] | None = None, device: str | None = None) -> dict[str, str]:
-    return training_environment(outer, arms.deterministic(42, frozenset(), None), train_env or {}, PLACE, device)
+def environment(
+    outer: dict[str, str], train_env: dict[str, str] | None = None, device: str | None = None
+) -> dict[str, str]:
+    return training_environment(
+        outer, arms.deterministic(42, frozenset(), None), train_env or {}, PLACE, device
+    )
 
 
-@pytest.mark.parametrize("name", ["TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"])
+@pytest.mark.parametrize(
+    "name",
+    ["TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH"],
+)
 def test_a_folder_for_compiled_code_is_the_runs_own_unless_the_spec_names_one(name: str) -> None:
     assert name not in environment({name: "/scratch/cache"})
     assert environment({}, {name: "/scratch/cache"})[name] == "/scratch/cache"
@@ -66,19 +80,37 @@ def test_a_known_secret_does_not_pass(name: str) -> None:
 
 
 WORDS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789", max_size=12)
-PREFIXES = st.sampled_from(["", "LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "NCCL_", "OMP_", "PYENV_", "MY_"])
+PREFIXES = st.sampled_from(
+    ["", "LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "NCCL_", "OMP_", "PYENV_", "MY_"]
+)
 MARKS = st.sampled_from(
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE", "COOKIE", "AUTH"]
+    [
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "CREDENTIALS",
+        "API_KEY",
+        "APIKEY",
+        "ACCESS_KEY",
+        "PRIVATE",
+        "COOKIE",
+        "AUTH",
+    ]
 )
 
 
 @given(prefix=PREFIXES, before=WORDS, mark=MARKS, after=WORDS, lower=st.booleans())
-def test_no_name_that_looks_like_a_secret_passes(prefix: str, before: str, mark: str, after: str, lower: bool) -> None:
+def test_no_name_that_looks_like_a_secret_passes(
+    prefix: str, before: str, mark: str, after: str, lower: bool
+) -> None:
     name = prefix + before + (mark.lower() if lower else mark) + after
     assert "hush" not in environment({name: "hush"}).values()
 
 
-OTHERS = st.sampled_from(["X", "MY_", "GITHUB_", "ACTIONS_", "RUNNER_", "AWS_", "HF_", "WANDB_", "PIP_", "PYTHON"])
+OTHERS = st.sampled_from(
+    ["X", "MY_", "GITHUB_", "ACTIONS_", "RUNNER_", "AWS_", "HF_", "WANDB_", "PIP_", "PYTHON"]
+)
 
 
 @given(st.dictionaries(st.builds("{}{}".format, OTHERS, WORDS), st.just("from outside")))
@@ -102,17 +134,29 @@ def test_the_flags_of_the_condition_win_over_the_outside_and_train_env_over_both
     outer = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "NCCL_ALGO": "Tree", "PYTHONHASHSEED": "1"}
     assert environment(outer)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert environment(outer)["PYTHONHASHSEED"] == "42"
-    assert environment(outer, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
-    assert environment({}, {"HF_TOKEN": "of the checkout itself"})["HF_TOKEN"] == "of the checkout itself"
+    assert (
+        environment(outer, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})["CUBLAS_WORKSPACE_CONFIG"]
+        == ":16:8"
+    )
+    assert (
+        environment({}, {"HF_TOKEN": "of the checkout itself"})["HF_TOKEN"]
+        == "of the checkout itself"
+    )
     bare = training_environment(outer, arms.default(42, None), {}, PLACE)
     assert not set(flags.IN_ENVIRONMENT) & set(bare)
 
 
 def test_the_default_condition_has_the_hash_seed_of_the_users_shell() -> None:
     def bare(outer: dict[str, str], train_env: dict[str, str] | None = None) -> str | None:
-        return training_environment(outer, arms.default(42, None), train_env or {}, PLACE).get("PYTHONHASHSEED")
+        return training_environment(outer, arms.default(42, None), train_env or {}, PLACE).get(
+            "PYTHONHASHSEED"
+        )
 
-    assert (bare({}), bare({"PYTHONHASHSEED": "1"}), bare({}, {"PYTHONHASHSEED": "2"})) == (None, "1", "2")
+    assert (bare({}), bare({"PYTHONHASHSEED": "1"}), bare({}, {"PYTHONHASHSEED": "2"})) == (
+        None,
+        "1",
+        "2",
+    )
 
 
 def test_omp_num_threads_chooses_the_threads() -> None:
@@ -121,8 +165,15 @@ def test_omp_num_threads_chooses_the_threads() -> None:
     assert shell.items() <= environment(shell).items()
     chosen = environment(shell, {"OMP_NUM_THREADS": "1"})
     assert (chosen["OMP_NUM_THREADS"], chosen.get("MKL_NUM_THREADS")) == ("1", None)
-    assert environment(shell, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"] == "2"
-    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [str(usable_processors()), "3", "3 and 4"]
+    assert (
+        environment(shell, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})["MKL_NUM_THREADS"]
+        == "2"
+    )
+    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [
+        str(usable_processors()),
+        "3",
+        "3 and 4",
+    ]
 
 
 TRAIN = """
@@ -142,20 +193,38 @@ TWO = str(min(2, usable_processors()))  # MKL takes no more than there are
     ("command", "env", "threads"),
     [
         ("python train.py", {"OMP_NUM_THREADS": "1"}, ["1"]),
-        pytest.param("torchrun --standalone --nproc-per-node 2 train.py", {"OMP_NUM_THREADS": TWO}, [TWO, TWO], marks=pytest.mark.slow),
+        pytest.param(
+            "torchrun --standalone --nproc-per-node 2 train.py",
+            {"OMP_NUM_THREADS": TWO},
+            [TWO, TWO],
+            marks=pytest.mark.slow,
+        ),
         # torchrun's own choice, as in a shell
-        pytest.param("torchrun --standalone --nproc-per-node 2 train.py", {}, ["1", "1"], marks=pytest.mark.slow),
+        pytest.param(
+            "torchrun --standalone --nproc-per-node 2 train.py",
+            {},
+            ["1", "1"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_every_process_trains_with_the_chosen_threads(command: str, env: dict[str, str], threads: list[str], tmp_path: Path) -> None:
+def test_every_process_trains_with_the_chosen_threads(
+    command: str, env: dict[str, str], threads: list[str], tmp_path: Path
+) -> None:
     run = trace_script(tmp_path, TRAIN, command=command, env=env)
-    assert [trace.facts["threads"] for trace in run.traces if trace.trained] == threads, run.ended.tail
+    assert [trace.facts["threads"] for trace in run.traces if trace.trained] == threads, (
+        run.ended.tail
+    )
 
 
 def test_places_are_fresh_and_cannot_be_moved() -> None:
     outer = {"HOME": "/root", "TMPDIR": "/tmp", "PATH": "/bin"}
     made = environment(outer, {"HOME": "/root", "PYTHONPATH": "src", CONFIG_VARIABLE: "/else"})
-    assert (made["HOME"], made["TMPDIR"], made[CONFIG_VARIABLE]) == ("/place/home", "/place/tmp", "/place/probe.json")
+    assert (made["HOME"], made["TMPDIR"], made[CONFIG_VARIABLE]) == (
+        "/place/home",
+        "/place/tmp",
+        "/place/probe.json",
+    )
     assert made["PYTHONPATH"] == f"{INJECT}{os.pathsep}src"
     assert made["PATH"] == f"/place/bin{os.pathsep}/bin"
 
@@ -168,11 +237,21 @@ def test_device_cpu_hides_the_gpus() -> None:
 def shimmed(place: Path, command: str, **env: str) -> str:
     write_shims(place, os.pathsep.join([os.path.dirname(sys.executable), "/usr/bin", "/bin"]))
     path = os.pathsep.join([str(place / "bin"), "/usr/bin", "/bin"])
-    done = subprocess.run(["/bin/sh", "-c", command], env={"PATH": path, **env}, cwd=place, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={"PATH": path, **env},
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.strip()
 
 
-PRINT = f'import os, sys; print(os.environ["PYTHONPATH"], os.environ["{CONFIG_VARIABLE}"], sys.executable, sys.argv[1:])'
+PRINT = (
+    f'import os, sys; print(os.environ["PYTHONPATH"], os.environ["{CONFIG_VARIABLE}"], '
+    "sys.executable, sys.argv[1:])"
+)
 SHOW = f"""-S -c '{PRINT}' "a b" '$HOME' ''"""
 
 
@@ -182,7 +261,9 @@ def test_a_shim_puts_the_probe_first_and_hands_arguments_on(tmp_path: Path) -> N
     tail = f"{place / 'probe.json'} {sys.executable} ['a b', '$HOME', '']"
     assert shimmed(place, f"python {SHOW}") == f"{INJECT} {tail}"
     assert shimmed(place, f"PYTHONPATH=src python {SHOW}") == f"{INJECT}:src {tail}"
-    assert shimmed(place, f"PYTHONPATH=src:{INJECT} python {SHOW}") == f"{INJECT}:src:{INJECT} {tail}", "src may hold a sitecustomize"
+    assert (
+        shimmed(place, f"PYTHONPATH=src:{INJECT} python {SHOW}") == f"{INJECT}:src:{INJECT} {tail}"
+    ), "src may hold a sitecustomize"
 
 
 def test_a_shim_gives_the_exit_status_on_and_only_real_pythons_have_one(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Claims about asking the training's interpreter: which one, in which environment, and that its answer is not trusted."""
+"""Claims about asking the training's interpreter: which one, in which environment, and that its
+answer is not trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from repro_gate.runs.interpreter import interpreter_facts
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
 
-ANSWER = 'import json, os, sys; print(json.dumps({"python": sys.executable, "torch": "2", "environment": json.dumps(dict(os.environ))}))'
+ANSWER = (
+    'import json, os, sys; print(json.dumps({"python": sys.executable, "torch": "2", '
+    '"environment": json.dumps(dict(os.environ))}))'
+)
 
 
 def spec_of(folder: Path, run: str = "python t.py", *overrides: str) -> Spec:
@@ -31,7 +35,12 @@ def outer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     (tmp_path / "bin").mkdir()
     link(tmp_path / "bin/python")
     asks(tmp_path, monkeypatch, ANSWER)
-    return {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "GITHUB_TOKEN": "t", "OMP_NUM_THREADS": "3", "LANG": "C.UTF-8"}
+    return {
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "GITHUB_TOKEN": "t",
+        "OMP_NUM_THREADS": "3",
+        "LANG": "C.UTF-8",
+    }
 
 
 def link(path: Path) -> None:
@@ -51,16 +60,26 @@ def environment(facts: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def test_it_is_asked_in_the_environment_of_a_deterministic_run(tmp_path: Path, outer: dict[str, str]) -> None:
-    spec = spec_of(tmp_path, "python t.py", "hardware.device=cpu", "train.env={A: b}", "random-state.seed=7")
+def test_it_is_asked_in_the_environment_of_a_deterministic_run(
+    tmp_path: Path, outer: dict[str, str]
+) -> None:
+    spec = spec_of(
+        tmp_path, "python t.py", "hardware.device=cpu", "train.env={A: b}", "random-state.seed=7"
+    )
     seen = environment(interpreter_facts(spec, outer))
-    assert seen["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8" and seen["PYTHONHASHSEED"] == "7" and seen["A"] == "b"
+    assert (
+        seen["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        and seen["PYTHONHASHSEED"] == "7"
+        and seen["A"] == "b"
+    )
     assert seen["CUDA_VISIBLE_DEVICES"] == "" and seen["OMP_NUM_THREADS"] == "3"
     assert not {"GITHUB_TOKEN", "REPRO_GATE_PROBE", "PYTHONPATH"} & seen.keys()
     assert not Path(seen["HOME"]).exists() and not Path(seen["TMPDIR"]).exists()
 
 
-def test_the_devices_are_hidden_only_where_the_spec_says_cpu(tmp_path: Path, outer: dict[str, str]) -> None:
+def test_the_devices_are_hidden_only_where_the_spec_says_cpu(
+    tmp_path: Path, outer: dict[str, str]
+) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment(interpreter_facts(spec_of(tmp_path), outer))
 
 
@@ -71,7 +90,11 @@ def test_the_trainings_own_python_path_is_kept(tmp_path: Path, outer: dict[str, 
 
 def test_the_real_interpreter_answers_with_the_facts_of_a_trace(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    outer = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    outer = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
     facts = interpreter_facts(spec_of(tmp_path, "python t.py", "hardware.device=cpu"), outer)
     assert facts["python"] == platform.python_version() and facts["torch"] == version("torch")
     assert facts["device"].startswith("cpu") and facts["threads"] == "1" and facts["cpu-isa"]
@@ -91,7 +114,9 @@ def test_the_real_interpreter_answers_with_the_facts_of_a_trace(tmp_path: Path) 
         ("# nothing but a comment", "bin/python"),
     ],
 )
-def test_the_interpreter_is_the_one_that_the_command_names_else_python(tmp_path: Path, outer: dict[str, str], run: str, name: str) -> None:
+def test_the_interpreter_is_the_one_that_the_command_names_else_python(
+    tmp_path: Path, outer: dict[str, str], run: str, name: str
+) -> None:
     link(tmp_path / "bin/python3.99")
     link(tmp_path / "other/python")
     facts = interpreter_facts(spec_of(tmp_path, run.format(other=tmp_path / "other")), outer)
@@ -100,7 +125,9 @@ def test_the_interpreter_is_the_one_that_the_command_names_else_python(tmp_path:
 
 def test_the_path_is_the_trainings_own(tmp_path: Path, outer: dict[str, str]) -> None:
     link(tmp_path / "other/python")
-    facts = interpreter_facts(spec_of(tmp_path, "python t.py", f"train.env={{PATH: {tmp_path / 'other'}}}"), outer)
+    facts = interpreter_facts(
+        spec_of(tmp_path, "python t.py", f"train.env={{PATH: {tmp_path / 'other'}}}"), outer
+    )
     assert environment(facts)["ASKED_AS"] == str(tmp_path / "other/python")
 
 
@@ -110,7 +137,9 @@ def test_without_an_interpreter_it_says_what_to_do(tmp_path: Path, outer: dict[s
     assert "PATH" in caught.value.remedy
 
 
-def test_an_interpreter_that_cannot_be_started_is_said(tmp_path: Path, outer: dict[str, str]) -> None:
+def test_an_interpreter_that_cannot_be_started_is_said(
+    tmp_path: Path, outer: dict[str, str]
+) -> None:
     (tmp_path / "bin/python").write_bytes(b"\x7fELF not really")
     with pytest.raises(Inconclusive, match="cannot be started"):
         interpreter_facts(spec_of(tmp_path), outer)
@@ -127,15 +156,31 @@ def test_an_interpreter_that_cannot_be_started_is_said(tmp_path: Path, outer: di
         ('print(\'{"python": "3", "torch": null}\')', "cannot say"),
         ('print(\'{"python": "3", "torch": "2", "x": {}}\')', "cannot say"),
         ('print(\'{"python": "3"}\')', "has no torch$"),
-        ('print("torch cannot be imported: OSError"); print(\'{"python": "3"}\')', "has no torch: torch cannot be imported: OSError$"),
+        (
+            'print("torch cannot be imported: OSError"); print(\'{"python": "3"}\')',
+            "has no torch: torch cannot be imported: OSError$",
+        ),
         ("import json; print(json.dumps({'python': '3', 'torch': '2' * 5000}))", "cannot say"),
-        ("import json; print(json.dumps({'python': '3', 'torch': '2', **{str(i): '' for i in range(300)}}))", "cannot say"),
+        (
+            (
+                "import json; print(json.dumps({'python': '3', 'torch': '2', **{str(i): '' for i in "
+                "range(300)}}))"
+            ),
+            "cannot say",
+        ),
         ("print('{\"a\":' * 20000)", "cannot say"),
-        ('import os; print(\'{"python": "3", "torch": "2"}\', flush=True); os._exit(1)', "cannot say"),
+        (
+            'import os; print(\'{"python": "3", "torch": "2"}\', flush=True); os._exit(1)',
+            "cannot say",
+        ),
     ],
 )
 def test_an_answer_that_is_none_is_refused_with_the_last_that_was_said(
-    tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch, program: str, message: str
+    tmp_path: Path,
+    outer: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    message: str,
 ) -> None:
     asks(tmp_path, monkeypatch, program)
     with pytest.raises(Inconclusive, match=message) as caught:
@@ -143,17 +188,31 @@ def test_an_answer_that_is_none_is_refused_with_the_last_that_was_said(
     assert len(caught.value.message) < 500 and caught.value.remedy
 
 
-def test_what_else_is_printed_does_not_matter(tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_else_is_printed_does_not_matter(
+    tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     noise = "print('{}'); print('hello'); "
-    asks(tmp_path, monkeypatch, f"import sys, json; {noise}print(json.dumps({{'python': '3', 'torch': '2', 'threads': 4}})); {noise}")
-    assert interpreter_facts(spec_of(tmp_path), outer) == {"python": "3", "torch": "2", "threads": "4"}
+    asks(
+        tmp_path,
+        monkeypatch,
+        f"import sys, json; {noise}print(json.dumps({{'python': '3', 'torch': '2', 'threads': "
+        f"4}})); {noise}",
+    )
+    assert interpreter_facts(spec_of(tmp_path), outer) == {
+        "python": "3",
+        "torch": "2",
+        "threads": "4",
+    }
 
 
 def test_an_interpreter_that_hangs_is_ended_and_so_is_what_it_started(
     tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter, "ASK_SECONDS", 1.0)
-    program = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); open(sys.argv[0] + '.pid', 'w').write(str(p.pid)); p.wait()"
+    program = (
+        "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); open(sys.argv[0] + "
+        "'.pid', 'w').write(str(p.pid)); p.wait()"
+    )
     asks(tmp_path, monkeypatch, program)
     with pytest.raises(Inconclusive, match="no answer in 1 s"):
         interpreter_facts(spec_of(tmp_path), outer)
@@ -161,7 +220,9 @@ def test_an_interpreter_that_hangs_is_ended_and_so_is_what_it_started(
         os.kill(int((tmp_path / "ask.py.pid").read_text()), 0)
 
 
-def test_endless_output_does_not_fill_the_memory(tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_output_does_not_fill_the_memory(
+    tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(interpreter, "ASK_SECONDS", 2.0)
     asks(tmp_path, monkeypatch, "while True: print('x' * 100000)")
     with pytest.raises(Inconclusive, match="no answer"):

@@ -1,4 +1,5 @@
-"""Claims about `runs.launch`: however a training ends, the run has the right outcome, one clear sentence and a remedy."""
+"""Claims about `runs.launch`: however a training ends, the run has the right outcome, one clear
+sentence and a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def ending(run: Run) -> tuple[str, str]:
 
 @pytest.mark.slow
 def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, TRAIN + "for _ in range(3):\n    one()\nraise ValueError('boom at three')\n")
+    run = trace_script(
+        tmp_path, TRAIN + "for _ in range(3):\n    one()\nraise ValueError('boom at three')\n"
+    )
     assert ending(run) == ("crashed", "run/crashed")
     assert run.problem == "it exited with status 1"
     assert (run.steps, trained(run).end) == (3, "exception")
@@ -42,7 +45,11 @@ def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) 
     ("command", "problem", "remedy"),
     [
         ("python missing.py", "it exited with status 2", "see the log's end"),
-        (".venv/bin/python train.py", "it exited with status 127", "git-ignored files (a .venv, say) are not copied"),
+        (
+            ".venv/bin/python train.py",
+            "it exited with status 127",
+            "git-ignored files (a .venv, say) are not copied",
+        ),
         ("python -c 'import torch_of_nobody'", "it exited with status 1", "see the log's end"),
         (
             """python -c 'raise ModuleNotFoundError("No module named \\047torch\\047")'""",
@@ -51,7 +58,9 @@ def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) 
         ),
     ],
 )
-def test_a_command_that_cannot_start_says_what_to_do(command: str, problem: str, remedy: str, tmp_path: Path) -> None:
+def test_a_command_that_cannot_start_says_what_to_do(
+    command: str, problem: str, remedy: str, tmp_path: Path
+) -> None:
     run = trace_script(tmp_path, "", command=command)
     assert ending(run) == ("crashed", "run/crashed")
     assert run.problem == problem and remedy in run.remedy
@@ -59,9 +68,19 @@ def test_a_command_that_cannot_start_says_what_to_do(command: str, problem: str,
 
 
 def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
-    spec = Spec(path=tmp_path / "repro.yml", train=Train(run="true", working_directory="sub/folder"))
-    site = Site(run_folder=tmp_path, workspace=tmp_path, cwd=tmp_path / "sub" / "folder", traces=tmp_path / "runs", outer={"PATH": PATH})
-    run = launch.launch(spec, Plan(name="one", arm=arms.default(1, None)), site, lambda traces: None)
+    spec = Spec(
+        path=tmp_path / "repro.yml", train=Train(run="true", working_directory="sub/folder")
+    )
+    site = Site(
+        run_folder=tmp_path,
+        workspace=tmp_path,
+        cwd=tmp_path / "sub" / "folder",
+        traces=tmp_path / "runs",
+        outer={"PATH": PATH},
+    )
+    run = launch.launch(
+        spec, Plan(name="one", arm=arms.default(1, None)), site, lambda traces: None
+    )
     assert ending(run) == ("crashed", "run/no-working-directory")
     assert "'sub/folder'" in run.problem
 
@@ -75,7 +94,10 @@ def test_a_timeout_says_so(tmp_path: Path) -> None:
 def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: Path) -> None:
     run = trace_script(tmp_path, TRAIN + "one()\nos.kill(os.getpid(), 9)\n")
     assert ending(run) == ("killed", "run/killed")
-    assert run.problem == "it was killed by signal 9 from outside the gate" and "too little memory" not in run.remedy
+    assert (
+        run.problem == "it was killed by signal 9 from outside the gate"
+        and "too little memory" not in run.remedy
+    )
 
 
 @pytest.mark.slow
@@ -100,8 +122,13 @@ for x in DataLoader(Data(), num_workers=1):
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(tmp_path: Path) -> None:
-    script = TRAIN + "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
+def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
+    tmp_path: Path,
+) -> None:
+    script = (
+        TRAIN
+        + "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
+    )
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "trace/unreadable")
     assert "truncated after step 0: the process ended without closing its trace" in run.problem
@@ -110,17 +137,25 @@ def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
 NO_TORCH = "print('no torch here')"
 
 
-@pytest.mark.parametrize("script", tiered((NO_TORCH, "import torch\nprint(torch.ones(2).sum())", TRAIN), (NO_TORCH,)))
+@pytest.mark.parametrize(
+    "script", tiered((NO_TORCH, "import torch\nprint(torch.ones(2).sum())", TRAIN), (NO_TORCH,))
+)
 def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "run/nothing-recorded")
-    assert run.problem.startswith("no torch optimizer took a step") and "add two lines to the training loop" in run.remedy
+    assert (
+        run.problem.startswith("no torch optimizer took a step")
+        and "add two lines to the training loop" in run.remedy
+    )
     assert run.remedy.startswith("see the log's end for whether it came to its training loop")
 
 
 def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
     run = trace_script(tmp_path, "", command="echo hello")
-    assert (ending(run), run.problem) == (("untraced", "run/nothing-recorded"), "no Python process of it could be traced")
+    assert (ending(run), run.problem) == (
+        ("untraced", "run/nothing-recorded"),
+        "no Python process of it could be traced",
+    )
 
 
 @pytest.mark.slow
@@ -134,7 +169,10 @@ raise RuntimeError("put_ does not have a deterministic implementation, but you s
     )
     run = trace_script(tmp_path, script)
     assert ending(run) == ("crashed", "run/no-deterministic-implementation")
-    assert "`put_` has no deterministic implementation" in run.problem and "determinism.allow" in run.remedy
+    assert (
+        "`put_` has no deterministic implementation" in run.problem
+        and "determinism.allow" in run.remedy
+    )
 
 
 @pytest.mark.slow
@@ -142,8 +180,16 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     place = tmp_path / "place"
     for folder in (place / "workspace", place / "home", place / "tmp"):
         folder.mkdir(parents=True)
-    (place / "workspace" / "train.py").write_text(TRAIN + "for _ in range(600):\n    one()\n    time.sleep(0.1)\n")
-    site = Site(run_folder=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH})
+    (place / "workspace" / "train.py").write_text(
+        TRAIN + "for _ in range(600):\n    one()\n    time.sleep(0.1)\n"
+    )
+    site = Site(
+        run_folder=place,
+        workspace=place / "workspace",
+        cwd=place / "workspace",
+        traces=place / "runs",
+        outer={"PATH": PATH},
+    )
     spec = Spec(path=tmp_path / "repro.yml", train=Train(run="python train.py", timeout=60))
     run = launch.launch(
         spec,
@@ -151,13 +197,21 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
         site,
         lambda traces: "diverged" if any(len(trace.steps) >= 3 for trace in traces) else None,
     )
-    assert (run.outcome, run.problem, run.reason_id) == ("interrupted", "diverged", "run/ended-early")
+    assert (run.outcome, run.problem, run.reason_id) == (
+        "interrupted",
+        "diverged",
+        "run/ended-early",
+    )
     assert run.ended.seconds < 30
 
 
-def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watching, "STOP_GRACE", 1.0)
-    run = trace_script(tmp_path, TRAIN + "try:\n    while True: one()\nfinally:\n    time.sleep(60)\n", steps=2)
+    run = trace_script(
+        tmp_path, TRAIN + "try:\n    while True: one()\nfinally:\n    time.sleep(60)\n", steps=2
+    )
     assert (run.outcome, run.steps, run.ended.stopped) == ("stopped", 2, "steps")
     assert run.ended.seconds < 30
 
@@ -165,8 +219,23 @@ def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(tmp_pa
 def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> None:
     place = tmp_path / "place"
     (place / "workspace").mkdir(parents=True)
-    site = Site(run_folder=place, workspace=place / "workspace", cwd=place / "workspace", traces=place / "runs", outer={"PATH": PATH})
-    spec = Spec(path=tmp_path / "repro.yml", train=Train(snippet="from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"))
-    run = launch.launch(spec, Plan(name="one", arm=arms.default(6, None)), site, lambda traces: None)
+    site = Site(
+        run_folder=place,
+        workspace=place / "workspace",
+        cwd=place / "workspace",
+        traces=place / "runs",
+        outer={"PATH": PATH},
+    )
+    spec = Spec(
+        path=tmp_path / "repro.yml",
+        train=Train(
+            snippet="from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"
+        ),
+    )
+    run = launch.launch(
+        spec, Plan(name="one", arm=arms.default(6, None)), site, lambda traces: None
+    )
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
-    assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == ("seed=7",)
+    assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == (
+        "seed=7",
+    )

@@ -22,14 +22,21 @@ os.symlink(request["victim"], sys.argv[1])  # for the next request, if it comes 
 """
 
 
-def test_a_request_does_not_follow_what_an_earlier_worker_put_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_does_not_follow_what_an_earlier_worker_put_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program, victim = tmp_path / "worker.py", tmp_path / "victim"
     program.write_text(HOSTILE)
     victim.write_text("as it was")
     monkeypatch.setattr(operators, "WORKER", program)
     (tmp_path / "empty").mkdir()
     worker = Worker(
-        python=sys.executable, environment=dict(os.environ), folder=tmp_path, sandbox=Sandbox(), memory=1 << 33, row_seconds=60.0
+        python=sys.executable,
+        environment=dict(os.environ),
+        folder=tmp_path,
+        sandbox=Sandbox(),
+        memory=1 << 33,
+        row_seconds=60.0,
     )
     lines: list[Line] = []
     for _ in range(3):

@@ -1,4 +1,5 @@
-"""Claims about `runs.process`: however a command ends, that is known, the end of its output is kept, nothing is left running."""
+"""Claims about `runs.process`: however a command ends, that is known, the end of its output is
+kept, nothing is left running."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from repro_gate.runs.process import Ended, supervise
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A word that stands in the command line of every process of a test; none of them may be left."""
+    """A word that stands in the command line of every process of a test; none of them may be
+    left."""
     word = f"mark-{uuid.uuid4().hex}"
     yield word
     assert left(word) == []
@@ -50,20 +52,37 @@ def run(
     head = f"import os, signal, subprocess, sys, time\nMARK = {mark!r}\n"
     sleep = "SLEEP = [sys.executable, '-IS', '-c', 'import time; time.sleep(300)', MARK]\n"
     script.write_text(head + sleep + textwrap.dedent(source))
-    return supervise([sys.executable, "-IS", str(script)], cwd=tmp_path, env={"PATH": os.environ["PATH"]}, timeout=timeout, tick=tick)
+    return supervise(
+        [sys.executable, "-IS", str(script)],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        timeout=timeout,
+        tick=tick,
+    )
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 74, 255])
 def test_an_exit_code_is_given_on(tmp_path: Path, mark: str, status: int) -> None:
-    ended = run(tmp_path, mark, f"print('out'); print('err', file=sys.stderr); sys.stdout.flush(); sys.exit({status})")
-    assert (ended.exit_code, ended.signal, ended.timed_out, ended.stopped) == (status, None, False, "")
+    ended = run(
+        tmp_path,
+        mark,
+        f"print('out'); print('err', file=sys.stderr); sys.stdout.flush(); sys.exit({status})",
+    )
+    assert (ended.exit_code, ended.signal, ended.timed_out, ended.stopped) == (
+        status,
+        None,
+        False,
+        "",
+    )
     assert (ended.left_running, ended.out_of_memory) == (0, False)
     assert sorted(ended.tail) == ["err", "out"]
     assert 0 < ended.seconds < 30
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_signal_that_ended_it_is_known_also_through_a_shell(tmp_path: Path, mark: str, number: signal.Signals) -> None:
+def test_a_signal_that_ended_it_is_known_also_through_a_shell(
+    tmp_path: Path, mark: str, number: signal.Signals
+) -> None:
     assert run(tmp_path, mark, f"os.kill(os.getpid(), {int(number)})").signal == number
     script = tmp_path / f"{mark}.py"
     command = ["/bin/sh", "-c", f"{sys.executable} -IS {script}; exit $?"]
@@ -90,14 +109,20 @@ def test_a_timeout_ends_the_whole_family_daemons_included(tmp_path: Path, mark: 
     assert ended.timed_out and ended.tail == ("started",) and 1.4 < ended.seconds < 10
 
 
-def test_what_a_finished_command_left_running_is_ended_and_counted(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_finished_command_left_running_is_ended_and_counted(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "GRACE", 0.5)
     ended = run(tmp_path, mark, FAMILY + "time.sleep(0.8)")
     assert (ended.exit_code, ended.left_running, ended.timed_out) == (0, 3, False)
 
 
 def test_helpers_that_leave_by_themselves_are_not_counted(tmp_path: Path, mark: str) -> None:
-    ended = run(tmp_path, mark, "subprocess.Popen([sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK])")
+    ended = run(
+        tmp_path,
+        mark,
+        "subprocess.Popen([sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK])",
+    )
     assert (ended.exit_code, ended.left_running) == (0, 0)
 
 
@@ -105,13 +130,19 @@ def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its
     tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "GRACE", 0.3)
-    survived = run(tmp_path, mark, "child = subprocess.Popen(SLEEP); child.kill(); print(child.wait()); sys.exit(3)")
+    survived = run(
+        tmp_path,
+        mark,
+        "child = subprocess.Popen(SLEEP); child.kill(); print(child.wait()); sys.exit(3)",
+    )
     assert (survived.exit_code, survived.signal, survived.tail) == (3, None, ("-9",))
     died = run(tmp_path, mark, "subprocess.Popen(SLEEP); os.kill(os.getpid(), 9)")
     assert (died.signal, died.left_running) == (9, 1)
 
 
-def test_a_reason_of_the_tick_ends_the_run_and_is_no_death_of_its_own(tmp_path: Path, mark: str) -> None:
+def test_a_reason_of_the_tick_ends_the_run_and_is_no_death_of_its_own(
+    tmp_path: Path, mark: str
+) -> None:
     seen: list[int] = []
 
     def tick(alive: list[psutil.Process]) -> str | None:
@@ -120,11 +151,17 @@ def test_a_reason_of_the_tick_ends_the_run_and_is_no_death_of_its_own(tmp_path: 
 
     ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
     assert (ended.stopped, ended.timed_out) == ("enough", False)
-    assert max(seen) in (4, 5)  # leader, child, the one that left the group, the daemon, and perhaps the daemon's dead parent
+    assert (
+        max(seen) in (4, 5)
+        # leader, child, the one that left the group, the daemon, and perhaps the daemon's dead
+        # parent
+    )
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_exception_in_the_tick_kills_everything_before_it_goes_on(tmp_path: Path, mark: str, error: type[BaseException]) -> None:
+def test_an_exception_in_the_tick_kills_everything_before_it_goes_on(
+    tmp_path: Path, mark: str, error: type[BaseException]
+) -> None:
     began = time.monotonic()
 
     def tick(alive: list[psutil.Process]) -> str | None:
@@ -167,7 +204,9 @@ def test_the_end_of_much_output_is_kept_in_bounded_memory(tmp_path: Path, mark: 
     assert set(ended.tail[:-1]) == {"x" * 99}
 
 
-def test_one_endless_line_and_progress_bars_are_cut_to_the_end_too(tmp_path: Path, mark: str) -> None:
+def test_one_endless_line_and_progress_bars_are_cut_to_the_end_too(
+    tmp_path: Path, mark: str
+) -> None:
     ended = run(
         tmp_path,
         mark,
@@ -214,10 +253,13 @@ print(eaten.signal, eaten.out_of_memory, child.exit_code, child.out_of_memory, k
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
-def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one(tmp_path: Path) -> None:
+def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one(
+    tmp_path: Path,
+) -> None:
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     version, top, path = next(
-        (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"), ("2", "/sys/fs/cgroup", lines[-1][2])
+        (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"),
+        ("2", "/sys/fs/cgroup", lines[-1][2]),
     )
     group = Path(f"{top}{path}/repro-gate-test-{os.getpid()}")
     try:
@@ -230,7 +272,18 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
         assert "no group" in done.stderr, done.stderr
         pytest.skip(done.stderr.strip())
     *known, machine = done.stdout.split()
-    assert known == ["9", "True", "5", "True", "9", "False", "1", "False", "True", "False"] and machine in ("0", "None")
+    assert known == [
+        "9",
+        "True",
+        "5",
+        "True",
+        "9",
+        "False",
+        "1",
+        "False",
+        "True",
+        "False",
+    ] and machine in ("0", "None")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +294,13 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
         ("os.kill(os.getpid(), signal.SIGTERM)", False),
         ("os.kill(os.getpid(), signal.SIGKILL)", True),
         ("sys.exit(137)", True),
-        ("subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)'], check=True)", True),
+        (
+            (
+                "subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)'], "
+                "check=True)"
+            ),
+            True,
+        ),
         ("raise RuntimeError('DataLoader worker (pid 7) is killed by signal: Killed. ')", True),
         ("print('exitcode  : -9 (pid: 7)'); sys.exit(1)", True),
         ("print('worker 2: exit code: 137'); sys.exit(1)", True),

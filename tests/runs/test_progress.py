@@ -1,4 +1,5 @@
-"""Claims about `runs.progress`: who watches is told whether a repeat is identical so far, and nothing where nothing was compared."""
+"""Claims about `runs.progress`: who watches is told whether a repeat is identical so far, and
+nothing where nothing was compared."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class Told(Watch):
         self.said.append(step)
 
     def compared(self, divergence: Divergence | None) -> None:
-        self.said.append("same" if divergence is None else ("differs", divergence.step, divergence.kind))
+        self.said.append(
+            "same" if divergence is None else ("differs", divergence.step, divergence.kind)
+        )
 
     def diverged(self, divergence: Divergence) -> None:
         self.said.append("diverged")
@@ -37,7 +40,10 @@ def grown(trace: Trace, steps: int) -> Trace:
 
 
 def told(
-    second: Trace, first: Trace = FIRST, watch_of_comparison: Watch | None = None, fail_fast: bool = False
+    second: Trace,
+    first: Trace = FIRST,
+    watch_of_comparison: Watch | None = None,
+    fail_fast: bool = False,
 ) -> tuple[list[object], str]:
     """What a watch is told of a run that is looked at after each step, and why it was ended."""
     watch, ended = Told(), None
@@ -58,13 +64,26 @@ def test_a_divergence_is_told_once_and_stays_the_state() -> None:
     assert told(second, fail_fast=True)[1] == "stopped: diverged from the first run"
 
 
-def test_the_state_in_which_a_run_ends_early_is_not_that_of_the_step_which_another_run_goes_on_with() -> None:
-    final = [block(3, kind, seed="after three steps") for kind in ("parameter", "optimizer", "buffer")]
+def test_the_state_in_which_a_run_ends_early_is_not_that_of_the_step_which_another_run_goes_on_with() -> (
+    None
+):
+    final = [
+        block(3, kind, seed="after three steps") for kind in ("parameter", "optimizer", "buffer")
+    ]
     short = replace(training(3), blocks=[*training(3).blocks, block(3, "batch"), *final])
     live = LiveComparison(Watch(), (FIRST,), True)
-    assert live.look([grown(short, 2)]) is None and live.look([short]) is None and live.found is None and live.compared
+    assert (
+        live.look([grown(short, 2)]) is None
+        and live.look([short]) is None
+        and live.found is None
+        and live.compared
+    )
     longer = replace(short, steps=training(4).steps)  # that step was closed after all
-    assert live.look([longer]) is not None and live.found is not None and (live.found.step, live.found.kind) == (3, "parameter")
+    assert (
+        live.look([longer]) is not None
+        and live.found is not None
+        and (live.found.step, live.found.kind) == (3, "parameter")
+    )
 
 
 def test_a_varied_run_whose_divergence_is_not_announced_shows_its_state_all_the_same() -> None:
@@ -78,7 +97,9 @@ def test_where_nothing_can_be_compared_nothing_is_called_identical(key: str) -> 
 
 
 def test_generator_states_alone_are_no_comparison() -> None:
-    only = replace(training(3), blocks=[FIRST.blocks[place_of(FIRST, step, "rng")] for step in range(3)])
+    only = replace(
+        training(3), blocks=[FIRST.blocks[place_of(FIRST, step, "rng")] for step in range(3)]
+    )
     assert "same" not in told(only)[0]
 
 

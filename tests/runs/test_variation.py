@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs import variation
-from repro_gate.runs.variation import FIRST, NOT_VARIED, PROBE, SECOND, as_first, environment, left_alike, places
+from repro_gate.runs.variation import (
+    FIRST,
+    NOT_VARIED,
+    PROBE,
+    SECOND,
+    as_first,
+    environment,
+    left_alike,
+    places,
+)
 from repro_gate.spec.model import THREADS, VARIED
 
 
@@ -23,7 +32,10 @@ def test_the_folders_of_both_runs_have_names_of_one_length_and_differ() -> None:
 
 
 def test_a_text_of_the_varied_run_names_its_folders_as_the_first_runs() -> None:
-    assert as_first("saved /tmp/g/run/clone-two/out.pt, /tmp/g/run/tm2") == "saved /tmp/g/run/workspace/out.pt, /tmp/g/run/tmp"
+    assert (
+        as_first("saved /tmp/g/run/clone-two/out.pt, /tmp/g/run/tm2")
+        == "saved /tmp/g/run/workspace/out.pt, /tmp/g/run/tmp"
+    )
     assert as_first("/run/users /run/clone-two.py") == "/run/users /run/clone-two.py"
 
 
@@ -32,32 +44,57 @@ def test_the_time_zone_is_another_one(zone: str) -> None:
     """As the C library reads it, with and without tzdata."""
     program = "import time; print(time.localtime(1_700_000_000).tm_hour)"
     hours = []
-    for given in ({"TZ": zone} if zone else {}, environment({"timezone"}, {"TZ": zone} if zone else {}, {})):
-        done = subprocess.run([sys.executable, "-I", "-c", program], env=given, capture_output=True, text=True, check=True)
+    for given in (
+        {"TZ": zone} if zone else {},
+        environment({"timezone"}, {"TZ": zone} if zone else {}, {}),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", program],
+            env=given,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         hours.append(done.stdout)
     assert hours[0] != hours[1]
 
 
-@pytest.mark.parametrize("outer", [{}, {"LANG": "C.UTF-8"}, {"LANG": "en_US.UTF-8", "LC_ALL": "C"}, {"LANG": "C.utf8"}])
+@pytest.mark.parametrize(
+    "outer", [{}, {"LANG": "C.UTF-8"}, {"LANG": "en_US.UTF-8", "LC_ALL": "C"}, {"LANG": "C.utf8"}]
+)
 def test_the_locale_has_another_name_and_text_stays_utf_8(outer: dict[str, str]) -> None:
     found = environment({"locale"}, outer, {})
     assert found and found.keys() == (outer.keys() or {"LANG"})
     assert all(found[name] != outer.get(name) for name in found)
-    program = "import locale, sys; print('\\u00fc', sys.getfilesystemencoding(), locale.getpreferredencoding(False))"
-    done = subprocess.run([sys.executable, "-c", program], env=found, capture_output=True, check=True)
+    program = (
+        "import locale, sys; print('\\u00fc', sys.getfilesystemencoding(), "
+        "locale.getpreferredencoding(False))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=found, capture_output=True, check=True
+    )
     assert done.stdout.decode().lower().split() == ["\u00fc", "utf-8", "utf-8"] and not done.stderr
 
 
 def test_another_number_of_threads_is_given_where_that_is_asked_for_alone() -> None:
     assert "OMP_NUM_THREADS" not in environment(VARIED, {"OMP_NUM_THREADS": "8"}, {})
-    assert environment({THREADS}, {"OMP_NUM_THREADS": "8"}, {}) == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
+    assert environment({THREADS}, {"OMP_NUM_THREADS": "8"}, {}) == {
+        "OMP_NUM_THREADS": "4",
+        "MKL_NUM_THREADS": "4",
+    }
     assert environment({THREADS}, {"OMP_NUM_THREADS": "1"}, {})["OMP_NUM_THREADS"] == "2"
 
 
 def test_the_hash_seed_is_another_one_where_the_arm_has_one() -> None:
     assert environment({"hash-seed"}, {}, {"PYTHONHASHSEED": "42"}) == {"PYTHONHASHSEED": "43"}
-    assert environment({"hash-seed"}, {}, {"PYTHONHASHSEED": str(2**32 - 1)}) == {"PYTHONHASHSEED": "0"}
-    assert environment({"hash-seed"}, {"PYTHONHASHSEED": "7"}, {}) == environment({"home"}, {}, {"PYTHONHASHSEED": "42"}) == {}
+    assert environment({"hash-seed"}, {}, {"PYTHONHASHSEED": str(2**32 - 1)}) == {
+        "PYTHONHASHSEED": "0"
+    }
+    assert (
+        environment({"hash-seed"}, {"PYTHONHASHSEED": "7"}, {})
+        == environment({"home"}, {}, {"PYTHONHASHSEED": "42"})
+        == {}
+    )
 
 
 def test_the_umask_is_another_one_and_the_gates_own_stays() -> None:

@@ -28,7 +28,9 @@ sys.stdin.readline()
 """
 
 
-def test_torch_is_seen_among_the_files_that_a_process_has_mapped_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_seen_among_the_files_that_a_process_has_mapped_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = [sys.executable, "-IS", "-c", MAPS_A_LIBRARY, str(tmp_path / "libtorch_cpu.so")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -44,6 +46,8 @@ def test_torch_is_seen_among_the_files_that_a_process_has_mapped_up_to_a_bound(t
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(90.0, 90), (3600.0, 600)])
-def test_reading_traces_takes_no_longer_than_the_run_may(tmp_path: Path, timeout: float, seconds: float) -> None:
+def test_reading_traces_takes_no_longer_than_the_run_may(
+    tmp_path: Path, timeout: float, seconds: float
+) -> None:
     watcher = watching.Watcher(tmp_path, "nonce", lambda _: None, Sandbox(), timeout)
     assert watcher.budget.limits[fmt.SECONDS] == seconds

@@ -42,7 +42,9 @@ def test_a_snapshot_has_tracked_and_new_files_and_no_git_folder(repo: Path, tmp_
     assert (snapshot.root / "train.py").read_text() == "print(2)"
 
 
-def test_modes_times_and_links_are_kept_and_links_are_not_followed(repo: Path, tmp_path: Path) -> None:
+def test_modes_times_and_links_are_kept_and_links_are_not_followed(
+    repo: Path, tmp_path: Path
+) -> None:
     (repo / "run.sh").write_text("#!/bin/sh")
     (repo / "run.sh").chmod(0o755)
     os.utime(repo / "run.sh", ns=(10**18, 10**18 + 7))
@@ -54,8 +56,13 @@ def test_modes_times_and_links_are_kept_and_links_are_not_followed(repo: Path, t
     git(repo, "add", "-A")
     snapshot = snapshot_of(repo, tmp_path).root
     assert stat.S_IMODE((snapshot / "run.sh").stat().st_mode) == 0o755
-    assert (snapshot / "run.sh").stat().st_mtime_ns == 10**18 + 7 and (snapshot / "pkg").stat().st_mtime_ns == 10**18 + 9
-    assert os.readlink(snapshot / "away") == str(tmp_path / "outside") and os.readlink(snapshot / "broken") == "nowhere"
+    assert (snapshot / "run.sh").stat().st_mtime_ns == 10**18 + 7 and (
+        snapshot / "pkg"
+    ).stat().st_mtime_ns == 10**18 + 9
+    assert (
+        os.readlink(snapshot / "away") == str(tmp_path / "outside")
+        and os.readlink(snapshot / "broken") == "nowhere"
+    )
 
 
 def test_a_tracked_folder_that_became_a_link_is_not_entered(repo: Path, tmp_path: Path) -> None:
@@ -64,10 +71,14 @@ def test_a_tracked_folder_that_became_a_link_is_not_entered(repo: Path, tmp_path
     write(tmp_path, outside__model_dot_py="secret")
     (repo / "pkg").symlink_to(tmp_path / "outside")
     snapshot = snapshot_of(repo, tmp_path).root
-    assert (snapshot / "pkg").is_symlink() and "secret" not in [path.read_text() for path in snapshot.iterdir() if path.is_file()]
+    assert (snapshot / "pkg").is_symlink() and "secret" not in [
+        path.read_text() for path in snapshot.iterdir() if path.is_file()
+    ]
 
 
-def test_submodules_and_nested_checkouts_come_with_their_own_new_files(repo: Path, tmp_path: Path) -> None:
+def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
+    repo: Path, tmp_path: Path
+) -> None:
     inner = repository(tmp_path / "inner")
     sub = repository(tmp_path / "sub")
     git(sub, "submodule", "--quiet", "add", str(inner), "deep")
@@ -83,7 +94,12 @@ def test_submodules_and_nested_checkouts_come_with_their_own_new_files(repo: Pat
     repository(repo / "nested")
     assert inspect_checkout(repo).uncommitted == ("libs/sub/deep/new.py", "nested")
     names = tree(snapshot_of(repo, tmp_path).root)
-    assert {"libs/sub/train.py", "libs/sub/deep/train.py", "libs/sub/deep/new.py", "nested/train.py"} <= set(names)
+    assert {
+        "libs/sub/train.py",
+        "libs/sub/deep/train.py",
+        "libs/sub/deep/new.py",
+        "nested/train.py",
+    } <= set(names)
     assert not any(".git" in Path(name).parts or name.endswith(".log") for name in names)
 
 
@@ -101,17 +117,30 @@ def test_special_files_are_left_out_and_said(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(plain / "socket"))
         snapshot = snapshot_of(plain, tmp_path)
-    assert snapshot.notes == ("pipe was left out: it is a pipe", "socket was left out: it is a socket") and tree(snapshot.root) == []
+    assert (
+        snapshot.notes == ("pipe was left out: it is a pipe", "socket was left out: it is a socket")
+        and tree(snapshot.root) == []
+    )
 
 
 def test_a_plain_folder_is_copied_without_what_machines_leave_in_it(tmp_path: Path) -> None:
-    write(tmp_path / "p", a_dot_py="", env__pyvenv_dot_cfg="", env__x="", node_modules__x="", _dot_venv__x="", sub__b_dot_py="")
+    write(
+        tmp_path / "p",
+        a_dot_py="",
+        env__pyvenv_dot_cfg="",
+        env__x="",
+        node_modules__x="",
+        _dot_venv__x="",
+        sub__b_dot_py="",
+    )
     for cache in ("__pycache__", "sub/__pycache__"):
         (tmp_path / "p" / cache).mkdir()
     (tmp_path / "p/sub/empty").mkdir()
     snapshot = snapshot_of(tmp_path / "p", tmp_path)
     assert tree(snapshot.root) == ["a.py", "sub/b.py"] and (snapshot.root / "sub/empty").is_dir()
-    assert snapshot.notes == ("left out: 2 × __pycache__, 1 × node_modules, 2 × virtual environment",)
+    assert snapshot.notes == (
+        "left out: 2 × __pycache__, 1 × node_modules, 2 × virtual environment",
+    )
 
 
 def test_a_destination_inside_the_folder_does_not_copy_itself(tmp_path: Path) -> None:
@@ -121,7 +150,9 @@ def test_a_destination_inside_the_folder_does_not_copy_itself(tmp_path: Path) ->
 
 def test_declared_data_can_be_left_out_of_the_copy(repo: Path, tmp_path: Path) -> None:
     write(repo, data__big="x" * 1000, data2="y")
-    snapshot = take_snapshot(inspect_checkout(repo), tmp_path / "s", leave_out=[repo.resolve() / "data"])
+    snapshot = take_snapshot(
+        inspect_checkout(repo), tmp_path / "s", leave_out=[repo.resolve() / "data"]
+    )
     assert "data/big" not in tree(snapshot.root) and "data2" in tree(snapshot.root)
 
 
@@ -145,7 +176,11 @@ def test_each_workspace_is_the_snapshot_again_at_the_same_path(repo: Path, tmp_p
     write(first.home, _dot_cache="x")
     (first.root / "pkg").chmod(0)
     second = fresh_workspace(snapshot, place, (), repo / "pkg")
-    assert second == first and tree(second.root) == tree(snapshot.root) and tree(second.home) == tree(second.tmp) == []
+    assert (
+        second == first
+        and tree(second.root) == tree(snapshot.root)
+        and tree(second.home) == tree(second.tmp) == []
+    )
     assert (second.root / "train.py").read_text() == "print(1)"
     assert (second.root / "train.py").stat().st_mtime_ns == (repo / "train.py").stat().st_mtime_ns
 
@@ -161,7 +196,8 @@ def _next(snapshot: Snapshot, place: Path, spec_dir: Path) -> Path:
 
 
 def _begin(place: Path) -> None:
-    """What the gate writes last before a run, at another tick of the kernel's clock than what is before and behind it."""
+    """What the gate writes last before a run, at another tick of the kernel's clock than what is
+    before and behind it."""
     time.sleep(0.03)
     (place / "probe.json").write_text("{}")
     time.sleep(0.03)
@@ -179,9 +215,12 @@ def test_what_a_run_left_alone_is_moved_and_not_copied_again(repo: Path, tmp_pat
 
 
 def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
-    """Also where it put size and time back, left a second name for the file, or led to a like file of somebody else's."""
+    """Also where it put size and time back, left a second name for the file, or led to a like file
+    of somebody else's."""
     names = ("same", "bytes", "mode", "linked", "gone", "moved", "led/a", "other/a", "swapped/a")
-    write(repo, **{name.replace("/", "__"): "led" if name == "led/a" else name[-1] for name in names})
+    write(
+        repo, **{name.replace("/", "__"): "led" if name == "led/a" else name[-1] for name in names}
+    )
     snapshot, place, outside = snapshot_of(repo, tmp_path), tmp_path / "place", tmp_path / "outside"
     root = fresh_workspace(snapshot, place, (), repo).root
     write(outside, a="led")
@@ -203,13 +242,18 @@ def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
     assert tree(root) == tree(snapshot.root) and (outside / "a").exists()
     for name in names:
         assert (root / name).read_text() == (repo / name).read_text(), name
-        assert (root / name).stat().st_mode == (repo / name).stat().st_mode and (root / name).stat().st_nlink == 1, name
+        assert (root / name).stat().st_mode == (repo / name).stat().st_mode and (
+            root / name
+        ).stat().st_nlink == 1, name
     (tmp_path / "second-name").write_text("written later")
     assert (root / "linked").read_text() == "d" and (root / "same").stat().st_ino == inode
 
 
-def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(repo: Path, tmp_path: Path) -> None:
-    """A file in a folder that was renamed has not changed since the run began, and is another one."""
+def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(
+    repo: Path, tmp_path: Path
+) -> None:
+    """A file in a folder that was renamed has not changed since the run began, and is another
+    one."""
     write(repo, one__a="1", two__a="2")
     for name in ("one/a", "two/a"):
         os.utime(repo / name, ns=(0, 0))
@@ -219,16 +263,31 @@ def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(repo: Pa
     (root / "one").rename(root / "three")
     (root / "two").rename(root / "one")
     root = _next(snapshot, place, repo)
-    assert [(root / name).read_text() for name in ("one/a", "two/a")] == ["1", "2"] and "three" not in os.listdir(root)
+    assert [(root / name).read_text() for name in ("one/a", "two/a")] == [
+        "1",
+        "2",
+    ] and "three" not in os.listdir(root)
 
 
 def test_declared_data_is_linked_to_the_original(repo: Path, tmp_path: Path) -> None:
     write(repo, pkg__data__train_dot_bin="d", build__set__a="a")
-    items = (DataItem("data/train.bin"), DataItem("../build/set"), DataItem(str(repo.resolve() / "pkg/model.py")))
+    items = (
+        DataItem("data/train.bin"),
+        DataItem("../build/set"),
+        DataItem(str(repo.resolve() / "pkg/model.py")),
+    )
     space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo / "pkg")
-    assert os.readlink(space.root / "pkg/data/train.bin") == str(repo.resolve() / "pkg/data/train.bin")
-    assert (space.root / "build/set/a").read_text() == "a" and (space.root / "build/set").is_symlink()
-    assert space.links == (space.root / "pkg/data/train.bin", space.root / "build/set", space.root / "pkg/model.py")
+    assert os.readlink(space.root / "pkg/data/train.bin") == str(
+        repo.resolve() / "pkg/data/train.bin"
+    )
+    assert (space.root / "build/set/a").read_text() == "a" and (
+        space.root / "build/set"
+    ).is_symlink()
+    assert space.links == (
+        space.root / "pkg/data/train.bin",
+        space.root / "build/set",
+        space.root / "pkg/model.py",
+    )
     assert resolve_data(items[:1], repo / "pkg") == (repo.resolve() / "pkg/data/train.bin",)
 
 
@@ -240,14 +299,18 @@ def test_overlapping_and_linked_data_never_write_through_a_link(repo: Path, tmp_
     write(repo, more__a="a", more__b="b")
     items = (DataItem("data/train.bin"), DataItem("more/a"), DataItem("more"), DataItem("more/b"))
     space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo)
-    assert (space.root / "data/train.bin").read_text() == "d" and (space.root / "more/b").read_text() == "b"
+    assert (space.root / "data/train.bin").read_text() == "d" and (
+        space.root / "more/b"
+    ).read_text() == "b"
     assert tree(disk) == ["other", "train.bin"] and not (disk / "train.bin").is_symlink()
     assert not (repo / "more/b").is_symlink()
 
 
 def test_data_outside_by_absolute_path_needs_no_link(repo: Path, tmp_path: Path) -> None:
     write(tmp_path, big="x")
-    space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(str(tmp_path / "big")),), repo)
+    space = fresh_workspace(
+        snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(str(tmp_path / "big")),), repo
+    )
     assert space.links == ()
 
 
@@ -262,18 +325,26 @@ def test_data_outside_by_absolute_path_needs_no_link(repo: Path, tmp_path: Path)
         ("a\0b", UsageError, "not a path"),
     ],
 )
-def test_data_that_is_not_there_or_escapes_is_named(repo: Path, tmp_path: Path, path: str, error: type[Exception], said: str) -> None:
+def test_data_that_is_not_there_or_escapes_is_named(
+    repo: Path, tmp_path: Path, path: str, error: type[Exception], said: str
+) -> None:
     write(tmp_path, outside="x")
     with pytest.raises(error, match=said):
         fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(path),), repo)
 
 
-def test_a_credential_that_a_step_left_in_the_workspace_reaches_no_training(repo: Path, tmp_path: Path) -> None:
+def test_a_credential_that_a_step_left_in_the_workspace_reaches_no_training(
+    repo: Path, tmp_path: Path
+) -> None:
     (repo / "gha-creds-0123abcd.json").write_text("secret")
     (repo / "gha-creds-of-mine.json").write_text("a file of the project's")
     snapshot = snapshot_of(repo, tmp_path)
-    assert "gha-creds-0123abcd.json" not in tree(snapshot.root) and "gha-creds-of-mine.json" in tree(snapshot.root)
-    assert snapshot.notes == ("gha-creds-0123abcd.json was left out: a step of the job keeps its credential there",)
+    assert "gha-creds-0123abcd.json" not in tree(
+        snapshot.root
+    ) and "gha-creds-of-mine.json" in tree(snapshot.root)
+    assert snapshot.notes == (
+        "gha-creds-0123abcd.json was left out: a step of the job keeps its credential there",
+    )
 
 
 # The compile cache
@@ -292,16 +363,29 @@ def cache(folder: Path) -> Path:
 def test_a_cache_is_copied_without_links_and_pipes(tmp_path: Path) -> None:
     source, target = cache(tmp_path), tmp_path / "target"
     assert copy_cache(source, target)
-    assert sorted(str(path.relative_to(target)) for path in target.rglob("*")) == ["ab", "ab/cd", "ab/cd/kernel.so"]
+    assert sorted(str(path.relative_to(target)) for path in target.rglob("*")) == [
+        "ab",
+        "ab/cd",
+        "ab/cd/kernel.so",
+    ]
     assert not os.path.samefile(source / "ab/cd/kernel.so", target / "ab/cd/kernel.so")
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_ENTRIES", 4), ("MAX_BYTES", 99), ("MAX_DEPTH", 1)])
-def test_nothing_stays_of_a_cache_that_is_too_large(limit: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "most"), [("MAX_ENTRIES", 4), ("MAX_BYTES", 99), ("MAX_DEPTH", 1)]
+)
+def test_nothing_stays_of_a_cache_that_is_too_large(
+    limit: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workspaces, limit, most)
-    assert not copy_cache(cache(tmp_path), tmp_path / "target") and not (tmp_path / "target").exists()
+    assert (
+        not copy_cache(cache(tmp_path), tmp_path / "target") and not (tmp_path / "target").exists()
+    )
 
 
 def test_a_link_in_the_place_of_the_cache_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(cache(tmp_path))
-    assert not copy_cache(tmp_path / "link", tmp_path / "target") and not (tmp_path / "target").exists()
+    assert (
+        not copy_cache(tmp_path / "link", tmp_path / "target")
+        and not (tmp_path / "target").exists()
+    )

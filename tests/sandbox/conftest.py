@@ -1,6 +1,8 @@
-"""A temporary folder that another user may enter, since pytest's own are closed to others and closed again whenever a session begins.
+"""A temporary folder that another user may enter, since pytest's own are closed to others and
+closed again whenever a session begins.
 
-And one test at a time on this machine: all of them share the training's user, and each ends all of that user's processes.
+And one test at a time on this machine: all of them share the training's user, and each ends all of
+that user's processes.
 """
 
 from __future__ import annotations

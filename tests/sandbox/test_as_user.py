@@ -1,4 +1,5 @@
-"""Claims about `sandbox.sight` and `sandbox.handover`: what a training puts where the gate reads leads to nothing of the gate's."""
+"""Claims about `sandbox.sight` and `sandbox.handover`: what a training puts where the gate reads
+leads to nothing of the gate's."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_only_this_thread_sees_so(secret: Path) -> None:
         looking.wait(20)
         found.append(secret.read_bytes())
 
-    other = threading.Thread(target=look)  # there before, as the reader of a run's output is: what is started inside would inherit
+    # there before, as the reader of a run's output is: what is started inside would inherit
+    other = threading.Thread(target=look)
     other.start()
     with as_training_user(OWN):
         looking.set()
@@ -118,7 +120,8 @@ def test_a_folder_swapped_for_a_link_leads_nowhere(written: Path, secret: Path) 
 
 
 def test_a_race_of_links_never_shows_the_secret(written: Path, secret: Path) -> None:
-    """The training swaps its trace for a link to a secret, as fast as it can, while the gate looks."""
+    """The training swaps its trace for a link to a secret, as fast as it can, while the gate
+    looks."""
     ended = threading.Event()
 
     def swap() -> None:
@@ -146,7 +149,9 @@ def test_a_race_of_links_never_shows_the_secret(written: Path, secret: Path) -> 
     assert b"secret" not in seen
 
 
-def test_artifacts_through_links_are_what_the_training_could_read(written: Path, secret: Path, tmp_path: Path) -> None:
+def test_artifacts_through_links_are_what_the_training_could_read(
+    written: Path, secret: Path, tmp_path: Path
+) -> None:
     (written / "out").mkdir()
     os.symlink(written / "trace", written / "out" / "inside.pt")
     os.symlink("/proc/self/environ", written / "out" / "environ.pt")
@@ -155,28 +160,38 @@ def test_artifacts_through_links_are_what_the_training_could_read(written: Path,
     found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(as_training_user, OWN))
     assert {item.name: (item.kind, item.problem) for item in found} == {
         "out/inside.pt": ("file", ""),
-        "out/environ.pt": ("link to /proc/self/environ that leads out of the working directory", ""),
+        "out/environ.pt": (
+            "link to /proc/self/environ that leads out of the working directory",
+            "",
+        ),
         "out/hidden.pt": ("link to /root/.nowhere/x that leads out of the working directory", ""),
         "out/hard.pt": ("file without permission to read", ""),
     }
     assert [path.read_bytes() for path in (tmp_path / "kept").iterdir()] == [b"line\n"]
-    taken, _ = collect(written, ["out/hard.pt"], tmp_path / "as-root")  # as root looks, the secret is an artifact
+    # as root looks, the secret is an artifact
+    taken, _ = collect(written, ["out/hard.pt"], tmp_path / "as-root")
     assert taken[0].readable and taken[0].path.read_bytes() == b"secret"
 
 
-def test_copying_looks_up_the_source_with_the_trainings_rights(secret: Path, tmp_path: Path) -> None:
+def test_copying_looks_up_the_source_with_the_trainings_rights(
+    secret: Path, tmp_path: Path
+) -> None:
     with pytest.raises(PermissionError):
         copy_file(secret, tmp_path / "copy", partial(as_training_user, OWN))
     assert copy_file(secret, tmp_path / "copy") == 6
 
 
-def test_what_is_given_is_the_trainings_links_themselves_not_what_they_lead_to(place: Path, secret: Path) -> None:
+def test_what_is_given_is_the_trainings_links_themselves_not_what_they_lead_to(
+    place: Path, secret: Path
+) -> None:
     (place / "tree" / "deep").mkdir(parents=True)
     (place / "tree" / "deep" / "file").write_bytes(b"x")
     os.symlink(secret, place / "tree" / "link")
     os.symlink(secret.parent, place / "tree" / "folder")
     chown_to_training(OWN, place / "tree")
-    owners = {os.lstat(path).st_uid for path in (place / "tree").rglob("*")} | {os.lstat(place / "tree").st_uid}
+    owners = {os.lstat(path).st_uid for path in (place / "tree").rglob("*")} | {
+        os.lstat(place / "tree").st_uid
+    }
     assert owners == {UID} and os.stat(secret).st_uid == os.stat(secret.parent).st_uid == 0
 
 
@@ -187,7 +202,9 @@ def test_one_user_for_both_changes_no_owner(place: Path) -> None:
     assert os.stat(place / "tree").st_uid == 0
 
 
-def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_read(written: Path) -> None:
+def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_read(
+    written: Path,
+) -> None:
     kept = written / "1.final.safetensors"
     for source, path in ((APPEND, written / "trace"), (READ, written / "trace"), (LIST, written)):
         assert "Error" not in attempt(OWN, source, path)
@@ -195,10 +212,16 @@ def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_
     assert attempt(OWN, READ, kept) == "1"
     for source, path in ((READ, written / "trace"), (LIST, written), (APPEND, written / "new")):
         assert attempt(OWN, source, path).startswith("PermissionError")
-    for source in (APPEND, "import os, sys; os.unlink(sys.argv[1])", "import os, sys; os.chmod(sys.argv[1], 0o777)"):
+    for source in (
+        APPEND,
+        "import os, sys; os.unlink(sys.argv[1])",
+        "import os, sys; os.chmod(sys.argv[1], 0o777)",
+    ):
         assert attempt(OWN, source, kept).startswith("PermissionError")
     states = {path.name: os.stat(path) for path in written.iterdir()}
-    assert {name: (state.st_uid, state.st_gid, state.st_mode & 0o777) for name, state in states.items()} == {
+    assert {
+        name: (state.st_uid, state.st_gid, state.st_mode & 0o777) for name, state in states.items()
+    } == {
         "trace": (0, GID, 0o400),
         "1.final.safetensors": (0, GID, 0o440),
     }
@@ -215,4 +238,8 @@ def test_sealing_gives_nothing_of_others_away(written: Path, secret: Path) -> No
     seal(OWN, written, "")
     assert list(written.iterdir()) == []
     state = os.stat(secret)
-    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (0, 0, 0o600) and secret.read_bytes() == b"secret"
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (
+        0,
+        0,
+        0o600,
+    ) and secret.read_bytes() == b"secret"

@@ -1,5 +1,5 @@
-"""Claims about `sandbox.leftovers`: what a run leaves in places that everybody may write to is gone before the next one begins, and
-nothing of anybody else's goes with it."""
+"""Claims about `sandbox.leftovers`: what a run leaves in places that everybody may write to is gone
+before the next one begins, and nothing of anybody else's goes with it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def name() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/dev/shm"])
-def test_what_is_left_in_a_shared_place_is_removed_whatever_its_modes(place: str, name: str) -> None:
+def test_what_is_left_in_a_shared_place_is_removed_whatever_its_modes(
+    place: str, name: str
+) -> None:
     top = Path(place, name)
     assert attempt(OWN, LEAVE, top) == "left"
     assert sweep(SAME) == Left() and top.exists()  # one user for both: what is whose cannot be told
@@ -79,7 +81,12 @@ def test_a_folder_for_everybody_is_looked_into_and_what_is_others_stays(tmp_path
     os.chown(tmp_path / "shared" / "theirs", 1001, 1001)
     assert attempt(OWN, LEAVE, tmp_path / "shared" / "inner" / "hidden") == "left"
     assert sweep(OWN).removed == (str(tmp_path / "shared" / "inner" / "hidden"),)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["inner", "mine", "shared", "theirs"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "inner",
+        "mine",
+        "shared",
+        "theirs",
+    ]
 
 
 def test_declared_data_stays_whosever_it_is(tmp_path: Path) -> None:
@@ -91,18 +98,25 @@ def test_declared_data_stays_whosever_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "set" / "deep").is_dir()
 
 
-def test_a_mounted_folder_that_everybody_may_write_to_is_a_shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mounted_folder_that_everybody_may_write_to_is_a_shared_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     volume = tmp_path / "a volume"
     volume.mkdir()
     volume.chmod(0o777)
     table = tmp_path / "mountinfo"
-    table.write_text(f"36 35 98:0 / {str(volume).replace(' ', chr(92) + '040')} rw - ext4 /dev/sda rw\n36 35 98:0 / /gone rw - ext4 x rw\n")
+    table.write_text(
+        f"36 35 98:0 / {str(volume).replace(' ', chr(92) + '040')} rw - ext4 /dev/sda rw\n36 35 "
+        "98:0 / /gone rw - ext4 x rw\n"
+    )
     monkeypatch.setattr(cleanup, "_MOUNTS", table)
     assert attempt(OWN, LEAVE, volume / "x") == "left"
     assert sweep(OWN).removed == (str(volume / "x"),)
 
 
-def test_a_place_that_is_too_full_of_others_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_is_too_full_of_others_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "full" / "below").mkdir(parents=True)
     (tmp_path / "full").chmod(0o777)
     (tmp_path / "full" / "below").chmod(0o777)

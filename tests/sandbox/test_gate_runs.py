@@ -1,5 +1,6 @@
-"""Claims about a whole gate run with a user of its own for the training: the same verdict as with one user, nothing within a hostile
-training's reach, nothing left. Real processes, real runs; most record through the SDK, which takes a tenth of a second."""
+"""Claims about a whole gate run with a user of its own for the training: the same verdict as with
+one user, nothing within a hostile training's reach, nothing left. Real processes, real runs; most
+record through the SDK, which takes a tenth of a second."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ open(os.path.join(os.environ["TMPDIR"], "scratch"), "w").close()
 
 
 def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
-    """A checkout with a credential, a script and declared data, in a folder that others may enter."""
+    """A checkout with a credential, a script and declared data, in a folder that others may
+    enter."""
     folder.mkdir()
     (folder / "outside.txt").write_text("outside")
     checkout = folder / "checkout"
@@ -50,9 +52,14 @@ def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
     (checkout / "data" / "inside.txt").write_text("inside")
     (checkout / "train.py").write_text(textwrap.dedent(script))
     variables = json.dumps({"OUTSIDE": str(folder / "outside.txt"), **env})
-    head = f"version: 1\ntrain: {{run: python3 train.py, timeout: 2m, env: {variables}}}\ncost: {{measure: false}}\n"
+    head = (
+        f"version: 1\ntrain: {{run: python3 train.py, timeout: 2m, env: {variables}}}\ncost: "
+        f"{{measure: false}}\n"
+    )
     data = f"data: [{{path: data/inside.txt}}, {{path: {folder / 'outside.txt'}}}]\n"
-    (checkout / "repro.yml").write_text(head + data + (spec or "capture: {artifacts: [out/*.json]}\n"))
+    (checkout / "repro.yml").write_text(
+        head + data + (spec or "capture: {artifacts: [out/*.json]}\n")
+    )
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
     with open(checkout / ".git" / "config", "a") as config:
         config.write('[http "https://example.org/"]\n\textraheader = secret\n')
@@ -92,7 +99,11 @@ def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
         timeout=280,
         check=False,
     )
-    return read_json(out) if out.exists() else {"verdict": "error", "code": done.returncode, "message": done.stderr}
+    return (
+        read_json(out)
+        if out.exists()
+        else {"verdict": "error", "code": done.returncode, "message": done.stderr}
+    )
 
 
 def logs(report: Mapping[str, Any]) -> str:
@@ -101,8 +112,12 @@ def logs(report: Mapping[str, Any]) -> str:
 
 @pytest.mark.slow
 def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
-    """The reader lies in the gate's own temporary folder: it says value by value what differs, and nothing of it is left."""
-    checkout = project(tmp_path / "p", RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}'))
+    """The reader lies in the gate's own temporary folder: it says value by value what differs, and
+    nothing of it is left."""
+    checkout = project(
+        tmp_path / "p",
+        RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}'),
+    )
     report = gate(checkout, "own-user")
     assert report["verdict"] == "fail", report
     assert report["determinism"]["first_divergence"]["name"] == "out/metrics.json: at"
@@ -111,23 +126,39 @@ def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) ->
 
 def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
     states = {str(path): os.lstat(path) for path in sorted(folder.rglob("*"))}
-    return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in states.items()}
+    return {
+        path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in states.items()
+    }
 
 
-def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outside_the_checkout(tmp_path: Path) -> None:
+def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outside_the_checkout(
+    tmp_path: Path,
+) -> None:
     checkout = project(tmp_path / "p", RECORDED)
     before = tree(checkout)
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
     assert (own["subject"]["sandbox"], same["subject"]["sandbox"]) == ("own-user", "same-user")
-    assert own["fingerprint"] == same["fingerprint"] and own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
-    assert [run["artifacts"] for run in own["runs"]] == [run["artifacts"] for run in same["runs"]] == [1, 1, 0]
-    statuses = [{item["id"]: item["status"] for item in report["checklist"]} for report in (own, same)]
+    assert (
+        own["fingerprint"] == same["fingerprint"]
+        and own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
+    )
+    assert (
+        [run["artifacts"] for run in own["runs"]]
+        == [run["artifacts"] for run in same["runs"]]
+        == [1, 1, 0]
+    )
+    statuses = [
+        {item["id"]: item["status"] for item in report["checklist"]} for report in (own, same)
+    ]
     assert statuses[0] == statuses[1]
-    assert tree(checkout) == before  # owners, modes and times: nothing was changed, or it was given back
+    # owners, modes and times: nothing was changed, or it was given back
+    assert tree(checkout) == before
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
-    assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
+    assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {
+        (0o644, 0)
+    }
 
 
 @pytest.mark.slow
@@ -143,17 +174,26 @@ def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: bool) -> None:
-    """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is closed, the checkout inside it is not."""
+    """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is
+    closed, the checkout inside it is not."""
     checkout = project(tmp_path / "p", RECORDED)
     (tmp_path / "t").mkdir()  # as /tmp of the image, outside the workspace
-    environment = {"GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p"), "TMPDIR": str(tmp_path / "t")}
-    (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n")
-    (checkout / "train.py").write_text("from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n")
+    environment = {
+        "GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p"),
+        "TMPDIR": str(tmp_path / "t"),
+    }
+    (checkout / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n"
+    )
+    (checkout / "train.py").write_text(
+        "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
+    )
     report = gate(checkout, "own-user", **environment)
     assert report["verdict"] == "pass", report
 
 
-# Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from the probe's configuration.
+# Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from
+# the probe's configuration.
 HOSTILE = """
 import glob, json, os, sys
 from repro_gate import record, step
@@ -212,13 +252,19 @@ def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path:
         GATE_HOME=str(tmp_path / "p" / "home"),
     )
     own = gate(checkout, "own-user")
-    assert own["verdict"] != "error" and [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
+    assert (
+        own["verdict"] != "error" and [run["outcome"] for run in own["runs"]] == ["finished"] * 3
+    ), logs(own)
     same = gate(checkout, "same-user")
     assert [run["outcome"] for run in same["runs"]] == ["crashed"] * 2
     succeeded = json.loads(logs(same).rpartition("succeeded: ")[2])
-    assert {"signal the gate", "credential of the checkout", "change the checkout", "list the snapshot", "change the shims"} <= set(
-        succeeded
-    )
+    assert {
+        "signal the gate",
+        "credential of the checkout",
+        "change the checkout",
+        "list the snapshot",
+        "change the shims",
+    } <= set(succeeded)
     assert not any("TOKEN" in name for name in succeeded)
 
 
@@ -240,12 +286,19 @@ os.mkfifo(failure)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["own-user", "same-user"])
-def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(tmp_path: Path, level: str) -> None:
+def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(
+    tmp_path: Path, level: str
+) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('{"e": "hello", "nonce": "top-secret"}\n')
     secret.chmod(0o600)
-    report = gate(project(tmp_path / "p", SWAPPED, "baseline: {on-change: notice}\n", SECRET=str(secret)), level)
-    assert report["verdict"] == "inconclusive" and [run["outcome"] for run in report["runs"]] == ["untraced"]
+    report = gate(
+        project(tmp_path / "p", SWAPPED, "baseline: {on-change: notice}\n", SECRET=str(secret)),
+        level,
+    )
+    assert report["verdict"] == "inconclusive" and [run["outcome"] for run in report["runs"]] == [
+        "untraced"
+    ]
     assert "top-secret" not in json.dumps(report)
     assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
 
@@ -253,23 +306,34 @@ def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(tmp_path
 @pytest.mark.slow
 def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", RECORDED)
-    (checkout / "repro.yml").write_text("version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n")
+    (checkout / "repro.yml").write_text(
+        "version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n"
+    )
     report = gate(checkout, "own-user")
-    assert (report["verdict"], report["code"]) == ("error", 3) and "training user cannot use" in report["message"]
+    assert (report["verdict"], report["code"]) == (
+        "error",
+        3,
+    ) and "training user cannot use" in report["message"]
     assert ".git/config" in report["message"]
 
 
 @pytest.mark.slow
 def test_a_working_directory_is_not_entered_through_a_link(tmp_path: Path) -> None:
-    """A process is put into its folder while it is still root: a link would lead it behind a closed door."""
+    """A process is put into its folder while it is still root: a link would lead it behind a closed
+    door."""
     script = 'import os; print("inside:", sorted(os.listdir(".")))\n'
     checkout = project(tmp_path / "p", script)
     (checkout / "sub").symlink_to(checkout / ".git")
-    text = f"version: 1\ntrain: {{run: python3 {checkout}/train.py, working-directory: sub}}\ncost: {{measure: false}}\n"
+    text = (
+        f"version: 1\ntrain: {{run: python3 {checkout}/train.py, working-directory: "
+        f"sub}}\ncost: {{measure: false}}\n"
+    )
     (checkout / "repro.yml").write_text(text)
     own = gate(checkout, "own-user")
     assert "reasons" in own, own
-    assert [reason["id"] for reason in own["reasons"]][:1] == ["run/no-working-directory"] and "config" not in logs(own)
+    assert [reason["id"] for reason in own["reasons"]][:1] == [
+        "run/no-working-directory"
+    ] and "config" not in logs(own)
 
 
 TRAINED = """
@@ -286,20 +350,25 @@ for number in range(3):
 
 @functools.cache
 def torch_is_in_reach() -> bool:
-    return attempt(OWN, "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')", LIBRARIES).endswith("there")
+    return attempt(
+        OWN, "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')", LIBRARIES
+    ).endswith("there")
 
 
 @pytest.mark.slow
 def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) -> None:
     if not torch_is_in_reach():
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
-    checkout = project(tmp_path / "p", TRAINED, "baseline: {on-change: notice}\n", PYTHONPATH=LIBRARIES)
+    checkout = project(
+        tmp_path / "p", TRAINED, "baseline: {on-change: notice}\n", PYTHONPATH=LIBRARIES
+    )
     report = gate(checkout, "own-user")
     assert report["verdict"] == "fail", (report["reasons"], report["notes"])
     first = report["determinism"]["first_divergence"]
     assert first["step"] == 1 and first["kind"] in ("loss", "gradient", "buffer")
     weights = report["determinism"]["weights"]
-    assert any(item.get("l2") for item in weights), weights  # the second run read what the first one kept
+    # the second run read what the first one kept
+    assert any(item.get("l2") for item in weights), weights
 
 
 TELLS = """
@@ -321,9 +390,16 @@ def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) 
         own = gate(checkout, "own-user")
         assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
         said = json.dumps(own["notes"])
-        assert "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run" in said, said
+        assert (
+            "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run"
+            in said
+        ), said
         same = gate(checkout, "same-user")
-        assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed", "crashed"] and "told" in logs(same)
+        assert [run["outcome"] for run in same["runs"]] == [
+            "finished",
+            "crashed",
+            "crashed",
+        ] and "told" in logs(same)
     finally:
         for place in ("/tmp", "/var/tmp", "/dev/shm"):
             Path(place, "told-by-an-earlier-run").unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""Claims about `sandbox.restart`: a gate that shares its user with the training starts itself anew without secrets, once, and only where
-there are any."""
+"""Claims about `sandbox.restart`: a gate that shares its user with the training starts itself anew
+without secrets, once, and only where there are any."""
 
 from __future__ import annotations
 
@@ -53,7 +53,13 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @linux
 def test_secrets_leave_the_environment_and_the_token_is_handed_over(tmp_path: Path) -> None:
     started, found = gate(
-        tmp_path, INPUT_TOKEN="t0k", AWS_REGION="aws", MY_PASSWORD="pw", SSH_AUTH_SOCK="/agent", GITHUB_ENV="/env", LANG="C"
+        tmp_path,
+        INPUT_TOKEN="t0k",
+        AWS_REGION="aws",
+        MY_PASSWORD="pw",
+        SSH_AUTH_SOCK="/agent",
+        GITHUB_ENV="/env",
+        LANG="C",
     )
     assert found["handed"] == {"INPUT_TOKEN": "t0k"} and found["again"] == {}
     environ = str(found["environ"])
@@ -61,7 +67,8 @@ def test_secrets_leave_the_environment_and_the_token_is_handed_over(tmp_path: Pa
         assert value not in environ.replace("AWS_REGION,INPUT_TOKEN,MY_PASSWORD", "")
     assert "LANG=C" in environ and f"{TAKEN_OUT}=AWS_REGION,INPUT_TOKEN,MY_PASSWORD" in environ
     assert HANDED not in found["names"]  # type: ignore[operator]
-    assert len(started) == 2 and len({line.split()[1] for line in started}) == 1  # twice, under one process id
+    # twice, under one process id
+    assert len(started) == 2 and len({line.split()[1] for line in started}) == 1
     assert not any("memfd" in str(item) or "deleted" in str(item) for item in found["descriptors"])  # type: ignore[attr-defined]
     assert found["argv"] == ["--an", "argument"]
 
@@ -73,17 +80,29 @@ def test_its_interpreters_flags_stay_what_they_were(tmp_path: Path) -> None:
 
 
 @linux
-@pytest.mark.parametrize("more", [{}, {"SSH_AUTH_SOCK": "/agent", "XAUTHORITY": "/x", "DOCKER_HOST": "unix:///d"}])
-def test_where_there_is_no_secret_nothing_is_started_anew(tmp_path: Path, more: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"SSH_AUTH_SOCK": "/agent", "XAUTHORITY": "/x", "DOCKER_HOST": "unix:///d"}]
+)
+def test_where_there_is_no_secret_nothing_is_started_anew(
+    tmp_path: Path, more: dict[str, str]
+) -> None:
     started, found = gate(tmp_path, LANG="C", **more)
     assert len(started) == 1 and found["handed"] == {}
 
 
 @linux
 def test_memory_is_hidden_from_then_on(tmp_path: Path) -> None:
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import ctypes; from repro_gate.sandbox.reexec import handed_over"
-    program += "; print(ctypes.CDLL(None).prctl(3)); handed_over(); print(ctypes.CDLL(None).prctl(3))"  # 3: PR_GET_DUMPABLE
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import ctypes; from "
+        "repro_gate.sandbox.reexec import handed_over"
+    )
+    # 3: PR_GET_DUMPABLE
+    program += (
+        "; print(ctypes.CDLL(None).prctl(3)); handed_over(); print(ctypes.CDLL(None).prctl(3))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["1", "0"]
 
 
@@ -116,12 +135,16 @@ def test_without_memory_files_the_hand_over_works_too(monkeypatch: pytest.Monkey
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(os, "execve", lambda *call: given.append(call))
     start_anew(
-        {"GITHUB_TOKEN": "x", "GH_TOKEN": "y", "OTHER_TOKEN": "z", "HOME": "/h"}, ["-m", "repro_gate"], keep=["GITHUB_TOKEN", "HOME"]
+        {"GITHUB_TOKEN": "x", "GH_TOKEN": "y", "OTHER_TOKEN": "z", "HOME": "/h"},
+        ["-m", "repro_gate"],
+        keep=["GITHUB_TOKEN", "HOME"],
     )
     [(program, argv, environment)] = given
     assert (program, argv) == (sys.executable, [sys.executable, "-m", "repro_gate"])
     assert environment.keys() == {"HOME", HANDED, TAKEN_OUT}
-    assert os.get_inheritable(int(environment[HANDED])) and handed_over(environment) == {"GITHUB_TOKEN": "x"}
+    assert os.get_inheritable(int(environment[HANDED])) and handed_over(environment) == {
+        "GITHUB_TOKEN": "x"
+    }
 
 
 def test_names_tell_secrets_from_the_rest() -> None:
@@ -143,7 +166,16 @@ def test_names_tell_secrets_from_the_rest() -> None:
         "SLACK_WEBHOOK_URL",
         "AZ_CONNECTION_STRING",
     ]
-    leads = ["KUBECONFIG", "PGPASSFILE", "SSH_AUTH_SOCK", "DOCKER_HOST", "ACTIONS_CACHE_URL", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE"]
+    leads = [
+        "KUBECONFIG",
+        "PGPASSFILE",
+        "SSH_AUTH_SOCK",
+        "DOCKER_HOST",
+        "ACTIONS_CACHE_URL",
+        "GITHUB_ENV",
+        "GITHUB_PATH",
+        "GITHUB_STATE",
+    ]
     plain = [
         "PATH",
         "HOME",

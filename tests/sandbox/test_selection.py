@@ -1,4 +1,5 @@
-"""Claims about `sandbox.choosing`: a user of its own is had or refused, never quietly less; on a laptop nobody is nagged."""
+"""Claims about `sandbox.choosing`: a user of its own is had or refused, never quietly less; on a
+laptop nobody is nagged."""
 
 from __future__ import annotations
 
@@ -19,10 +20,24 @@ from tests.support.starting import needs_own_user
 @needs_own_user
 def test_the_images_variable_gives_training_a_user_of_its_own() -> None:
     chosen = choose({"REPRO_GATE_SANDBOX": "own-user", "GITHUB_ACTIONS": "true"})
-    assert (chosen.level, chosen.uid, chosen.gid, chosen.notes, chosen.own_user) == (OWN_USER, UID, GID, (), True)
+    assert (chosen.level, chosen.uid, chosen.gid, chosen.notes, chosen.own_user) == (
+        OWN_USER,
+        UID,
+        GID,
+        (),
+        True,
+    )
 
 
-@pytest.mark.parametrize("environment", [{}, {"REPRO_GATE_SANDBOX": ""}, {"REPRO_GATE_SANDBOX": "same-user"}, {TAKEN_OUT: "WANDB_API_KEY"}])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"REPRO_GATE_SANDBOX": ""},
+        {"REPRO_GATE_SANDBOX": "same-user"},
+        {TAKEN_OUT: "WANDB_API_KEY"},
+    ],
+)
 def test_a_laptop_keeps_one_user_without_a_word(environment: Mapping[str, str]) -> None:
     chosen = choose(environment)
     assert (chosen.level, chosen.uid, chosen.notes, chosen.own_user) == (SAME_USER, None, (), False)
@@ -83,7 +98,12 @@ def test_without_setpriv_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ("uid_map", "setgroups", "said"),
     [
         ("0 1000 1\n", "allow\n", "user 64180 does not exist"),
-        ("0 1000 1\n1 100000 64180\n", "allow\n", "user 64180 does not exist"),  # 64181, who sends the signals, does not
+        # 64181, who sends the signals, does not
+        (
+            "0 1000 1\n1 100000 64180\n",
+            "allow\n",
+            "user 64180 does not exist",
+        ),
         ("0 1000 1\n1 100000 65536\n", "deny\n", "refuses setgroups"),
         ("0 1000 1\n1 100000 65536\n", "allow\n", ""),
         ("0 0 4294967295\n", "allow\n", ""),
@@ -93,7 +113,9 @@ def test_without_setpriv_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_user_namespace_that_has_no_such_user_is_told_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch, uid_map: str, setgroups: str, said: str
 ) -> None:
-    monkeypatch.setattr(selection, "_in_own_namespace", lambda name: setgroups if name == "setgroups" else uid_map)
+    monkeypatch.setattr(
+        selection, "_in_own_namespace", lambda name: setgroups if name == "setgroups" else uid_map
+    )
     if said:
         assert said in refused()
     else:

@@ -1,4 +1,5 @@
-"""Claims about `sandbox.start`: what a training with a user of its own is, cannot do, and that nothing of that user outlives a run."""
+"""Claims about `sandbox.start`: what a training with a user of its own is, cannot do, and that
+nothing of that user outlives a run."""
 
 from __future__ import annotations
 
@@ -14,7 +15,21 @@ import pytest
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import UID, Sandbox
 from repro_gate.sandbox.start import command, end_all, processes_of
-from tests.support.starting import APPEND, BECOME, CONNECT, MOUNT, OWN, READ, SAME, SIGNAL, SYSTEM, TRACE, attempt, needs_own_user, python
+from tests.support.starting import (
+    APPEND,
+    BECOME,
+    CONNECT,
+    MOUNT,
+    OWN,
+    READ,
+    SAME,
+    SIGNAL,
+    SYSTEM,
+    TRACE,
+    attempt,
+    needs_own_user,
+    python,
+)
 
 pytestmark = needs_own_user
 DENIED = "PermissionError"
@@ -31,7 +46,8 @@ def secret(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bystander() -> Iterator[int]:
-    """A process of the gate's own user, as the gate or the runner is: its environment holds a secret."""
+    """A process of the gate's own user, as the gate or the runner is: its environment holds a
+    secret."""
     with subprocess.Popen(SLEEP, env={"GITHUB_TOKEN": "secret"}) as process:
         yield process.pid
         process.kill()
@@ -48,15 +64,26 @@ def test_a_user_of_its_own_is_never_root() -> None:
 
 def test_it_is_that_user_without_groups_capabilities_or_a_way_to_more() -> None:
     status = attempt(OWN, "print(open('/proc/self/status').read())")
-    fields = {key: value.split() for key, _, value in (line.partition(":") for line in status.splitlines())}
-    assert fields["Uid"] == fields["Gid"] == [str(UID)] * 4 and fields["Groups"] == [] and fields["NoNewPrivs"] == ["1"]
-    assert {int(fields[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    fields = {
+        key: value.split()
+        for key, _, value in (line.partition(":") for line in status.splitlines())
+    }
+    assert (
+        fields["Uid"] == fields["Gid"] == [str(UID)] * 4
+        and fields["Groups"] == []
+        and fields["NoNewPrivs"] == ["1"]
+    )
+    assert {
+        int(fields[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    } == {0}
 
 
 def test_it_has_the_environment_that_it_is_given_and_no_other() -> None:
     given = {"PATH": SYSTEM, "ODD": "a=b\nc 'd'", "EMPTY": ""}
     argv, environment = command(OWN, ["env", "-0"], given)
-    found = subprocess.run(argv, env=environment, cwd="/", capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(
+        argv, env=environment, cwd="/", capture_output=True, text=True, check=True
+    ).stdout
     assert dict(item.split("=", 1) for item in found.split("\0") if item) == given
 
 
@@ -65,24 +92,43 @@ def test_a_command_with_an_equals_sign_in_its_name_is_a_command(tmp_path: Path) 
     program.write_text("#!/bin/sh\necho ran $1\n")
     program.chmod(0o755)
     argv, environment = command(OWN, [str(program), "x=y"], {"PATH": SYSTEM})
-    assert subprocess.run(argv, env=environment, cwd="/", capture_output=True, text=True, check=False).stdout == "ran x=y\n"
+    assert (
+        subprocess.run(
+            argv, env=environment, cwd="/", capture_output=True, text=True, check=False
+        ).stdout
+        == "ran x=y\n"
+    )
 
 
-def test_a_library_that_the_training_wants_preloaded_is_not_loaded_while_still_root(tmp_path: Path) -> None:
-    """`setpriv` is root for a moment: the loader's complaint about a library that is not there tells who was asked to load it."""
+def test_a_library_that_the_training_wants_preloaded_is_not_loaded_while_still_root(
+    tmp_path: Path,
+) -> None:
+    """`setpriv` is root for a moment: the loader's complaint about a library that is not there
+    tells who was asked to load it."""
     missing = str(tmp_path / "evil.so")
     argv, environment = command(OWN, ["/bin/true"], {"LD_PRELOAD": missing})
-    said = subprocess.run(argv, env=environment, cwd="/", capture_output=True, text=True, check=False).stderr
+    said = subprocess.run(
+        argv, env=environment, cwd="/", capture_output=True, text=True, check=False
+    ).stderr
     assert said.count("evil.so") == 1  # /bin/true alone
-    naive = subprocess.run(argv, env={"LD_PRELOAD": missing}, cwd="/", capture_output=True, text=True, check=False).stderr
+    naive = subprocess.run(
+        argv, env={"LD_PRELOAD": missing}, cwd="/", capture_output=True, text=True, check=False
+    ).stderr
     assert naive.count("evil.so") > 1  # so the count can tell
 
 
 @pytest.mark.parametrize(
     ("source", "what"),
-    [(READ, "/proc/{pid}/environ"), (READ, "/proc/{pid}/maps"), (SIGNAL, "{pid}"), (TRACE, "{pid}")],
+    [
+        (READ, "/proc/{pid}/environ"),
+        (READ, "/proc/{pid}/maps"),
+        (SIGNAL, "{pid}"),
+        (TRACE, "{pid}"),
+    ],
 )
-def test_it_cannot_look_into_or_signal_processes_of_others(source: str, what: str, bystander: int) -> None:
+def test_it_cannot_look_into_or_signal_processes_of_others(
+    source: str, what: str, bystander: int
+) -> None:
     target = what.format(pid=bystander)
     assert attempt(OWN, source, target).startswith(DENIED)
     assert DENIED not in attempt(SAME, source, target)
@@ -100,7 +146,9 @@ def test_it_cannot_touch_a_file_of_roots(source: str, secret: Path) -> None:
     assert attempt(SAME, source, secret) in ("1", "opened")
 
 
-def test_it_cannot_connect_to_a_socket_of_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_cannot_connect_to_a_socket_of_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("docker.sock")
@@ -111,7 +159,10 @@ def test_it_cannot_connect_to_a_socket_of_roots(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_set_user_id_program_gives_it_nothing(tmp_path: Path) -> None:
-    source = "import os, subprocess, sys; print(subprocess.run([sys.argv[1], '-u'], capture_output=True, text=True).stdout.strip())"
+    source = (
+        "import os, subprocess, sys; print(subprocess.run([sys.argv[1], '-u'], "
+        "capture_output=True, text=True).stdout.strip())"
+    )
     program = tmp_path / "id"
     program.write_bytes(Path("/usr/bin/id").read_bytes())
     program.chmod(0o4755)
@@ -150,14 +201,24 @@ while time.monotonic() < end:
 
 
 def test_one_that_forks_without_end_is_caught(tmp_path: Path) -> None:
-    ended = supervise([python(), "-I", "-S", "-c", FORKS], cwd=Path("/"), env={}, timeout=0.5, tick=lambda alive: None, sandbox=OWN)
+    ended = supervise(
+        [python(), "-I", "-S", "-c", FORKS],
+        cwd=Path("/"),
+        env={},
+        timeout=0.5,
+        tick=lambda alive: None,
+        sandbox=OWN,
+    )
     assert processes_of(UID) == [], ended
     time.sleep(0.1)
     assert processes_of(UID) == []
 
 
 def test_a_supervised_command_runs_as_that_user_and_leaves_none_of_it(tmp_path: Path) -> None:
-    source = f"import os, subprocess; subprocess.Popen({SLEEP!r}, start_new_session=True); print(os.getuid(), os.environ['MARK'])"
+    source = (
+        f"import os, subprocess; subprocess.Popen({SLEEP!r}, start_new_session=True); "
+        "print(os.getuid(), os.environ['MARK'])"
+    )
     ended = supervise(
         [python(), "-I", "-S", "-c", source],
         cwd=Path("/"),
@@ -170,7 +231,8 @@ def test_a_supervised_command_runs_as_that_user_and_leaves_none_of_it(tmp_path: 
     assert processes_of(UID) == []
 
 
-# Whoever runs stops, all the time, whatever else it may: a killer that is wholly of its user would be stopped before it kills.
+# Whoever runs stops, all the time, whatever else it may: a killer that is wholly of its user would
+# be stopped before it kills.
 STOPS = """
 import os, signal, time
 os.fork()
@@ -195,7 +257,9 @@ def test_one_that_stops_whoever_comes_to_end_it_is_ended() -> None:
             process.wait(timeout=5)
 
 
-def test_where_no_process_can_be_started_they_are_ended_one_by_one(monkeypatch: pytest.MonkeyPatch, bystander: int) -> None:
+def test_where_no_process_can_be_started_they_are_ended_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, bystander: int
+) -> None:
     made = escaped(2)
     deadline = time.monotonic() + 20
     while len(processes_of(UID)) < 2 and time.monotonic() < deadline:

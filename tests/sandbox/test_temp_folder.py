@@ -40,14 +40,26 @@ def test_two_at_once_do_not_share(folder: Path) -> None:
 
 
 def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
-    """It said that there is no torch: the `python` that brings the probe could not be started, and another one was found."""
+    """It said that there is no torch: the `python` that brings the probe could not be started, and
+    another one was found."""
     (folder / "mount/below").mkdir(parents=True)
     program = "import tempfile, sys\nfrom repro_gate.sandbox.temp_folder import fixed_folder\n"
     program += "tempfile.tempdir = sys.argv[1]\nwith fixed_folder(): print('made')"
     mounted = 'mount -t tmpfs -o "$1" none "$2" && mkdir "$2/below" && exec "$3" -c "$4" "$2/below"'
 
     def told(options: str) -> str:
-        command = ["unshare", "--mount", "sh", "-c", mounted, "sh", options, str(folder / "mount"), sys.executable, program]
+        command = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            mounted,
+            "sh",
+            options,
+            str(folder / "mount"),
+            sys.executable,
+            program,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
@@ -72,7 +84,9 @@ with fixed_folder() as place:
     print(place, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    killed = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
+    )
     left = Path(killed.stdout.strip())
     assert left.is_dir() and (left / "left").is_dir()
     with fixed_folder() as place:
@@ -90,8 +104,11 @@ def test_what_is_not_this_users_own_folder_is_left_alone(folder: Path) -> None:
     assert not list(folder.glob("*.lock"))
 
 
-def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another gate may end, and remove its lock, between the opening and the locking here: a third would make that lock anew."""
+def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another gate may end, and remove its lock, between the opening and the locking here: a third
+    would make that lock anew."""
     lock = folder / "a.lock"
 
     def slow(descriptor: int) -> bool:
@@ -106,7 +123,9 @@ def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(folder: Path,
     os.close(found)
 
 
-def test_a_lock_of_somebody_else_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_of_somebody_else_is_not_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "a.lock").touch()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(PermissionError, match="somebody else"):

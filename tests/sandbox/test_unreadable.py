@@ -1,5 +1,5 @@
-"""Claims about what the training may not read: the runner's folders are out of reach meanwhile, declared data is not, and every mode is
-restored."""
+"""Claims about what the training may not read: the runner's folders are out of reach meanwhile,
+declared data is not, and every mode is restored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ RUNNER = 1001
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Path:
-    """Folders as a runner mounts them: another user's, with modes for everybody, a credential in the checkout."""
+    """Folders as a runner mounts them: another user's, with modes for everybody, a credential in
+    the checkout."""
     root = tmp_path / "github"
     files = {
         "workspace/.git/config": "extraheader = secret",
@@ -69,15 +70,33 @@ def modes(root: Path) -> Mapping[str, tuple[int, int, int]]:
 
 
 def roots(root: Path) -> tuple[Path, ...]:
-    return tuple(path for path in private_folders(variables(root), root / "workspace") if root in path.parents)
+    return tuple(
+        path
+        for path in private_folders(variables(root), root / "workspace")
+        if root in path.parents
+    )
 
 
-SECRETS = ["workspace/.git/config", "workspace/.env", "workflow/event.json", "file_commands/set_output_1", "home/.netrc"]
+SECRETS = [
+    "workspace/.git/config",
+    "workspace/.env",
+    "workflow/event.json",
+    "file_commands/set_output_1",
+    "home/.netrc",
+]
 
 
 def test_what_the_runner_mounts_is_found(runner: Path) -> None:
-    assert {path.name for path in roots(runner)} == {"workspace", "workflow", "file_commands", "home"}
-    assert runner_files(variables(runner)) == (runner / "workflow/event.json", runner / "file_commands/set_output_1")
+    assert {path.name for path in roots(runner)} == {
+        "workspace",
+        "workflow",
+        "file_commands",
+        "home",
+    }
+    assert runner_files(variables(runner)) == (
+        runner / "workflow/event.json",
+        runner / "file_commands/set_output_1",
+    )
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -87,7 +106,8 @@ def test_it_is_out_of_reach_meanwhile_and_as_it_was_afterwards(runner: Path, nam
     with unreadable(OWN, roots(runner)):
         for source in (READ, APPEND):
             assert attempt(OWN, source, runner / name).startswith("PermissionError")
-        assert stat.S_IMODE(os.stat(runner / "workspace").st_mode) == 0o700  # its owner keeps access
+        # its owner keeps access
+        assert stat.S_IMODE(os.stat(runner / "workspace").st_mode) == 0o700
     assert modes(runner) == before
     assert attempt(OWN, APPEND, runner / name) == "opened"
 
@@ -112,22 +132,34 @@ def test_declared_data_stays_reachable_and_nothing_beside_it(runner: Path) -> No
     assert modes(runner) == before
 
 
-@pytest.mark.parametrize("path", [".git", ".git/config", "../home/.netrc", "../workflow/event.json", "link"])
+@pytest.mark.parametrize(
+    "path", [".git", ".git/config", "../home/.netrc", "../workflow/event.json", "link"]
+)
 def test_a_spec_cannot_declare_a_secret_as_its_data(runner: Path, path: str) -> None:
-    """Whoever writes the spec names the data: what is no data of the checkout's stays unreadable."""
+    """Whoever writes the spec names the data: what is no data of the checkout's stays
+    unreadable."""
     os.symlink(runner / "workspace/.git/config", runner / "workspace/link")
     target = runner / "workspace" / path
     file = target / "config" if path == ".git" else target
     with confined(OWN, variables(runner), runner / "workspace", [target]):
         assert attempt(OWN, READ, file).startswith("PermissionError")
-    with confined(OWN, variables(runner), runner / "workspace", [runner / "workspace/data/train.bin"]):
+    with confined(
+        OWN, variables(runner), runner / "workspace", [runner / "workspace/data/train.bin"]
+    ):
         assert attempt(OWN, READ, runner / "workspace/data/train.bin") == "1"  # the twin
 
 
 def test_a_runner_folder_inside_the_checkout_is_no_data(runner: Path) -> None:
     given = {**variables(runner), "RUNNER_TEMP": str(runner / "workspace/data/deep")}
-    with confined(OWN, given, runner / "workspace", [runner / "workspace/data/deep/set", runner / "workspace/data/train.bin"]):
-        assert attempt(OWN, READ, runner / "workspace/data/deep/set/a.txt").startswith("PermissionError")
+    with confined(
+        OWN,
+        given,
+        runner / "workspace",
+        [runner / "workspace/data/deep/set", runner / "workspace/data/train.bin"],
+    ):
+        assert attempt(OWN, READ, runner / "workspace/data/deep/set/a.txt").startswith(
+            "PermissionError"
+        )
         assert attempt(OWN, READ, runner / "workspace/data/train.bin") == "1"
 
 
@@ -141,7 +173,10 @@ def test_links_are_not_followed(runner: Path, tmp_path: Path) -> None:
 
 def test_modes_are_restored_when_the_gate_fails(runner: Path) -> None:
     before = modes(runner)
-    with pytest.raises(KeyboardInterrupt), unreadable(OWN, roots(runner), [runner / "workspace/data/train.bin"]):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        unreadable(OWN, roots(runner), [runner / "workspace/data/train.bin"]),
+    ):
         raise KeyboardInterrupt
     assert modes(runner) == before
 
@@ -155,20 +190,30 @@ def test_what_has_been_replaced_meanwhile_is_left_alone(runner: Path) -> None:
     assert stat.S_IMODE(os.stat(runner / "workspace/.env").st_mode) == 0o600
 
 
-def test_what_belongs_to_the_trainings_user_cannot_be_closed_and_stops_the_gate(runner: Path) -> None:
+def test_what_belongs_to_the_trainings_user_cannot_be_closed_and_stops_the_gate(
+    runner: Path,
+) -> None:
     before = modes(runner)
     os.chown(runner / "workflow", UID, UID)
-    with pytest.raises(Inconclusive, match=r"workflow cannot .*belongs to the training's user"), unreadable(OWN, roots(runner)):
+    with (
+        pytest.raises(Inconclusive, match=r"workflow cannot .*belongs to the training's user"),
+        unreadable(OWN, roots(runner)),
+    ):
         pytest.fail("it went on")
     os.chown(runner / "workflow", RUNNER, RUNNER)
     assert modes(runner) == before  # also what had been restricted before it
 
 
-def test_too_much_beside_the_data_stops_the_gate(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_beside_the_data_stops_the_gate(
+    runner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST", 3)
     before = modes(runner)
     data = [runner / "workspace/data/train.bin"]
-    with pytest.raises(Inconclusive, match="too much beside the declared data") as raised, unreadable(OWN, roots(runner), data):
+    with (
+        pytest.raises(Inconclusive, match="too much beside the declared data") as raised,
+        unreadable(OWN, roots(runner), data),
+    ):
         pytest.fail("it went on")
     assert "folder of its own" in raised.value.remedy and modes(runner) == before
 
@@ -179,7 +224,9 @@ def test_one_user_for_both_restricts_nothing(runner: Path) -> None:
         assert modes(runner) == before
 
 
-def test_a_socket_that_anybody_may_connect_to_puts_its_folder_on_the_list(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_that_anybody_may_connect_to_puts_its_folder_on_the_list(
+    runner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(runner)
     marker = runner / "in-container"
     marker.write_text("")
@@ -189,14 +236,18 @@ def test_a_socket_that_anybody_may_connect_to_puts_its_folder_on_the_list(runner
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("run/docker.sock")
         os.chmod("run/docker.sock", 0o660)
-        assert runner / "run" not in private_folders(given, runner / "workspace")  # its mode keeps the training out
+        # its mode keeps the training out
+        assert runner / "run" not in private_folders(given, runner / "workspace")
         os.chmod("run/docker.sock", 0o666)
         assert runner / "run" in private_folders(given, runner / "workspace")
         marker.unlink()
-        assert runner / "run" not in private_folders(given, runner / "workspace")  # a machine's own folder: the trial says what is wrong
+        # a machine's own folder: the trial says what is wrong
+        assert runner / "run" not in private_folders(given, runner / "workspace")
 
 
-def test_secrets_that_a_container_engine_mounted_are_on_the_list(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_that_a_container_engine_mounted_are_on_the_list(
+    runner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Kubernetes pod's own token, readable to every user of the pod."""
     (runner / "secrets").mkdir()
     monkeypatch.setattr(module, "_MOUNTED_SECRETS", runner / "secrets")
@@ -206,10 +257,14 @@ def test_secrets_that_a_container_engine_mounted_are_on_the_list(runner: Path, m
     assert runner / "secrets" not in private_folders(variables(runner), runner / "workspace")
 
 
-def test_two_gates_with_one_training_user_do_not_run_at_once(runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_gates_with_one_training_user_do_not_run_at_once(
+    runner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(confinement, "WAIT_SECONDS", 1.0)
     told: list[str] = []
-    first, second = (confined(OWN, variables(runner), runner / "workspace", tell=told.append) for _ in range(2))
+    first, second = (
+        confined(OWN, variables(runner), runner / "workspace", tell=told.append) for _ in range(2)
+    )
     with first, pytest.raises(Inconclusive, match="another gate on this machine"), second:
         pytest.fail("it went on")
     assert len(told) == 1 and told[0].startswith("waiting for another gate")
@@ -251,7 +306,9 @@ def test_nothing_is_given_back_while_the_user_still_has_processes(runner: Path) 
                 time.sleep(0.01)  # until then it is root's: `setpriv` has not changed the user yet
             with unreadable(OWN, roots(runner)):
                 pass
-            assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith("PermissionError")
+            assert attempt(OWN, READ, runner / "workflow" / "event.json").startswith(
+                "PermissionError"
+            )
         finally:
             process.kill()
     assert stat.S_IMODE((runner / "workflow").stat().st_mode) == 0o700

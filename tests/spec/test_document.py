@@ -34,7 +34,10 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("version: 1\n---\nversion: 1\n", "2:1: a second document starts here"),
         ("a: [1, 2\nb: 3\n", "2:2: a list that is not closed"),
         ("a: 'x\n", "2:1: the file ends inside a quoted text"),
-        ("a: !!python/object/apply:os.system [echo]\n", "1:4: the tag `tag:yaml.org,2002:python/object/apply:os.system` is not supported"),
+        (
+            "a: !!python/object/apply:os.system [echo]\n",
+            "1:4: the tag `tag:yaml.org,2002:python/object/apply:os.system` is not supported",
+        ),
         ("a: !!timestamp 2027-01-01\n", "1:4: the tag"),
         ("a: *nowhere\n", "1:4: aliases are not supported, write the value out"),
         ("a: &a [*a]\n", "1:8: aliases are not supported, write the value out"),
@@ -61,7 +64,11 @@ def test_explicit_text_stays_text() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: &a [x,x,x]\n" + "".join(f"b{i}: &a{i} [*a{i - 1 if i else ''}]\n" for i in range(12)), "aliases are not supported"),
+        (
+            "a: &a [x,x,x]\n"
+            + "".join(f"b{i}: &a{i} [*a{i - 1 if i else ''}]\n" for i in range(12)),
+            "aliases are not supported",
+        ),
         ("[" * 1_000_000, "nested deeper than 50 levels"),
         ("- " * 500_000, "nested deeper than 50 levels"),
         ("{a: " * 250_000, "nested deeper than 50 levels"),
@@ -91,8 +98,15 @@ def _never_a_traceback(path: Path) -> None:
     assert time.monotonic() - start < 5
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.one_of(st.binary(max_size=300), st.text(alphabet="ab:-[]{},&*!|>'\"#%@`? \n\t\\0~<=", max_size=80).map(str.encode)))
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.one_of(
+        st.binary(max_size=300),
+        st.text(alphabet="ab:-[]{},&*!|>'\"#%@`? \n\t\\0~<=", max_size=80).map(str.encode),
+    )
+)
 def test_any_bytes_give_a_spec_or_a_spec_error(tmp_path: Path, raw: bytes) -> None:
     file = tmp_path / "repro.yml"
     file.write_bytes(raw)
@@ -108,14 +122,24 @@ LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.dates(),
     st.sampled_from([1, "bitwise", "cpu", "1h", "env/x", "NCCL_ALGO", "2027-06-30", "a" * 64]),
 )  # fmt: skip
-TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4), max_leaves=20)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=20,
+)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.dictionaries(WORDS, TREES, max_size=5))
 def test_any_yaml_gives_a_spec_or_a_spec_error(tmp_path: Path, data: dict[str, object]) -> None:
     file = tmp_path / "repro.yml"
     file.write_text(
-        yaml.safe_dump({"version": 1, "train": {"run": "x"}, **data}, allow_unicode=True), encoding="utf-8", errors="surrogatepass"
+        yaml.safe_dump({"version": 1, "train": {"run": "x"}, **data}, allow_unicode=True),
+        encoding="utf-8",
+        errors="surrogatepass",
     )
     _never_a_traceback(file)

@@ -30,11 +30,17 @@ def test_two_keys_are_enough() -> None:
 
 
 def test_a_diagnosis_is_bounded_and_can_be_left_out() -> None:
-    assert load(BASE).diagnosis == load(BASE + "diagnosis: {}\n").diagnosis == DiagnosisBounds(runs=12, timeout=600.0)
+    assert (
+        load(BASE).diagnosis
+        == load(BASE + "diagnosis: {}\n").diagnosis
+        == DiagnosisBounds(runs=12, timeout=600.0)
+    )
     assert load(BASE + "diagnosis: false\n").diagnosis is None
     (Path.cwd() / "repro.yml").write_text(BASE + "diagnosis: {runs: 4}\n")
     assert load_spec(Path("."), ["diagnosis=false"]).diagnosis is None
-    assert load_spec(Path("."), ["diagnosis.timeout=2h"]).diagnosis == DiagnosisBounds(runs=4, timeout=7200.0)
+    assert load_spec(Path("."), ["diagnosis.timeout=2h"]).diagnosis == DiagnosisBounds(
+        runs=4, timeout=7200.0
+    )
 
 
 def test_a_folder_means_its_repro_yml() -> None:
@@ -44,32 +50,53 @@ def test_a_folder_means_its_repro_yml() -> None:
 
 def test_every_key_reaches_the_spec() -> None:
     spec = load(
-        "version: 1\ntrain: {snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: 2, timeout: 1.5h, env: {A: text},"
+        "version: 1\ntrain: {snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: "
+        "2, timeout: 1.5h, env: {A: text},"
         " compile-cache: true}\n"
-        "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: 1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}],"
+        "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: "
+        "1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}],"
         " allow-nonfinite: true}\n"
-        f"capture: {{every: 3, artifacts: [out/*.pt]}}\ncost: {{max-percent: 30}}\ncode: {{}}\ndata: [{{path: d, sha256: {'A1' * 32}}}]\n"
-        "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, gpu-model: H100}\n"
-        "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: 2027-06-30}, {check: data/splits, reason: r}]}\n"
+        f"capture: {{every: 3, artifacts: [out/*.pt]}}\ncost: {{max-percent: 30}}\ncode: "
+        f"{{}}\ndata: [{{path: d, sha256: {'A1' * 32}}}]\n"
+        "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, "
+        "gpu-model: H100}\n"
+        "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: "
+        "2027-06-30}, {check: data/splits, reason: r}]}\n"
         "diagnosis: {runs: 4e0, timeout: 1.5m}\n"
     )
-    assert (spec.train.run, spec.train.snippet, spec.train.steps, spec.train.timeout) == (None, "import x", 50, 5400.0)
+    assert (spec.train.run, spec.train.snippet, spec.train.steps, spec.train.timeout) == (
+        None,
+        "import x",
+        50,
+        5400.0,
+    )
     assert isinstance(spec.train.steps, int)
     assert spec.random_state.seeds == (1, 16)
     assert spec.determinism.tolerance == Tolerance(loss=1e-6, weights=1e-5)
     assert spec.determinism.allow == (AllowedFlag("NCCL_ALGO", "why"),)
-    assert spec.diagnosis == DiagnosisBounds(runs=4, timeout=90.0) and isinstance(spec.diagnosis.runs, int)
+    assert spec.diagnosis == DiagnosisBounds(runs=4, timeout=90.0) and isinstance(
+        spec.diagnosis.runs, int
+    )
     assert spec.determinism.allow_nonfinite is True and spec.train.compile_cache is True
     assert (spec.capture.every, spec.capture.artifacts) == (3, ("out/*.pt",))
     assert (spec.cost.measure, spec.cost.max_percent) == (True, 30)
     assert spec.data == (DataItem("d", "a1" * 32),)
     assert (spec.env.lockfile, spec.env.image) == ("uv.lock", "x@sha256:1")
-    assert (spec.hardware.device, spec.hardware.gpus, spec.hardware.gpu_model) == ("cuda", 2, "H100")
-    assert spec.checklist.waive == (Waiver("env/image-digest", "r", date(2027, 6, 30)), Waiver("data/splits", "r"))
+    assert (spec.hardware.device, spec.hardware.gpus, spec.hardware.gpu_model) == (
+        "cuda",
+        2,
+        "H100",
+    )
+    assert spec.checklist.waive == (
+        Waiver("env/image-digest", "r", date(2027, 6, 30)),
+        Waiver("data/splits", "r"),
+    )
 
 
 def test_an_install_needs_a_lockfile_to_install_from() -> None:
-    assert lines(BASE + "env:\n  install: true\n") == ["repro.yml:4:1: env.lockfile: is missing, add `lockfile: requirements.lock`"]
+    assert lines(BASE + "env:\n  install: true\n") == [
+        "repro.yml:4:1: env.lockfile: is missing, add `lockfile: requirements.lock`"
+    ]
     assert load(BASE + "env: {install: true, lockfile: requirements.lock}\n").env.install
     assert not load(BASE + "env: {install: false}\n").env.install
     assert not load(BASE + "env: {lockfile: requirements.lock}\n").env.install
@@ -77,24 +104,41 @@ def test_an_install_needs_a_lockfile_to_install_from() -> None:
 
 def test_key_order_and_comments_do_not_matter() -> None:
     one = load(BASE + "capture: {every: 2}\n")
-    assert one == load("# hello\ncapture:\n  # each\n  every: 2\n\ntrain: {run: python t.py} # end\nversion: 1\n")
+    assert one == load(
+        "# hello\ncapture:\n  # each\n  every: 2\n\ntrain: {run: python t.py} # end\nversion: 1\n"
+    )
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"), [("90s", 90), ("20m", 1200), ("1.5h", 5400), ("45", 45), ("0.5", 0.5), ("840h", 3024000), ("'90s'", 90)]
+    ("written", "seconds"),
+    [
+        ("90s", 90),
+        ("20m", 1200),
+        ("1.5h", 5400),
+        ("45", 45),
+        ("0.5", 0.5),
+        ("840h", 3024000),
+        ("'90s'", 90),
+    ],
 )
 def test_a_timeout_is_a_time_or_seconds(written: str, seconds: float) -> None:
     assert load(BASE + f"  timeout: {written}\n").train.timeout == seconds
 
 
-@pytest.mark.parametrize("written", ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "true", "[1]"])
+@pytest.mark.parametrize(
+    "written",
+    ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "true", "[1]"],
+)
 def test_what_is_no_timeout_is_refused_in_one_line(written: str) -> None:
     (line,) = lines(BASE + f"  timeout: {written}\n")
     assert line.startswith("repro.yml:4:") and "train.timeout: " in line
 
 
 def test_a_number_in_env_keeps_its_literal_text() -> None:
-    spec = load(BASE + "  env: {A: 1.50, B: 010, C: 1e-6, D: no, E: 20:30, F: 2027-06-30, G: 0x1F, H: 'true', I: ''}\n")
+    spec = load(
+        BASE + "  env: {A: 1.50, B: 010, C: 1e-6, D: no, E: 20:30, F: 2027-06-30, G: 0x1F, H: "
+        "'true', I: ''}\n"
+    )
     assert spec.train.env == {
         "A": "1.50", "B": "010", "C": "1e-6", "D": "no", "E": "20:30", "F": "2027-06-30", "G": "0x1F", "H": "true", "I": "",
     }  # fmt: skip
@@ -124,12 +168,16 @@ def test_a_boolean_or_nothing_in_env_must_be_quoted() -> None:
 
 def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
     assert lines(
-        "train:\n  warmup: -1\n  stpes: 50\n  run: x\n  steps: ten\ncost: {max-percent: '30'}\nversion: 1\nrandom-state: {seed: 4.5}\n"
+        "train:\n  warmup: -1\n  stpes: 50\n  run: x\n  steps: ten\ncost: {max-percent: "
+        "'30'}\nversion: 1\nrandom-state: {seed: 4.5}\n"
     ) == [
         "repro.yml:2:11: train.warmup: found -1, wanted a whole number, 0 or more",
         "repro.yml:3:3: train.stpes: unknown key, did you mean `steps`?",
         'repro.yml:5:10: train.steps: found "ten", wanted a whole number, 1 or more',
-        'repro.yml:6:21: cost.max-percent: found "30", wanted a number, 0 or more, write it plain: `30`',
+        (
+            'repro.yml:6:21: cost.max-percent: found "30", wanted a number, 0 or more, write it '
+            "plain: `30`"
+        ),
         "repro.yml:8:22: random-state.seed: found 4.5, wanted a whole number, 0 or more",
     ]
 
@@ -139,79 +187,191 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
     [
         ("version: 1\n", '1:1: train: is missing, add `train: {"run": "python train.py"}`'),
         ("train: {run: x}\n", "1:1: version: is missing, add `version: 1`"),
-        ("version: 2\nfoo: 1\n", "1:10: version: found 2, this repro-gate reads version 1: write `version: 1`, or install"),
+        (
+            "version: 2\nfoo: 1\n",
+            (
+                "1:10: version: found 2, this repro-gate reads version 1: write `version: 1`, or "
+                "install"
+            ),
+        ),
         ('version: "1"\ntrain: {run: x}\n', '1:10: version: found "1", wanted the number 1'),
         ("version: true\ntrain: {run: x}\n", "1:10: version: found true, wanted the number 1"),
         ("version: 1\ntrain: {}\n", "2:1: train: needs `run` or `snippet`, such as `train: "),
-        ("version: 1\ntrain: {run: a, snippet: b}\n", "2:17: train: has both `run` and `snippet`, keep one of them"),
-        ("version: 1\ntrain: python x.py\n", '2:8: train: found "python x.py", wanted a mapping, such as `train: '),
-        ("version: 1\ntrain: {run: {seed}}\n", "2:14: train.run: found a mapping, wanted text that is not blank"),
-        ("version: 1\ntrain: {run: ' '}\n", '2:14: train.run: found " ", wanted text that is not blank'),
+        (
+            "version: 1\ntrain: {run: a, snippet: b}\n",
+            "2:17: train: has both `run` and `snippet`, keep one of them",
+        ),
+        (
+            "version: 1\ntrain: python x.py\n",
+            '2:8: train: found "python x.py", wanted a mapping, such as `train: ',
+        ),
+        (
+            "version: 1\ntrain: {run: {seed}}\n",
+            "2:14: train.run: found a mapping, wanted text that is not blank",
+        ),
+        (
+            "version: 1\ntrain: {run: ' '}\n",
+            '2:14: train.run: found " ", wanted text that is not blank',
+        ),
         (BASE + "steps: 3\n", "4:1: steps: unknown key here, `steps` belongs under `train`"),
-        (BASE + "  working_directory: src\n", "4:3: train.working_directory: unknown key, did you mean `working-directory`?"),
-        (BASE + "  working-directory: /abs\n", '4:22: train.working-directory: found "/abs", wanted a path relative to the folder'),
-        (BASE + '  env: {A: "a\\0b"}\n', "4:12: train.env.A: holds a character that no program can be given"),
+        (
+            BASE + "  working_directory: src\n",
+            "4:3: train.working_directory: unknown key, did you mean `working-directory`?",
+        ),
+        (
+            BASE + "  working-directory: /abs\n",
+            '4:22: train.working-directory: found "/abs", wanted a path relative to the folder',
+        ),
+        (
+            BASE + '  env: {A: "a\\0b"}\n',
+            "4:12: train.env.A: holds a character that no program can be given",
+        ),
         (BASE + "  env: {A-B: x}\n", "4:9: train.env.A-B: no name for an environment variable"),
         (BASE + "code: {x: 1}\n", "4:8: code.x: unknown key, `code` takes no keys"),
         (BASE + "foo: 1\n", "4:1: foo: unknown key, allowed here: version, train, "),
-        (BASE + "random-state: {seed: 1, seeds: [2]}\n", "4:25: random-state: has both `seed` and `seeds`, keep one of them"),
-        (BASE + "random-state: {seeds: []}\n", "4:23: random-state.seeds: found an empty list, wanted a list with at least one entry"),
-        (BASE + "random-state: {seeds: [1, 2, 1.0]}\n", "4:30: random-state.seeds.2: 1.0 stands twice, keep one"),
+        (
+            BASE + "random-state: {seed: 1, seeds: [2]}\n",
+            "4:25: random-state: has both `seed` and `seeds`, keep one of them",
+        ),
+        (
+            BASE + "random-state: {seeds: []}\n",
+            "4:23: random-state.seeds: found an empty list, wanted a list with at least one entry",
+        ),
+        (
+            BASE + "random-state: {seeds: [1, 2, 1.0]}\n",
+            "4:30: random-state.seeds.2: 1.0 stands twice, keep one",
+        ),
         (
             BASE + "random-state: {seed: 4294967296}\n",
             "4:22: random-state.seed: found 4294967296, wanted a whole number, at most 4294967295",
         ),
         (
             BASE + "random-state: {seed: 010}\n",
-            '4:22: random-state.seed: found "010", wanted a whole number, 0 or more (a leading zero has',
+            (
+                '4:22: random-state.seed: found "010", wanted a whole number, 0 or more (a leading '
+                "zero has"
+            ),
         ),
         (
             BASE + "random-state: {seed: 1_000}\n",
-            '4:22: random-state.seed: found "1_000", wanted a whole number, 0 or more, write it plain: `1000`',
+            (
+                '4:22: random-state.seed: found "1_000", wanted a whole number, 0 or more, write it '
+                "plain: `1000`"
+            ),
         ),
         (
             BASE + "determinism: {compare: bitwize}\n",
             '4:24: determinism.compare: found "bitwize", wanted `bitwise`, or a tolerance such as',
         ),
-        (BASE + "determinism: {compare: {loss: 1, weigths: 1}}\n", "4:15: determinism.compare.weights: is missing, add `weights: 1.0e-5`"),
+        (
+            BASE + "determinism: {compare: {loss: 1, weigths: 1}}\n",
+            "4:15: determinism.compare.weights: is missing, add `weights: 1.0e-5`",
+        ),
         (
             BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n",
             '4:31: determinism.compare.loss: found ".nan", wanted a number, 0 or more',
         ),
-        (BASE + "diagnosis: true\n", "4:12: diagnosis: found true, wanted `false`, or bounds such as `{runs: 12, timeout: 10m}`"),
-        (BASE + "diagnosis: {runs: 1}\n", "4:19: diagnosis.runs: found 1, wanted a whole number, 2 or more"),
-        (BASE + "diagnosis: {timeout: soon}\n", '4:22: diagnosis.timeout: found "soon", wanted a time above 0'),
-        (BASE + "diagnosis: {timeout: 999h}\n", '4:22: diagnosis.timeout: found "999h", wanted a time of at most 35 days'),
+        (
+            BASE + "diagnosis: true\n",
+            (
+                "4:12: diagnosis: found true, wanted `false`, or bounds such as `{runs: 12, "
+                "timeout: 10m}`"
+            ),
+        ),
+        (
+            BASE + "diagnosis: {runs: 1}\n",
+            "4:19: diagnosis.runs: found 1, wanted a whole number, 2 or more",
+        ),
+        (
+            BASE + "diagnosis: {timeout: soon}\n",
+            '4:22: diagnosis.timeout: found "soon", wanted a time above 0',
+        ),
+        (
+            BASE + "diagnosis: {timeout: 999h}\n",
+            '4:22: diagnosis.timeout: found "999h", wanted a time of at most 35 days',
+        ),
         (
             BASE + "determinism: {allow: [NCCL_ALGO]}\n",
-            '4:23: determinism.allow.0: found "NCCL_ALGO", wanted a mapping with `flag` and `reason`',
+            (
+                '4:23: determinism.allow.0: found "NCCL_ALGO", wanted a mapping with `flag` and '
+                "`reason`"
+            ),
         ),
         (
             BASE + "determinism: {allow: [{flag: nccl_alg, reason: x}]}\n",
             '4:30: determinism.allow.0.flag: found "nccl_alg", did you mean `NCCL_ALGO`?',
         ),
-        (BASE + "determinism: {allow: [{flag: NCCL_ALGO}]}\n", "4:23: determinism.allow.0.reason: is missing"),
-        (BASE + "cost: {measure: no}\n", '4:17: cost.measure: found "no", wanted `true` or `false`'),
-        (BASE + "cost: {measure: false, max-percent: 3}\n", "4:24: cost.max-percent: has no meaning beside `measure: false`"),
-        (BASE + "capture: {artifacts: [a/../b]}\n", '4:23: capture.artifacts.0: found "a/../b", wanted a relative glob without `..`'),
-        (BASE + "capture: {artifacts: [./.]}\n", '4:23: capture.artifacts.0: found "./.", wanted a relative glob without `..`'),
-        (BASE + 'capture: {artifacts: ["/x", "", "~/x"]}\n', '4:23: capture.artifacts.0: found "/x", wanted a relative glob without `..`'),
+        (
+            BASE + "determinism: {allow: [{flag: NCCL_ALGO}]}\n",
+            "4:23: determinism.allow.0.reason: is missing",
+        ),
+        (
+            BASE + "cost: {measure: no}\n",
+            '4:17: cost.measure: found "no", wanted `true` or `false`',
+        ),
+        (
+            BASE + "cost: {measure: false, max-percent: 3}\n",
+            "4:24: cost.max-percent: has no meaning beside `measure: false`",
+        ),
+        (
+            BASE + "capture: {artifacts: [a/../b]}\n",
+            '4:23: capture.artifacts.0: found "a/../b", wanted a relative glob without `..`',
+        ),
+        (
+            BASE + "capture: {artifacts: [./.]}\n",
+            '4:23: capture.artifacts.0: found "./.", wanted a relative glob without `..`',
+        ),
+        (
+            BASE + 'capture: {artifacts: ["/x", "", "~/x"]}\n',
+            '4:23: capture.artifacts.0: found "/x", wanted a relative glob without `..`',
+        ),
         (BASE + '  env: {"A\\n": x}\n', r"4:9: train.env.A\n: no name for an environment variable"),
-        (BASE + 'env: {image: "x\\n"}\n', r'4:14: env.image: found "x\n", wanted an image name without spaces'),
-        (BASE + "capture: {artifacts: out/*.pt}\n", '4:22: capture.artifacts: found "out/*.pt", wanted a list, such as `artifacts: '),
-        (BASE + "hardware: {device: gpu}\n", '4:20: hardware.device: found "gpu", wanted `cuda` or `cpu`'),
-        (BASE + "hardware: {device: cpu, gpus: 1}\n", "4:25: hardware.gpus: has no meaning beside `device: cpu`, leave one of them out"),
+        (
+            BASE + 'env: {image: "x\\n"}\n',
+            r'4:14: env.image: found "x\n", wanted an image name without spaces',
+        ),
+        (
+            BASE + "capture: {artifacts: out/*.pt}\n",
+            '4:22: capture.artifacts: found "out/*.pt", wanted a list, such as `artifacts: ',
+        ),
+        (
+            BASE + "hardware: {device: gpu}\n",
+            '4:20: hardware.device: found "gpu", wanted `cuda` or `cpu`',
+        ),
+        (
+            BASE + "hardware: {device: cpu, gpus: 1}\n",
+            "4:25: hardware.gpus: has no meaning beside `device: cpu`, leave one of them out",
+        ),
         (
             BASE + "hardware: {gpu-model: 4090}\n",
-            '4:23: hardware.gpu-model: found 4090, wanted text that is not blank, put it in quotes: "4090"',
+            (
+                "4:23: hardware.gpu-model: found 4090, wanted text that is not blank, put it in "
+                'quotes: "4090"'
+            ),
         ),
-        (BASE + "hardware:\n", "4:10: hardware: has no value, wanted a mapping, such as `hardware: "),
-        (BASE + "data: [{path: a, sha256: 'sha256:ab'}]\n", '4:26: data.0.sha256: found "sha256:ab", wanted 64 hex digits'),
-        (BASE + "data: [{path: a}, {path: ./a}]\n", '4:26: data.1.path: "./a" stands twice, keep one'),
-        (BASE + "<<<<<<< HEAD\ncost: {}\n=======\n>>>>>>> other\n", "4:1: a merge conflict stands here"),
-        (BASE + "checklist: {waive: [{check: foo, reason: r}]}\n", '4:29: checklist.waive.0.check: found "foo", wanted a check\'s id'),
         (
-            BASE + "checklist: {waive: [{check: env/image-digest, reason: r, until: 2027-02-30}]}\n",
+            BASE + "hardware:\n",
+            "4:10: hardware: has no value, wanted a mapping, such as `hardware: ",
+        ),
+        (
+            BASE + "data: [{path: a, sha256: 'sha256:ab'}]\n",
+            '4:26: data.0.sha256: found "sha256:ab", wanted 64 hex digits',
+        ),
+        (
+            BASE + "data: [{path: a}, {path: ./a}]\n",
+            '4:26: data.1.path: "./a" stands twice, keep one',
+        ),
+        (
+            BASE + "<<<<<<< HEAD\ncost: {}\n=======\n>>>>>>> other\n",
+            "4:1: a merge conflict stands here",
+        ),
+        (
+            BASE + "checklist: {waive: [{check: foo, reason: r}]}\n",
+            '4:29: checklist.waive.0.check: found "foo", wanted a check\'s id',
+        ),
+        (
+            BASE
+            + "checklist: {waive: [{check: env/image-digest, reason: r, until: 2027-02-30}]}\n",
             '4:65: checklist.waive.0.until: found "2027-02-30", wanted a date',
         ),
     ],
@@ -230,13 +390,17 @@ def test_a_missing_file_says_how_to_write_one() -> None:
     with pytest.raises(UsageError) as caught:
         load_spec(Path("nope.yml"))
     assert caught.value.exit_code == 2
-    assert caught.value.diagnostics().startswith("nope.yml: there is no such file\n  remedy: write one with `repro-gate init`")
+    assert caught.value.diagnostics().startswith(
+        "nope.yml: there is no such file\n  remedy: write one with `repro-gate init`"
+    )
 
 
 def test_a_folder_without_a_spec_names_the_file_that_was_looked_for() -> None:
     Path("sub").mkdir()
     Path("sub/repro.yaml").write_text(BASE)
-    with pytest.raises(SpecError, match=r"^sub/repro.yml: there is no such file, but there is a repro.yaml"):
+    with pytest.raises(
+        SpecError, match=r"^sub/repro.yml: there is no such file, but there is a repro.yaml"
+    ):
         load_spec(Path("sub"))
 
 
@@ -262,26 +426,43 @@ def test_nothing_from_the_file_breaks_out_of_its_line() -> None:
 def test_problems_are_data_too() -> None:
     with pytest.raises(SpecError) as caught:
         load(BASE + "  steps: 0\n")
-    assert caught.value.problems == (Problem(4, 10, "train.steps", "found 0, wanted a whole number, 1 or more"),)
+    assert caught.value.problems == (
+        Problem(4, 10, "train.steps", "found 0, wanted a whole number, 1 or more"),
+    )
 
 
 def test_the_model_is_cheap_to_import() -> None:
     code = "import sys, repro_gate.spec.model; print({'yaml', 'jsonschema'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize("target", ["../secret.json", ".git/config", "/proc/self/environ", "../nothing"])
+@pytest.mark.parametrize(
+    "target", ["../secret.json", ".git/config", "/proc/self/environ", "../nothing"]
+)
 def test_a_link_to_what_is_not_the_checkouts_is_not_read(target: str) -> None:
-    """An untrusted checkout, a gate that can read more than its author: mistakes are told in the file's own words."""
+    """An untrusted checkout, a gate that can read more than its author: mistakes are told in the
+    file's own words."""
     Path("secret.json").write_text('{"token-of-somebody": "words-of-somebody"}')
     checkout = Path("checkout")
     (checkout / ".git").mkdir(parents=True)
     (checkout / ".git" / "config").write_text("extraheader: words-of-somebody\n")
     (checkout / "repro.yml").symlink_to(target)
-    with pytest.raises(SpecError, match=r"a link leads to a file that (lies outside the checkout|belongs to git itself)") as refused:
+    with pytest.raises(
+        SpecError,
+        match=r"a link leads to a file that (lies outside the checkout|belongs to git itself)",
+    ) as refused:
         load_spec(checkout)
-    assert "of-somebody" not in refused.value.diagnostics() and "by its own path" in refused.value.diagnostics()
+    assert (
+        "of-somebody" not in refused.value.diagnostics()
+        and "by its own path" in refused.value.diagnostics()
+    )
     assert key_lines(checkout / "repro.yml") == {}
 
 
@@ -299,4 +480,5 @@ def test_a_linked_folder_does_not_lead_out_either_and_links_inside_are_followed(
     with pytest.raises(SpecError, match="lies outside the checkout"):
         load_spec(checkout / "out")
     assert load_spec(checkout / "train").train.run == "python t.py"
-    assert load_spec(Path("train")).train.run == "python t.py"  # reached through a link that is not the checkout's own
+    # reached through a link that is not the checkout's own
+    assert load_spec(Path("train")).train.run == "python t.py"

@@ -19,12 +19,24 @@ from repro_gate.spec.overrides import with_overrides
 BASE = "version: 1\ntrain:\n  run: python t.py\n  steps: 50\n"
 
 
-def load(folder: Path, *overrides: str, text: str = BASE, seed: int | None = None, steps: int | None = None) -> Spec:
+def load(
+    folder: Path,
+    *overrides: str,
+    text: str = BASE,
+    seed: int | None = None,
+    steps: int | None = None,
+) -> Spec:
     (folder / "repro.yml").write_text(text)
     return load_spec(folder / "repro.yml", overrides, seed=seed, steps=steps)
 
 
-def lines(folder: Path, *overrides: str, text: str = BASE, seed: int | None = None, steps: int | None = None) -> list[str]:
+def lines(
+    folder: Path,
+    *overrides: str,
+    text: str = BASE,
+    seed: int | None = None,
+    steps: int | None = None,
+) -> list[str]:
     with pytest.raises(SpecError) as caught:
         load(folder, *overrides, text=text, seed=seed, steps=steps)
     return caught.value.message.splitlines()
@@ -32,7 +44,13 @@ def lines(folder: Path, *overrides: str, text: str = BASE, seed: int | None = No
 
 def test_set_replaces_a_value_and_makes_what_is_missing(tmp_path: Path) -> None:
     spec = load(
-        tmp_path, "train.steps=10", "capture.artifacts=[a.pt]", "data.0.path=x", "data.1={path: y}", "train.env.A=010", "cost.measure=false"
+        tmp_path,
+        "train.steps=10",
+        "capture.artifacts=[a.pt]",
+        "data.0.path=x",
+        "data.1={path: y}",
+        "train.env.A=010",
+        "cost.measure=false",
     )
     assert spec.train.steps == 10
     assert spec.capture.artifacts == ("a.pt",)
@@ -50,12 +68,19 @@ def test_a_setting_mends_the_value_that_it_replaces(tmp_path: Path) -> None:
 
 
 def test_a_section_that_is_empty_in_the_file_can_be_set(tmp_path: Path) -> None:
-    assert load(tmp_path, "train.run=python x.py", text="version: 1\ntrain:\n").train.run == "python x.py"
+    assert (
+        load(tmp_path, "train.run=python x.py", text="version: 1\ntrain:\n").train.run
+        == "python x.py"
+    )
 
 
 def test_the_seed_option_takes_the_place_of_seeds(tmp_path: Path) -> None:
-    assert load(tmp_path, text=BASE + "random-state: {seeds: [1, 2]}\n", seed=3).random_state.seeds == (3,)
-    assert load(tmp_path, text=BASE + "random-state: {seed: 1}\n", seed=3).random_state.seeds == (3,)
+    assert load(
+        tmp_path, text=BASE + "random-state: {seeds: [1, 2]}\n", seed=3
+    ).random_state.seeds == (3,)
+    assert load(tmp_path, text=BASE + "random-state: {seed: 1}\n", seed=3).random_state.seeds == (
+        3,
+    )
 
 
 def test_the_steps_option_wins_over_the_file_and_over_set(tmp_path: Path) -> None:
@@ -69,30 +94,73 @@ def test_the_steps_option_wins_over_the_file_and_over_set(tmp_path: Path) -> Non
         ("train.steps=ten", '--set train.steps=ten: found "ten", wanted a whole number, 1 or more'),
         ("train.steps=", "--set train.steps=: has no value, wanted a whole number, 1 or more"),
         ("steps=10", "--set steps=10: unknown key here, `steps` belongs under `train`"),
-        ("train.run.x=3", "--set train.run.x=3: `train.run` is not a mapping and has no keys of its own"),
-        ("data.2.path=y", "--set data.2.path=y: `data` has no such entry, the next one to add is `data.0`"),
-        ("data.path=y", "--set data.path=y: `data` is a list, name the entry by its number: `data.0`"),
+        (
+            "train.run.x=3",
+            "--set train.run.x=3: `train.run` is not a mapping and has no keys of its own",
+        ),
+        (
+            "data.2.path=y",
+            "--set data.2.path=y: `data` has no such entry, the next one to add is `data.0`",
+        ),
+        (
+            "data.path=y",
+            "--set data.path=y: `data` is a list, name the entry by its number: `data.0`",
+        ),
         ("nokey", "--set nokey: wanted `key=value`, such as `--set train.steps=10`"),
         ("=3", "--set =3: wanted `key=value`, such as `--set train.steps=10`"),
-        ("train..steps=3", "--set train..steps=3: wanted `key=value`, such as `--set train.steps=10`"),
-        ("train.env={B: 1, B: 2}", "--set train.env={B: 1, B: 2}: train.env.B: stands twice, keep one"),
-        ("capture={evry: 1}", "--set capture={evry: 1}: capture.evry: unknown key, did you mean `every`?"),
-        ("train.env.5=x", "--set train.env.5=x: no name for an environment variable, use letters, digits and `_`, and no digit in front"),
-        ("capture.artifacts=[a", "--set capture.artifacts=[a: a list that is not closed or lacks a comma, write `[a, b]`"),
+        (
+            "train..steps=3",
+            "--set train..steps=3: wanted `key=value`, such as `--set train.steps=10`",
+        ),
+        (
+            "train.env={B: 1, B: 2}",
+            "--set train.env={B: 1, B: 2}: train.env.B: stands twice, keep one",
+        ),
+        (
+            "capture={evry: 1}",
+            "--set capture={evry: 1}: capture.evry: unknown key, did you mean `every`?",
+        ),
+        (
+            "train.env.5=x",
+            (
+                "--set train.env.5=x: no name for an environment variable, use letters, digits and "
+                "`_`, and no digit in front"
+            ),
+        ),
+        (
+            "capture.artifacts=[a",
+            (
+                "--set capture.artifacts=[a: a list that is not closed or lacks a comma, write `[a, "
+                "b]`"
+            ),
+        ),
         (
             "train.run=!!python/none x",
-            "--set train.run=!!python/none x: the tag `tag:yaml.org,2002:python/none` is not supported, remove it",
+            (
+                "--set train.run=!!python/none x: the tag `tag:yaml.org,2002:python/none` is not "
+                "supported, remove it"
+            ),
         ),
         (
             "random-state={seed: 1, seeds: [2]}",
-            "--set random-state={seed: 1, seeds: [2]}: random-state: has both `seed` and `seeds`, keep one of them",
+            (
+                "--set random-state={seed: 1, seeds: [2]}: random-state: has both `seed` and "
+                "`seeds`, keep one of them"
+            ),
         ),
-        ("train.env.A=a\n::error::", "--set train.env.A=a\\n::error::: a `:` stands where no key can be"),
+        (
+            "train.env.A=a\n::error::",
+            "--set train.env.A=a\\n::error::: a `:` stands where no key can be",
+        ),
     ],
 )
-def test_a_mistake_is_named_as_the_option_that_made_it(tmp_path: Path, setting: str, line: str) -> None:
+def test_a_mistake_is_named_as_the_option_that_made_it(
+    tmp_path: Path, setting: str, line: str
+) -> None:
     first = lines(tmp_path, setting)[0]
-    assert first.startswith(line.replace("random-state: has", "has") if setting.startswith("random-state=") else line)
+    assert first.startswith(
+        line.replace("random-state: has", "has") if setting.startswith("random-state=") else line
+    )
 
 
 def test_seed_and_steps_are_held_to_the_rules_of_the_file(tmp_path: Path) -> None:
@@ -104,7 +172,10 @@ def test_seed_and_steps_are_held_to_the_rules_of_the_file(tmp_path: Path) -> Non
 
 def test_mistakes_of_the_file_come_before_those_of_the_options(tmp_path: Path) -> None:
     printed = lines(tmp_path, "train.warmup=x", text=BASE + "foo: 1\n")
-    assert [line.split(": ")[0].removeprefix(f"{tmp_path}/") for line in printed] == ["repro.yml:5:1", "--set train.warmup=x"]
+    assert [line.split(": ")[0].removeprefix(f"{tmp_path}/") for line in printed] == [
+        "repro.yml:5:1",
+        "--set train.warmup=x",
+    ]
 
 
 def test_a_duplicate_key_in_the_file_is_not_mended_by_an_option(tmp_path: Path) -> None:
@@ -117,10 +188,17 @@ def test_the_document_that_comes_in_is_not_changed() -> None:
     assert document == parse(BASE)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
-        st.one_of(st.text(max_size=20), st.from_regex(r"(train|data|random-state|env)(\.[a-z0-9]{1,5}){0,3}=.{0,9}", fullmatch=True)),
+        st.one_of(
+            st.text(max_size=20),
+            st.from_regex(
+                r"(train|data|random-state|env)(\.[a-z0-9]{1,5}){0,3}=.{0,9}", fullmatch=True
+            ),
+        ),
         max_size=4,
     )
 )
@@ -133,5 +211,11 @@ def test_any_settings_give_a_spec_or_a_spec_error(tmp_path: Path, options: list[
 
 def test_overrides_need_no_validator() -> None:
     code = "import sys, repro_gate.spec.loader; print('jsonschema' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.strip() == "False"

@@ -1,4 +1,5 @@
-"""The schema: sound by itself, in step with the dataclasses, with the documentation and with the example of the design."""
+"""The schema: sound by itself, in step with the dataclasses, with the documentation and with the
+example of the design."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ from repro_gate.spec.loader import FILE_NAME, load_spec
 from repro_gate.spec.schema import every_key, property_at, schema, schema_text
 
 ROOT = Path(__file__).parents[2]
-KEYS = [(path, said) for path, said in every_key() if path[:2] != ("checklist", "severity") or len(path) == 2]  # not the 34 ids
+# not the 34 ids
+KEYS = [
+    (path, said)
+    for path, said in every_key()
+    if path[:2] != ("checklist", "severity") or len(path) == 2
+]
 
 # The example of design.md, its placeholders (…) filled in.
 EXAMPLE = """\
@@ -64,16 +70,28 @@ def subschemas(part: Any) -> list[dict[str, Any]]:
         return [found for item in part for found in subschemas(item)]
     if not isinstance(part, dict):
         return []
-    return [part, *(found for key, item in part.items() if key not in ("examples", "default") for found in subschemas(item))]
+    return [
+        part,
+        *(
+            found
+            for key, item in part.items()
+            if key not in ("examples", "default")
+            for found in subschemas(item)
+        ),
+    ]
 
 
 def test_the_schema_is_a_valid_schema() -> None:
     Draft202012Validator.check_schema(dict(schema()))
-    assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema" and schema()["title"]
+    assert (
+        schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema" and schema()["title"]
+    )
     assert json.loads(schema_text()) == json.loads(json.dumps(schema()).replace(r"\\Z", "$"))
 
 
-def test_the_example_of_the_design_is_accepted_by_the_schema_and_by_the_loader(tmp_path: Path) -> None:
+def test_the_example_of_the_design_is_accepted_by_the_schema_and_by_the_loader(
+    tmp_path: Path,
+) -> None:
     assert list(Draft202012Validator(dict(schema())).iter_errors(yaml.safe_load(EXAMPLE))) == []
     (tmp_path / "repro.yml").write_text(EXAMPLE)
     assert load_spec(tmp_path).hardware.gpu_model == "H100"
@@ -92,7 +110,9 @@ def test_every_mapping_refuses_unknown_keys() -> None:
 
 
 @pytest.mark.parametrize(("path", "said"), KEYS, ids=[".".join(path) for path, _ in KEYS])
-def test_every_key_has_a_title_a_description_and_good_examples(path: tuple[str, ...], said: dict[str, Any]) -> None:
+def test_every_key_has_a_title_a_description_and_good_examples(
+    path: tuple[str, ...], said: dict[str, Any]
+) -> None:
     assert said["title"] and said["description"].endswith(".")
     examples = said["examples"]
     validator = Draft202012Validator({**said, "$defs": schema()["$defs"]})
@@ -101,12 +121,17 @@ def test_every_key_has_a_title_a_description_and_good_examples(path: tuple[str, 
 
 
 def keys_and_entries(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every key of every mapping and the entry of every list, wherever it stands; not what `if`, `then` and `not` say of keys again."""
+    """Every key of every mapping and the entry of every list, wherever it stands; not what `if`,
+    `then` and `not` say of keys again."""
     if isinstance(part, list):
         for number, item in enumerate(part):
             yield from keys_and_entries(item, f"{path}/{number}")
     elif isinstance(part, dict):
-        found = {**part.get("properties", {}), **part.get("patternProperties", {}), **({"[]": part["items"]} if "items" in part else {})}
+        found = {
+            **part.get("properties", {}),
+            **part.get("patternProperties", {}),
+            **({"[]": part["items"]} if "items" in part else {}),
+        }
         yield from ((f"{path}/{name}", child) for name, child in found.items())
         for name in part.keys() - {"examples", "default", "enum", "const", "if", "then", "not"}:
             yield from keys_and_entries(part[name], f"{path}/{name}")
@@ -116,16 +141,23 @@ EXPLAINED = dict(sorted(keys_and_entries(schema())))
 
 
 @pytest.mark.parametrize("path", EXPLAINED)
-def test_every_key_and_entry_of_the_whole_schema_is_explained_where_it_stands_with_examples_that_it_takes(path: str) -> None:
+def test_every_key_and_entry_of_the_whole_schema_is_explained_where_it_stands_with_examples_that_it_takes(
+    path: str,
+) -> None:
     said = EXPLAINED[path]
     assert isinstance(said["description"], str) and said["description"].endswith("."), said
     validator = Draft202012Validator({**said, "$defs": schema()["$defs"]})
-    assert said["examples"] and [list(validator.iter_errors(example)) for example in said["examples"]] == [[]] * len(said["examples"])
+    assert said["examples"] and [
+        list(validator.iter_errors(example)) for example in said["examples"]
+    ] == [[]] * len(said["examples"])
 
 
 def test_the_walk_sees_every_key() -> None:
     assert len(EXPLAINED) > len(KEYS) + len(CHECKS)
-    assert {r"/properties/train/properties/env/^[A-Za-z_][A-Za-z0-9_]*\Z", "/properties/data/[]"} <= EXPLAINED.keys()
+    assert {
+        r"/properties/train/properties/env/^[A-Za-z_][A-Za-z0-9_]*\Z",
+        "/properties/data/[]",
+    } <= EXPLAINED.keys()
 
 
 def test_a_severity_says_what_its_check_is_about() -> None:
@@ -137,8 +169,17 @@ def test_a_severity_says_what_its_check_is_about() -> None:
 
 def test_the_catalog_entry_and_the_first_line_of_the_page_name_the_schema_by_its_id() -> None:
     text = (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8")
-    (entry,) = (json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    assert list(entry) == ["name", "description", "fileMatch", "url"]  # as SchemaStore's catalog has them, which refuses the word `schema`
+    (entry,) = (
+        json.loads(block)
+        for block in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    )
+    # as SchemaStore's catalog has them, which refuses the word `schema`
+    assert list(entry) == [
+        "name",
+        "description",
+        "fileMatch",
+        "url",
+    ]
     assert entry["url"] == schema()["$id"] and entry["fileMatch"] == [FILE_NAME]
     assert "schema" not in (entry["name"] + entry["description"]).lower()
     assert f"# yaml-language-server: $schema={schema()['$id']}\n" in text
@@ -168,11 +209,19 @@ def test_every_default_of_the_schema_is_the_default_of_the_dataclass(tmp_path: P
     assert full["random-state"] == {"seed": 42} and full["train"]["timeout"] == "1h"
     (tmp_path / "bare.yml").write_text(json.dumps(bare))
     (tmp_path / "full.yml").write_text(json.dumps(full))
-    assert dataclasses.replace(load_spec(tmp_path / "full.yml"), path=tmp_path / "bare.yml") == load_spec(tmp_path / "bare.yml")
+    assert dataclasses.replace(
+        load_spec(tmp_path / "full.yml"), path=tmp_path / "bare.yml"
+    ) == load_spec(tmp_path / "bare.yml")
 
 
 def test_a_key_without_a_default_is_required_or_none_in_its_dataclass() -> None:
-    sections = {"train": model.Train, "capture": model.Capture, "cost": model.CostBudget, "env": model.Env, "hardware": model.Hardware}
+    sections = {
+        "train": model.Train,
+        "capture": model.Capture,
+        "cost": model.CostBudget,
+        "env": model.Env,
+        "hardware": model.Hardware,
+    }
     for section, made in sections.items():
         said = property_at((section,)) or {}
         for field in dataclasses.fields(made):
@@ -182,7 +231,9 @@ def test_a_key_without_a_default_is_required_or_none_in_its_dataclass() -> None:
 
 
 def test_every_key_of_the_schema_stands_in_the_documentation() -> None:
-    headings = re.findall(r"^#+ `(.+)`$", (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ `(.+)`$", (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(headings) == sorted(".".join(path).replace(".[]", "[]") for path, _ in KEYS)
 
 
@@ -198,7 +249,11 @@ def test_the_documentation_names_every_default_and_every_flag() -> None:
 
 
 def test_the_yaml_blocks_of_the_documentation_load(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```yaml\n(.*?)^```",
+        (ROOT / "docs/repro-yml.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
     assert blocks
     for block in blocks:
         (tmp_path / "repro.yml").write_text(block)

@@ -1,4 +1,5 @@
-"""Reads files as the gate does: in one start of an interpreter, the tests' own where none is named."""
+"""Reads files as the gate does: in one start of an interpreter, the tests' own where none is
+named."""
 
 from __future__ import annotations
 
@@ -15,14 +16,19 @@ from repro_gate.runs.reading import Interpreter, read
 from repro_gate.sandbox.identity import Sandbox
 
 
-def read_files(*paths: Path, python: str = sys.executable, seconds: float = 120, **more: str) -> list[Artifact]:
+def read_files(
+    *paths: Path, python: str = sys.executable, seconds: float = 120, **more: str
+) -> list[Artifact]:
     """What the files hold, in order; `more` goes into the environment."""
     return _read(paths, python, seconds, False, more)[0]
 
 
 def distances(a: Path, b: Path) -> dict[str, Distance]:
     """How far the tensors of two files are apart, by name."""
-    return {name: distance for (_, name), distance in _read((a, b), sys.executable, 120, True, {})[1].items()}
+    return {
+        name: distance
+        for (_, name), distance in _read((a, b), sys.executable, 120, True, {})[1].items()
+    }
 
 
 def differences(a: Artifact, b: Artifact) -> tuple[LeafDifference, ...]:
@@ -38,4 +44,9 @@ def _read(
         for name in ("empty", "tmp"):
             (place / name).mkdir()
         items = [item for path in paths for item in in_place(path)]
-        return read(items, Interpreter(python, {**os.environ, **more}, Sandbox(), place), seconds, pairs=pairs)
+        return read(
+            items,
+            Interpreter(python, {**os.environ, **more}, Sandbox(), place),
+            seconds,
+            pairs=pairs,
+        )

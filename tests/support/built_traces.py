@@ -1,4 +1,5 @@
-"""Traces, runs and evidence of small synthetic trainings: what the tests of analysis, checks, verdict and progress stand on."""
+"""Traces, runs and evidence of small synthetic trainings: what the tests of analysis, checks,
+verdict and progress stand on."""
 
 from __future__ import annotations
 
@@ -27,8 +28,25 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "optimizer": (("fc.weight.exp_avg", "float32", (2, 8)),),
     "buffer": (("norm.running_mean", "float32", (8,)),),
 }
-ORDER = ("batch", "rng", "loss", "gradient", "parameter", "optimizer", "buffer")  # in which one step records
-FACTS = {"python": "3.12.7", "torch": "2.13.0", "cuda": "none", "device": "cpu: AVX2", "gpus": "0", "threads": "2", "processors": "2"}
+# in which one step records
+ORDER = (
+    "batch",
+    "rng",
+    "loss",
+    "gradient",
+    "parameter",
+    "optimizer",
+    "buffer",
+)
+FACTS = {
+    "python": "3.12.7",
+    "torch": "2.13.0",
+    "cuda": "none",
+    "device": "cpu: AVX2",
+    "gpus": "0",
+    "threads": "2",
+    "processors": "2",
+}
 
 
 def digest(*parts: object) -> bytes:
@@ -36,7 +54,14 @@ def digest(*parts: object) -> bytes:
     return hashlib.sha256(repr(parts).encode()).digest()[:16]
 
 
-def block(step: int, kind: str, rows: Sequence[Row] | None = None, at: int = 0, seed: object = 42, values: Sequence[float] = ()) -> Block:
+def block(
+    step: int,
+    kind: str,
+    rows: Sequence[Row] | None = None,
+    at: int = 0,
+    seed: object = 42,
+    values: Sequence[float] = (),
+) -> Block:
     """One block whose digests follow from what it is and from the seed."""
     rows = ROWS[kind] if rows is None else tuple(rows)
     return Block(
@@ -58,11 +83,17 @@ def training(
     facts: Mapping[str, str] = FACTS,
     settings: Mapping[str, Any] | None = None,
 ) -> Trace:
-    """One process that trained: initial parameters, then every kind at every step; the loss of step s is 1 / (s + 1)."""
+    """One process that trained: initial parameters, then every kind at every step; the loss of step
+    s is 1 / (s + 1)."""
     blocks = [block(-1, "parameter", seed=seed)]
     for step in range(steps):
-        blocks += [block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ()) for kind in ORDER]
-    marks = [StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)]
+        blocks += [
+            block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ())
+            for kind in ORDER
+        ]
+    marks = [
+        StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)
+    ]
     return Trace(
         path=Path(f"1-{key}.trace.jsonl"),
         pid=1,
@@ -89,22 +120,36 @@ def timed(times: Sequence[float], key: str = "main", peak: int = 1 << 20) -> Tra
 def changed(trace: Trace, place: int, change: Callable[[Block], Block | None]) -> Trace:
     """The trace with its block at `place` changed, or left out where the change gives None."""
     new = change(trace.blocks[place])
-    return replace(trace, blocks=[*trace.blocks[:place], *([] if new is None else [new]), *trace.blocks[place + 1 :]])
+    return replace(
+        trace,
+        blocks=[*trace.blocks[:place], *([] if new is None else [new]), *trace.blocks[place + 1 :]],
+    )
 
 
 def flip(row: int) -> Callable[[Block], Block]:
     """A change of one row's digest."""
-    return lambda old: replace(old, content=old.digests[: row * 16] + digest("other", old.step, row) + old.digests[(row + 1) * 16 :])
+    return lambda old: replace(
+        old,
+        content=old.digests[: row * 16]
+        + digest("other", old.step, row)
+        + old.digests[(row + 1) * 16 :],
+    )
 
 
 def place_of(trace: Trace, step: int, kind: str) -> int:
     """Where the first block of this kind and step stands."""
-    return next(index for index, item in enumerate(trace.blocks) if (item.step, item.kind) == (step, kind))
+    return next(
+        index for index, item in enumerate(trace.blocks) if (item.step, item.kind) == (step, kind)
+    )
 
 
 def with_loss(trace: Trace, step: int, value: float) -> Trace:
     """The trace with another loss at one step."""
-    return changed(trace, place_of(trace, step, "loss"), lambda old: replace(flip(0)(old), values=(value.hex(),)))
+    return changed(
+        trace,
+        place_of(trace, step, "loss"),
+        lambda old: replace(flip(0)(old), values=(value.hex(),)),
+    )
 
 
 def apart(
@@ -137,7 +182,11 @@ def arm(name: str = "deterministic", seed: int = 42) -> Arm:
     """A arm of the gate's, by name."""
     if name == "default":
         return arms.default(seed, None)
-    return arms.reseeded(seed, frozenset(), 2) if name == "reseeded" else arms.deterministic(seed, frozenset(), None)
+    return (
+        arms.reseeded(seed, frozenset(), 2)
+        if name == "reseeded"
+        else arms.deterministic(seed, frozenset(), None)
+    )
 
 
 def run(
@@ -179,9 +228,14 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
-    return replace(Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12), **changes)
+    return replace(
+        Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12),
+        **changes,
+    )
 
 
 def records(loader: int, role: str, numbers: Iterable[int], *, whole: bool = True) -> Records:
     """What one DataLoader handed out: the digest of each record follows from its number."""
-    return Records(loader, role, b"".join(digest("record", number)[:8] for number in numbers), whole)
+    return Records(
+        loader, role, b"".join(digest("record", number)[:8] for number in numbers), whole
+    )

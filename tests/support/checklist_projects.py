@@ -1,6 +1,8 @@
-"""The projects of `test_checklist`: a committed training in which every check holds, and the lines that each break one of them.
+"""The projects of `test_checklist`: a committed training in which every check holds, and the lines
+that each break one of them.
 
-`project` writes and commits one; what it is given replaces the marked lines of the clean training. Nothing here runs anything but git.
+`project` writes and commits one; what it is given replaces the marked lines of the clean training.
+Nothing here runs anything but git.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ for epoch in range(2):
         print(sum(((model(batch[:, :8]) - batch[:, 8:]) ** 2).sum().item() for (batch,) in validation_loader))
 """
 
-# Two processes that train, as a launcher starts them: rank 1 by another interpreter and with more threads where the environment says so.
+# Two processes that train, as a launcher starts them: rank 1 by another interpreter and with more
+# threads where the environment says so.
 RANKS = """
 import os
 import subprocess
@@ -78,23 +81,34 @@ for _ in range(3):
 
 
 def spec_text(train: str, more: str = "") -> str:
-    """A spec of the profile `basic` that declares data, lockfile and device; `train` holds further keys of `train:`."""
-    lines = f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}cost: {{measure: false}}\n"
+    """A spec of the profile `basic` that declares data, lockfile and device; `train` holds further
+    keys of `train:`."""
+    lines = (
+        f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}cost: {{measure: "
+        f"false}}\n"
+    )
     lines += f"data: [{{path: data.bin, sha256: {hashlib.sha256(data()).hexdigest()}}}]\n"
     lines += "env: {lockfile: requirements.lock}\n"
-    lines += "checklist:\n  waive: [{check: env/image-digest, reason: a machine without containers}]\n"
+    lines += (
+        "checklist:\n  waive: [{check: env/image-digest, reason: a machine without containers}]\n"
+    )
     return lines + (more or "hardware: {device: cpu}\n")
 
 
 def data() -> bytes:
     """The declared data: 64 records of 9 numbers in single precision."""
     numbers = random.Random(1)
-    return struct.pack(f"<{RECORDS * COLUMNS}f", *(numbers.uniform(-1, 1) for _ in range(RECORDS * COLUMNS)))
+    return struct.pack(
+        f"<{RECORDS * COLUMNS}f", *(numbers.uniform(-1, 1) for _ in range(RECORDS * COLUMNS))
+    )
 
 
 def lock_text(other: Mapping[str, str] | None = None) -> str:
-    """A hash-locked requirements file of what is installed here, with other versions for the names in `other`."""
-    versions = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()} | dict(other or {})
+    """A hash-locked requirements file of what is installed here, with other versions for the names
+    in `other`."""
+    versions = {
+        item.metadata["Name"]: item.version for item in importlib.metadata.distributions()
+    } | dict(other or {})
     lines = [
         f"{name}=={version} --hash=sha256:{hashlib.sha256(name.encode()).hexdigest()}\n"
         for name, version in sorted(versions.items())
@@ -115,13 +129,26 @@ def source(lines: Mapping[str, str], text: str = TRAIN) -> str:
 
 def line_of(code: Path, part: str) -> str:
     """`train.py:LINE` of the only line with `part` in it."""
-    found = [number for number, line in enumerate((code / "train.py").read_text().splitlines(), 1) if part in line]
+    found = [
+        number
+        for number, line in enumerate((code / "train.py").read_text().splitlines(), 1)
+        if part in line
+    ]
     assert len(found) == 1, (part, found)
     return f"train.py:{found[0]}"
 
 
-def project(folder: Path, text: str, spec: str, *, lock: str = "", ignored: str = "", untracked: Mapping[str, str] | None = None) -> Path:
-    """Write and commit a training with data, settings, lockfile and licence; `untracked` is written after the commit."""
+def project(
+    folder: Path,
+    text: str,
+    spec: str,
+    *,
+    lock: str = "",
+    ignored: str = "",
+    untracked: Mapping[str, str] | None = None,
+) -> Path:
+    """Write and commit a training with data, settings, lockfile and licence; `untracked` is written
+    after the commit."""
     files = {
         "config.json": '{"lr": 0.01, "batch": 16}\n',
         "requirements.lock": lock or lock_text(),
@@ -139,12 +166,22 @@ def project(folder: Path, text: str, spec: str, *, lock: str = "", ignored: str 
 
 
 def second_interpreter(folder: Path) -> Path:
-    """A virtual environment of its own that has what this one has: the same Python and torch at another path."""
+    """A virtual environment of its own that has what this one has: the same Python and torch at
+    another path."""
     real = Path(os.path.realpath(sys.executable))
     packages = Path(importlib.metadata.distribution("torch").locate_file(""))  # type: ignore[arg-type]
     (folder / "bin").mkdir(parents=True)
-    (folder / "pyvenv.cfg").write_text(f"home = {real.parent}\ninclude-system-site-packages = false\n")
+    (folder / "pyvenv.cfg").write_text(
+        f"home = {real.parent}\ninclude-system-site-packages = false\n"
+    )
     (folder / "bin" / "python").symlink_to(real)
-    (folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}").mkdir(parents=True)
-    (folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages").symlink_to(packages)
+    (folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}").mkdir(
+        parents=True
+    )
+    (
+        folder
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    ).symlink_to(packages)
     return folder / "bin" / "python"

@@ -1,4 +1,5 @@
-"""A composite action's steps, started as GitHub's runner starts them: expressions in `env`, the script in a file, bash with `-eo pipefail`.
+"""A composite action's steps, started as GitHub's runner starts them: expressions in `env`, the
+script in a file, bash with `-eo pipefail`.
 
 It knows the two kinds of expression that our actions use in `env`, and fails on any other.
 """
@@ -17,7 +18,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"container": "", "native": "native", "docker-run": "docker-run", "comment": "comment"}
 ACTIONS = {name: ROOT / folder / "action.yml" for name, folder in FOLDERS.items()}
-_EXPRESSION = re.compile(r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)) \}\}")
+_EXPRESSION = re.compile(
+    r"\$\{\{ (?:inputs\.(?P<input>\w+)|steps\.(?P<step>\w+)\.outputs\.(?P<output>\w+)) \}\}"
+)
 
 
 def load(name: str) -> dict[str, Any]:
@@ -28,14 +31,18 @@ def load(name: str) -> dict[str, Any]:
 
 def steps(name: str) -> dict[str, dict[str, Any]]:
     """The steps of a composite action by id; one without an id by `#` and its place."""
-    return {step.get("id", f"#{place}"): step for place, step in enumerate(load(name)["runs"]["steps"])}
+    return {
+        step.get("id", f"#{place}"): step for place, step in enumerate(load(name)["runs"]["steps"])
+    }
 
 
 @dataclass
 class Job:
-    """One job of a runner in `folder`: its workspace, its files for commands, and the outputs of the steps that have run.
+    """One job of a runner in `folder`: its workspace, its files for commands, and the outputs of
+    the steps that have run.
 
-    `environment` is that of the next step: what a step wrote to GITHUB_ENV is in it. `start`: what stands before `bash`.
+    `environment` is that of the next step: what a step wrote to GITHUB_ENV is in it. `start`: what
+    stands before `bash`.
     """
 
     folder: Path
@@ -49,16 +56,23 @@ class Job:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "event.json").write_text("{}")
 
-    def run(self, action: str, step: str, inputs: Mapping[str, str], **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, action: str, step: str, inputs: Mapping[str, str], **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run one step; `inputs` as in `with:`, the others have their defaults."""
-        given = {name: str(item["default"]) for name, item in load(action)["inputs"].items()} | dict(inputs)
+        given = {
+            name: str(item["default"]) for name, item in load(action)["inputs"].items()
+        } | dict(inputs)
         return self.run_step(step, steps(action)[step], given, **environment)
 
     def run_step(
         self, step: str, chosen: Mapping[str, Any], given: Mapping[str, str], **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a step of any action, or of a workflow."""
-        files = {name: self.folder / "commands" / f"{step}_{name}" for name in ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")}
+        files = {
+            name: self.folder / "commands" / f"{step}_{name}"
+            for name in ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")
+        }
         for file in files.values():
             file.write_text("")
         script = self.folder / "temp" / f"{step}.sh"
@@ -74,7 +88,10 @@ class Job:
                 "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
                 "RUNNER_TEMP": str(self.folder / "temp"),
                 **{f"GITHUB_{name}": str(file) for name, file in files.items()},
-                **{name: self._expanded(str(value), given) for name, value in chosen.get("env", {}).items()},
+                **{
+                    name: self._expanded(str(value), given)
+                    for name, value in chosen.get("env", {}).items()
+                },
                 **environment,
             },
             capture_output=True,
@@ -87,12 +104,17 @@ class Job:
         return ended
 
     def command_file(self, step: str, name: str) -> str:
-        """What a step left in one of the runner's files: `ENV`, `PATH`, `OUTPUT`, `STEP_SUMMARY`."""
+        """What a step left in one of the runner's files: `ENV`, `PATH`, `OUTPUT`,
+        `STEP_SUMMARY`."""
         return (self.folder / "commands" / f"{step}_{name}").read_text()
 
     def _expanded(self, text: str, inputs: Mapping[str, str]) -> str:
         def value(found: re.Match[str]) -> str:
-            return inputs[found["input"]] if found["input"] else self.outputs.get(found["step"], {}).get(found["output"], "")
+            return (
+                inputs[found["input"]]
+                if found["input"]
+                else self.outputs.get(found["step"], {}).get(found["output"], "")
+            )
 
         expanded = _EXPRESSION.sub(value, text)
         assert "${{ steps" not in expanded and "${{ inputs" not in expanded, text
@@ -100,7 +122,8 @@ class Job:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """What the runner reads from GITHUB_OUTPUT and GITHUB_ENV: `name=value`, or `name<<END`, lines, `END`."""
+    """What the runner reads from GITHUB_OUTPUT and GITHUB_ENV: `name=value`, or `name<<END`, lines,
+    `END`."""
     found, lines = {}, iter(text.splitlines())
     for line in lines:
         name, sign, rest = re.split(r"(=|<<)", line, maxsplit=1)

@@ -1,4 +1,5 @@
-"""Inputs of every kind for property-based tests: text with lone surrogates, numbers that JSON folds, values inside values."""
+"""Inputs of every kind for property-based tests: text with lone surrogates, numbers that JSON
+folds, values inside values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs the command line of the gate in a real process on a folder, and reads the report that it writes: what the e2e tests stand on."""
+"""Runs the command line of the gate in a real process on a folder, and reads the report that it
+writes: what the e2e tests stand on."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ import pytest
 from repro_gate.report.untrusted_json import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
-# A training without torch, for claims that are not about torch: a run of it takes a tenth of a second, where torch's imports take four.
+# A training without torch, for claims that are not about torch: a run of it takes a tenth of a
+# second, where torch's imports take four.
 LOOP = """
 import random, sys
 from repro_gate import record, step
@@ -42,7 +44,9 @@ for number in range(6):
 
 def tiered(values: Iterable[str], quick: Container[str]) -> list[Any]:
     """Return the values as parameters of a test, of which all but the `quick` ones are slow."""
-    return [pytest.param(value, marks=() if value in quick else pytest.mark.slow) for value in values]
+    return [
+        pytest.param(value, marks=() if value in quick else pytest.mark.slow) for value in values
+    ]
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,22 @@ class Gated:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a person's shell in which `python` is the interpreter that runs the tests, with a cache of the tests' own: a
-    developer's holds catalogs of operators, which would put notes into reports."""
+    """The environment of a person's shell in which `python` is the interpreter that runs the tests,
+    with a cache of the tests' own: a developer's holds catalogs of operators, which would put notes
+    into reports."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY") if name in os.environ}
-    return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/"), "XDG_CACHE_HOME": _cache(), **more}
+    kept = {
+        name: os.environ[name]
+        for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
+        if name in os.environ
+    }
+    return {
+        **kept,
+        "PATH": path,
+        "HOME": os.environ.get("HOME", "/"),
+        "XDG_CACHE_HOME": _cache(),
+        **more,
+    }
 
 
 @functools.cache
@@ -107,17 +122,31 @@ def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more:
     return Gated(done.returncode, report, done.stdout, done.stderr)
 
 
-def training(folder: Path, source: str, spec: str = "", files: Mapping[str, str] | None = None, run: str = "python train.py") -> Path:
-    """A folder with `train.py` and a `repro.yml` that runs it for four steps without the default runs, unless `spec` says otherwise.
+def training(
+    folder: Path,
+    source: str,
+    spec: str = "",
+    files: Mapping[str, str] | None = None,
+    run: str = "python train.py",
+) -> Path:
+    """A folder with `train.py` and a `repro.yml` that runs it for four steps without the default
+    runs, unless `spec` says otherwise.
 
-    Why runs diverge is not looked for unless `spec` has the key `diagnosis`: that takes up to twelve more runs.
+    Why runs diverge is not looked for unless `spec` has the key `diagnosis`: that takes up to
+    twelve more runs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in {"train.py": source, **(files or {})}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(textwrap.dedent(text))
-    text = textwrap.dedent(spec) or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: {{measure: false}}\n"
-    (folder / "repro.yml").write_text(text if "diagnosis:" in text else f"{text.rstrip()}\ndiagnosis: false\n")
+    text = (
+        textwrap.dedent(spec)
+        or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: "
+        f"{{measure: false}}\n"
+    )
+    (folder / "repro.yml").write_text(
+        text if "diagnosis:" in text else f"{text.rstrip()}\ndiagnosis: false\n"
+    )
     return folder
 
 

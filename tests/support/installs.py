@@ -1,4 +1,5 @@
-"""Virtual environments in which a checkout's package is installed by the real pip, in one of the ways in which people install it."""
+"""Virtual environments in which a checkout's package is installed by the real pip, in one of the
+ways in which people install it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ BACKENDS = {"setuptools": "setuptools.build_meta", "hatchling": "hatchling.build
 
 
 def environment_of_its_own(folder: Path) -> Path:
-    """A virtual environment that also sees what the tests' own has (torch, pip, the build backends, repro_gate); its `bin`."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
+    """A virtual environment that also sees what the tests' own has (torch, pip, the build backends,
+    repro_gate); its `bin`."""
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True
+    )
     seen = [sysconfig.get_paths()["purelib"], str(Path(repro_gate.__file__).parents[1])]
     for name in BACKENDS:
         found = importlib.util.find_spec(name)
@@ -30,17 +34,29 @@ def environment_of_its_own(folder: Path) -> Path:
 
 
 def project(
-    folder: Path, layout: str = "flat", backend: str = "setuptools", more: str = "", name: str = "odepack", value: str = "0.5"
+    folder: Path,
+    layout: str = "flat",
+    backend: str = "setuptools",
+    more: str = "",
+    name: str = "odepack",
+    value: str = "0.5",
 ) -> Path:
-    """A committed checkout with the package `odepack`, whose RATE is `value`, and room for scripts in `scripts/`."""
+    """A committed checkout with the package `odepack`, whose RATE is `value`, and room for scripts
+    in `scripts/`."""
     base = folder / "src" if layout == "src" else folder
     (base / name / "deep").mkdir(parents=True)
-    (base / name / "__init__.py").write_text(f"from {name}.deep.inner import HERE\nRATE = {value}\n")
-    (base / name / "deep" / "inner.py").write_text("HERE = __file__\n")  # `deep` is a namespace: it has no __init__.py
+    (base / name / "__init__.py").write_text(
+        f"from {name}.deep.inner import HERE\nRATE = {value}\n"
+    )
+    # `deep` is a namespace: it has no __init__.py
+    (base / name / "deep" / "inner.py").write_text("HERE = __file__\n")
     (folder / "pyproject.toml").write_text(
         f'[build-system]\nrequires = ["{backend}"]\nbuild-backend = "{BACKENDS[backend]}"\n'
         f'[project]\nname = "{name}"\nversion = "1.0"\n'
-        + (f'[tool.setuptools.packages.find]\nwhere = ["{base.relative_to(folder)}"]\ninclude = ["{name}*"]\n' * (backend == "setuptools"))
+        + (
+            f'[tool.setuptools.packages.find]\nwhere = ["{base.relative_to(folder)}"]\ninclude '
+            f'= ["{name}*"]\n' * (backend == "setuptools")
+        )
         + more
     )
     (folder / ".gitignore").write_text("build/\n*.egg-info/\n__pycache__/\n*.so\n_version.py\n")
@@ -60,6 +76,22 @@ def pip_install(binaries: Path, *arguments: str | Path) -> None:
     """`pip install ARGUMENTS` without a network, by the interpreter of an environment."""
     if importlib.util.find_spec("pip") is None:
         pytest.skip("the tests' environment has no pip")
-    command = [binaries / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", *arguments]
-    done = subprocess.run(command, env={**os.environ, "PIP_CONFIG_FILE": os.devnull}, capture_output=True, text=True, check=False)
+    command = [
+        binaries / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        *arguments,
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PIP_CONFIG_FILE": os.devnull},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

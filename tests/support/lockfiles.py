@@ -1,4 +1,5 @@
-"""Lockfiles of one small project (idna, six, and colorama on Windows) as the tools write them: what the tests of locks and `env` read."""
+"""Lockfiles of one small project (idna, six, and colorama on Windows) as the tools write them: what
+the tests of locks and `env` read."""
 
 from __future__ import annotations
 
@@ -193,4 +194,10 @@ name = "small-training"
 directory = {{ path = ".", editable = true }}
 """
 
-ALL = {"requirements.txt": REQUIREMENTS, "uv.lock": UV, "poetry.lock": POETRY, "pdm.lock": PDM, "pylock.toml": PYLOCK}
+ALL = {
+    "requirements.txt": REQUIREMENTS,
+    "uv.lock": UV,
+    "poetry.lock": POETRY,
+    "pdm.lock": PDM,
+    "pylock.toml": PYLOCK,
+}

@@ -1,4 +1,5 @@
-"""Measurements with the worker's double in `ops_worker.py`, and catalogs that are only written down."""
+"""Measurements with the worker's double in `ops_worker.py`, and catalogs that are only written
+down."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Cases = Mapping[str, Mapping[str, Any]]
 
 
 class Double:
-    """The double in a folder of its own, in place of the real worker; `cache` is where the gate keeps what it measures."""
+    """The double in a folder of its own, in place of the real worker; `cache` is where the gate
+    keeps what it measures."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.cache = folder / "double", folder / "cache"
@@ -35,7 +37,8 @@ class Double:
         monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
 
     def set(self, *names: str, cases: Cases | None = None, **more: Any) -> None:
-        """Which cases there are, each with what its rows say besides; and everything else that `setting.json` knows."""
+        """Which cases there are, each with what its rows say besides; and everything else that
+        `setting.json` knows."""
         found = {**{f"kernel/{name}": dict[str, Any]() for name in names}, **(cases or {})}
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
@@ -50,15 +53,36 @@ class Double:
         return log.read_text().splitlines() if log.exists() else []
 
 
-PLATFORM = Platform(torch="2.13.0+cpu", device="cpu", device_name="A CPU", python="3.11.7", threads=2, isa="AVX512", system="Linux")
+PLATFORM = Platform(
+    torch="2.13.0+cpu",
+    device="cpu",
+    device_name="A CPU",
+    python="3.11.7",
+    threads=2,
+    isa="AVX512",
+    system="Linux",
+)
 REPEATS = Arm(outcome="repeats", runs=9, distinct=1)
 DIFFERS = Arm(outcome="differs", runs=9, differing=5, distinct=4, max_ulp=3)
 RAISES = Arm(outcome="raises", message="does not have a deterministic implementation")
 
 
-def row(case: str, off: Arm = REPEATS, on: Arm = REPEATS, dtype: str = "float32", **more: Any) -> Row:
+def row(
+    case: str, off: Arm = REPEATS, on: Arm = REPEATS, dtype: str = "float32", **more: Any
+) -> Row:
     """One row, forward."""
-    return Row(**{"case": case, "operator": case, "dtype": dtype, "direction": "forward", "off": off, "on": on, "source": "kernel", **more})
+    return Row(
+        **{
+            "case": case,
+            "operator": case,
+            "dtype": dtype,
+            "direction": "forward",
+            "off": off,
+            "on": on,
+            "source": "kernel",
+            **more,
+        }
+    )
 
 
 def price(ratio: float, low: float, high: float) -> Price:

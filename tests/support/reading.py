@@ -1,4 +1,5 @@
-"""Loads a spec from a text, as `repro.yml` of the folder that a test stands in: what the tests of loader and document stand on."""
+"""Loads a spec from a text, as `repro.yml` of the folder that a test stands in: what the tests of
+loader and document stand on."""
 
 from __future__ import annotations
 

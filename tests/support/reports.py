@@ -1,5 +1,6 @@
-"""Reports that the tests of every renderer share: a pass, a fail, an inconclusive one, one within a tolerance, one with nothing measured,
-each answer of the baseline, another ref and a base that is weakened, and the worst that an untrusted checkout could make of one."""
+"""Reports that the tests of every renderer share: a pass, a fail, an inconclusive one, one within a
+tolerance, one with nothing measured, each answer of the baseline, another ref and a base that is
+weakened, and the worst that an untrusted checkout could make of one."""
 
 from __future__ import annotations
 
@@ -9,14 +10,34 @@ from dataclasses import replace
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Comparison, Cost, Distance, Divergence, HeatMap, HeatRow, NoiseFloor, Tally
+from repro_gate.compare.model import (
+    Comparison,
+    Cost,
+    Distance,
+    Divergence,
+    HeatMap,
+    HeatRow,
+    NoiseFloor,
+    Tally,
+)
 from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
 from repro_gate.report.causes import remedy_of
-from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject, WeakenedCheck
+from repro_gate.report.model import (
+    BaseFinding,
+    Reason,
+    Report,
+    RunSummary,
+    SeedResult,
+    Subject,
+    WeakenedCheck,
+)
 
 HOSTILE = (
-    "<img src=x onerror=alert(1)></details></code>`|@octocat #1 GH-2 https://evil.example www.evil.example :tada: [a](b) ![c](d) $x$\n"
-    "~~s~~\n::error file=a::b\r\n##[add-mask]c\x1b[31m\x1b]0;title\x07\u202eevil\u2066\u200b\u061c %0A%25 deadbeefdeadbeef\n"
+    "<img src=x onerror=alert(1)></details></code>`|@octocat #1 GH-2 https://evil.example "
+    "www.evil.example :tada: [a](b) ![c](d) $x$\n"
+    "~~s~~\n::error "
+    "file=a::b\r\n##[add-mask]c\x1b[31m\x1b]0;title\x07\u202eevil\u2066\u200b\u061c %0A%25 "
+    "deadbeefdeadbeef\n"
     "```\n# heading\n| a | b |\n"
 )
 
@@ -28,7 +49,11 @@ SUBJECT = Subject(
     seeds=(42,),
     versions={"python": "3.12.7", "torch": "2.13.0", "device": "cpu"},
 )
-SETTINGS = {"torch.use_deterministic_algorithms": True, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "cudnn.benchmark": False}
+SETTINGS = {
+    "torch.use_deterministic_algorithms": True,
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "cudnn.benchmark": False,
+}
 COST = Cost(
     determinism_cost_pct=12.4,
     ci95=(10.1, 14.6),
@@ -39,7 +64,9 @@ COST = Cost(
     deterministic_peak_bytes=520_093_696,
     default_peak_bytes=512_400_000,
 )
-NOISE = NoiseFloor(identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3)
+NOISE = NoiseFloor(
+    identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3
+)
 FIRST = Divergence(
     step=3,
     kind="gradient",
@@ -49,8 +76,20 @@ FIRST = Divergence(
     distance=Distance(max_abs=1.2e-7, max_ulp=3, l2=3.4e-6, relative_l2=1.1e-9),
 )
 WEIGHTS = (
-    replace(FIRST, step=49, kind="parameter", distance=Distance(max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5)),
-    replace(FIRST, step=49, kind="parameter", name="head.bias", shape=(10,), distance=Distance(max_abs=2.2e-5, max_ulp=912)),
+    replace(
+        FIRST,
+        step=49,
+        kind="parameter",
+        distance=Distance(max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5),
+    ),
+    replace(
+        FIRST,
+        step=49,
+        kind="parameter",
+        name="head.bias",
+        shape=(10,),
+        distance=Distance(max_abs=2.2e-5, max_ulp=912),
+    ),
 )
 SAME = Comparison(
     identical=True,
@@ -66,7 +105,12 @@ DIFFERENT = Comparison(
     tensors=202,
     differing=14,
     first_divergence=FIRST,
-    by_kind={"loss": Tally(1, 1), "gradient": Tally(20, 5), "parameter": Tally(20, 8), "rng": Tally(3, 0)},
+    by_kind={
+        "loss": Tally(1, 1),
+        "gradient": Tally(20, 5),
+        "parameter": Tally(20, 8),
+        "rng": Tally(3, 0),
+    },
     by_step=tuple((step, min(step, 14)) for step in range(3, 50)),
     differing_steps=47,
     losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
@@ -81,18 +125,52 @@ CHECKLIST = (
         evidence=("train.py",),
         remedy="commit them, then run again",
     ),
-    CheckResult(id="data/checksums", category="data", status="pass", message="1 of 1 files have the declared SHA-256"),
-    CheckResult(id="env/lockfile", category="env", status="pass", message="requirements.lock pins 41 packages"),
-    CheckResult(id="env/image-digest", category="env", status="waived", message="waived until 2027-06-30: bare-metal runner"),
-    CheckResult(id="random-state/seed-matters", category="random-state", status="pass", message="another seed gives other losses"),
-    CheckResult(id="hardware/device", category="hardware", status="pass", message="trained on cpu, as declared"),
+    CheckResult(
+        id="data/checksums",
+        category="data",
+        status="pass",
+        message="1 of 1 files have the declared SHA-256",
+    ),
+    CheckResult(
+        id="env/lockfile",
+        category="env",
+        status="pass",
+        message="requirements.lock pins 41 packages",
+    ),
+    CheckResult(
+        id="env/image-digest",
+        category="env",
+        status="waived",
+        message="waived until 2027-06-30: bare-metal runner",
+    ),
+    CheckResult(
+        id="random-state/seed-matters",
+        category="random-state",
+        status="pass",
+        message="another seed gives other losses",
+    ),
+    CheckResult(
+        id="hardware/device",
+        category="hardware",
+        status="pass",
+        message="trained on cpu, as declared",
+    ),
 )
 
 
 def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
     arm = name.rpartition("-")[0] or name
-    summary = RunSummary(name=name, arm=arm, seed=42, steps=50, seconds=12.3, exit_code=0, outcome="stopped", settings=SETTINGS)
+    summary = RunSummary(
+        name=name,
+        arm=arm,
+        seed=42,
+        steps=50,
+        seconds=12.3,
+        exit_code=0,
+        outcome="stopped",
+        settings=SETTINGS,
+    )
     summary = replace(summary, step_seconds=5.2, probe_seconds=0.1)
     return replace(summary, **changes)  # type: ignore[arg-type]
 
@@ -128,10 +206,16 @@ FAIL = replace(
     reasons=(
         Reason(
             "determinism/diverged",
-            "Two runs with seed 42 and all determinism flags on diverge at step 3 (gradient of blocks.3.attn.weight).",
-            "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the clock.",
+            "Two runs with seed 42 and all determinism flags on diverge at step 3 (gradient of "
+            "blocks.3.attn.weight).",
+            "See what feeds blocks.3.attn.weight: an unseeded generator, a custom kernel or the "
+            "clock.",
         ),
-        Reason("determinism/flag-undone", "train.py:17 sets `torch.backends.cudnn.benchmark` to True.", "Remove line 17 of train.py."),
+        Reason(
+            "determinism/flag-undone",
+            "train.py:17 sets `torch.backends.cudnn.benchmark` to True.",
+            "Remove line 17 of train.py.",
+        ),
     ),
     checklist=(
         *CHECKLIST[:1],
@@ -161,13 +245,25 @@ WHY = Diagnosis(
     remedy="give the generator a seed of its own: `generator.manual_seed(seed)`",
     ruled_out=("418 operators of step 3 agree",),
     also=(
-        Diagnosis(cause="wall-clock", factor="clock", call="time.time()", file="src/model.py", line=7, confirmed=True, message="read it"),
+        Diagnosis(
+            cause="wall-clock",
+            factor="clock",
+            call="time.time()",
+            file="src/model.py",
+            line=7,
+            confirmed=True,
+            message="read it",
+        ),
     ),
     rate=Rate(3, 8),
     runs=8,
     seconds=31.5,
 )
-EXPLAINED = replace(FAIL, diagnosis=WHY, reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]))
+EXPLAINED = replace(
+    FAIL,
+    diagnosis=WHY,
+    reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]),
+)
 INCONCLUSIVE = replace(
     PASS,
     verdict="inconclusive",
@@ -176,18 +272,32 @@ INCONCLUSIVE = replace(
     cost=None,
     checklist=(),
     notes=(),
-    reasons=(Reason("run/crashed", "deterministic-1 crashed at step 3 with exit code 1.", "Mend the training command; its log is below."),),
+    reasons=(
+        Reason(
+            "run/crashed",
+            "deterministic-1 crashed at step 3 with exit code 1.",
+            "Mend the training command; its log is below.",
+        ),
+    ),
     runs=(
         run(
             "deterministic-1",
             steps=3,
             exit_code=1,
             outcome="crashed",
-            log_tail=("Traceback (most recent call last):", '  File "train.py", line 41, in <module>', "ValueError: boom"),
+            log_tail=(
+                "Traceback (most recent call last):",
+                '  File "train.py", line 41, in <module>',
+                "ValueError: boom",
+            ),
         ),
     ),
 )
-TOLERATED = replace(PASS, comparisons=(SeedResult(42, DIFFERENT),), notes=(Reason("determinism/tolerance", "losses within 1e-06"),))
+TOLERATED = replace(
+    PASS,
+    comparisons=(SeedResult(42, DIFFERENT),),
+    notes=(Reason("determinism/tolerance", "losses within 1e-06"),),
+)
 NOTHING = Report(
     verdict="inconclusive",
     tool_version="0.1.0",
@@ -197,8 +307,15 @@ NOTHING = Report(
 )
 FASTER = replace(
     PASS,
-    cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious="-72 % lies outside -50 % to +300 %"),
-    noise_floor=NoiseFloor(identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None),
+    cost=replace(
+        COST,
+        determinism_cost_pct=-72.0,
+        ci95=(-75.0, -70.0),
+        suspicious="-72 % lies outside -50 % to +300 %",
+    ),
+    noise_floor=NoiseFloor(
+        identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None
+    ),
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
@@ -229,7 +346,11 @@ LOCKED = replace(
     PASS,
     notes=(),
     config_hash=ADDRESS,
-    baseline=BaselineFinding(status="unchanged", message="same inputs, bitwise identical results", recorded="2026-11-01T09:00:00Z"),
+    baseline=BaselineFinding(
+        status="unchanged",
+        message="same inputs, bitwise identical results",
+        recorded="2026-11-01T09:00:00Z",
+    ),
     base=BaseFinding("origin/main", COMMIT, "base"),
 )
 DRIFT = replace(
@@ -237,7 +358,9 @@ DRIFT = replace(
     verdict="fail",
     reasons=(
         Reason(
-            "baseline/drift", "Same inputs, different results: not what repro.baseline.yml records.", "See what changed outside the inputs."
+            "baseline/drift",
+            "Same inputs, different results: not what repro.baseline.yml records.",
+            "See what changed outside the inputs.",
         ),
     ),
     baseline=BaselineFinding(
@@ -247,7 +370,8 @@ DRIFT = replace(
         loss_gap=3.1e-5,
         outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
         recorded="2026-11-01T09:00:00Z",
-        remedy="bring the change into the config hash (a lockfile, an image digest), then run `repro-gate baseline`",
+        remedy="bring the change into the config hash (a lockfile, an image digest), then run "
+        "`repro-gate baseline`",
     ),
 )
 CHANGED = replace(
@@ -277,9 +401,19 @@ WEAKENED = replace(
         COMMIT,
         "head",
         (
-            WeakenedCheck("determinism.allow", "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now", "repro.yml:12"),
-            WeakenedCheck("checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"),
-            WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
+            WeakenedCheck(
+                "determinism.allow",
+                "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now",
+                "repro.yml:12",
+            ),
+            WeakenedCheck(
+                "checklist.waive",
+                "env/image-digest is waived now, and was not before",
+                "repro.yml:31",
+            ),
+            WeakenedCheck(
+                "repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"
+            ),
         ),
     ),
 )
@@ -307,8 +441,16 @@ ALL = {
 def hostile(text: str = HOSTILE) -> Report:
     """A failing report in which every text that can come from outside is `text`."""
     first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
-    rows = (HeatRow(text, "gradient", text, 2, " ..07?kZ+-"), HeatRow("main", "loss", "", 1, " .........?"))
-    pair = replace(DIFFERENT, first_divergence=first, weights=(first, first), heat_map=HeatMap(steps=50, width=5, depth=2, rows=rows))
+    rows = (
+        HeatRow(text, "gradient", text, 2, " ..07?kZ+-"),
+        HeatRow("main", "loss", "", 1, " .........?"),
+    )
+    pair = replace(
+        DIFFERENT,
+        first_divergence=first,
+        weights=(first, first),
+        heat_map=HeatMap(steps=50, width=5, depth=2, rows=rows),
+    )
     moves = (
         ChangedInput("recipe", text, text, text),
         ChangedInput("platform", text, None, text),
@@ -343,14 +485,41 @@ def hostile(text: str = HOSTILE) -> Report:
         cost=replace(COST, suspicious=text),
         tool_version=text,
         started=text,
-        subject=Subject(spec=text, command=text, commit=None, uncommitted=(text,), seeds=(42,), versions={text: text}, sandbox=text),
+        subject=Subject(
+            spec=text,
+            command=text,
+            commit=None,
+            uncommitted=(text,),
+            seeds=(42,),
+            versions={text: text},
+            sandbox=text,
+        ),
         checklist=tuple(
-            CheckResult(id=text, category=category, status="fail", message=text, evidence=(text,), remedy=text)
+            CheckResult(
+                id=text,
+                category=category,
+                status="fail",
+                message=text,
+                evidence=(text,),
+                remedy=text,
+            )
             for category in ("code", "data")
         ),
-        runs=(run("x", outcome=text, exit_code=1, log_tail=(text, text), settings={text: text}, arm=text), run(text)),
+        runs=(
+            run(
+                "x",
+                outcome=text,
+                exit_code=1,
+                log_tail=(text, text),
+                settings={text: text},
+                arm=text,
+            ),
+            run(text),
+        ),
         config_hash=replace(
-            ADDRESS, recipe_inputs={text: text, "list": [text, {text: text}]}, platform_inputs={text: {text: [text, 1.0]}, "x": text}
+            ADDRESS,
+            recipe_inputs={text: text, "list": [text, {text: text}]},
+            platform_inputs={text: {text: [text, 1.0]}, "x": text},
         ),
         baseline=BaselineFinding(
             status="drift",
@@ -363,14 +532,23 @@ def hostile(text: str = HOSTILE) -> Report:
             remedy=text,
         ),
         against=AgainstFinding(
-            ref=text, commit=COMMIT, status="changed", message=text, changed_inputs=moves, first_divergence=first, loss_gap=math.inf
+            ref=text,
+            commit=COMMIT,
+            status="changed",
+            message=text,
+            changed_inputs=moves,
+            first_divergence=first,
+            loss_gap=math.inf,
         ),
-        base=BaseFinding(text, COMMIT, "head", (WeakenedCheck(text, text, text), WeakenedCheck(text, text))),
+        base=BaseFinding(
+            text, COMMIT, "head", (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
+        ),
     )
 
 
 def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> Report:
-    """More than any comment holds: `tensors` weights, names of `name` characters, `reasons` reasons."""
+    """More than any comment holds: `tensors` weights, names of `name` characters, `reasons`
+    reasons."""
     long = "`|<@#" * (name // 5)
     weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
     moves = tuple(ChangedInput("recipe", long, long, long) for _ in range(tensors))
@@ -378,8 +556,15 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     assert worst.diagnosis is not None
     return replace(
         worst,
-        diagnosis=replace(worst.diagnosis, evidence=(long,) * tensors, ruled_out=(long,) * tensors, also=(worst.diagnosis,) * 100),
-        config_hash=replace(ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}),
+        diagnosis=replace(
+            worst.diagnosis,
+            evidence=(long,) * tensors,
+            ruled_out=(long,) * tensors,
+            also=(worst.diagnosis,) * 100,
+        ),
+        config_hash=replace(
+            ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}
+        ),
         baseline=BaselineFinding(
             status="drift",
             message=long,
@@ -390,8 +575,16 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
             recorded=long,
             remedy=long,
         ),
-        against=AgainstFinding(ref=long, commit=COMMIT, status="changed", message=long, changed_inputs=moves),
-        base=BaseFinding(long, COMMIT, "head", tuple(WeakenedCheck(long, long, long) for _ in range(tensors))),
+        against=AgainstFinding(
+            ref=long, commit=COMMIT, status="changed", message=long, changed_inputs=moves
+        ),
+        base=BaseFinding(
+            long, COMMIT, "head", tuple(WeakenedCheck(long, long, long) for _ in range(tensors))
+        ),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
-        comparisons=(SeedResult(42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))),),
+        comparisons=(
+            SeedResult(
+                42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))
+            ),
+        ),
     )

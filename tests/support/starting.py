@@ -1,4 +1,5 @@
-"""Starts small programs as the training's user, the way a training is started: what the tests of this folder stand on."""
+"""Starts small programs as the training's user, the way a training is started: what the tests of
+this folder stand on."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ def python() -> str:
     for found in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.exists(found):
             argv, environment = command(OWN, [found, "-I", "-S", "-c", "pass"], {})
-            if subprocess.run(argv, env=environment, cwd="/", capture_output=True, timeout=60, check=False).returncode == 0:
+            if (
+                subprocess.run(
+                    argv, env=environment, cwd="/", capture_output=True, timeout=60, check=False
+                ).returncode
+                == 0
+            ):
                 return found
     return ""
 
@@ -44,19 +50,31 @@ WHY_NOT = _why_not()
 needs_own_user = pytest.mark.skipif(bool(WHY_NOT), reason=f"no user of its own here: {WHY_NOT}")
 
 
-def attempt(sandbox: Sandbox, source: str, *arguments: str | Path | int, env: Mapping[str, str] | None = None) -> str:
-    """What `source` prints, run as `sandbox` says; the last line of its error where it ends badly."""
+def attempt(
+    sandbox: Sandbox,
+    source: str,
+    *arguments: str | Path | int,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """What `source` prints, run as `sandbox` says; the last line of its error where it ends
+    badly."""
     argv, environment = command(
-        sandbox, [python(), "-I", "-S", "-c", source, *map(str, arguments)], {"PATH": SYSTEM} if env is None else env
+        sandbox,
+        [python(), "-I", "-S", "-c", source, *map(str, arguments)],
+        {"PATH": SYSTEM} if env is None else env,
     )
-    done = subprocess.run(argv, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
 READ = "import sys; print(len(open(sys.argv[1], 'rb').read(1)))"
 LIST = "import os, sys; print(len(os.listdir(sys.argv[1])))"
 APPEND = "import sys; open(sys.argv[1], 'ab').close(); print('opened')"
-CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('connected')"
+CONNECT = (
+    "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('connected')"
+)
 SIGNAL = "import os, sys; os.kill(int(sys.argv[1]), 0); print('signalled')"
 BECOME = "import os; os.setuid(0); print('root')"
 MOUNT = """

@@ -1,4 +1,5 @@
-"""Runs a small script under the real probe, in a real process, without the rest of the gate: what the tests of probe and runs stand on."""
+"""Runs a small script under the real probe, in a real process, without the rest of the gate: what
+the tests of probe and runs stand on."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from repro_gate.spec.model import Capture, Spec, Train
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
-PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # `python` is the interpreter that runs the tests
+# `python` is the interpreter that runs the tests
+PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 
 
 def trace_script(
@@ -43,7 +45,8 @@ def trace_script(
     factors: Mapping[str, object] | None = None,
     probe: Mapping[str, object] | None = None,
 ) -> Run:
-    """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is `deterministic` unless given."""
+    """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is
+    `deterministic` unless given."""
     place = tmp_path / "place"
     workspace = place / "workspace"
     for folder in (workspace, place / "home", place / "tmp"):
@@ -52,7 +55,9 @@ def trace_script(
         (workspace / file).parent.mkdir(parents=True, exist_ok=True)
         (workspace / file).write_text(textwrap.dedent(text))
     spec = Spec(
-        path=tmp_path / "repro.yml", train=Train(run=command, steps=steps, timeout=timeout, env=env or {}), capture=Capture(every=every)
+        path=tmp_path / "repro.yml",
+        train=Train(run=command, steps=steps, timeout=timeout, env=env or {}),
+        capture=Capture(every=every),
     )
     plan = Plan(
         name=name,
@@ -79,7 +84,12 @@ def trace_script(
 def trained(run: Run) -> Trace:
     """The one process of a run that recorded something."""
     found = [trace for trace in run.traces if trace.trained]
-    assert len(found) == 1, (run.outcome, run.problem, run.ended.tail, [trace.argv for trace in found])
+    assert len(found) == 1, (
+        run.outcome,
+        run.problem,
+        run.ended.tail,
+        [trace.argv for trace in found],
+    )
     return found[0]
 
 
@@ -95,7 +105,8 @@ def blocks(trace: Trace, kind: str, step: int) -> list[Block]:
 
 @dataclass(frozen=True)
 class Case:
-    """One of several scripts that shared a run: its own trace, the lines that it printed, its exit status (below zero: a signal)."""
+    """One of several scripts that shared a run: its own trace, the lines that it printed, its exit
+    status (below zero: a signal)."""
 
     trace: Trace
     printed: tuple[str, ...]
@@ -124,20 +135,31 @@ for name, arguments in json.load(open("cases.json")):
 
 
 def trace_cases(
-    tmp_path: Path, cases: Mapping[str, str | tuple[str, str]], head: str = "import torch, torch._dynamo", **options: Any
+    tmp_path: Path,
+    cases: Mapping[str, str | tuple[str, str]],
+    head: str = "import torch, torch._dynamo",
+    **options: Any,
 ) -> dict[str, Case]:
-    """Several scripts in one run, each in a fork of a process that has run `head` (importing torch, and the compiler that its optimizers
-    import, takes most of a short script's time) and with a trace of its own. A case is its source, or its source and its arguments;
-    `options` are those of `trace_script`."""
+    """Several scripts in one run, each in a fork of a process that has run `head` (importing torch,
+    and the compiler that its optimizers import, takes most of a short script's time) and with a
+    trace of its own. A case is its source, or its source and its arguments; `options` are those of
+    `trace_script`."""
     given = {name: (case, "") if isinstance(case, str) else case for name, case in cases.items()}
     files = {f"{name}.py": textwrap.dedent(source) for name, (source, _) in given.items()}
-    files["cases.json"] = json.dumps([(name, arguments.split()) for name, (_, arguments) in given.items()])
-    run = trace_script(tmp_path, {"train.py": _DRIVER.replace("{head}", head), **files}, timeout=500.0, **options)
+    files["cases.json"] = json.dumps(
+        [(name, arguments.split()) for name, (_, arguments) in given.items()]
+    )
+    run = trace_script(
+        tmp_path, {"train.py": _DRIVER.replace("{head}", head), **files}, timeout=500.0, **options
+    )
     workspace = tmp_path / "place" / "workspace"
     found = {}
     for name in given:
         pid, exit_code = map(int, (workspace / f"{name}.status").read_text().split())
-        printed = (workspace / f"{name}.out").read_text(errors="replace").partition("nanobind: leaked")[0]  # after `gc.freeze()`
+        # after `gc.freeze()`
+        printed = (
+            (workspace / f"{name}.out").read_text(errors="replace").partition("nanobind: leaked")[0]
+        )
         [trace] = [trace for trace in run.traces if trace.pid == pid and trace.forked]
         found[name] = Case(trace, tuple(printed.splitlines()), exit_code, run)
     return found

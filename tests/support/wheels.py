@@ -1,4 +1,5 @@
-"""Wheels, source archives and locks made in a test: what the tests of `env.install` install from, with no network."""
+"""Wheels, source archives and locks made in a test: what the tests of `env.install` install from,
+with no network."""
 
 from __future__ import annotations
 
@@ -36,9 +37,19 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 SYSTEM = os.pathsep.join([os.path.dirname(sys.executable), os.defpath])
 
 
-def wheel(folder: Path, name: str, version: str, files: Mapping[str, str] | None = None, scripts: Mapping[str, str] | None = None) -> str:
-    """A wheel of one module that says its version; its line for a lock. `scripts` are console scripts: name -> `module:function`."""
-    info, entries = f"{name}-{version}.dist-info", "".join(f"{name} = {target}\n" for name, target in (scripts or {}).items())
+def wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str] | None = None,
+    scripts: Mapping[str, str] | None = None,
+) -> str:
+    """A wheel of one module that says its version; its line for a lock. `scripts` are console
+    scripts: name -> `module:function`."""
+    info, entries = (
+        f"{name}-{version}.dist-info",
+        "".join(f"{name} = {target}\n" for name, target in (scripts or {}).items()),
+    )
     content = {
         f"{name}.py": f"VERSION = {version!r}\n",
         **(files or {}),
@@ -50,7 +61,10 @@ def wheel(folder: Path, name: str, version: str, files: Mapping[str, str] | None
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as archive:
-        for path, text in {**content, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"}.items():
+        for path, text in {
+            **content,
+            f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n",
+        }.items():
             archive.writestr(path, text)
     return line(name, version, file)
 
@@ -60,7 +74,10 @@ def archive(folder: Path, name: str, version: str, files: Mapping[str, str]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}.tar.gz"
     with tarfile.open(file, "w:gz") as made:
-        for path, text in {**files, "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}.items():
+        for path, text in {
+            **files,
+            "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        }.items():
             member = tarfile.TarInfo(f"{name}-{version}/{path}")
             member.size = len(text.encode())
             made.addfile(member, io.BytesIO(text.encode()))
@@ -68,16 +85,27 @@ def archive(folder: Path, name: str, version: str, files: Mapping[str, str]) -> 
 
 
 def builds(before: str = "pass") -> dict[str, str]:
-    """The files of a source archive of `built` 1.0. Its build runs `before`, which may write down in `said` what it could do."""
-    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n[project]\nname = "built"\nversion = "1.0"\n'
-    return {"pyproject.toml": project, "backend.py": _BACKEND.format(before=textwrap.indent(textwrap.dedent(before), "    ").strip())}
+    """The files of a source archive of `built` 1.0. Its build runs `before`, which may write down
+    in `said` what it could do."""
+    project = (
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = '
+        '["."]\n[project]\nname = "built"\nversion = "1.0"\n'
+    )
+    return {
+        "pyproject.toml": project,
+        "backend.py": _BACKEND.format(
+            before=textwrap.indent(textwrap.dedent(before), "    ").strip()
+        ),
+    }
 
 
 def line(name: str, version: str, file: Path) -> str:
     return f"{name}=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
 
-def checkout(folder: Path, lock: str, name: str = "requirements.lock", run: str = "python train.py") -> Spec:
+def checkout(
+    folder: Path, lock: str, name: str = "requirements.lock", run: str = "python train.py"
+) -> Spec:
     """A checkout with that lock, and its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(lock)
@@ -86,7 +114,13 @@ def checkout(folder: Path, lock: str, name: str = "requirements.lock", run: str 
 
 def outer(index: Path, path: str = SYSTEM) -> dict[str, str]:
     """The gate's environment: pip finds the wheels in `index` and nothing else."""
-    return {"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": os.devnull, "HOME": "/nonexistent"}
+    return {
+        "PATH": path,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(index),
+        "PIP_CONFIG_FILE": os.devnull,
+        "HOME": "/nonexistent",
+    }
 
 
 def _digest(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Claims about where the digests of a trace are kept: they are what was written, and a long training's are not in memory."""
+"""Claims about where the digests of a trace are kept: they are what was written, and a long
+training's are not in memory."""
 
 from __future__ import annotations
 
@@ -23,12 +24,17 @@ TABLE = tuple((f"layer.{number}.weight", "float32", (64,)) for number in range(R
 
 def content(step: int, other: int | None = None) -> bytes:
     """Digests of a step, in the order of the rows; row 7 of step `other` differs."""
-    return b"".join((step * ROWS + row + (1 << 64) * (step == other and row == 7)).to_bytes(16, "little") for row in range(ROWS))
+    return b"".join(
+        (step * ROWS + row + (1 << 64) * (step == other and row == 7)).to_bytes(16, "little")
+        for row in range(ROWS)
+    )
 
 
 def written(folder: Path, other: int | None = None) -> Path:
     folder.mkdir()
-    writer = TraceWriter(str(folder), {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False})
+    writer = TraceWriter(
+        str(folder), {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False}
+    )
     flags = writer.flags({})
     for step in range(STEPS):
         writer.block(step, "parameter", TABLE, content(step, other))
@@ -47,14 +53,23 @@ def test_a_million_digests_are_compared_in_a_fraction_of_their_size(tmp_path: Pa
     finally:
         tracemalloc.stop()
     assert found.first_divergence is not None
-    assert (found.first_divergence.step, found.first_divergence.name) == (STEPS - 1, "layer.7.weight")
-    assert [block.digests for block in second[0].blocks] == [content(step, STEPS - 1) for step in range(STEPS)]
-    assert isinstance(second[0].blocks[-1].content, Spooled) and not isinstance(second[0].blocks[0].content, Spooled)
+    assert (found.first_divergence.step, found.first_divergence.name) == (
+        STEPS - 1,
+        "layer.7.weight",
+    )
+    assert [block.digests for block in second[0].blocks] == [
+        content(step, STEPS - 1) for step in range(STEPS)
+    ]
+    assert isinstance(second[0].blocks[-1].content, Spooled) and not isinstance(
+        second[0].blocks[0].content, Spooled
+    )
     assert peak < 2 * 16 * ROWS * STEPS / 3, peak
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
-def test_digests_without_room_in_a_file_are_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+def test_digests_without_room_in_a_file_are_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
     def refuse(**_: object) -> None:
         raise OSError(error, os.strerror(error))
 
@@ -64,7 +79,10 @@ def test_digests_without_room_in_a_file_are_no_trace(tmp_path: Path, monkeypatch
     assert spool.put(b"0123456789") == b"0123456789"
     with pytest.raises(OSError, match="no room for its digests in "):
         spool.put(b"abc")
-    with pytest.raises(TraceError, match=rf":\d+: cannot be read: no room for its digests in .*: {os.strerror(error)}$"):
+    with pytest.raises(
+        TraceError,
+        match=rf":\d+: cannot be read: no room for its digests in .*: {os.strerror(error)}$",
+    ):
         read_folder(written(tmp_path / "a"), "n")
 
 

@@ -1,4 +1,5 @@
-"""Claims about `trace.notebook`: a cell's name is read back, and no file that only looks like a notebook does harm."""
+"""Claims about `trace.notebook`: a cell's name is read back, and no file that only looks like a
+notebook does harm."""
 
 from __future__ import annotations
 
@@ -19,18 +20,30 @@ from repro_gate.trace.notebook import cell_name, code_cells, place, split
         ("a.ipynb#cell x", ("a.ipynb#cell x", 0), "a.ipynb#cell x:3"),
     ],
 )
-def test_a_line_of_a_cell_is_told_by_notebook_cell_and_line(file: str, parts: tuple[str, int], told: str) -> None:
+def test_a_line_of_a_cell_is_told_by_notebook_cell_and_line(
+    file: str, parts: tuple[str, int], told: str
+) -> None:
     assert split(file) == parts
     assert place(file, 3) == told
 
 
 def test_code_cells_are_counted_as_jupyter_counts_what_it_runs() -> None:
-    cells = [("markdown", ["# a"]), ("code", ["x = 1\n", "y = 2"]), ("code", " \n"), ("code", "z = 3")]
-    content = json.dumps({"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}).encode()
+    cells = [
+        ("markdown", ["# a"]),
+        ("code", ["x = 1\n", "y = 2"]),
+        ("code", " \n"),
+        ("code", "z = 3"),
+    ]
+    content = json.dumps(
+        {"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}
+    ).encode()
     assert code_cells(content) == ["x = 1\ny = 2", "z = 3"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"cells": 3}', b'{"cells": [{}]}', b'{"cells": [1]}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"[]", b'{"cells": 3}', b'{"cells": [{}]}', b'{"cells": [1]}', b"[" * 100_000],
+)
 def test_what_is_no_notebook_has_no_cells(content: bytes) -> None:
     assert code_cells(content) == []
     assert code_cells(b'{"cells": [{"cell_type": "code", "source": [1]}]}') == []

@@ -1,4 +1,5 @@
-"""A trace is written by untrusted code: what does not follow the format is refused, in words, whatever it is."""
+"""A trace is written by untrusted code: what does not follow the format is refused, in words,
+whatever it is."""
 
 from __future__ import annotations
 
@@ -24,9 +25,25 @@ from repro_gate.trace.model import Budget, Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, read_folder, trace_files
 from tests.trace.test_writer import NONCE, write_everything
 
-HELLO = {"e": "hello", "format": fmt.FORMAT, "nonce": NONCE, "pid": 1, "key": "main", "argv": [], "forked": False}
+HELLO = {
+    "e": "hello",
+    "format": fmt.FORMAT,
+    "nonce": NONCE,
+    "pid": 1,
+    "key": "main",
+    "argv": [],
+    "forked": False,
+}
 TABLE = {"e": "table", "id": 0, "kind": "loss", "rows": [["loss", "float32", []]]}
-BLOCK = {"e": "block", "step": 0, "kind": "loss", "table": 0, "at": 0, "digests": "AAAAAAAAAAAAAAAAAAAAAA==", "values": ["0x1p0"]}
+BLOCK = {
+    "e": "block",
+    "step": 0,
+    "kind": "loss",
+    "table": 0,
+    "at": 0,
+    "digests": "AAAAAAAAAAAAAAAAAAAAAA==",
+    "values": ["0x1p0"],
+}
 FLAGS = {"e": "flags", "id": 0, "settings": {"a": True}}
 STEP = {"e": "step", "step": 0, "ms": 1.0, "probe_ms": 0, "peak_bytes": 0, "flags": 0}
 OPENED = {"e": "opened", "files": [["train.py", True, "", False]]}
@@ -82,7 +99,9 @@ def test_a_trace_cut_anywhere_is_never_taken_for_whole(tmp_path: Path) -> None:
         assert follower._line == SAMPLE[:size].count(b"\n")
         assert trace.end is None
         if (SAMPLE[:size].endswith(b"\n") and not trace.trained) or not size:
-            assert not read_folder(tmp_path, NONCE)[0].trained  # cut before anything was recorded: a process that did not train
+            assert not read_folder(tmp_path, NONCE)[
+                0
+            ].trained  # cut before anything was recorded: a process that did not train
         else:
             assert re.search("cut off|truncated", refusal(tmp_path, SAMPLE[:size]))
 
@@ -107,7 +126,10 @@ def test_bytes_that_trickle_in_are_read_as_the_whole_is(tmp_path: Path) -> None:
 WRONG = {
     "no JSON": (b"{\n", "1: is not JSON"),
     "deep": (b"[" * 100_000 + b"\n", "is not a JSON object"),
-    "deep in a field": (lines(HELLO) + b'{"e": "note", "x": ' + b"[" * 1_000_000 + b"\n", "2: is not JSON"),
+    "deep in a field": (
+        lines(HELLO) + b'{"e": "note", "x": ' + b"[" * 1_000_000 + b"\n",
+        "2: is not JSON",
+    ),
     "no object": (b"[]\n", "is not a JSON object"),
     "blank line": (lines(HELLO) + b"\n", "2: is not JSON"),
     "not UTF-8": (b'{"e": "\xff"}\n', "is not JSON"),
@@ -115,13 +137,19 @@ WRONG = {
     "hello twice": (lines(HELLO, HELLO), "`hello` must be the first line"),
     "another format": (lines({**HELLO, "format": "v2"}), "`hello` is malformed"),
     "another run's": (lines({**HELLO, "nonce": "0"}), "another run"),
-    "no nonce": (lines({key: value for key, value in HELLO.items() if key != "nonce"}), "malformed"),
+    "no nonce": (
+        lines({key: value for key, value in HELLO.items() if key != "nonce"}),
+        "malformed",
+    ),
     "a line after the end": (lines(*WHOLE, STEP), "7: a line follows `end`"),
     "unknown event": (lines(HELLO, {"e": "poll"}), "no known event"),
     "private method": (lines(HELLO, {"e": "take"}), "no known event"),
     "a flag is NaN": (lines(HELLO, {**FLAGS, "settings": {"a": float("nan")}}), "2: is not JSON"),
     "time is NaN": (lines(HELLO, FLAGS, {**STEP, "ms": float("nan")}), "3: is not JSON"),
-    "distance is infinite": (lines(HELLO, {**DISTANCE, "rows": [["loss", "n", "f", [], float("inf"), 0, 0, 0]]}), "2: is not JSON"),
+    "distance is infinite": (
+        lines(HELLO, {**DISTANCE, "rows": [["loss", "n", "f", [], float("inf"), 0, 0, 0]]}),
+        "2: is not JSON",
+    ),
     "event of another type": (lines(HELLO, {"e": ["end"]}), "no known event"),
 }
 MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]] = {
@@ -131,7 +159,10 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "key too long": ((), {**HELLO, "key": "k" * 201}),
     "a change without a block before it": ((HELLO, TABLE), {**BLOCK, "changed": "AQ=="}),
     "a change of no row": ((HELLO, TABLE, BLOCK), {**BLOCK, "at": 1, "changed": "AA=="}),
-    "a change of a row that is not there": ((HELLO, TABLE, BLOCK), {**BLOCK, "at": 1, "changed": "Ag=="}),
+    "a change of a row that is not there": (
+        (HELLO, TABLE, BLOCK),
+        {**BLOCK, "at": 1, "changed": "Ag=="},
+    ),
     "a change that is too long": ((HELLO, TABLE, BLOCK), {**BLOCK, "at": 1, "changed": "AQA="}),
     "facts are a list": ((HELLO,), {"e": "facts", "facts": []}),
     "facts are a text": ((HELLO,), {"e": "facts", "facts": "x"}),
@@ -166,14 +197,29 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "step skipped": ((HELLO, FLAGS), {**STEP, "step": 1}),
     "negative time": ((HELLO, FLAGS), {**STEP, "ms": -1}),
     "time is true": ((HELLO, FLAGS), {**STEP, "ms": True}),
-    "undone line": ((HELLO,), {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": "3", "step": 0}),
-    "a shape beyond what JSON can hold": ((HELLO,), {**TABLE, "rows": [["loss", "float32", [1 << 53]]]}),
+    "undone line": (
+        (HELLO,),
+        {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": "3", "step": 0},
+    ),
+    "a shape beyond what JSON can hold": (
+        (HELLO,),
+        {**TABLE, "rows": [["loss", "float32", [1 << 53]]]},
+    ),
     "stopped at another step": ((HELLO,), {"e": "stopped", "steps": 1}),
     "unmoved of two": ((HELLO,), {"e": "unmoved", "rows": [["module", "EMA"]]}),
     "unmoved with a long name": ((HELLO,), {"e": "unmoved", "rows": [["module", "E" * 301, "00"]]}),
-    "distance of seven": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 0, 0, 0]]}),
-    "distance below zero": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], -1, 0, 0, 0]]}),
-    "distance beyond any float": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 10**400, 0, 0, 0]]}),
+    "distance of seven": (
+        (HELLO,),
+        {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 0, 0, 0]]},
+    ),
+    "distance below zero": (
+        (HELLO,),
+        {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], -1, 0, 0, 0]]},
+    ),
+    "distance beyond any float": (
+        (HELLO,),
+        {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 10**400, 0, 0, 0]]},
+    ),
     "address a list": ((HELLO,), {"e": "network", "address": []}),
     "opened no list": ((HELLO,), {"e": "opened", "files": {}}),
     "opened of one": ((HELLO,), {"e": "opened", "files": [["train.py"]]}),
@@ -181,26 +227,50 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "opened inside a text": ((HELLO,), {"e": "opened", "files": [["train.py", "yes", "", False]]}),
     "opened left a number": ((HELLO,), {"e": "opened", "files": [["train.py", True, "", 1.5]]}),
     "opened of five": ((HELLO,), {"e": "opened", "files": [["train.py", True, "", True, True]]}),
-    "opened inside and absolute": ((HELLO,), {"e": "opened", "files": [["/train.py", True, "", False]]}),
-    "opened inside and leaving": ((HELLO,), {"e": "opened", "files": [["../train.py", True, "", False]]}),
-    "opened inside and winding": ((HELLO,), {"e": "opened", "files": [["a/../../train.py", True, "", False]]}),
+    "opened inside and absolute": (
+        (HELLO,),
+        {"e": "opened", "files": [["/train.py", True, "", False]]},
+    ),
+    "opened inside and leaving": (
+        (HELLO,),
+        {"e": "opened", "files": [["../train.py", True, "", False]]},
+    ),
+    "opened inside and winding": (
+        (HELLO,),
+        {"e": "opened", "files": [["a/../../train.py", True, "", False]]},
+    ),
     "opened the workspace itself": ((HELLO,), {"e": "opened", "files": [[".", True, "", False]]}),
     "opened nothing": ((HELLO,), {"e": "opened", "files": [["", True, "", False]]}),
-    "opened outside and relative": ((HELLO,), {"e": "opened", "files": [["train.py", False, "", False]]}),
-    "opened outside and winding": ((HELLO,), {"e": "opened", "files": [["/mnt/../etc", False, "", False]]}),
+    "opened outside and relative": (
+        (HELLO,),
+        {"e": "opened", "files": [["train.py", False, "", False]]},
+    ),
+    "opened outside and winding": (
+        (HELLO,),
+        {"e": "opened", "files": [["/mnt/../etc", False, "", False]]},
+    ),
     "opened by a number": ((HELLO,), {"e": "opened", "files": [["train.py", True, 3, False]]}),
-    "opened a long path": ((HELLO,), {"e": "opened", "files": [["p" * (fmt.MAX_NAME + 1), True, "", False]]}),
+    "opened a long path": (
+        (HELLO,),
+        {"e": "opened", "files": [["p" * (fmt.MAX_NAME + 1), True, "", False]]},
+    ),
     "imports no list": ((HELLO,), {"e": "imports", "modules": {}}),
     "imports of one": ((HELLO,), {"e": "imports", "modules": [["pkg"]]}),
     "imports of a number": ((HELLO,), {"e": "imports", "modules": [[1, "/x/pkg.py", ""]]}),
     "imports relative": ((HELLO,), {"e": "imports", "modules": [["pkg", "pkg.py", ""]]}),
-    "imports of a long name": ((HELLO,), {"e": "imports", "modules": [["p" * (fmt.MAX_NAME + 1), "/x", ""]]}),
+    "imports of a long name": (
+        (HELLO,),
+        {"e": "imports", "modules": [["p" * (fmt.MAX_NAME + 1), "/x", ""]]},
+    ),
     "distributions a list": ((HELLO,), {**VERSIONS, "versions": []}),
     "distributions of numbers": ((HELLO,), {**VERSIONS, "versions": {"torch": 2}}),
     "distributions twice": ((HELLO, VERSIONS), VERSIONS),
     "NaN in a tensor of no kind": ((HELLO,), {"e": "nonfinite", "rows": [["x", "w", -1, True]]}),
     "NaN in half a tensor": ((HELLO,), {"e": "nonfinite", "rows": [["parameter", "w", -1, 0.5]]}),
-    "NaN in too many tensors": ((HELLO,), {"e": "nonfinite", "rows": [["parameter", "w", -1, True]] * 1001}),
+    "NaN in too many tensors": (
+        (HELLO,),
+        {"e": "nonfinite", "rows": [["parameter", "w", -1, True]] * 1001},
+    ),
     "drawn on no line": ((HELLO,), {**DRAWN, "line": -1}),
     "drawn from a number": ((HELLO,), {**DRAWN, "source": 1}),
     "drawn from much": ((HELLO,), {**DRAWN, "source": "s" * 201}),
@@ -229,7 +299,10 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "end for no reason": ((HELLO,), {"e": "end", "reason": "bored", "steps": 0}),
     "an unknown field": ((HELLO,), {"e": "end", "reason": "exit", "steps": 0, "loss": 0}),
     "a field too few": ((HELLO,), {"e": "end", "reason": "exit"}),
-    "too many ulps": ((HELLO,), {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 0, 1 << 66, 0, 0]]}),
+    "too many ulps": (
+        (HELLO,),
+        {"e": "distance", "step": 0, "rows": [["parameter", "n", "f", [], 0, 1 << 66, 0, 0]]},
+    ),
     "a seed of ten digits too many": ((HELLO,), {**LOADER, "base_seed": 10**60}),
     "a time beyond any float": ((HELLO, FLAGS), {**STEP, "ms": 10**400}),
     "a whole number written as a fraction": ((HELLO, FLAGS), {**STEP, "step": 0.0}),
@@ -247,7 +320,9 @@ def test_a_line_that_is_no_event_is_refused(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_event_is_refused_with_its_line(case: str, tmp_path: Path) -> None:
     before, event = MALFORMED[case]
-    assert refusal(tmp_path, lines(*before, event)).startswith(f"1-1{fmt.SUFFIX}:{len(before) + 1}: `{event['e']}` is malformed")
+    assert refusal(tmp_path, lines(*before, event)).startswith(
+        f"1-1{fmt.SUFFIX}:{len(before) + 1}: `{event['e']}` is malformed"
+    )
 
 
 def test_without_a_nonce_any_run_is_read(tmp_path: Path) -> None:
@@ -259,27 +334,39 @@ def test_a_name_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
     put(tmp_path, lines(HELLO, {**TABLE, "rows": [["w\ud800", "float32", []]]}, *WHOLE[2:]))
     [trace] = read_folder(tmp_path, NONCE)
     assert trace.blocks[0].rows[0][0] == "w\\ud800"
-    put(tmp_path, lines(HELLO, {**TABLE, "rows": [["\U0001f600\udc00\\ud800", "float32", []]]}, *WHOLE[2:]))
+    put(
+        tmp_path,
+        lines(HELLO, {**TABLE, "rows": [["\U0001f600\udc00\\ud800", "float32", []]]}, *WHOLE[2:]),
+    )
     [trace] = read_folder(tmp_path, NONCE)
     assert trace.blocks[0].rows[0][0] == "\U0001f600\\udc00\\ud800"
-    assert "is not JSON" in refusal(tmp_path, lines(HELLO) + b'{"e": "\\ud800", "x": ' + b"[" * 100_000 + b"\n")
+    assert "is not JSON" in refusal(
+        tmp_path, lines(HELLO) + b'{"e": "\\ud800", "x": ' + b"[" * 100_000 + b"\n"
+    )
     assert "is not JSON" in refusal(tmp_path, lines(HELLO) + b'{"e": "\\ud800", "x": NaN}\n')
 
 
 def test_of_a_key_that_stands_twice_the_last_counts(tmp_path: Path) -> None:
     put(tmp_path, lines(HELLO) + b'{"e": "network", "address": "a", "address": "b"}\n')
     assert read_folder(tmp_path, NONCE)[0].network == ["b"]
-    assert "is malformed" in refusal(tmp_path, lines(HELLO) + b'{"e": "network", "address": "a", "address": 1}\n')
+    assert "is malformed" in refusal(
+        tmp_path, lines(HELLO) + b'{"e": "network", "address": "a", "address": 1}\n'
+    )
 
 
 def test_a_trace_goes_on_after_its_end_only_where_it_says_so(tmp_path: Path) -> None:
-    put(tmp_path, lines(*WHOLE, {"e": "resumed", "steps": 1}, {**STEP, "step": 1}, {**END, "steps": 2}))
+    put(
+        tmp_path,
+        lines(*WHOLE, {"e": "resumed", "steps": 1}, {**STEP, "step": 1}, {**END, "steps": 2}),
+    )
     assert len(read_folder(tmp_path, NONCE)[0].steps) == 2
     assert "a line follows `end`" in refusal(tmp_path, lines(*WHOLE, {**STEP, "step": 1}))
     assert "without an `end`" in refusal(tmp_path, lines(HELLO, {"e": "resumed", "steps": 0}))
 
 
-def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_several_events_are_counted_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, lines(HELLO, OPENED, OPENED))
     assert len(read_folder(tmp_path, NONCE)[0].opened) == 2
     monkeypatch.setattr(fmt, "MAX_OPENED", 1)
@@ -292,11 +379,21 @@ def test_files_of_several_events_are_counted_together(tmp_path: Path, monkeypatc
 MANY: Mapping[str, Mapping[str, Any]] = {
     "rows of a table": {**TABLE, "rows": [["n", "f", []]] * (fmt.MAX_ROWS + 1)},
     "values of a block": {**BLOCK, "values": ["0x1p0"] * (fmt.MAX_ROWS + 1)},
-    "distances": {"e": "distance", "step": 0, "rows": [["loss", "n", "f", [], 0, 0, 0, 0]] * (fmt.MAX_ROWS + 1)},
+    "distances": {
+        "e": "distance",
+        "step": 0,
+        "rows": [["loss", "n", "f", [], 0, 0, 0, 0]] * (fmt.MAX_ROWS + 1),
+    },
     "files": {"e": "opened", "files": [["a", True, "", False]] * (fmt.MAX_OPENED + 1)},
     "modules": {"e": "imports", "modules": [["a", "/a", ""]] * (fmt.MAX_IMPORTS + 1)},
-    "distributions": {**VERSIONS, "versions": {str(number): "1" for number in range(fmt.MAX_DISTRIBUTIONS + 1)}},
-    "variables": {**VARIABLES, "values": {str(number): "1" for number in range(fmt.MAX_VARIABLES + 1)}},
+    "distributions": {
+        **VERSIONS,
+        "versions": {str(number): "1" for number in range(fmt.MAX_DISTRIBUTIONS + 1)},
+    },
+    "variables": {
+        **VARIABLES,
+        "values": {str(number): "1" for number in range(fmt.MAX_VARIABLES + 1)},
+    },
     "unmoved modules": {"e": "unmoved", "rows": [["module", "EMA", "00"]] * (fmt.MAX_UNMOVED + 1)},
     "flags": {**FLAGS, "settings": {str(number): True for number in range(201)}},
 }
@@ -305,10 +402,16 @@ MANY: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("what", MANY)
 def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> None:
     event = dict(MANY[what])
-    said = refusal(tmp_path, lines(HELLO, TABLE, event) if event["e"] == "block" else lines(HELLO, event))
+    said = refusal(
+        tmp_path, lines(HELLO, TABLE, event) if event["e"] == "block" else lines(HELLO, event)
+    )
     assert f"`{event['e']}` is malformed: Expected `" in said and "of length <= " in said
-    field = next(name for name, value in event.items() if isinstance(value, list | dict) and len(value) > 100)
-    event[field] = dict([*event[field].items()][:-1]) if isinstance(event[field], dict) else event[field][:-1]
+    field = next(
+        name for name, value in event.items() if isinstance(value, list | dict) and len(value) > 100
+    )
+    event[field] = (
+        dict([*event[field].items()][:-1]) if isinstance(event[field], dict) else event[field][:-1]
+    )
     put(tmp_path, lines(HELLO, event) if event["e"] != "block" else lines(HELLO, TABLE, event))
     TraceFollower(tmp_path / f"1-1{fmt.SUFFIX}", NONCE).finish()
 
@@ -338,47 +441,88 @@ def test_a_process_writes_no_more_than_its_limit(
 
 
 @pytest.mark.parametrize("limit", [fmt.BYTES, fmt.MEMORY, fmt.ALL_DIGESTS, fmt.UNFOLDED])
-def test_all_processes_of_a_run_share_one_budget(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, one = [["", "", []]] * 100, base64.b64encode(b"\1" + bytes(12)).decode()  # the first of 100 rows changes
-    block = {"e": "block", "step": 0, "kind": "loss", "table": 0, "at": 0, "digests": base64.b64encode(bytes(1600)).decode()}
+def test_all_processes_of_a_run_share_one_budget(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the first of 100 rows changes
+    rows, one = (
+        [["", "", []]] * 100,
+        base64.b64encode(b"\1" + bytes(12)).decode(),
+    )
+    block = {
+        "e": "block",
+        "step": 0,
+        "kind": "loss",
+        "table": 0,
+        "at": 0,
+        "digests": base64.b64encode(bytes(1600)).decode(),
+    }
     changed = {**block, "at": 1, "digests": base64.b64encode(b"1" * 16).decode(), "changed": one}
-    content = lines({**HELLO, "argv": ["train.py"]}, {**TABLE, "rows": rows}, block, changed, {"e": "end", "reason": "exit", "steps": 0})
+    content = lines(
+        {**HELLO, "argv": ["train.py"]},
+        {**TABLE, "rows": rows},
+        block,
+        changed,
+        {"e": "end", "reason": "exit", "steps": 0},
+    )
     for number in range(3):
         put(tmp_path, content, f"{number}-{number}")
     spent = read_folder(tmp_path, NONCE)[0].budget.spent
-    assert (spent[fmt.BYTES], spent[fmt.ALL_DIGESTS], spent[fmt.UNFOLDED]) == (3 * len(content), 3 * 3200, 3 * 1584)
+    assert (spent[fmt.BYTES], spent[fmt.ALL_DIGESTS], spent[fmt.UNFOLDED]) == (
+        3 * len(content),
+        3 * 3200,
+        3 * 1584,
+    )
     monkeypatch.setitem(fmt.MAX_OF_RUN, limit, spent[limit])
     assert len(read_folder(tmp_path, NONCE)) == 3
     put(tmp_path, content, "9-9")
     said = (
-        rf"^9-9{fmt.SUFFIX}:\d+: too large: with what process (1 train.py|9) wrote, the traces of this run take more than [\d,]+ {limit}$"
+        rf"^9-9{fmt.SUFFIX}:\d+: too large: with what process (1 train.py|9) wrote, the traces "
+        rf"of this run take more than [\d,]+ {limit}$"
     )
     with pytest.raises(TraceError, match=said):
         read_folder(tmp_path, NONCE)
 
 
 def test_the_documents_state_the_limits_of_a_run() -> None:
-    trust, spec = (" ".join((Path(__file__).parents[2] / "docs" / name).read_text().split()) for name in ("trust-model.md", "repro-yml.md"))
-    size, digests, unfolded, memory = (fmt.MAX_OF_RUN[what] >> 30 for what in (fmt.BYTES, fmt.ALL_DIGESTS, fmt.UNFOLDED, fmt.MEMORY))
+    trust, spec = (
+        " ".join((Path(__file__).parents[2] / "docs" / name).read_text().split())
+        for name in ("trust-model.md", "repro-yml.md")
+    )
+    size, digests, unfolded, memory = (
+        fmt.MAX_OF_RUN[what] >> 30
+        for what in (fmt.BYTES, fmt.ALL_DIGESTS, fmt.UNFOLDED, fmt.MEMORY)
+    )
     assert f"may have {size} GiB and {digests} GiB of digests ({unfolded} GiB of them" in trust
     assert f"may have {size} GiB, and {digests} GiB of digests." in spec
-    assert f"{memory} GiB of memory, and {fmt.MAX_OF_RUN[fmt.SECONDS]} seconds or `train.timeout`" in trust
+    assert (
+        f"{memory} GiB of memory, and {fmt.MAX_OF_RUN[fmt.SECONDS]} seconds or `train.timeout`"
+        in trust
+    )
     files = f"{artifacts.MAX_FILES:,} files and {artifacts.MAX_BYTES >> 30} GiB"
-    assert f"at most {files} are copied" in trust and f"more than {files.replace('and', 'or')}" in spec
+    assert (
+        f"at most {files} are copied" in trust and f"more than {files.replace('and', 'or')}" in spec
+    )
 
 
 def test_a_trace_larger_than_a_run_may_write_is_not_read(tmp_path: Path) -> None:
     path = put(tmp_path, SAMPLE)
     os.truncate(path, 1 << 40)  # takes no disk
     with pytest.raises(
-        TraceError, match=r"too large: with what process 1 wrote, the traces of this run take more than 17,179,869,184 bytes"
+        TraceError,
+        match=r"too large: with what process 1 wrote, the traces of this run take more than "
+        r"17,179,869,184 bytes",
     ):
         read_folder(tmp_path, NONCE)
 
 
 def test_reading_takes_no_longer_than_a_run_may(tmp_path: Path) -> None:
     path = put(tmp_path, SAMPLE)
-    assert TraceFollower(path, NONCE, budget=Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: 90.0})).finish().trained
+    assert (
+        TraceFollower(path, NONCE, budget=Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: 90.0}))
+        .finish()
+        .trained
+    )
     with pytest.raises(TraceError, match=r"too large: .* more than 0 seconds of reading$"):
         TraceFollower(path, NONCE, budget=Budget({**fmt.MAX_OF_RUN, fmt.SECONDS: 0.0})).poll()
 
@@ -386,18 +530,31 @@ def test_reading_takes_no_longer_than_a_run_may(tmp_path: Path) -> None:
 TABLES = lines(HELLO, TABLE, {**TABLE, "id": 1, "rows": []}, FLAGS)
 GREEDY = {  # lines that take the most memory for their length
     "rows": lambda n: lines({**TABLE, "id": n + 2, "rows": [["", "", []]] * 3_000}),
-    "named rows": lambda n: lines({**TABLE, "id": n + 2, "rows": [[f"{n}.{i}", "f", [i]] for i in range(1_000)]}),
-    "wide names": lambda n: lines({**TABLE, "id": n + 2, "rows": [["\U0001f600" + "n" * 4_000, "", []]] * 10}),
-    "blocks": lambda n: lines(*({**BLOCK, "table": 1, "step": n, "at": i, "digests": "", "values": []} for i in range(100))),
+    "named rows": lambda n: lines(
+        {**TABLE, "id": n + 2, "rows": [[f"{n}.{i}", "f", [i]] for i in range(1_000)]}
+    ),
+    "wide names": lambda n: lines(
+        {**TABLE, "id": n + 2, "rows": [["\U0001f600" + "n" * 4_000, "", []]] * 10}
+    ),
+    "blocks": lambda n: lines(
+        *(
+            {**BLOCK, "table": 1, "step": n, "at": i, "digests": "", "values": []}
+            for i in range(100)
+        )
+    ),
     "values": lambda n: lines({**BLOCK, "step": n, "values": ["0"] * 3_000}),
     "steps": lambda n: lines(*({**STEP, "step": 100 * n + i} for i in range(100))),
     "facts": lambda n: lines({"e": "facts", "facts": {f"{n}.{i}": "" for i in range(200)}}),
-    "distances": lambda n: lines({**DISTANCE, "rows": [["loss", "", "", [], None, None, None, None]] * 1_000}),
+    "distances": lambda n: lines(
+        {**DISTANCE, "rows": [["loss", "", "", [], None, None, None, None]] * 1_000}
+    ),
 }
 
 
 @pytest.mark.parametrize("what", GREEDY)
-def test_what_is_kept_of_a_run_takes_no_more_memory_than_was_counted(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_a_run_takes_no_more_memory_than_was_counted(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(fmt.MAX_OF_RUN, fmt.MEMORY, 4 << 20)
     path = put(tmp_path, TABLES)
     follower = TraceFollower(path, NONCE)
@@ -420,7 +577,11 @@ def test_what_is_kept_of_a_run_takes_no_more_memory_than_was_counted(what: str, 
 
 def test_of_what_repeats_the_first_thousand_are_kept(tmp_path: Path) -> None:
     undone = {"e": "undone", "flag": "f", "value": "v", "file": "t.py", "line": 3, "step": 0}
-    events: list[Mapping[str, Any]] = [{"e": "network", "address": "a"}, {"e": "note", "id": "i", "message": "m"}, undone]
+    events: list[Mapping[str, Any]] = [
+        {"e": "network", "address": "a"},
+        {"e": "note", "id": "i", "message": "m"},
+        undone,
+    ]
     put(tmp_path, lines(HELLO, *events * 1001))
     [trace] = read_folder(tmp_path, NONCE)
     assert (len(trace.network), len(trace.notes), len(trace.undone)) == (1000, 1000, 1000)
@@ -475,7 +636,12 @@ def test_traces_come_in_order_of_their_start(tmp_path: Path) -> None:
     for name in ("9-100", "1-20", "x-3", "5-none"):
         put(tmp_path, b"", name)
     (tmp_path / "failure.json").write_text("{}")
-    assert [path.name.partition(".")[0] for path in trace_files(tmp_path)] == ["5-none", "x-3", "1-20", "9-100"]
+    assert [path.name.partition(".")[0] for path in trace_files(tmp_path)] == [
+        "5-none",
+        "x-3",
+        "1-20",
+        "9-100",
+    ]
 
 
 def read_bytes(content: bytes) -> Trace | TraceError:
@@ -491,12 +657,21 @@ def read_bytes(content: bytes) -> Trace | TraceError:
 @given(st.binary(max_size=400), st.booleans())
 @settings(max_examples=150, deadline=2000)
 def test_random_bytes_are_a_trace_or_a_refusal(content: bytes, after_hello: bool) -> None:
-    assert isinstance(read_bytes(lines(HELLO) + content if after_hello else content), (Trace, TraceError))
+    assert isinstance(
+        read_bytes(lines(HELLO) + content if after_hello else content), (Trace, TraceError)
+    )
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["loss", "0x1p0"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["loss", "0x1p0"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 

@@ -14,7 +14,16 @@ import pytest
 
 from repro_gate.trace import format as fmt
 from repro_gate.trace.fields import Imported, Measured, Opened
-from repro_gate.trace.model import Drawn, LoaderSeen, Records, Spawned, StepMark, Trace, TraceError, Undone
+from repro_gate.trace.model import (
+    Drawn,
+    LoaderSeen,
+    Records,
+    Spawned,
+    StepMark,
+    Trace,
+    TraceError,
+    Undone,
+)
 from repro_gate.trace.reader import TraceFollower, read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 
@@ -29,24 +38,50 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("facts", facts={"torch": "2.13.0", "process": "rank0"})
     writer.block(-1, "parameter", ROWS, bytes(range(32)))
     for step in range(steps):
-        writer.block(step, "loss", (("loss", "float32", ()),), bytes(16), [float("nan").hex(), (0.1).hex()][step % 2 :][:1])
+        writer.block(
+            step,
+            "loss",
+            (("loss", "float32", ()),),
+            bytes(16),
+            [float("nan").hex(), (0.1).hex()][step % 2 :][:1],
+        )
         writer.block(step, "gradient", ROWS, bytes(32))
         writer.block(step, "gradient", ROWS, bytes(range(1, 33)))
         writer.event(
-            "step", step=step, ms=1.5, probe_ms=0.25, peak_bytes=1 << 20, flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None})
+            "step",
+            step=step,
+            ms=1.5,
+            probe_ms=0.25,
+            peak_bytes=1 << 20,
+            flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None}),
         )
     writer.event("undone", flag="cudnn.benchmark", value="True", file="/w/train.py", line=3, step=0)
-    writer.event("distance", step=steps - 1, rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]])
+    writer.event(
+        "distance",
+        step=steps - 1,
+        rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]],
+    )
     writer.event("network", address="192.0.2.1:443")
-    writer.event("opened", files=[["train.py", True, "", False], ["/mnt/x.bin", False, "train.py:3", True]])
-    writer.event("imports", modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]])
+    writer.event(
+        "opened", files=[["train.py", True, "", False], ["/mnt/x.bin", False, "train.py:3", True]]
+    )
+    writer.event(
+        "imports",
+        modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]],
+    )
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
     writer.event("spawned", pid=12, file="train.py", line=4)
     writer.event("loader", number=0, workers=2, base_seed=-5, dataset=3)
     writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
-    writer.event("records", loader=1, role="evaluation", digests=base64.b64encode(bytes(range(16))).decode(), whole=False)
+    writer.event(
+        "records",
+        loader=1,
+        role="evaluation",
+        digests=base64.b64encode(bytes(range(16))).decode(),
+        whole=False,
+    )
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
     writer.event("unmoved", rows=[["module", "EMA", "ab" * 16]])
     writer.event("note", id="state-not-kept", message="too little room")
@@ -63,7 +98,13 @@ def read(folder: Path) -> Trace:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_everything(tmp_path)
     trace = read(tmp_path)
-    assert (trace.pid, trace.key, trace.argv, trace.forked, trace.end) == (7, "rank0", ("python", "train.py"), False, "exit")
+    assert (trace.pid, trace.key, trace.argv, trace.forked, trace.end) == (
+        7,
+        "rank0",
+        ("python", "train.py"),
+        False,
+        "exit",
+    )
     assert [(item.step, item.kind, item.at) for item in trace.blocks] == [
         (-1, "parameter", 0),
         (0, "loss", 0),
@@ -76,18 +117,35 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.blocks[0].rows == ROWS
     assert trace.blocks[0].digests == bytes(range(32))
     assert trace.blocks[3].digests == bytes(range(1, 33))
-    assert [item.values for item in trace.blocks if item.kind == "loss"] == [("nan",), ((0.1).hex(),)]
+    assert [item.values for item in trace.blocks if item.kind == "loss"] == [
+        ("nan",),
+        ((0.1).hex(),),
+    ]
     assert trace.steps == [StepMark(0, 1.5, 0.25, 1 << 20, 0), StepMark(1, 1.5, 0.25, 1 << 20, 0)]
     assert trace.settings == [{"cudnn.benchmark": False, "MKL_CBWR": None}]
     assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
     assert trace.distances == [
         Measured(
-            step=1, kind="parameter", name="fc.weight", dtype="float32", shape=(2, 8), max_abs=0.5, max_ulp=3, l2=None, reference_l2=2.0
+            step=1,
+            kind="parameter",
+            name="fc.weight",
+            dtype="float32",
+            shape=(2, 8),
+            max_abs=0.5,
+            max_ulp=3,
+            l2=None,
+            reference_l2=2.0,
         )
     ]
     assert trace.network == ["192.0.2.1:443"]
-    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, "train.py:3", True)]
-    assert trace.imports == [Imported("pkg", "/src/pkg/__init__.py"), Imported("ops", "/venv/site-packages/ops.py", "ops")]
+    assert trace.opened == [
+        Opened("train.py", True),
+        Opened("/mnt/x.bin", False, "train.py:3", True),
+    ]
+    assert trace.imports == [
+        Imported("pkg", "/src/pkg/__init__.py"),
+        Imported("ops", "/venv/site-packages/ops.py", "ops"),
+    ]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
@@ -120,7 +178,9 @@ def test_a_block_repeats_no_digest_that_did_not_change(tmp_path: Path, changing:
         written.append(bytes(digests))
     writer.event("end", reason="exit", steps=0)
     assert [block.digests for block in read(tmp_path).blocks] == written
-    sizes = [len(line) for line in Path(writer.path).read_bytes().splitlines() if b'"block"' in line]
+    sizes = [
+        len(line) for line in Path(writer.path).read_bytes().splitlines() if b'"block"' in line
+    ]
     assert changing > 7 or max(sizes[1:]) < 200 + 22 * changing
     assert changing or len({id(block.digests) for block in read(tmp_path).blocks}) == 1
 
@@ -142,7 +202,10 @@ class Waiting(Later):
 
 def test_what_waits_for_a_device_holds_back_what_comes_after_it(tmp_path: Path) -> None:
     writer, first, second = TraceWriter(str(tmp_path), HELLO), Waiting(), Waiting()
-    written = lambda: [json.loads(line)["e"] for line in Path(writer.path).read_bytes().splitlines()]  # noqa: E731
+
+    def written() -> list[str]:
+        return [json.loads(line)["e"] for line in Path(writer.path).read_bytes().splitlines()]
+
     writer.block(0, "gradient", ROWS, first)
     writer.block(0, "parameter", ROWS, second)
     writer.event("note", id="a", message="b")
@@ -186,7 +249,9 @@ def test_a_number_that_is_no_json_is_refused_before_it_is_written(tmp_path: Path
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_ends_the_trace_and_leaves_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_ends_the_trace_and_leaves_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
     writer = TraceWriter(str(tmp_path), HELLO)
     full = os.open("/dev/full", os.O_WRONLY)

@@ -1,4 +1,5 @@
 """Lightning: a small convolutional network tells bars from blobs in noisy 16x16 pictures."""
+
 import argparse
 
 import lightning as L
@@ -10,11 +11,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def pictures(count=480, size=16):
-    """Bright bars (label 0: upright, 1: level) and blobs (label 2) on noise. The data set is the same for every training seed."""
+    """Bright bars (label 0: upright, 1: level) and blobs (label 2) on noise. The data set is the
+    same for every training seed."""
     draw = np.random.default_rng(7)
     images = draw.normal(0.0, 0.3, (count, 1, size, size)).astype(np.float32)
     labels = draw.integers(0, 3, count)
-    for image, label, (row, column) in zip(images, labels, draw.integers(3, size - 4, (count, 2)), strict=True):
+    for image, label, (row, column) in zip(
+        images, labels, draw.integers(3, size - 4, (count, 2)), strict=True
+    ):
         top, left = {0: (5, 1), 1: (1, 5), 2: (3, 3)}[int(label)]
         image[0, max(row - top, 0) : row + top, max(column - left, 0) : column + left] += 1.0
     return TensorDataset(torch.from_numpy(images), torch.from_numpy(labels))
@@ -41,13 +45,18 @@ class Classifier(L.LightningModule):
     def training_step(self, batch, index):
         images, labels = batch
         noise = self.augment.normal(0.0, self.noise, images.shape).astype(np.float32)
-        loss = F.cross_entropy(self.network(images + torch.from_numpy(noise).to(images.device)), labels)
+        loss = F.cross_entropy(
+            self.network(images + torch.from_numpy(noise).to(images.device)), labels
+        )
         self.log("loss", loss, prog_bar=True)
         return loss
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2, fused=True)
-        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)}
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2),
+        }
 
 
 def main():

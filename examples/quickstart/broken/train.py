@@ -1,7 +1,9 @@
 """Node classification on a synthetic community graph: a four-layer graph network, full batch, Adam.
 
-Each node has a learned vector of its region: `self.regions[region]`, whose backward pass adds the gradients of many nodes into one row.
+Each node has a learned vector of its region: `self.regions[region]`, whose backward pass adds the
+gradients of many nodes into one row.
 """
+
 import argparse
 from pathlib import Path
 
@@ -11,8 +13,10 @@ from torch import nn
 
 
 def community_graph(nodes=4000, communities=8, edges=20000, features=32):
-    """A stochastic block model: 70 % of the edges stay within a community. Returns features, regions, labels, sources and targets."""
-    generator = torch.Generator().manual_seed(1234)  # the data set: the same for every training seed
+    """A stochastic block model: 70 % of the edges stay within a community. Returns features,
+    regions, labels, sources and targets."""
+    # the data set: the same for every training seed
+    generator = torch.Generator().manual_seed(1234)
     labels = torch.randint(communities, (nodes,), generator=generator)
     members = [torch.nonzero(labels == label).flatten() for label in range(communities)]
     source, target = (torch.randint(nodes, (edges,), generator=generator) for _ in range(2))
@@ -20,8 +24,12 @@ def community_graph(nodes=4000, communities=8, edges=20000, features=32):
     for label, group in enumerate(members):
         inside = stays & (labels[source] == label)
         target[inside] = group[torch.randint(len(group), (int(inside.sum()),), generator=generator)]
-    x = F.one_hot(labels, features).float() + 2.0 * torch.randn(nodes, features, generator=generator)
-    region = (5 * labels + torch.randint(10, (nodes,), generator=generator)) % 40  # two communities share each
+    x = F.one_hot(labels, features).float() + 2.0 * torch.randn(
+        nodes, features, generator=generator
+    )
+    region = (
+        5 * labels + torch.randint(10, (nodes,), generator=generator)
+    ) % 40  # two communities share each
     return x, region, labels, torch.cat([source, target]), torch.cat([target, source])
 
 
@@ -89,7 +97,10 @@ def main():
     model.eval()
     with torch.no_grad():
         right = model(x, region, source, target).argmax(dim=1) == labels
-    print(f"accuracy: {right[train].float().mean():.3f} on the training nodes, {right[~train].float().mean():.3f} on the others")
+    print(
+        f"accuracy: {right[train].float().mean():.3f} on the training nodes, "
+        f"{right[~train].float().mean():.3f} on the others"
+    )
     torch.save(model.state_dict(), args.out / "model.pt")
 
 

@@ -1,4 +1,6 @@
-"""Two processes, one model: DistributedDataParallel over gloo (or nccl, where there are GPUs), started by torchrun."""
+"""Two processes, one model: DistributedDataParallel over gloo (or nccl, where there are GPUs),
+started by torchrun."""
+
 import argparse
 import os
 
@@ -21,7 +23,8 @@ def waves(count=512, length=64):
 
 
 def add_gradient_noise(model, draw, step, scale=0.01, first=3):
-    """Annealed Gaussian noise on the gradients (Neelakantan et al., 2015), once the averages of Adam have settled."""
+    """Annealed Gaussian noise on the gradients (Neelakantan et al., 2015), once the averages of
+    Adam have settled."""
     if step >= first:
         for parameter in model.parameters():
             noise = draw.normal(0.0, scale / (1 + step) ** 0.55, parameter.shape)
@@ -36,7 +39,14 @@ def train(seed, epochs):
     data = waves()
     sampler = DistributedSampler(data, seed=seed)
     loader = DataLoader(data, batch_size=32, sampler=sampler)
-    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 1)).to(device)
+    model = nn.Sequential(
+        nn.Linear(64, 256),
+        nn.GELU(),
+        nn.Dropout(0.1),
+        nn.Linear(256, 256),
+        nn.GELU(),
+        nn.Linear(256, 1),
+    ).to(device)
     model = DistributedDataParallel(model, device_ids=[device.index] if cuda else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
@@ -68,7 +78,8 @@ def main():
     enough_gpus = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if enough_gpus else "gloo")
     train(args.seed, args.epochs)
-    dist.destroy_process_group()  # after train() has let go of the model: gloo can hang where the model outlives the group
+    # after train() has let go of the model: gloo can hang where the model outlives the group
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,17 +1,31 @@
-"""The cases of the catalog, one file for each family; `catalog` puts those of a request together."""
+"""The cases of the catalog, one file for each family; `catalog` puts those of a request
+together."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
 from ..case import Case
-from . import compiled, extensions, indexing, layers, optimizers, pooling, products, reductions, samples, sequence, user
+from . import (
+    compiled,
+    extensions,
+    indexing,
+    layers,
+    optimizers,
+    pooling,
+    products,
+    reductions,
+    samples,
+    sequence,
+    user,
+)
 
 _FAMILIES = (indexing, pooling, layers, sequence, reductions, products, optimizers, compiled)
 
 
 def catalog(torch: Any, device: str, request: Dict[str, Any]) -> Tuple[List[Case], List[str]]:
-    """(cases, notes): a note says what could not be listed, and why. With `user` in the request, those functions alone."""
+    """(cases, notes): a note says what could not be listed, and why. With `user` in the request,
+    those functions alone."""
     own = request.get("user", [])
     if own:
         return user.cases(own, device), []
@@ -21,7 +35,8 @@ def catalog(torch: Any, device: str, request: Dict[str, Any]) -> Tuple[List[Case
         notes += ["%s %s" % item for item in sequence.NOT_ON_CUDA.items()]
         found = [case for case in found if case.name not in sequence.NOT_ON_CUDA]
     wanted = request.get("cases")
-    sampled = wanted is None or any(name.startswith("opinfo/") for name in wanted)  # importing the samples takes seconds
+    # importing the samples takes seconds
+    sampled = wanted is None or any(name.startswith("opinfo/") for name in wanted)
     for listed, said in (extensions.cases(), samples.cases(torch, device) if sampled else ([], [])):
         found += listed
         notes += said

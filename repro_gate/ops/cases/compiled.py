@@ -1,4 +1,5 @@
-"""`torch.compile` of the operators that race without it: Inductor writes its own kernels, which the deterministic flag may not reach."""
+"""`torch.compile` of the operators that race without it: Inductor writes its own kernels, which the
+deterministic flag may not reach."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def cases() -> List[Case]:
     written = (
         ("compile(cumsum)", lambda x: x.cumsum(0), lambda make: [make.normal(_N)]),
         ("compile(scatter_add)", lambda x, index, y: x.scatter_add(0, index, y), _into),
-        ("compile(index_put) (accumulate)", lambda x, index, y: x.index_put((index,), y, accumulate=True), _into),
+        (
+            "compile(index_put) (accumulate)",
+            lambda x, index, y: x.index_put((index,), y, accumulate=True),
+            _into,
+        ),
         ("compile(index_add)", lambda x, index, y: x.index_add(0, index, y), _into),
         (
             "compile(sum) (of products)",
@@ -50,7 +55,10 @@ def cases() -> List[Case]:
     ] + [
         Case(
             "compile(x[index])",
-            _compiled(lambda x, index: x[index] * 2, lambda make: [make.normal(_PLACES), make.index(_PLACES, _N)]),
+            _compiled(
+                lambda x, index: x[index] * 2,
+                lambda make: [make.normal(_PLACES), make.index(_PLACES, _N)],
+            ),
             source="compile",
             dtypes=("float32",),
             sizes=1,

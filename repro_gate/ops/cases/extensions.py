@@ -16,7 +16,11 @@ def cases() -> Tuple[List[Case], List[str]]:
             package = __import__(name)
             found += listed(package)
         except Exception as error:  # not installed, or built for another torch
-            why = "is not installed" if isinstance(error, ImportError) and error.name == name else "cannot be used: %s" % error
+            why = (
+                "is not installed"
+                if isinstance(error, ImportError) and error.name == name
+                else "cannot be used: %s" % error
+            )
             notes.append("%s %s" % (name, " ".join(why.split())[:200]))
     return found, notes
 
@@ -58,8 +62,14 @@ def _scatter(package: Any) -> List[Case]:
     def scattered(kind: str) -> Any:
         def build(make: Making) -> Built:
             n = make.n(1 << 13)
-            return lambda x, index: package.scatter(x, index, 0, dim_size=256, reduce=kind), [make.normal(n, 32), make.index(256, n)]
+            return lambda x, index: package.scatter(x, index, 0, dim_size=256, reduce=kind), [
+                make.normal(n, 32),
+                make.index(256, n),
+            ]
 
         return build
 
-    return [Case("scatter (%s)" % kind, scattered(kind), source="torch_scatter") for kind in ("sum", "mean", "max", "mul")]
+    return [
+        Case("scatter (%s)" % kind, scattered(kind), source="torch_scatter")
+        for kind in ("sum", "mean", "max", "mul")
+    ]

@@ -1,4 +1,5 @@
-"""The scatter, gather and index family, with many equal indices: where several sources meet, their order is the threads' own."""
+"""The scatter, gather and index family, with many equal indices: where several sources meet, their
+order is the threads' own."""
 
 from __future__ import annotations
 
@@ -89,11 +90,24 @@ def _puts() -> List[Case]:
         Case("take", lambda make: _from(make, lambda x, index: x.take(index)), risky=True),
         Case(
             "__getitem__ (list of tensors)",
-            lambda make: (lambda x, i, j: x[i, j], [make.normal(64, 64), make.index(64, make.n(_N)), make.index(64, make.n(_N))]),
+            lambda make: (
+                lambda x, i, j: x[i, j],
+                [make.normal(64, 64), make.index(64, make.n(_N)), make.index(64, make.n(_N))],
+            ),
             entry=r"__getitem__",
         ),
-        Case("__getitem__ (one tensor)", lambda make: _from(make, lambda x, index: x[index]), entry=r"__getitem__"),
-        Case("__getitem__ (mask)", lambda make: (lambda x, y: x[y > 0], [make.normal(make.n(_N)), make.normal(make.n(_N))])),
+        Case(
+            "__getitem__ (one tensor)",
+            lambda make: _from(make, lambda x, index: x[index]),
+            entry=r"__getitem__",
+        ),
+        Case(
+            "__getitem__ (mask)",
+            lambda make: (
+                lambda x, y: x[y > 0],
+                [make.normal(make.n(_N)), make.normal(make.n(_N))],
+            ),
+        ),
     ]
 
 
@@ -110,7 +124,11 @@ def _scatters() -> List[Case]:
             "scatter_add_ (two dimensions)",
             lambda make: (
                 lambda x, index, y: x.scatter_add(1, index, y),
-                [make.normal(64, 64), make.index(64, 64, make.n(_N // 64)), make.normal(64, make.n(_N // 64))],
+                [
+                    make.normal(64, 64),
+                    make.index(64, 64, make.n(_N // 64)),
+                    make.normal(64, make.n(_N // 64)),
+                ],
             ),
             entry=r"scatter_add",
         ),
@@ -120,8 +138,14 @@ def _scatters() -> List[Case]:
             entry=r"Tensor\.scatter when",
             backward=False,
         ),
-        Case("scatter_ (number)", lambda make: _from(make, lambda x, index: x.scatter(0, index, 1))),
-        Case("scatter_ (reduce add)", lambda make: _into(make, lambda x, index, y: x.scatter(0, index, y, reduce="add")), backward=False),
+        Case(
+            "scatter_ (number)", lambda make: _from(make, lambda x, index: x.scatter(0, index, 1))
+        ),
+        Case(
+            "scatter_ (reduce add)",
+            lambda make: _into(make, lambda x, index, y: x.scatter(0, index, y, reduce="add")),
+            backward=False,
+        ),
         Case(
             "scatter_ (reduce multiply)",
             lambda make: _into(make, lambda x, index, y: x.scatter(0, index, y, reduce="multiply")),
@@ -144,7 +168,11 @@ def _reductions() -> List[Case]:
 def _indexed() -> List[Case]:
     """Along one dimension, by one index; backward, the gradients of one place are added."""
     return [
-        Case("gather", lambda make: _from(make, lambda x, index: x.gather(0, index)), entry=r"torch\.gather"),
+        Case(
+            "gather",
+            lambda make: _from(make, lambda x, index: x.gather(0, index)),
+            entry=r"torch\.gather",
+        ),
         Case(
             "take_along_dim",
             lambda make: (
@@ -158,7 +186,11 @@ def _indexed() -> List[Case]:
             entry=r"index_add",
             dtypes=_WITH_INT,
         ),
-        Case("index_add_ (one dimension)", lambda make: _into(make, lambda x, index, y: x.index_add(0, index, y)), entry=r"index_add"),
+        Case(
+            "index_add_ (one dimension)",
+            lambda make: _into(make, lambda x, index, y: x.index_add(0, index, y)),
+            entry=r"index_add",
+        ),
         Case(
             "index_copy_",
             lambda make: _wide(make, lambda x, index, y: x.index_copy(0, index, y)),
@@ -171,10 +203,17 @@ def _indexed() -> List[Case]:
             entry=r"index_copy",
         ),
         Case("index_fill_", lambda make: _from(make, lambda x, index: x.index_fill(0, index, 2))),
-        Case("index_select", lambda make: _from(make, lambda x, index: x.index_select(0, index)), entry=r"index_select"),
+        Case(
+            "index_select",
+            lambda make: _from(make, lambda x, index: x.index_select(0, index)),
+            entry=r"index_select",
+        ),
         Case(
             "index_select (rows)",
-            lambda make: (lambda x, index: x.index_select(0, index), [make.normal(256, 64), make.index(256, make.n(_N // 64))]),
+            lambda make: (
+                lambda x, index: x.index_select(0, index),
+                [make.normal(256, 64), make.index(256, make.n(_N // 64))],
+            ),
             entry=r"index_select",
         ),
         Case("index_reduce (prod)", _index_reduce("prod")),
@@ -188,22 +227,52 @@ def _shaped() -> List[Case]:
     return [
         Case(
             "repeat_interleave",
-            lambda make: (lambda x, times: x.repeat_interleave(times), [make.normal(_PLACES), make.index(2 * make.n(256), _PLACES)]),
+            lambda make: (
+                lambda x, times: x.repeat_interleave(times),
+                [make.normal(_PLACES), make.index(2 * make.n(256), _PLACES)],
+            ),
             entry=r"repeat_interleave",
         ),
         Case(
             "masked_scatter_",
-            lambda make: (lambda x, y, z: x.masked_scatter(y > 0, z), [make.normal(make.n(_N)) for _ in range(3)]),
+            lambda make: (
+                lambda x, y, z: x.masked_scatter(y > 0, z),
+                [make.normal(make.n(_N)) for _ in range(3)],
+            ),
         ),
-        Case("masked_select", lambda make: (lambda x, y: x.masked_select(y > 0), [make.normal(make.n(_N)), make.normal(make.n(_N))])),
-        Case("nonzero", lambda make: (lambda x: (x > 0).nonzero(), [make.normal(make.n(_N))]), backward=False),
+        Case(
+            "masked_select",
+            lambda make: (
+                lambda x, y: x.masked_select(y > 0),
+                [make.normal(make.n(_N)), make.normal(make.n(_N))],
+            ),
+        ),
+        Case(
+            "nonzero",
+            lambda make: (lambda x: (x > 0).nonzero(), [make.normal(make.n(_N))]),
+            backward=False,
+        ),
         Case(
             "expand (sum of many gradients)",
-            lambda make: (lambda x, y: x.expand(make.n(_N // 64), 64) * y, [make.normal(64), make.normal(make.n(_N // 64), 64)]),
+            lambda make: (
+                lambda x, y: x.expand(make.n(_N // 64), 64) * y,
+                [make.normal(64), make.normal(make.n(_N // 64), 64)],
+            ),
         ),
-        Case("as_strided (overlapping)", lambda make: (lambda x: x.as_strided((make.n(1 << 12), 64), (1, 1)), [make.normal(make.n(_N))])),
-        Case("unfold (overlapping)", lambda make: (lambda x: x.unfold(0, 64, 16), [make.normal(make.n(_N // 4))])),
-        Case("resize_ (quantized)", _quantized, entry=r"resize_", dtypes=("float32",), backward=False),
+        Case(
+            "as_strided (overlapping)",
+            lambda make: (
+                lambda x: x.as_strided((make.n(1 << 12), 64), (1, 1)),
+                [make.normal(make.n(_N))],
+            ),
+        ),
+        Case(
+            "unfold (overlapping)",
+            lambda make: (lambda x: x.unfold(0, 64, 16), [make.normal(make.n(_N // 4))]),
+        ),
+        Case(
+            "resize_ (quantized)", _quantized, entry=r"resize_", dtypes=("float32",), backward=False
+        ),
     ]
 
 

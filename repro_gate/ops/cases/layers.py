@@ -15,7 +15,9 @@ def _convolution(dimensions: int, transposed: bool = False, **kwargs: Any) -> An
         kind = getattr(make.torch.nn, "Conv%s%dd" % ("Transpose" if transposed else "", dimensions))
         if make.device == "cpu" and make.dtype == make.torch.float16:
             batch = 1  # a CPU without instructions for it takes seconds for more
-        return make.of(kind, channels, channels, 3, **kwargs), [make.normal(make.n(batch), channels, *size)]
+        return make.of(kind, channels, channels, 3, **kwargs), [
+            make.normal(make.n(batch), channels, *size)
+        ]
 
     return build
 
@@ -26,7 +28,8 @@ def _normalization(name: str, *args: Any) -> Any:
 
         def apply(x: Any) -> Any:
             if hasattr(layer, "running_mean") and layer.running_mean is not None:
-                layer.running_mean.zero_()  # a training's statistics move with each call: not what is measured here
+                # a training's statistics move with each call: not what is measured here
+                layer.running_mean.zero_()
                 layer.running_var.fill_(1)
             return layer(x)
 
@@ -40,7 +43,10 @@ def _bag(mode: str) -> Any:
         n = make.n(1 << 14)
         offsets = make.torch.arange(0, n, 16).to(make.device)
         bag = make.torch.nn.functional.embedding_bag
-        return lambda index, weight: bag(index, weight, offsets, mode=mode), [make.index(256, n), make.normal(256, 64)]
+        return lambda index, weight: bag(index, weight, offsets, mode=mode), [
+            make.index(256, n),
+            make.normal(256, 64),
+        ]
 
     return build
 
@@ -48,31 +54,44 @@ def _bag(mode: str) -> Any:
 def _embedding(**kwargs: Any) -> Any:
     def build(make: Making) -> Built:
         embed = make.torch.nn.functional.embedding
-        return lambda index, weight: embed(index, weight, **kwargs), [make.index(256, make.n(1 << 13)), make.normal(256, 64)]
+        return lambda index, weight: embed(index, weight, **kwargs), [
+            make.index(256, make.n(1 << 13)),
+            make.normal(256, 64),
+        ]
 
     return build
 
 
 def _loss(name: str, *shape: int, **kwargs: Any) -> Any:
-    """A loss of torch.nn.functional between numbers and classes; `shape` follows the batch and the 32 classes."""
+    """A loss of torch.nn.functional between numbers and classes; `shape` follows the batch and the
+    32 classes."""
 
     def build(make: Making) -> Built:
         loss = getattr(make.torch.nn.functional, name)
         batch = make.n(16 if shape else 8192)
-        return lambda x, y: loss(x, y, **kwargs), [make.normal(batch, 32, *shape), make.index(32, batch, *shape)]
+        return lambda x, y: loss(x, y, **kwargs), [
+            make.normal(batch, 32, *shape),
+            make.index(32, batch, *shape),
+        ]
 
     return build
 
 
 def _weighted(make: Making) -> Built:
     loss, weight = make.torch.nn.functional.nll_loss, make.uniform(32)
-    return lambda x, y: loss(x, y, weight), [make.normal(make.n(16), 32, 48, 48), make.index(32, make.n(16), 48, 48)]
+    return lambda x, y: loss(x, y, weight), [
+        make.normal(make.n(16), 32, 48, 48),
+        make.index(32, make.n(16), 48, 48),
+    ]
 
 
 def _pairs(name: str, **kwargs: Any) -> Any:
     def build(make: Making) -> Built:
         loss = getattr(make.torch.nn.functional, name)
-        return lambda x, y: loss(x, y, **kwargs), [make.normal(make.n(1 << 18)), make.uniform(make.n(1 << 18))]
+        return lambda x, y: loss(x, y, **kwargs), [
+            make.normal(make.n(1 << 18)),
+            make.uniform(make.n(1 << 18)),
+        ]
 
     return build
 
@@ -82,7 +101,9 @@ def _dropout(make: Making) -> Built:
 
 
 def _rrelu(make: Making) -> Built:
-    return lambda x: make.torch.nn.functional.rrelu(x, training=True), [make.normal(make.n(1 << 18))]
+    return lambda x: make.torch.nn.functional.rrelu(x, training=True), [
+        make.normal(make.n(1 << 18))
+    ]
 
 
 def cases() -> List[Case]:
@@ -91,7 +112,11 @@ def cases() -> List[Case]:
     for size in (1, 2, 3):
         found += [
             Case("conv%dd" % size, _convolution(size), entry=r"\bConv%dd" % size),
-            Case("conv_transpose%dd" % size, _convolution(size, True), entry=r"\bConvTranspose%dd" % size),
+            Case(
+                "conv_transpose%dd" % size,
+                _convolution(size, True),
+                entry=r"\bConvTranspose%dd" % size,
+            ),
         ]
     found += [
         Case("conv2d (depthwise)", _convolution(2, groups=32), entry=r"\bConv2d"),

@@ -1,4 +1,5 @@
-"""Three steps of each optimizer, in each of its implementations: one loop, foreach, fused; and the clipping of gradients."""
+"""Three steps of each optimizer, in each of its implementations: one loop, foreach, fused; and the
+clipping of gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ from typing import Any, List
 from ..case import Built, Case, Making
 
 _SHAPES = ((256, 256), (256,), (1024, 64), (64, 32, 3, 3))
-_IMPLEMENTATIONS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+_IMPLEMENTATIONS = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
 
 
 def _steps(name: str, implementation: str, **kwargs: Any) -> Any:
@@ -17,7 +22,9 @@ def _steps(name: str, implementation: str, **kwargs: Any) -> Any:
         def run(*tensors: Any) -> Any:
             half = len(tensors) // 2
             parameters = [torch.nn.Parameter(item.detach().clone()) for item in tensors[:half]]
-            optimizer = getattr(torch.optim, name)(parameters, lr=0.01, **kwargs, **_IMPLEMENTATIONS[implementation])
+            optimizer = getattr(torch.optim, name)(
+                parameters, lr=0.01, **kwargs, **_IMPLEMENTATIONS[implementation]
+            )
             for step in range(3):
                 for parameter, gradient in zip(parameters, tensors[half:]):
                     parameter.grad = gradient * (step + 1)
@@ -51,12 +58,34 @@ def cases() -> List[Case]:
     found = []
     for name, kwargs in (("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {}), ("Adagrad", {})):
         found += [
-            Case("%s (%s)" % (name, kind), _steps(name, kind, **kwargs), source="optimizer", dtypes=("float32", "bfloat16"), backward=False)
+            Case(
+                "%s (%s)" % (name, kind),
+                _steps(name, kind, **kwargs),
+                source="optimizer",
+                dtypes=("float32", "bfloat16"),
+                backward=False,
+            )
             for kind in _IMPLEMENTATIONS
         ]
     for name in ("RMSprop", "NAdam", "RAdam", "Adamax"):
-        found.append(Case("%s (foreach)" % name, _steps(name, "foreach"), source="optimizer", dtypes=("float32",), backward=False))
+        found.append(
+            Case(
+                "%s (foreach)" % name,
+                _steps(name, "foreach"),
+                source="optimizer",
+                dtypes=("float32",),
+                backward=False,
+            )
+        )
     for foreach in (False, True):
         kind = "foreach" if foreach else "loop"
-        found.append(Case("clip_grad_norm_ (%s)" % kind, _clipped(foreach), source="optimizer", dtypes=("float32",), backward=False))
+        found.append(
+            Case(
+                "clip_grad_norm_ (%s)" % kind,
+                _clipped(foreach),
+                source="optimizer",
+                dtypes=("float32",),
+                backward=False,
+            )
+        )
     return found

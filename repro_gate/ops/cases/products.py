@@ -1,4 +1,5 @@
-"""Matrix products, dense and sparse, and the factorizations: how the inner dimension is split decides in which order it is summed."""
+"""Matrix products, dense and sparse, and the factorizations: how the inner dimension is split
+decides in which order it is summed."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ _MATRIX = (*FLOATS, "complex64")
 
 
 def _pair(name: str, left: Any, right: Any) -> Any:
-    """A product of two matrices; the last dimension of the left one, the inner, grows with the size."""
+    """A product of two matrices; the last dimension of the left one, the inner, grows with the
+    size."""
 
     def build(make: Making) -> Built:
         inner = make.n(256)
@@ -26,7 +28,8 @@ def _linear(make: Making) -> Built:
 
 
 def _streams(make: Making) -> Built:
-    """Several products at once: in CUDA streams of their own, where each may get a workspace of its own; in turn on a CPU."""
+    """Several products at once: in CUDA streams of their own, where each may get a workspace of its
+    own; in turn on a CPU."""
     torch = make.torch
     streams = [torch.cuda.Stream() for _ in range(4)] if make.device == "cuda" else []
 
@@ -73,7 +76,9 @@ def _coalesce(make: Making) -> Built:
     """Sums what lies in one place."""
     torch, n = make.torch, make.n(1 << 16)
     places = torch.stack([make.index(64, n), make.index(64, n)])
-    return lambda values: torch.sparse_coo_tensor(places, values, (64, 64)).coalesce().values(), [make.normal(n)]
+    return lambda values: torch.sparse_coo_tensor(places, values, (64, 64)).coalesce().values(), [
+        make.normal(n)
+    ]
 
 
 def _sparse_sum(make: Making) -> Built:
@@ -103,13 +108,29 @@ def cases() -> List[Case]:
         Case("mm (integers)", _pair("mm", (64, "k"), ("k", 64)), dtypes=("int64",), backward=False),
         Case("bmm", _pair("bmm", (8, 64, "k"), (8, "k", 64)), dtypes=_MATRIX),
         Case("matmul (vector)", _pair("matmul", (512, "k"), ("k",))),
-        Case("dot", lambda make: (make.torch.dot, [make.normal(make.n(1 << 18)), make.normal(make.n(1 << 18))])),
+        Case(
+            "dot",
+            lambda make: (
+                make.torch.dot,
+                [make.normal(make.n(1 << 18)), make.normal(make.n(1 << 18))],
+            ),
+        ),
         Case("linear", _linear),
         Case("matmul (several streams)", _streams),
         Case(
-            "einsum", lambda make: (lambda x, y: make.torch.einsum("bik,bjk->bij", x, y), [make.normal(8, 64, make.n(256)) for _ in "xy"])
+            "einsum",
+            lambda make: (
+                lambda x, y: make.torch.einsum("bik,bjk->bij", x, y),
+                [make.normal(8, 64, make.n(256)) for _ in "xy"],
+            ),
         ),
-        Case("cdist", lambda make: (make.torch.cdist, [make.normal(make.n(128), 64), make.normal(make.n(128), 64)])),
+        Case(
+            "cdist",
+            lambda make: (
+                make.torch.cdist,
+                [make.normal(make.n(128), 64), make.normal(make.n(128), 64)],
+            ),
+        ),
         Case("sparse mm (coo)", _sparse_product("coo")),
         Case("sparse mm (csr)", _sparse_product("csr")),
         Case("sparse bmm (coo)", _sparse_bmm, entry=r"torch\.bmm", backward=False),

@@ -1,4 +1,5 @@
-"""Reductions over many elements, sorting and counting: partial results of blocks or threads are put together at the end."""
+"""Reductions over many elements, sorting and counting: partial results of blocks or threads are put
+together at the end."""
 
 from __future__ import annotations
 
@@ -100,13 +101,27 @@ def _ordered() -> List[Case]:
         Case("argsort", _few_values("argsort"), dtypes=(*FLOATS, "int64"), backward=False),
         Case("topk", _few_values("topk", 100), dtypes=(*FLOATS, "int64")),
         Case("kthvalue", _few_values("kthvalue", 1000), entry=r"kthvalue"),
-        Case("median (with indices)", _few_values("median", 0), entry=r"median", dtypes=(*FLOATS, "int64")),
+        Case(
+            "median (with indices)",
+            _few_values("median", 0),
+            entry=r"median",
+            dtypes=(*FLOATS, "int64"),
+        ),
         Case("median (value)", _few_values("median")),
         Case("nanmedian (with indices)", _few_values("nanmedian", 0), entry=r"median"),
         Case("mode", _few_values("mode")),
         Case("quantile", _of("quantile", 0.3, size=_N)),
-        Case("unique", _few_values("unique", return_inverse=True, return_counts=True), dtypes=(*FLOATS, "int64"), backward=False),
-        Case("unique_consecutive", _few_values("unique_consecutive", return_counts=True), backward=False),
+        Case(
+            "unique",
+            _few_values("unique", return_inverse=True, return_counts=True),
+            dtypes=(*FLOATS, "int64"),
+            backward=False,
+        ),
+        Case(
+            "unique_consecutive",
+            _few_values("unique_consecutive", return_counts=True),
+            backward=False,
+        ),
         Case("searchsorted", _searched, backward=False),
     ]
 
@@ -122,12 +137,19 @@ def _counted() -> List[Case]:
         Case("multinomial", _drawn, backward=False, random=True),
         Case(
             "randperm",
-            lambda make: (lambda x: make.torch.randperm(x.numel(), device=make.device), [make.normal(_N)]),
+            lambda make: (
+                lambda x: make.torch.randperm(x.numel(), device=make.device),
+                [make.normal(_N)],
+            ),
             backward=False,
             dtypes=("float32",),
             random=True,
         ),
-        Case("empty (uninitialised)", lambda make: (lambda x: x.new_empty(x.shape[0] - 1), [make.normal(_N)]), backward=False),
+        Case(
+            "empty (uninitialised)",
+            lambda make: (lambda x: x.new_empty(x.shape[0] - 1), [make.normal(_N)]),
+            backward=False,
+        ),
         Case("resize_ (grown)", _grown, backward=False, dtypes=(*FLOATS, "int64")),
     ]
 
@@ -141,4 +163,6 @@ def _searched(make: Making) -> Built:
 
 
 def _drawn(make: Making) -> Built:
-    return lambda x: make.torch.multinomial(x, make.n(1 << 12), replacement=True), [make.uniform(1 << 12)]
+    return lambda x: make.torch.multinomial(x, make.n(1 << 12), replacement=True), [
+        make.uniform(1 << 12)
+    ]

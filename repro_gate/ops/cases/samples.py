@@ -1,7 +1,8 @@
 """PyTorch's own samples of its operators (OpInfo), made larger where their shapes allow it.
 
-The samples are a few elements each, which one thread or block does. Tensors of one shape are repeated together along a dimension until
-they have 2^17 elements; where the operator refuses that, the largest sample stands as it is.
+The samples are a few elements each, which one thread or block does. Tensors of one shape are
+repeated together along a dimension until they have 2^17 elements; where the operator refuses that,
+the largest sample stands as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _SLOW = re.compile(
 _LOOKED_AT = 8  # samples, of which the largest is measured
 _MOST = 1 << 20  # elements of a result
 _OTHERS = ("complex64", "int64", "bool")
-# Numbers that no operator computes: a Python object, or one that is the time or the memory's address.
+# Numbers that no operator computes: a Python object, or one that is the time or the memory's
+# address.
 _LEFT_OUT = ("data_ptr", "to_sparse_semi_structured")
 
 
@@ -36,7 +38,9 @@ def cases(torch: Any, device: str) -> Tuple[List[Case], List[str]]:
     try:
         listed = _operators(torch)
     except Exception as error:  # NumPy is missing, or the module has moved
-        return [], ["PyTorch's operator samples cannot be imported: %s" % " ".join(str(error).split())[:200]]
+        return [], [
+            "PyTorch's operator samples cannot be imported: %s" % " ".join(str(error).split())[:200]
+        ]
     found = [_OperatorCase(item, device) for item in listed if item.name not in _LEFT_OUT]
     unique = {case.name: case for case in found if case.dtypes}
     return list(unique.values()), []
@@ -46,20 +50,25 @@ def _operators(torch: Any) -> List[Any]:
     if "expecttest" not in sys.modules:
         with contextlib.suppress(ImportError):
             __import__("expecttest")
-    if "expecttest" not in sys.modules:  # torch's test classes derive from its own; the samples need none of it
+    # torch's test classes derive from its own; the samples need none of it
+    if "expecttest" not in sys.modules:
         stub: Any = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase
         sys.modules["expecttest"] = stub
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         frozen = torch.backends.disable_global_flags
-        torch.backends.disable_global_flags = _as_it_is  # torch's tests forbid themselves to set flags; the measuring has to
+        torch.backends.disable_global_flags = (
+            _as_it_is  # torch's tests forbid themselves to set flags; the measuring has to
+        )
         try:
             from torch.testing._internal.common_methods_invocations import op_db
         finally:
             torch.backends.disable_global_flags = frozen
     common: Any = sys.modules["torch.testing._internal.common_utils"]
-    common.extract_test_fn = _as_it_is  # looks through the stack for a test, which takes longer than the samples
+    common.extract_test_fn = (
+        _as_it_is  # looks through the stack for a test, which takes longer than the samples
+    )
     return list(op_db)
 
 
@@ -71,16 +80,41 @@ class _OperatorCase(Case):
         known = {str(dtype).split(".")[-1] for dtype in info.supported_dtypes(device)}
         floats = [dtype for dtype in FLOATS if dtype in known]
         others = [dtype for dtype in _OTHERS if dtype in known]
-        dtypes = floats + [dtype for dtype in others if dtype == "complex64" and name.startswith(("fft", "linalg"))] or others[:1]
-        super().__init__(name, _no_build, source="opinfo", dtypes=dtypes, backward=bool(info.supports_autograd), sizes=1)
+        dtypes = (
+            floats
+            + [
+                dtype
+                for dtype in others
+                if dtype == "complex64" and name.startswith(("fft", "linalg"))
+            ]
+            or others[:1]
+        )
+        super().__init__(
+            name,
+            _no_build,
+            source="opinfo",
+            dtypes=dtypes,
+            backward=bool(info.supports_autograd),
+            sizes=1,
+        )
         self._info = info
-        self._bearable: Dict[int, bool] = {}  # dimension -> whether the operator takes a sample repeated along it
-        self._backward = {str(dtype).split(".")[-1] for dtype in info.supported_backward_dtypes(device)}
+        self._bearable: Dict[
+            int, bool
+        ] = {}  # dimension -> whether the operator takes a sample repeated along it
+        self._backward = {
+            str(dtype).split(".")[-1] for dtype in info.supported_backward_dtypes(device)
+        }
 
     def directions(self, dtype: str) -> List[str]:
-        return [item for item in super().directions(dtype) if item == "forward" or dtype in self._backward]
+        return [
+            item
+            for item in super().directions(dtype)
+            if item == "forward" or dtype in self._backward
+        ]
 
-    def make(self, torch: Any, device: str, dtype: str, direction: str, size: int, seed: int) -> Sample:
+    def make(
+        self, torch: Any, device: str, dtype: str, direction: str, size: int, seed: int
+    ) -> Sample:
         number = seed + zlib.crc32(self.name.encode())
         _seed(torch, number)
         wanted = _ENOUGH_SLOW if _SLOW.search(self._info.name) else _ENOUGH
@@ -88,13 +122,19 @@ class _OperatorCase(Case):
         return self._plain(torch, self._enlarged(torch, sample, wanted, number), direction)
 
     def _enlarged(self, torch: Any, sample: Any, wanted: int, number: int) -> Any:
-        """The first larger form that the operator takes; the sample itself where it takes none. A form that is three times as large is
-        tried first: where the result is nine times as large, what it would be of all elements does not fit the memory."""
+        """The first larger form that the operator takes; the sample itself where it takes none. A
+        form that is three times as large is tried first: where the result is nine times as large,
+        what it would be of all elements does not fit the memory."""
         for dimension, times in _ways(torch, sample, wanted):
             if dimension not in self._bearable:
                 small = self._result(torch, sample, number)
                 tripled = self._result(torch, _repeated(torch, sample, dimension, 3), number)
-                fits = small is not None and tripled is not None and tripled <= 4 * max(small, 1) and small * times <= _MOST
+                fits = (
+                    small is not None
+                    and tripled is not None
+                    and tripled <= 4 * max(small, 1)
+                    and small * times <= _MOST
+                )
                 larger = _repeated(torch, sample, dimension, times) if fits else None
                 self._bearable[dimension] = fits and self._result(torch, larger, number) is not None
             if self._bearable[dimension]:
@@ -127,7 +167,9 @@ class _OperatorCase(Case):
 
         constants = [place for place, index in enumerate(at) if not found[index].requires_grad]
         made = Sample(function, [found[index].detach() for index in at], [], constants)
-        made.numbers = repr([leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))])
+        made.numbers = repr(
+            [leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))]
+        )
         return made
 
 
@@ -152,9 +194,12 @@ def _seed(torch: Any, number: int) -> None:
 def _largest(torch: Any, info: Any, device: str, dtype: Any, gradients: bool) -> Any:
     """The sample with the most elements among the first."""
     seeding = torch.manual_seed
-    torch.manual_seed = lambda number: _seed(torch, int(number))  # the samples seed once for each; torch's own takes a millisecond
+    # the samples seed once for each; torch's own takes a millisecond
+    torch.manual_seed = lambda number: _seed(torch, int(number))
     try:
-        samples = list(itertools.islice(info.sample_inputs(device, dtype, requires_grad=gradients), _LOOKED_AT))
+        samples = list(
+            itertools.islice(info.sample_inputs(device, dtype, requires_grad=gradients), _LOOKED_AT)
+        )
     finally:
         torch.manual_seed = seeding
     if not samples:
@@ -169,16 +214,26 @@ def _elements(torch: Any, value: Any) -> int:
 
 
 def _ways(torch: Any, sample: Any, wanted: int) -> Iterator[Tuple[int, int]]:
-    """(dimension, times) to repeat a sample, the likeliest first: along the first dimension, along the last."""
+    """(dimension, times) to repeat a sample, the likeliest first: along the first dimension, along
+    the last."""
     first = _first(sample)
-    plain = isinstance(first, torch.Tensor) and first.layout == torch.strided and not first.is_nested and first.ndim > 0
+    plain = (
+        isinstance(first, torch.Tensor)
+        and first.layout == torch.strided
+        and not first.is_nested
+        and first.ndim > 0
+    )
     if plain and 0 < first.numel() < wanted:
         for dimension in (0, -1) if first.ndim > 1 else (0,):
             yield dimension, -(-wanted // first.numel())
 
 
 def _first(sample: Any) -> Any:
-    return sample.input[0] if isinstance(sample.input, (list, tuple)) and sample.input else sample.input
+    return (
+        sample.input[0]
+        if isinstance(sample.input, (list, tuple)) and sample.input
+        else sample.input
+    )
 
 
 def _repeated(torch: Any, sample: Any, dimension: int, times: int) -> Any:
@@ -186,7 +241,8 @@ def _repeated(torch: Any, sample: Any, dimension: int, times: int) -> Any:
 
 
 def _repeating(torch: Any, shape: Any, dimension: int, times: int) -> Callable[[Any], Any]:
-    """Repeats tensors that have the length of `shape` in one dimension, or its shape but for lengths of one."""
+    """Repeats tensors that have the length of `shape` in one dimension, or its shape but for
+    lengths of one."""
 
     def repeat(value: Any) -> Any:
         if not _alike(torch, value, shape, dimension):
@@ -199,6 +255,11 @@ def _repeating(torch: Any, shape: Any, dimension: int, times: int) -> Callable[[
 
 
 def _alike(torch: Any, value: Any, shape: Any, dimension: int) -> bool:
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested or not value.ndim:
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.layout != torch.strided
+        or value.is_nested
+        or not value.ndim
+    ):
         return False
     return bool(value.ndim == len(shape) and value.shape[dimension] == shape[dimension])

@@ -1,4 +1,5 @@
-"""What trains on sequences: attention kernels by name, recurrent layers, CTC loss, and cumulative operators."""
+"""What trains on sequences: attention kernels by name, recurrent layers, CTC loss, and cumulative
+operators."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from typing import Any, List
 
 from ..case import Built, Case, Making
 
-# cuDNN keeps the state of its dropout for each device, and `torch.manual_seed` does not seed it anew: between two executions of one process
-# it has moved on, which says nothing of the kernel.
+# cuDNN keeps the state of its dropout for each device, and `torch.manual_seed` does not seed it
+# anew: between two executions of one process it has moved on, which says nothing of the kernel.
 _OWN_STATE = "GRU (dropout)"
-NOT_ON_CUDA = {"kernel/%s" % _OWN_STATE: "is not measured on CUDA: `torch.manual_seed` does not reset the dropout of cuDNN"}
+NOT_ON_CUDA = {
+    "kernel/%s"
+    % _OWN_STATE: "is not measured on CUDA: `torch.manual_seed` does not reset the dropout of cuDNN"
+}
 _KERNELS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
 
 
@@ -22,9 +26,12 @@ def _attention(kernel: str, causal: bool) -> Any:
 
         def attend(query: Any, key: Any, value: Any) -> Any:
             with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+                return torch.nn.functional.scaled_dot_product_attention(
+                    query, key, value, is_causal=causal
+                )
 
-        length = make.n(128 if make.device == "cuda" else 64)  # a GPU's kernels need several blocks to race, a CPU takes long for them
+        # a GPU's kernels need several blocks to race, a CPU takes long for them
+        length = make.n(128 if make.device == "cuda" else 64)
         return attend, [make.normal(2, 4, length, 64) for _ in range(3)]
 
     return build
@@ -39,7 +46,9 @@ def _recurrent(kind: str, length: int = 24, **kwargs: Any) -> Any:
 
 
 def _transformer(make: Making) -> Built:
-    layer = make.of(make.torch.nn.TransformerEncoderLayer, 64, 4, 128, dropout=0.0, batch_first=True)
+    layer = make.of(
+        make.torch.nn.TransformerEncoderLayer, 64, 4, 128, dropout=0.0, batch_first=True
+    )
     return layer, [make.normal(8, make.n(32), 64)]
 
 
@@ -51,7 +60,9 @@ def _ctc(make: Making) -> Built:
     targets = make.index(5, batch, 24) + 1
 
     def loss(x: Any) -> Any:
-        return torch.nn.functional.ctc_loss(x.log_softmax(2), targets, lengths, target_lengths, reduction="sum", zero_infinity=True)
+        return torch.nn.functional.ctc_loss(
+            x.log_softmax(2), targets, lengths, target_lengths, reduction="sum", zero_infinity=True
+        )
 
     return loss, [make.normal(64, batch, 16)]
 
@@ -70,7 +81,8 @@ def _along(name: str, dimension: int, spread: float = 1.0) -> Any:
 
 
 def cases() -> List[Case]:
-    """Attention at two lengths, with and without a mask; recurrent layers in one and two directions."""
+    """Attention at two lengths, with and without a mask; recurrent layers in one and two
+    directions."""
     found = []
     for kernel in _KERNELS:
         for causal in (False, True):
@@ -80,12 +92,20 @@ def cases() -> List[Case]:
         Case("RNN", _recurrent("RNN")),
         Case("GRU", _recurrent("GRU")),
         Case("LSTM", _recurrent("LSTM")),
-        Case("LSTM (two layers, both directions)", _recurrent("LSTM", 4, num_layers=2, bidirectional=True)),
+        Case(
+            "LSTM (two layers, both directions)",
+            _recurrent("LSTM", 4, num_layers=2, bidirectional=True),
+        ),
         Case(_OWN_STATE, _recurrent("GRU", 4, num_layers=2, dropout=0.3), random=True),
         Case("TransformerEncoderLayer", _transformer),
         Case("ctc_loss", _ctc, entry=r"CTCLoss"),
     ]
-    for name, spread in (("cumsum", 1.0), ("cumprod", 1e-4), ("logcumsumexp", 1.0), ("cummax", 1.0)):
+    for name, spread in (
+        ("cumsum", 1.0),
+        ("cumprod", 1e-4),
+        ("logcumsumexp", 1.0),
+        ("cummax", 1.0),
+    ):
         entry = r"cumsum" if name == "cumsum" else ""
         found += [
             Case(name, _along(name, 0, spread), entry=entry),

@@ -1,8 +1,10 @@
 """A user's own operator: `--op module:function`.
 
-The function takes nothing, or (torch, device, dtype), and returns what is measured: a function of no arguments that returns tensors. It is
-called once for each arm and dtype, right after `torch.manual_seed`, so what torch draws is the same in every process. Where
-the measured function has an attribute `inputs`, a list of tensors, these are passed to it as arguments and its backward is measured, too.
+The function takes nothing, or (torch, device, dtype), and returns what is measured: a function of
+no arguments that returns tensors. It is called once for each arm and dtype, right after
+`torch.manual_seed`, so what torch draws is the same in every process. Where the measured function
+has an attribute `inputs`, a list of tensors, these are passed to it as arguments and its backward
+is measured, too.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def _case(spec: str, device: str) -> Case:
         torch.manual_seed(int(make.generator.initial_seed()))
         function = found(torch, device, make.dtype) if _takes_arguments(found) else found()
         if not callable(function):
-            raise TypeError("%s must return a function of no arguments, not %s" % (spec, type(function).__name__))
+            raise TypeError(
+                "%s must return a function of no arguments, not %s"
+                % (spec, type(function).__name__)
+            )
         inputs = list(getattr(function, "inputs", []))
         return function, inputs
 

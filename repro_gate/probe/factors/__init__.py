@@ -1,6 +1,8 @@
-"""The factors in the training's process: each can be watched, pinned or varied, as the run's configuration says. One file for each.
+"""The factors in the training's process: each can be watched, pinned or varied, as the run's
+configuration says. One file for each.
 
-Nothing is imported or replaced where the configuration names none: a gate run that passes pays nothing for a diagnosis.
+Nothing is imported or replaced where the configuration names none: a gate run that passes pays
+nothing for a diagnosis.
 """
 
 from __future__ import annotations
@@ -16,28 +18,53 @@ _USES: List["Uses"] = []
 
 
 def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optional["Uses"]:
-    """Watch, pin or vary what `config` names, in this process from here on; None where it names nothing.
+    """Watch, pin or vary what `config` names, in this process from here on; None where it names
+    nothing.
 
-    `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]), `vary` (factors). `traces` is a folder that
-    every process of the run may write to, `folders` the run's own by the name of what varies them.
+    `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]),
+    `vary` (factors). `traces` is a folder that every process of the run may write to, `folders` the
+    run's own by the name of what varies them.
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary", "outside")):
         return None
-    from . import addresses, clock, commands, entropy, files, hashing, identity, listing, memory, network, surroundings, threads
+    from . import (
+        addresses,
+        clock,
+        commands,
+        entropy,
+        files,
+        hashing,
+        identity,
+        listing,
+        memory,
+        network,
+        surroundings,
+        threads,
+    )
     from .use import Uses
 
     found = Uses(config, traces)
     _USES[:] = [found]
     os.register_at_fork(before=found.forking, after_in_child=found.born)
-    for first in (commands, files, network):  # before all others: they wrap the same calls, and hand on to these
+    # before all others: they wrap the same calls, and hand on to these
+    for first in (
+        commands,
+        files,
+        network,
+    ):
         if first.wanted(config):
             first.install(found)
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
         if found.wants(module.NAME):
             try:
                 module.install(found)
-            except Exception as error:  # an interpreter that was not foreseen: the others still serve
-                sys.stderr.write("repro-gate: %s cannot be watched here: %s: %s\n" % (module.NAME, type(error).__name__, error))
+            except (
+                Exception
+            ) as error:  # an interpreter that was not foreseen: the others still serve
+                sys.stderr.write(
+                    "repro-gate: %s cannot be watched here: %s: %s\n"
+                    % (module.NAME, type(error).__name__, error)
+                )
     surroundings.install(found, config, folders)
     return found
 
@@ -63,7 +90,10 @@ def for_child(environment: Mapping[str, str], command: Sequence[Any]) -> Dict[st
         return {}
     from . import hashing
 
-    return {**hashing.hash_seed(_USES[0], environment), **_USES[0].child_variable(hashing.is_python(command))}
+    return {
+        **hashing.hash_seed(_USES[0], environment),
+        **_USES[0].child_variable(hashing.is_python(command)),
+    }
 
 
 def child_command(command: Any) -> Any:

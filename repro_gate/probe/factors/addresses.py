@@ -1,7 +1,9 @@
-"""Where objects lie in memory, as the workspace asks for it: `id()`, the default `hash()`, and `data_ptr()`.
+"""Where objects lie in memory, as the workspace asks for it: `id()`, the default `hash()`, and
+`data_ptr()`.
 
-What C reads itself is out of sight: the default `repr()`, and the order of sets whose items have the default hash, but for tensors: their
-hash is Python's. The layout of the whole process is pinned from outside, by switching its randomisation off.
+What C reads itself is out of sight: the default `repr()`, and the order of sets whose items have
+the default hash, but for tensors: their hash is Python's. The layout of the whole process is pinned
+from outside, by switching its randomisation off.
 """
 
 from __future__ import annotations
@@ -45,25 +47,30 @@ def install(uses: Uses) -> None:
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Wrap the two that tell where a tensor's data lies, and a tensor's hash, which is its address. A kernel may be handed the address of
-    data: it is pinned only where its line is named."""
+    """Wrap the two that tell where a tensor's data lies, and a tensor's hash, which is its address.
+    A kernel may be handed the address of data: it is pinned only where its line is named."""
     wrap(torch.Tensor, "__hash__", functools.partial(_tensor_hash, uses, _OBJECTS))
     known = _Known()
     for kind in (torch.Tensor, torch.UntypedStorage):
-        wrap(kind, "data_ptr", functools.partial(_data_ptr, uses, known, kind.__name__ + ".data_ptr"))
+        wrap(
+            kind, "data_ptr", functools.partial(_data_ptr, uses, known, kind.__name__ + ".data_ptr")
+        )
 
 
 def _id(uses: Uses, known: _Known, original: Any, *args: Any) -> int:
     frame, number = sys._getframe(2), int(original(*args))
     if outside(frame):
         return number
-    return int(uses.ask(NAME, "id", lambda: number, functools.partial(known.pinned, number), None, frame))
+    return int(
+        uses.ask(NAME, "id", lambda: number, functools.partial(known.pinned, number), None, frame)
+    )
 
 
 def _hash(uses: Uses, known: _Known, original: Any, *args: Any) -> int:
     frame, number = sys._getframe(2), int(original(*args))
     address = _real_id(args[0])
-    if number not in (object.__hash__(args[0]), address) or outside(frame):  # the latter is how a tensor hashes
+    # the latter is how a tensor hashes
+    if number not in (object.__hash__(args[0]), address) or outside(frame):
         return number
 
     def pinned(_stream: Any) -> int:
@@ -81,7 +88,8 @@ def _data_ptr(uses: Uses, known: _Known, source: str, original: Any, tensor: Any
 
 
 def _tensor_hash(uses: Uses, known: _Known, original: Any, tensor: Any) -> int:
-    """A tensor must have one hash for all who look it up: pinned it is with addresses as a whole, never at single lines."""
+    """A tensor must have one hash for all who look it up: pinned it is with addresses as a whole,
+    never at single lines."""
     frame, number = sys._getframe(2), int(original(tensor))
     given = known.pinned(number) if uses.pinned(NAME, ("", 0)) else number
     if uses.watch and not outside(frame) and _makes_a_set(frame):
@@ -90,6 +98,7 @@ def _tensor_hash(uses: Uses, known: _Known, original: Any, tensor: Any) -> int:
 
 
 def _makes_a_set(frame: FrameType) -> bool:
-    """Whether the frame makes a set or calls what may: a dictionary keeps the order in which it was filled."""
+    """Whether the frame makes a set or calls what may: a dictionary keeps the order in which it was
+    filled."""
     name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return "CALL" in name or "SET_" in name or name == "BUILD_SET"

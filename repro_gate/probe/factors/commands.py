@@ -1,8 +1,9 @@
 """What the training reads from the programs that it starts: the output of its children.
 
-A child that is a Python has the probe, and a line of its own shows there. Of the others the output alone is seen, through a pipe or in a
-file of the workspace that no Python has written; the few whose business is known by their name (`date`, `shuf`) count as uses of the clock,
-of entropy and so on. Pinned, the children run, and the training reads what the first run of the pair read.
+A child that is a Python has the probe, and a line of its own shows there. Of the others the output
+alone is seen, through a pipe or in a file of the workspace that no Python has written; the few
+whose business is known by their name (`date`, `shuf`) count as uses of the clock, of entropy and so
+on. Pinned, the children run, and the training reads what the first run of the pair read.
 """
 
 from __future__ import annotations
@@ -26,20 +27,26 @@ from .recording import MAX_BYTES, Recording, Tap, recording_of
 from .use import Site, Uses
 
 NAME, PARALLEL = "commands", "parallel"
-# Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU and OpenSSL. The first that fits counts.
+# Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU
+# and OpenSSL. The first that fits counts.
 _FIRST = (  # where a command may stand
     r"(?:^|[\n;&|(`]|\s-c|\bdo|\bthen|\bexec|\bxargs(?:\s+-\S+(?:\s+\d+)?)*|\benv(?:\s+\S+=\S*)*)\s*(?:[\w./-]+/)?"
 )
 _KNOWN = tuple(
     (factor, re.compile(r"%s(?:%s)(?=$|[\s;&|)`])%s" % (_FIRST, words, anywhere)))
     for factor, words, anywhere in (
-        ("entropy", r"shuf|uuidgen|mktemp|sort\s+(?:-\w*R\w*|--random-sort)|openssl\s+rand", r"|/dev/u?random\b|\$\{?RANDOM\b"),
+        (
+            "entropy",
+            r"shuf|uuidgen|mktemp|sort\s+(?:-\w*R\w*|--random-sort)|openssl\s+rand",
+            r"|/dev/u?random\b|\$\{?RANDOM\b",
+        ),
         ("clock", r"date|uptime", ""),
         ("identity", r"hostname|whoami|logname|id|tty", ""),
         ("listing", r"find|ls\s+-\w*[Uf]\w*", ""),
     )
 )
-_FACTORS = frozenset((NAME, PARALLEL, *(factor for factor, _ in _KNOWN)))  # that the output of a child may count for
+# that the output of a child may count for
+_FACTORS = frozenset((NAME, PARALLEL, *(factor for factor, _ in _KNOWN)))
 _SCRIPT_BYTES = 64 * 1024
 _MOST_LINES = 10_000  # of one child that are told one by one
 _LISTDIR = os.listdir
@@ -57,17 +64,21 @@ def install(uses: Uses) -> None:
     _SPAWNS[:] = [spawns]
     wrap(os, "read", pipes.read)
     wrap(os, "system", spawns.in_shell)
-    imports.after_import("subprocess", lambda module: wrap(module.Popen, "__init__", spawns.started))
+    imports.after_import(
+        "subprocess", lambda module: wrap(module.Popen, "__init__", spawns.started)
+    )
 
 
 def written_by_child(path: str, of_python: Callable[[str], bool]) -> str:
-    """The path to read in place of that of a file in the workspace: another where a child without the probe has written it and the factor
-    is pinned at the line that started the child. `of_python` says whether a process with the probe has written a file."""
+    """The path to read in place of that of a file in the workspace: another where a child without
+    the probe has written it and the factor is pinned at the line that started the child.
+    `of_python` says whether a process with the probe has written a file."""
     return _SPAWNS[0].file(path, of_python) if _SPAWNS else path
 
 
 class _Child:
-    """A program that was started: where, what it is called, and which factor its output counts for."""
+    """A program that was started: where, what it is called, and which factor its output counts
+    for."""
 
     def __init__(self, command: Any, site: Site) -> None:
         self.site, self.text = site, _text(command)
@@ -84,7 +95,9 @@ class _Spawns:
         self._children: Deque[_Child] = collections.deque(maxlen=100)
         self._scripts: Dict[str, Optional[_Child]] = {}
         self._outputs: Set[str] = set()  # files that were handed to children as their output
-        self._versions: Dict[str, List[Any]] = {}  # path -> what was read there, by its time and size
+        self._versions: Dict[
+            str, List[Any]
+        ] = {}  # path -> what was read there, by its time and size
         self._started = float(session.current().config.get("started", 0.0))
         self._folder = os.path.join(session.current().config["traces"], "outside")
 
@@ -98,7 +111,8 @@ class _Spawns:
         return any(self._uses.pinned(name, child.site) for name in (NAME, PARALLEL, child.factor))
 
     def _writer(self, name: str) -> Optional[_Child]:
-        """The child that has written a file, as far as commands and scripts tell: one that names it, else the last one."""
+        """The child that has written a file, as far as commands and scripts tell: one that names
+        it, else the last one."""
         for child in reversed(self._children):
             if name in child.text:
                 return child
@@ -119,7 +133,10 @@ class _Spawns:
         child = self._writer(os.path.basename(real))
         if child is None:
             return path
-        versions, signature = self._versions.setdefault(real, []), (state.st_mtime_ns, state.st_size)
+        versions, signature = (
+            self._versions.setdefault(real, []),
+            (state.st_mtime_ns, state.st_size),
+        )
         new = signature not in versions
         if new:
             versions.append(signature)
@@ -135,7 +152,10 @@ class _Spawns:
                 self._recording.keep(key, content, path, whole=True)
             return path
         os.makedirs(self._folder, exist_ok=True)
-        copy = os.path.join(self._folder, "%d-%d-%s" % (os.getpid(), versions.index(signature), os.path.basename(real)))
+        copy = os.path.join(
+            self._folder,
+            "%d-%d-%s" % (os.getpid(), versions.index(signature), os.path.basename(real)),
+        )
         with open(copy, "wb") as file:
             file.write(held)
         return copy
@@ -165,7 +185,11 @@ class _Spawns:
             if file is not None:
                 tap = Tap(self._recording, (*key, count, name), program.about) if pinned else None
                 source = program.about if name == "stdout" else program.about + " (its errors)"
-                note = _Lines(self._uses, program.factor, source, program.site, frame).add if self._uses.watch else None
+                note = (
+                    _Lines(self._uses, program.factor, source, program.site, frame).add
+                    if self._uses.watch
+                    else None
+                )
                 setattr(child, name, pipes.tapped(file, tap, note))
         if pinned and self._recording.replays:
             child.wait = functools.partial(pipes.wait, child, child.wait)
@@ -174,8 +198,12 @@ class _Spawns:
 class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
-    def __init__(self, uses: Uses, factor: str, about: str, site: Site, frame: Optional[FrameType]) -> None:
-        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(factor, source, site, answer, frame, direct=True)
+    def __init__(
+        self, uses: Uses, factor: str, about: str, site: Site, frame: Optional[FrameType]
+    ) -> None:
+        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(
+            factor, source, site, answer, frame, direct=True
+        )
         self._about = about
         self._rest = b""
         self._count = self._sum = 0
@@ -198,10 +226,15 @@ class _Lines:
 
 
 def _from_script(name: str) -> Optional[_Child]:
-    """The line of a shell script beside the training that names a file: what ran before this process has written it."""
-    for script in sorted(item for item in _LISTDIR(".") if item.endswith(".sh") or item == "Makefile")[:20]:
+    """The line of a shell script beside the training that names a file: what ran before this
+    process has written it."""
+    for script in sorted(
+        item for item in _LISTDIR(".") if item.endswith(".sh") or item == "Makefile"
+    )[:20]:
         if source_line.inside(os.path.abspath(script)):
-            for number, line in enumerate(_content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace").splitlines(), 1):
+            for number, line in enumerate(
+                _content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace").splitlines(), 1
+            ):
                 if name in line and ">" in line and not line.lstrip().startswith("#"):
                     return _Child(line, (source_line.inside(os.path.abspath(script)), number))
     return None
@@ -216,8 +249,20 @@ def _content(path: str) -> bytes:
 
 
 def _text(command: Any) -> str:
-    """A command on one line, and below it the shell scripts of the workspace that it names: what they do is what it does."""
+    """A command on one line, and below it the shell scripts of the workspace that it names: what
+    they do is what it does."""
     words = [command] if isinstance(command, (str, bytes, os.PathLike)) else list(command)
-    text = " ".join(os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike)))
-    scripts = [word for word in text.split()[:20] if word.endswith(".sh") and source_line.inside(os.path.abspath(word))]
-    return "\n".join([text.replace("\n", " "), *(_content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace") for script in scripts)])
+    text = " ".join(
+        os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike))
+    )
+    scripts = [
+        word
+        for word in text.split()[:20]
+        if word.endswith(".sh") and source_line.inside(os.path.abspath(word))
+    ]
+    return "\n".join(
+        [
+            text.replace("\n", " "),
+            *(_content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace") for script in scripts),
+        ]
+    )

@@ -1,7 +1,9 @@
-"""Entropy of the operating system: every way in which Python, NumPy and torch draw random bytes that no seed decides.
+"""Entropy of the operating system: every way in which Python, NumPy and torch draw random bytes
+that no seed decides.
 
-`secrets`, `uuid` and NumPy's `SeedSequence` end in `os.urandom`; `random.Random()` seeds itself in C, and torch draws in C++. Out of sight:
-other C and C++ code that asks the kernel itself (OpenSSL, `std::random_device`), and what a program that is not Python draws.
+`secrets`, `uuid` and NumPy's `SeedSequence` end in `os.urandom`; `random.Random()` seeds itself in
+C, and torch draws in C++. Out of sight: other C and C++ code that asks the kernel itself (OpenSSL,
+`std::random_device`), and what a program that is not Python draws.
 """
 
 from __future__ import annotations
@@ -26,16 +28,24 @@ _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its
 def install(uses: Uses) -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
     for name in ("urandom", "getrandom"):
-        wrap(os, name, functools.partial(_bytes, uses, "os." + name), also=(sys.modules[os.name], random))
+        wrap(
+            os,
+            name,
+            functools.partial(_bytes, uses, "os." + name),
+            also=(sys.modules[os.name], random),
+        )
     random._urandom = os.urandom  # type: ignore[attr-defined]
     _watch_random(uses)
     for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
         wrap(owner, name, functools.partial(_open, uses))
-    imports.after_import("uuid", lambda module: wrap(module, "uuid1", functools.partial(_uuid1, uses, module)))
+    imports.after_import(
+        "uuid", lambda module: wrap(module, "uuid1", functools.partial(_uuid1, uses, module))
+    )
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """`Generator.seed` takes a seed from the operating system: `torch.seed()` and CUDA's go through it."""
+    """`Generator.seed` takes a seed from the operating system: `torch.seed()` and CUDA's go through
+    it."""
 
     def seed(original: Any, generator: Any) -> Any:
         def pinned(stream: Any) -> Any:
@@ -49,14 +59,22 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
 
 
 def _bytes(uses: Uses, source: str, original: Any, size: int, *args: Any) -> Any:
-    return uses.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size), frame=sys._getframe(2))
+    return uses.ask(
+        NAME,
+        source,
+        lambda: original(size, *args),
+        lambda stream: stream.bytes(size),
+        frame=sys._getframe(2),
+    )
 
 
 def _uuid1(uses: Uses, module: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     def pinned(stream: Any) -> Any:
         return module.UUID(bytes=stream.bytes(16), version=1)
 
-    return uses.ask(NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned, frame=sys._getframe(2))
+    return uses.ask(
+        NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned, frame=sys._getframe(2)
+    )
 
 
 def _watch_random(uses: Uses) -> None:
@@ -70,9 +88,16 @@ def _watch_random(uses: Uses) -> None:
 
         def real() -> Any:
             seed(generator, None, *args, **kwargs)
-            return generator.getstate() if uses.watch else None  # what it drew: C hands the bytes to nobody
+            # what it drew: C hands the bytes to nobody
+            return generator.getstate() if uses.watch else None
 
-        uses.ask(NAME, "random.Random.seed", real, lambda stream: seed(generator, stream.integer(256)), frame=sys._getframe(1))
+        uses.ask(
+            NAME,
+            "random.Random.seed",
+            real,
+            lambda stream: seed(generator, stream.integer(256)),
+            frame=sys._getframe(1),
+        )
         return None
 
     kind.seed = watched
@@ -104,7 +129,12 @@ def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> An
         os.lseek(held, 0, os.SEEK_SET)
         return held if original.__module__ == os.name else original(held, *args, **kwargs)
 
-    opened = uses.ask(NAME, "open(%r)" % name, lambda: _Opened(original(path, *args, **kwargs)), lambda stream: _Opened(pinned(stream)))
+    opened = uses.ask(
+        NAME,
+        "open(%r)" % name,
+        lambda: _Opened(original(path, *args, **kwargs)),
+        lambda stream: _Opened(pinned(stream)),
+    )
     return opened.file
 
 
@@ -116,7 +146,8 @@ def _text(path: Any) -> str:
 
 
 class _Opened:
-    """A file that was opened; what is read from it later is not seen, so every opening counts as another answer."""
+    """A file that was opened; what is read from it later is not seen, so every opening counts as
+    another answer."""
 
     def __init__(self, file: Any) -> None:
         self.file = file

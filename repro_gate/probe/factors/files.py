@@ -1,8 +1,10 @@
-"""Files outside the declared inputs: what an earlier run left behind (`leftovers`), and what others keep there (`files`).
+"""Files outside the declared inputs: what an earlier run left behind (`leftovers`), and what others
+keep there (`files`).
 
-Watched, each file that is read, asked for or listed is noted under its path. Pinned, the run works on private copies (`private.py`), which
-begin as they were in the first run of the pair, and the copies of leftovers as if there had been no run before. What C code opens by a path
-of its own (h5py, Arrow, a child without the probe) is out of sight, but for the few entry points named below.
+Watched, each file that is read, asked for or listed is noted under its path. Pinned, the run works
+on private copies (`private.py`), which begin as they were in the first run of the pair, and the
+copies of leftovers as if there had been no run before. What C code opens by a path of its own
+(h5py, Arrow, a child without the probe) is out of sight, but for the few entry points named below.
 """
 
 from __future__ import annotations
@@ -29,9 +31,20 @@ from .use import Uses, busy
 NAME, LEFTOVERS = "files", "leftovers"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ASKING = ("stat", "lstat", "access")
-_CHANGING = ("remove", "unlink", "mkdir", "rmdir", "chmod", "utime", "truncate", "readlink", "chdir")
+_CHANGING = (
+    "remove",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "chmod",
+    "utime",
+    "truncate",
+    "readlink",
+    "chdir",
+)
 _MOVING = ("rename", "replace", "link")
-# Entry points in C that open a file by a path: module, name, which argument that is, whether it may be written, files that go with it.
+# Entry points in C that open a file by a path: module, name, which argument that is, whether it may
+# be written, files that go with it.
 _IN_C: Tuple[Tuple[str, str, int, bool, Tuple[str, ...]], ...] = (
     ("sqlite3.dbapi2", "connect", 0, True, ("-journal", "-wal", "-shm")),
     ("dbm", "open", 0, True, (".db", ".dat", ".dir", ".pag", ".bak")),
@@ -47,22 +60,30 @@ _IN_C: Tuple[Tuple[str, str, int, bool, Tuple[str, ...]], ...] = (
 _HERE = os.path.dirname(__file__)
 _BETWEEN_FILES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
 _PROBE_FILES = os.path.dirname(os.path.dirname(_HERE)) + os.sep
-_TRAINING, _PROBE, _BETWEEN, _OTHER = range(4)  # `_BETWEEN`: of the probe, between a call and its factor
+# `_BETWEEN`: of the probe, between a call and its factor
+_TRAINING, _PROBE, _BETWEEN, _OTHER = range(4)
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
-_INSIDE = threading.local()  # `on` while this file or `private.py` is at work: what it calls is nobody's use
+# `on` while this file or `private.py` is at work: what it calls is nobody's use
+_INSIDE = threading.local()
 _lstat, _unlink, _open_file = os.lstat, os.unlink, io.open
 
 
 def wanted(config: Dict[str, Any]) -> bool:
     """Whether files outside are to be watched, pinned or hidden, or files that children write."""
     outside = any((config.get("outside") or {}).values())
-    return outside or not {NAME, LEFTOVERS}.isdisjoint(config.get("pin", ())) or commands.wanted(config)
+    return (
+        outside
+        or not {NAME, LEFTOVERS}.isdisjoint(config.get("pin", ()))
+        or commands.wanted(config)
+    )
 
 
 def install(uses: Uses) -> None:
     """Wrap what opens, lists, asks for and changes files by their paths."""
     whole = uses.pinned(NAME, ("", 0)) or uses.pinned(LEFTOVERS, ("", 0))
-    outside = Outside(session.current().config, uses.config.get("outside") or {}, recording_of(uses.config), whole)
+    outside = Outside(
+        session.current().config, uses.config.get("outside") or {}, recording_of(uses.config), whole
+    )
     files = _Files(uses, outside)
     for owner in (builtins, io, os):
         wrap(owner, "open", files.open)
@@ -77,7 +98,10 @@ def install(uses: Uses) -> None:
             wrap(os, name, functools.partial(files.move, name))
         wrap(os, "symlink", files.symlink)
     for module, name, at, writes, beside in _IN_C:
-        imports.after_import(module, functools.partial(_arrived, name, functools.partial(files.in_c, at, writes, beside)))
+        imports.after_import(
+            module,
+            functools.partial(_arrived, name, functools.partial(files.in_c, at, writes, beside)),
+        )
 
 
 def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
@@ -98,10 +122,21 @@ class _Files:
         if isinstance(how, int):
             writes, empties = bool(how & _WRITING), bool(how & (os.O_TRUNC | os.O_EXCL))
         else:
-            writes, empties = any(letter in str(how) for letter in "wax+"), "w" in str(how) or "x" in str(how)
+            writes, empties = (
+                any(letter in str(how) for letter in "wax+"),
+                "w" in str(how) or "x" in str(how),
+            )
         return original(self._seen(path, not empties, writes), *args, **kwargs)
 
-    def in_c(self, at: int, writes: bool, beside: Tuple[str, ...], original: Any, *args: Any, **kwargs: Any) -> Any:
+    def in_c(
+        self,
+        at: int,
+        writes: bool,
+        beside: Tuple[str, ...],
+        original: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """A function in C, or one that hands the path to C."""
         if len(args) <= at:
             return original(*args, **kwargs)
@@ -116,7 +151,12 @@ class _Files:
             frame = _caller(sys._getframe(1))
             place = self._outside.place(path) if frame is not None else None
             target = self._outside.private(place) if place else None
-            if place and self._uses.watch and frame is not None and frame.f_code.co_name not in _RESOLVING:
+            if (
+                place
+                and self._uses.watch
+                and frame is not None
+                and frame.f_code.co_name not in _RESOLVING
+            ):
                 self._note(place, _state(target or place), frame, ASKED)
         return original(path if target is None else target, *args, **kwargs)
 
@@ -137,7 +177,11 @@ class _Files:
         if not os.path.isdir(text):
             return original(*args, **kwargs)
         as_given: Callable[[str], Any] = os.fsencode if isinstance(given, bytes) else str
-        return [as_given(item) for item in names] if name == "listdir" else Entries([_Entry(text, item) for item in names])
+        return (
+            [as_given(item) for item in names]
+            if name == "listdir"
+            else Entries([_Entry(text, item) for item in names])
+        )
 
     def change(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
         """What changes a file by its path."""
@@ -165,7 +209,12 @@ class _Files:
 
     def symlink(self, original: Any, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
         """`os.symlink`: only where the link lies may be a private copy's place."""
-        return original(source, target if kwargs.get("dir_fd") is not None else self._seen(target, False, True), *args, **kwargs)
+        return original(
+            source,
+            target if kwargs.get("dir_fd") is not None else self._seen(target, False, True),
+            *args,
+            **kwargs,
+        )
 
     def _seen(self, path: Any, reads: bool, writes: bool, beside: Tuple[str, ...] = ()) -> Any:
         """The path to use in place of `path`; the use is noted."""
@@ -191,14 +240,18 @@ class _Files:
 
     def _in_workspace(self, path: Any, writes: bool) -> Any:
         """A file of the workspace: a child without the probe may have written it."""
-        if not isinstance(path, (str, os.PathLike)) or not source_line.inside(os.path.abspath(path)):
+        if not isinstance(path, (str, os.PathLike)) or not source_line.inside(
+            os.path.abspath(path)
+        ):
             return path
         if writes:
             self._outside.wrote(os.path.realpath(path), now=True)
             return path
         return commands.written_by_child(os.fspath(path), self._outside.wrote)
 
-    def _note_names(self, place: str, names: Optional[List[str]], frame: Optional[FrameType]) -> None:
+    def _note_names(
+        self, place: str, names: Optional[List[str]], frame: Optional[FrameType]
+    ) -> None:
         try:
             found = sorted(os.listdir(place)) if names is None else names
         except OSError as error:
@@ -276,7 +329,8 @@ def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
 
 @functools.lru_cache(maxsize=100_000)
 def _whose(filename: str) -> int:
-    """Whose code a file holds. Remembered: an import of torch asks for thousands of files, a hundred frames deep."""
+    """Whose code a file holds. Remembered: an import of torch asks for thousands of files, a
+    hundred frames deep."""
     if filename.startswith(_BETWEEN_FILES):
         return _BETWEEN
     if filename.startswith(_PROBE_FILES):

@@ -1,7 +1,9 @@
-"""The hash seed of strings in Python children that drop `PYTHONHASHSEED`, or are told to ignore it (`python -I`, `-E`, `-R`).
+"""The hash seed of strings in Python children that drop `PYTHONHASHSEED`, or are told to ignore it
+(`python -I`, `-E`, `-R`).
 
-Pinned, the variable goes back into their environment and these options are taken out of their command; a child that a shell started
-without it starts itself again. Varying the seed of the training and of what inherits it is the gate's, by the environment of the run.
+Pinned, the variable goes back into their environment and these options are taken out of their
+command; a child that a shell started without it starts itself again. Varying the seed of the
+training and of what inherits it is the gate's, by the environment of the run.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ _SETS = ("set", "frozenset", "hash")
 
 
 def install(uses: Uses) -> None:
-    """Where this process's own hashes are random: note it, at the first line of its script that makes a set or asks for a hash; pinned,
-    start again with the seed."""
-    if not sys.flags.hash_randomization or not (sys.flags.ignore_environment or _lacking(os.environ)):
+    """Where this process's own hashes are random: note it, at the first line of its script that
+    makes a set or asks for a hash; pinned, start again with the seed."""
+    if not sys.flags.hash_randomization or not (
+        sys.flags.ignore_environment or _lacking(os.environ)
+    ):
         return
     site = _script()
     if site is None:
@@ -33,13 +37,17 @@ def install(uses: Uses) -> None:
 
 
 def hash_seed(uses: Uses, environment: Mapping[str, str]) -> Dict[str, str]:
-    """Return what a child's environment gets: the seed where it lacks it and the factor is pinned."""
+    """Return what a child's environment gets: the seed where it lacks it and the factor is
+    pinned."""
     lacks = uses.wants(NAME) and _lacking(environment)
-    return {_VARIABLE: _seed()} if lacks and _noted(uses, "its environment lacks " + _VARIABLE) else {}
+    return (
+        {_VARIABLE: _seed()} if lacks and _noted(uses, "its environment lacks " + _VARIABLE) else {}
+    )
 
 
 def listening(uses: Uses, command: Any) -> Any:
-    """A child's command, without the options that ignore the environment where the factor is pinned."""
+    """A child's command, without the options that ignore the environment where the factor is
+    pinned."""
     if not uses.wants(NAME) or not is_python(command):
         return command
     new = heard(command)
@@ -48,7 +56,9 @@ def listening(uses: Uses, command: Any) -> Any:
 
 def is_python(command: Sequence[Any]) -> bool:
     """Whether a command starts a Python interpreter, by its name."""
-    return bool(command) and os.path.basename(os.fsdecode(command[0])).startswith(("python", "pypy"))
+    return bool(command) and os.path.basename(os.fsdecode(command[0])).startswith(
+        ("python", "pypy")
+    )
 
 
 def heard(command: Sequence[Any]) -> List[Any]:
@@ -79,7 +89,8 @@ def _lacking(environment: Mapping[str, str]) -> bool:
 
 
 def _noted(uses: Uses, source: str) -> bool:
-    """Note a child whose hashes are random, and say whether the factor is pinned at the line that starts it."""
+    """Note a child whose hashes are random, and say whether the factor is pinned at the line that
+    starts it."""
     frame = sys._getframe(2)
     site = site_of(frame)
     uses.note(NAME, source, site, unknowable(), frame)
@@ -100,7 +111,9 @@ def _line(source: str) -> int:
     import ast  # takes milliseconds, which most processes need not spend
 
     def makes(node: ast.AST) -> bool:
-        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SETS
+        called = (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SETS
+        )
         return called or isinstance(node, (ast.Set, ast.SetComp))
 
     try:

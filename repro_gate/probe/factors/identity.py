@@ -1,8 +1,10 @@
-"""Who the process is: its number, its threads' numbers, the host, the user, and the names of temporary files.
+"""Who the process is: its number, its threads' numbers, the host, the user, and the names of
+temporary files.
 
-Only what the workspace itself asks for gets another answer: libraries name sockets, locks and shared memory by the process's number, and
-would break. Where a pinned number goes back to the system or to psutil, the real one is put in its place. Out of sight: the numbers of
-children as `Popen` and `Process` objects tell them, environment variables, and what C code asks for itself.
+Only what the workspace itself asks for gets another answer: libraries name sockets, locks and
+shared memory by the process's number, and would break. Where a pinned number goes back to the
+system or to psutil, the real one is put in its place. Out of sight: the numbers of children as
+`Popen` and `Process` objects tell them, environment variables, and what C code asks for itself.
 """
 
 from __future__ import annotations
@@ -35,32 +37,64 @@ def install(uses: Uses) -> None:
     if uses.only_varies(NAME):
         return  # nothing but the host's name is varied
     for name, above in (("getpid", 0), ("getppid", 1)):
-        wrap(os, name, functools.partial(_answer, uses, "os." + name, functools.partial(_number, uses, above)), also=native)
-    for name in ("kill", "getpgid", "getsid", "sched_getaffinity", "sched_setaffinity", "getpriority", "setpriority", "pidfd_open"):
+        wrap(
+            os,
+            name,
+            functools.partial(_answer, uses, "os." + name, functools.partial(_number, uses, above)),
+            also=native,
+        )
+    for name in (
+        "kill",
+        "getpgid",
+        "getsid",
+        "sched_getaffinity",
+        "sched_setaffinity",
+        "getpriority",
+        "setpriority",
+        "pidfd_open",
+    ):
         wrap(os, name, functools.partial(_with_real_number, uses), also=native)
-    imports.after_import("psutil", lambda module: wrap(module.Process, "_init", functools.partial(_with_real_number, uses)))
-    _threads(uses)
-    wrap(os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native)
     imports.after_import(
-        "getpass", lambda module: wrap(module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER))
+        "psutil",
+        lambda module: wrap(module.Process, "_init", functools.partial(_with_real_number, uses)),
     )
-    imports.after_import("uuid", lambda module: wrap(module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40)))
+    _threads(uses)
+    wrap(
+        os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native
+    )
+    imports.after_import(
+        "getpass",
+        lambda module: wrap(
+            module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER)
+        ),
+    )
+    imports.after_import(
+        "uuid",
+        lambda module: wrap(
+            module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40)
+        ),
+    )
     imports.after_import("tempfile", functools.partial(_temporary, uses))
     if uses.watch:
         _paths(uses)
 
 
-def _answer(uses: Uses, source: str, pinned: Callable[[], Any], original: Any, *args: Any, **kwargs: Any) -> Any:
+def _answer(
+    uses: Uses, source: str, pinned: Callable[[], Any], original: Any, *args: Any, **kwargs: Any
+) -> Any:
     frame: Optional[FrameType] = sys._getframe(2)
     if frame is not None and frame.f_code.co_name == "ident":
         frame = frame.f_back  # `current_process().pid`
     if outside(frame):
         return original(*args, **kwargs)
-    return uses.ask(NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(), None, frame)
+    return uses.ask(
+        NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(), None, frame
+    )
 
 
 def _number(uses: Uses, above: int) -> int:
-    """The pinned number of this process, or of its parent: another one for each process of the run."""
+    """The pinned number of this process, or of its parent: another one for each process of the
+    run."""
     parts = uses.ordinal.split(".")
     return _FIRST + hash_of(".".join(parts[: len(parts) - above])) % 1_000_000_000
 
@@ -80,7 +114,8 @@ def _with_real_number(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> A
 
 
 def _threads(uses: Uses) -> None:
-    """Number threads by the order in which they were started; one that Python did not start comes after all others."""
+    """Number threads by the order in which they were started; one that Python did not start comes
+    after all others."""
     counts, numbers = itertools.count(2), threading.local()
 
     def started(original: Any, thread: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,7 +140,15 @@ def _threads(uses: Uses) -> None:
     for name in ("ident", "native_id"):
         kind: Any = threading.Thread
         if isinstance(vars(kind).get(name), property):
-            setattr(kind, name, property(functools.partial(_property, uses, "Thread." + name, number_of, vars(kind)[name].fget)))
+            setattr(
+                kind,
+                name,
+                property(
+                    functools.partial(
+                        _property, uses, "Thread." + name, number_of, vars(kind)[name].fget
+                    )
+                ),
+            )
 
 
 def _own_number(uses: Uses, source: str, pinned: Callable[[], int], original: Any) -> Any:
@@ -115,7 +158,9 @@ def _own_number(uses: Uses, source: str, pinned: Callable[[], int], original: An
     return uses.ask(NAME, source, original, lambda _: pinned(), None, frame)
 
 
-def _property(uses: Uses, source: str, pinned: Callable[[Any], int], original: Any, thread: Any) -> Any:
+def _property(
+    uses: Uses, source: str, pinned: Callable[[Any], int], original: Any, thread: Any
+) -> Any:
     frame = sys._getframe(1)
     number = original(thread)
     if number is None or outside(frame):
@@ -143,11 +188,19 @@ def _uname(uses: Uses, original: Any) -> Any:
     def named(host: str) -> Any:
         return os.uname_result((real[0], host, *real[2:]))
 
-    return uses.ask(NAME, "os.uname", lambda: real, lambda _: named(_HOST), lambda: named(_other(real[1])), frame)
+    return uses.ask(
+        NAME,
+        "os.uname",
+        lambda: real,
+        lambda _: named(_HOST),
+        lambda: named(_other(real[1])),
+        frame,
+    )
 
 
 def _paths(uses: Uses) -> None:
-    """Where the workspace, `HOME` and `TMPDIR` are, as the workspace asks for it: told only, since files are found by these paths."""
+    """Where the workspace, `HOME` and `TMPDIR` are, as the workspace asks for it: told only, since
+    files are found by these paths."""
 
     def told(name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         frame = sys._getframe(2)
@@ -158,7 +211,10 @@ def _paths(uses: Uses) -> None:
     for name in ("abspath", "realpath", "expanduser"):
         wrap(os.path, name, functools.partial(told, "os.path." + name))
     wrap(os, "getcwd", functools.partial(told, "os.getcwd"))
-    imports.after_import("tempfile", lambda module: wrap(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")))
+    imports.after_import(
+        "tempfile",
+        lambda module: wrap(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")),
+    )
 
 
 def _other(host: str) -> str:
@@ -166,7 +222,8 @@ def _other(host: str) -> str:
 
 
 def _temporary(uses: Uses, module: Any) -> None:
-    """Names of the workspace's own temporary files: who makes them tries the next name where one is taken."""
+    """Names of the workspace's own temporary files: who makes them tries the next name where one is
+    taken."""
 
     def following(original: Any, names: Iterator[str]) -> Any:
         frame = sys._getframe(2)

@@ -17,7 +17,8 @@ NAME = "listing"
 
 
 def install(uses: Uses) -> None:
-    """Wrap the two calls that everything goes through: `glob`, `os.walk`, `pathlib` and torchvision's folders too."""
+    """Wrap the two calls that everything goes through: `glob`, `os.walk`, `pathlib` and
+    torchvision's folders too."""
     native = (sys.modules[os.name],)
     wrap(os, "listdir", functools.partial(_listdir, uses), also=native)
     wrap(os, "scandir", functools.partial(_scandir, uses), also=native)
@@ -27,7 +28,14 @@ def _listdir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     names: List[Any] = original(*args, **kwargs)
     if sys._getframe(2).f_code.co_filename.startswith("<frozen importlib"):
         return names  # who looks for a module asks for no order
-    return uses.ask(NAME, "os.listdir", lambda: names, lambda _: sorted(names), lambda: names[::-1], sys._getframe(2))
+    return uses.ask(
+        NAME,
+        "os.listdir",
+        lambda: names,
+        lambda _: sorted(names),
+        lambda: names[::-1],
+        sys._getframe(2),
+    )
 
 
 def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -37,7 +45,11 @@ def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     def by_name(_: Any) -> List[Any]:
         return sorted(entries, key=lambda entry: entry.name)
 
-    return Entries(uses.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)))
+    return Entries(
+        uses.ask(
+            NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)
+        )
+    )
 
 
 class Entries:

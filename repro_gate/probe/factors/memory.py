@@ -1,8 +1,10 @@
 """What memory holds before anything is written to it: arrays and tensors that are made empty.
 
-Pinned, they are filled with one number, varied with another; neither is NaN, so that a NaN that torch's own
-`fill_uninitialized_memory` put there is gone. Out of sight: `np.ndarray(…)`, `torch.Tensor(2, 3)`, `resize_`, and what C code allocates for
-itself (`np.divide(where=…)`): the gate fills that from outside, by `MALLOC_PERTURB_`, where it is not NumPy's own store of small blocks.
+Pinned, they are filled with one number, varied with another; neither is NaN, so that a NaN that
+torch's own `fill_uninitialized_memory` put there is gone. Out of sight: `np.ndarray(…)`,
+`torch.Tensor(2, 3)`, `resize_`, and what C code allocates for itself (`np.divide(where=…)`): the
+gate fills that from outside, by `MALLOC_PERTURB_`, where it is not NumPy's own store of small
+blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from ..patch import wrap
 from .use import Uses
 
 NAME = "memory"
-_PINNED, _VARIED = (0.5, 1), (-1.5, 2)  # of floating point, of whole numbers; the latter may be used as an index
+# of floating point, of whole numbers; the latter may be used as an index
+_PINNED, _VARIED = (
+    (0.5, 1),
+    (-1.5, 2),
+)
 _BYTES = 1 << 16  # of the beginning, which stand for the whole
 _IN_TORCH = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _OF_TENSORS = ("new_empty", "new_empty_strided")
@@ -28,24 +34,34 @@ def install(uses: Uses) -> None:
 
     def arrived(numpy: Any) -> None:
         for name in ("empty", "empty_like"):
-            wrap(numpy, name, functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array))
+            wrap(
+                numpy,
+                name,
+                functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array),
+            )
 
     imports.after_import("numpy", arrived)
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the wrapped ones. A run that is only varied
-    keeps them as they are: torch's own flag fills what they make."""
+    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the
+    wrapped ones. A run that is only varied keeps them as they are: torch's own flag fills what they
+    make."""
     if uses.only_varies(NAME):
         return
     originals = {name: getattr(torch, name) for name in _IN_TORCH if hasattr(torch, name)}
-    for module, listing in (("torch.utils._device", "_device_constructors"), ("torch.overrides", "get_ignored_functions")):
+    for module, listing in (
+        ("torch.utils._device", "_device_constructors"),
+        ("torch.overrides", "get_ignored_functions"),
+    ):
         getattr(sys.modules.get(module), listing, list)()
     held = functools.partial(_tensor_held, torch)
     for name in originals:
         wrap(torch, name, functools.partial(_made, uses, "torch." + name, held, _fill_tensor))
     for name in _OF_TENSORS:
-        wrap(torch.Tensor, name, functools.partial(_made, uses, "Tensor." + name, held, _fill_tensor))
+        wrap(
+            torch.Tensor, name, functools.partial(_made, uses, "Tensor." + name, held, _fill_tensor)
+        )
 
     def scripted(builtins: Any) -> None:
         for name in originals:
@@ -61,7 +77,13 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
 
 
 def _made(
-    uses: Uses, source: str, held: Callable[[Any], bytes], fill: Callable[..., None], original: Any, *args: Any, **kwargs: Any
+    uses: Uses,
+    source: str,
+    held: Callable[[Any], bytes],
+    fill: Callable[..., None],
+    original: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     made = original(*args, **kwargs)
 
@@ -69,7 +91,14 @@ def _made(
         fill(made, *with_what)
         return _Made(made, held)
 
-    given = uses.ask(NAME, source, lambda: _Made(made, held), lambda _: filled(_PINNED), lambda: filled(_VARIED), sys._getframe(2))
+    given = uses.ask(
+        NAME,
+        source,
+        lambda: _Made(made, held),
+        lambda _: filled(_PINNED),
+        lambda: filled(_VARIED),
+        sys._getframe(2),
+    )
     return given.what
 
 
@@ -100,7 +129,9 @@ def _fill_array(array: Any, floating: float, whole: int) -> None:
 
 def _plain(tensor: Any) -> bool:
     return (
-        tensor.device.type in ("cpu", "cuda") and str(tensor.layout) == "torch.strided" and type(tensor).__name__ in ("Tensor", "Parameter")
+        tensor.device.type in ("cpu", "cuda")
+        and str(tensor.layout) == "torch.strided"
+        and type(tensor).__name__ in ("Tensor", "Parameter")
     )
 
 

@@ -1,8 +1,9 @@
 """What comes in over the network: the bytes that Python's sockets receive, and TLS on top of them.
 
-Pinned, connections are made and requests are sent as ever, and the training reads what the first run of the pair read on the same
-connection, in order of their opening at that line. A connection to a port that a process of the training listens on is its own
-business. What C++ receives (gloo, NCCL, a database driver), and TLS of asyncio, is out of sight.
+Pinned, connections are made and requests are sent as ever, and the training reads what the first
+run of the pair read on the same connection, in order of their opening at that line. A connection to
+a port that a process of the training listens on is its own business. What C++ receives (gloo, NCCL,
+a database driver), and TLS of asyncio, is out of sight.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .use import Site, Uses, busy
 
 NAME = "network"
 _PEEK = 2  # MSG_PEEK
-_BUSY = threading.local()  # `on` while a wrapped call is in progress: those that it is made of are no others
+# `on` while a wrapped call is in progress: those that it is made of are no others
+_BUSY = threading.local()
 
 
 def wanted(config: Dict[str, Any]) -> bool:
@@ -31,7 +33,8 @@ def wanted(config: Dict[str, Any]) -> bool:
 
 
 def install(uses: Uses) -> None:
-    """Wrap connecting, listening and receiving of `socket.socket`, and reading of `ssl.SSLSocket`."""
+    """Wrap connecting, listening and receiving of `socket.socket`, and reading of
+    `ssl.SSLSocket`."""
     connections = _Connections(uses)
     imports.after_import("socket", connections.socket_arrived)
     imports.after_import("ssl", connections.ssl_arrived)
@@ -70,7 +73,8 @@ class _Connections:
             wrap(module.socket, name, around)
 
     def ssl_arrived(self, module: Any) -> None:
-        """Where it has a TLS connection, all that an `SSLSocket` receives comes through `read`. What is below is encrypted: no replay."""
+        """Where it has a TLS connection, all that an `SSLSocket` receives comes through `read`.
+        What is below is encrypted: no replay."""
         wrap(module.SSLSocket, "read", self._read_tls)
         module.SSLSocket._create = functools.partial(self._wrapped, module.SSLSocket._create)
         for name in ("connect", "connect_ex"):
@@ -81,7 +85,9 @@ class _Connections:
         try:
             port = sock.getsockname()[1]
             os.makedirs(self._ports, exist_ok=True)
-            os.close(os.open(os.path.join(self._ports, str(int(port))), os.O_CREAT | os.O_WRONLY, 0o600))
+            os.close(
+                os.open(os.path.join(self._ports, str(int(port))), os.O_CREAT | os.O_WRONLY, 0o600)
+            )
         except (OSError, TypeError, ValueError, IndexError):
             pass  # a socket of this machine's file system
         return answer
@@ -93,7 +99,8 @@ class _Connections:
         try:
             answer = original(sock, address)
         except BlockingIOError:
-            self._opened(sock, address, sys._getframe(2))  # asyncio: it will be open when it is written to
+            # asyncio: it will be open when it is written to
+            self._opened(sock, address, sys._getframe(2))
             raise
         finally:
             _BUSY.on = False
@@ -101,13 +108,22 @@ class _Connections:
         return answer
 
     def _opened(self, sock: Any, address: Any, frame: Optional[FrameType]) -> None:
-        if not isinstance(address, tuple) or len(address) < 2 or sock.family not in (self._socket.AF_INET, self._socket.AF_INET6):
+        if (
+            not isinstance(address, tuple)
+            or len(address) < 2
+            or sock.family not in (self._socket.AF_INET, self._socket.AF_INET6)
+        ):
             return
         if os.access(os.path.join(self._ports, str(address[1])), os.F_OK):
             return
         site = source_line.nearest(frame)
         peer = ("%s:%s" % address[:2])[:120]
-        key = ("network", site, self._uses.ordinal, "" if threading.current_thread() is threading.main_thread() else peer)
+        key = (
+            "network",
+            site,
+            self._uses.ordinal,
+            "" if threading.current_thread() is threading.main_thread() else peer,
+        )
         count = self._counts[key] = self._counts.get(key, 0) + 1
         self._known[sock] = _Connection(peer, site, (*key, count))
 
@@ -122,7 +138,9 @@ class _Connections:
     def _receive(self, original: Any, sock: Any, most: int, flags: int = 0) -> Any:
         return self._through(sock, lambda size: original(sock, size, flags), most, flags)
 
-    def _receive_into(self, original: Any, sock: Any, buffer: Any, most: int = 0, flags: int = 0) -> Any:
+    def _receive_into(
+        self, original: Any, sock: Any, buffer: Any, most: int = 0, flags: int = 0
+    ) -> Any:
         size = most or memoryview(buffer).nbytes
         if getattr(_BUSY, "on", False) or sock not in self._known or flags & _PEEK:
             return original(sock, buffer, most, flags)
@@ -146,7 +164,11 @@ class _Connections:
         return self._through(sock, receive, most, flags), sender
 
     def _read_tls(self, original: Any, sock: Any, most: int = 1024, buffer: Any = None) -> Any:
-        size = most if buffer is None else min(most or memoryview(buffer).nbytes, memoryview(buffer).nbytes)
+        size = (
+            most
+            if buffer is None
+            else min(most or memoryview(buffer).nbytes, memoryview(buffer).nbytes)
+        )
         data = self._through(sock, lambda count: bytes(original(sock, count)), size, 0)
         if buffer is None:
             return data
@@ -166,7 +188,11 @@ class _Connections:
                 connection.tap = Tap(self._recording, connection.key, connection.peer)
         _BUSY.on = True
         try:
-            data = receive(most) if connection.tap is None else connection.tap.read(receive, functools.partial(_ready, sock), most)
+            data = (
+                receive(most)
+                if connection.tap is None
+                else connection.tap.read(receive, functools.partial(_ready, sock), most)
+            )
         finally:
             _BUSY.on = False
         if self._uses.watch and not busy():
@@ -176,7 +202,8 @@ class _Connections:
 
 
 def _ready(sock: Any, seconds: float) -> bool:
-    """Whether something comes in within so many seconds, as long as the socket itself would wait."""
+    """Whether something comes in within so many seconds, as long as the socket itself would
+    wait."""
     pending = getattr(sock, "pending", None)
     if pending is not None and pending():
         return True

@@ -1,4 +1,5 @@
-"""The end of a child's pipe that the training reads from, with a tap on it. It stands where `subprocess` put the file that it made."""
+"""The end of a child's pipe that the training reads from, with a tap on it. It stands where
+`subprocess` put the file that it made."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ _REAL_READ, _START = os.read, _thread.start_new_thread
 class _Pipe(io.RawIOBase):
     """The end of a pipe that the training reads from."""
 
-    def __init__(self, file: Any, tap: Optional[Tap], note: Optional[Callable[[bytes], None]]) -> None:
+    def __init__(
+        self, file: Any, tap: Optional[Tap], note: Optional[Callable[[bytes], None]]
+    ) -> None:
         super().__init__()
         self._file, self._tap, self._note = file, tap, note
         self.mode = "rb"
@@ -47,7 +50,11 @@ class _Pipe(io.RawIOBase):
 
     def receive(self, real: Callable[[int], bytes], most: int) -> bytes:
         """What the training gets of it next."""
-        data = real(most) if self._tap is None else self._tap.read(real, functools.partial(readable, self.fileno()), most)
+        data = (
+            real(most)
+            if self._tap is None
+            else self._tap.read(real, functools.partial(readable, self.fileno()), most)
+        )
         if self._note is not None and most > 0:
             self._note(data)
         return data
@@ -61,7 +68,8 @@ class _Pipe(io.RawIOBase):
 
 
 def wait(child: Any, original: Any, timeout: Optional[float] = None) -> Any:
-    """`Popen.wait` in a replay: the training has read all that it wants, so what the child still prints is thrown away."""
+    """`Popen.wait` in a replay: the training has read all that it wants, so what the child still
+    prints is thrown away."""
     for file in (child.stdout, child.stderr):
         if file is not None and not file.closed:
             _START(_drain, (os.dup(file.fileno()),))
@@ -90,7 +98,9 @@ def tapped(file: Any, tap: Optional[Tap], note: Optional[Callable[[bytes], None]
     if isinstance(file, io.TextIOWrapper):
         encoding, errors, line_buffering = file.encoding, file.errors, file.line_buffering
         below = tapped(file.detach(), tap, note)
-        return io.TextIOWrapper(below, encoding=encoding, errors=errors, line_buffering=line_buffering)
+        return io.TextIOWrapper(
+            below, encoding=encoding, errors=errors, line_buffering=line_buffering
+        )
     if isinstance(file, io.BufferedReader):
         return io.BufferedReader(_Pipe(file.detach(), tap, note))
     return _Pipe(file, tap, note)

@@ -1,10 +1,12 @@
-"""Child processes work one after the other: whoever starts one, sends it something or makes room for it, waits until no child has anything
-left to do.
+"""Child processes work one after the other: whoever starts one, sends it something or makes room
+for it, waits until no child has anything left to do.
 
-A child has nothing to do when all its threads wait, as Linux tells in /proc: for more work, for another process, or for its parent. So
-tasks are done in the order in which they are handed out, and processes that share memory train one after the other. A child that sleeps
-counts as busy for a second, one that computes for ten seconds of the processor's time; after three that go on for longer nobody is waited
-for any more. Not pinned: which of several waiting workers takes a task, and children that wait on the clock or the network.
+A child has nothing to do when all its threads wait, as Linux tells in /proc: for more work, for
+another process, or for its parent. So tasks are done in the order in which they are handed out, and
+processes that share memory train one after the other. A child that sleeps counts as busy for a
+second, one that computes for ten seconds of the processor's time; after three that go on for longer
+nobody is waited for any more. Not pinned: which of several waiting workers takes a task, and
+children that wait on the clock or the network.
 """
 
 from __future__ import annotations
@@ -27,14 +29,18 @@ _SLEEPS = ("nanosleep",)
 
 
 def install(away: Callable[..., Any]) -> None:
-    """Wait after every start of a child, and after everything that is sent through a pipe of `multiprocessing`."""
+    """Wait after every start of a child, and after everything that is sent through a pipe of
+    `multiprocessing`."""
     if not os.path.isdir("/proc/%d/task" % _getpid()):
         return
     waits = functools.partial(_then_settle, away)
     wrap(subprocess.Popen, "__init__", waits)
-    imports.after_import("multiprocessing.process", lambda module: wrap(module.BaseProcess, "start", waits))
     imports.after_import(
-        "multiprocessing.connection", lambda module: wrap(module.Connection, "_send_bytes", functools.partial(_sent, away))
+        "multiprocessing.process", lambda module: wrap(module.BaseProcess, "start", waits)
+    )
+    imports.after_import(
+        "multiprocessing.connection",
+        lambda module: wrap(module.Connection, "_send_bytes", functools.partial(_sent, away)),
     )
 
 
@@ -44,7 +50,9 @@ def _then_settle(away: Callable[..., Any], original: Any, *args: Any, **kwargs: 
     return result
 
 
-def _sent(away: Callable[..., Any], original: Any, connection: Any, *args: Any, **kwargs: Any) -> Any:
+def _sent(
+    away: Callable[..., Any], original: Any, connection: Any, *args: Any, **kwargs: Any
+) -> Any:
     """The sender keeps its turn: nobody else sends before this was dealt with."""
     result = original(connection, *args, **kwargs)
     settle()
@@ -68,7 +76,9 @@ def settle() -> None:
 def _children(parent: int) -> Set[int]:
     found: Set[int] = set()
     for task in _listed("/proc/%d/task" % parent):
-        found.update(int(item) for item in _text("/proc/%d/task/%s/children" % (parent, task)).split())
+        found.update(
+            int(item) for item in _text("/proc/%d/task/%s/children" % (parent, task)).split()
+        )
     return found
 
 
@@ -84,8 +94,12 @@ def _descendants() -> Iterator[int]:
 
 def _spent() -> float:
     """Seconds of the processors' time that all descendants have taken."""
-    fields = (_text("/proc/%d/stat" % process).rpartition(")")[2].split() for process in _descendants())
-    return sum(int(item[11]) + int(item[12]) for item in fields if len(item) > 12) / float(os.sysconf("SC_CLK_TCK"))
+    fields = (
+        _text("/proc/%d/stat" % process).rpartition(")")[2].split() for process in _descendants()
+    )
+    return sum(int(item[11]) + int(item[12]) for item in fields if len(item) > 12) / float(
+        os.sysconf("SC_CLK_TCK")
+    )
 
 
 def _anybody_busy(sleeping_counts: bool) -> bool:
@@ -95,7 +109,11 @@ def _anybody_busy(sleeping_counts: bool) -> bool:
             state = _text(folder + "/stat").rpartition(")")[2].split()[:1]
             if state and state[0] in _BUSY:
                 return True
-            if sleeping_counts and state and any(name in _text(folder + "/wchan") for name in _SLEEPS):
+            if (
+                sleeping_counts
+                and state
+                and any(name in _text(folder + "/wchan") for name in _SLEEPS)
+            ):
                 return True
     return False
 

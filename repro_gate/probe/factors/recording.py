@@ -1,7 +1,9 @@
-"""What the first run of a pair got from outside, kept so that the second one gets the same: files beside the first run's trace.
+"""What the first run of a pair got from outside, kept so that the second one gets the same: files
+beside the first run's trace.
 
-They are the training's own output, given back to nobody but the training: the gate names the folder and never opens them. A second run
-asks for what was recorded under a key (which path, which line and how many times before); what is not there, it gets from the world.
+They are the training's own output, given back to nobody but the training: the gate names the folder
+and never opens them. A second run asks for what was recorded under a key (which path, which line
+and how many times before); what is not there, it gets from the world.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from ...trace.format import RECORDED
 from .. import session
 
 MAX_ITEMS, MAX_BYTES = 1_000, 64 * 1024 * 1024  # of one process
-_open, _read, _write, _close = os.open, os.read, os.write, os.close  # as they are before any factor wraps them
+# as they are before any factor wraps them
+_open, _read, _write, _close = (
+    os.open,
+    os.read,
+    os.write,
+    os.close,
+)
 _poll, _POLLIN = select.poll, select.POLLIN
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _END = "end"
@@ -25,7 +33,8 @@ _PATIENCE = 3.0  # seconds
 
 
 class Recording:
-    """`folder` is where this run records; `given` where the pair's first run did: then this one replays and records nothing."""
+    """`folder` is where this run records; `given` where the pair's first run did: then this one
+    replays and records nothing."""
 
     def __init__(self, folder: str, given: Optional[str] = None) -> None:
         self._folder, self._given = folder, given
@@ -38,17 +47,26 @@ class Recording:
         return self._given is not None
 
     def keep(self, key: object, data: bytes, what: str, whole: bool = False) -> bool:
-        """Append to what is recorded under a key; `whole`: this is all, and what stands there stays. False, and a note that names `what`,
-        where it would be too much."""
+        """Append to what is recorded under a key; `whole`: this is all, and what stands there
+        stays. False, and a note that names `what`, where it would be too much."""
         name = _name(key)
-        if not self._items.get(name, len(self._items) < MAX_ITEMS) or self._bytes + len(data) > MAX_BYTES:
+        if (
+            not self._items.get(name, len(self._items) < MAX_ITEMS)
+            or self._bytes + len(data) > MAX_BYTES
+        ):
             self._items[name] = False
-            session.current().note("not-held-fixed", "%s: more than a recording may hold" % what[:200])
+            session.current().note(
+                "not-held-fixed", "%s: more than a recording may hold" % what[:200]
+            )
             return False
         self._items[name] = True
         self._bytes += len(data)
         try:
-            file = _open(os.path.join(self._folder, name), os.O_WRONLY | os.O_CREAT | (os.O_EXCL if whole else os.O_APPEND) | _FLAGS, 0o600)
+            file = _open(
+                os.path.join(self._folder, name),
+                os.O_WRONLY | os.O_CREAT | (os.O_EXCL if whole else os.O_APPEND) | _FLAGS,
+                0o600,
+            )
             try:
                 while data:
                     data = data[_write(file, data) :]
@@ -83,11 +101,13 @@ class Recording:
 
 
 class Tap:
-    """One stream of bytes from outside, as the training reads it: recorded in the first run of a pair, replayed in the second.
+    """One stream of bytes from outside, as the training reads it: recorded in the first run of a
+    pair, replayed in the second.
 
-    In a replay the world still sets the pace: as many bytes are handed out as have come in, and none of a later piece than the first run
-    got at once: an answer ends where it ended. Where nothing comes for some seconds the rest is handed out as it is asked for, and what
-    comes then is thrown away.
+    In a replay the world still sets the pace: as many bytes are handed out as have come in, and
+    none of a later piece than the first run got at once: an answer ends where it ended. Where
+    nothing comes for some seconds the rest is handed out as it is asked for, and what comes then is
+    thrown away.
     """
 
     def __init__(self, recording: Recording, key: object, what: str) -> None:
@@ -98,9 +118,11 @@ class Tap:
         self._came = 0  # bytes that came in and for which none was handed out
         self._behind = False  # less came in than the recording holds
 
-    def read(self, receive: Callable[[int], bytes], ready: Callable[[float], bool], most: int) -> bytes:
-        """What the training gets where it asks for `most` bytes: `receive` gives it some of what came in, `ready` waits so many seconds for
-        something to come in, or for the end."""
+    def read(
+        self, receive: Callable[[int], bytes], ready: Callable[[float], bool], most: int
+    ) -> bytes:
+        """What the training gets where it asks for `most` bytes: `receive` gives it some of what
+        came in, `ready` waits so many seconds for something to come in, or for the end."""
         if most <= 0 or (self._recording.replays and self._replay is None):
             return receive(most)
         if self._replay is None:
@@ -159,7 +181,10 @@ def read_all(file: int, most: int) -> bytes:
 
 
 def _name(key: object) -> str:
-    return hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() + RECORDED
+    return (
+        hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        + RECORDED
+    )
 
 
 def recording_of(config: Dict[str, Any]) -> Recording:

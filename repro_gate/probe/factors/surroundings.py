@@ -1,7 +1,9 @@
-"""What a run finds around it: its folders, environment, time zone, locale, and what it made and was given of files.
+"""What a run finds around it: its folders, environment, time zone, locale, and what it made and was
+given of files.
 
-The gate varies it from outside; here the order of the environment is varied, and every line of the workspace is watched that is told
-something of it. A text that holds one of the run's own folders is a use of that folder, whatever it was made by.
+The gate varies it from outside; here the order of the environment is varied, and every line of the
+workspace is watched that is told something of it. A text that holds one of the run's own folders is
+a use of that folder, whatever it was made by.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from ..patch import wrap, wrap_in_type
 
 Told = List[Tuple[str, Any]]  # names of what is varied, with what was told of each
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
-_BUSY = threading.local()  # `on` while a watched call is in progress in this thread: the outermost counts
+# `on` while a watched call is in progress in this thread: the outermost counts
+_BUSY = threading.local()
 _BY_VARIABLE = {
     "HOME": "home",
     "TMPDIR": "tmpdir",
@@ -33,13 +36,34 @@ _BY_VARIABLE = {
     "LANGUAGE": "locale",
     "PWD": "path",
 }
-_PATHS = ("abspath", "realpath", "expanduser", "expandvars", "dirname", "basename", "join", "normpath", "relpath", "split", "splitext")
-_LOCALES = ("getlocale", "getdefaultlocale", "getpreferredencoding", "getencoding", "setlocale", "localeconv", "strcoll", "strxfrm")
+_PATHS = (
+    "abspath",
+    "realpath",
+    "expanduser",
+    "expandvars",
+    "dirname",
+    "basename",
+    "join",
+    "normpath",
+    "relpath",
+    "split",
+    "splitext",
+)
+_LOCALES = (
+    "getlocale",
+    "getdefaultlocale",
+    "getpreferredencoding",
+    "getencoding",
+    "setlocale",
+    "localeconv",
+    "strcoll",
+    "strxfrm",
+)
 
 
 def install(uses: Any, config: Dict[str, Any], folders: Dict[str, str]) -> None:
-    """Reverse the environment where that is asked for, and watch the uses where `config` has `surroundings`. `folders` are the run's own
-    by the name of what varies them."""
+    """Reverse the environment where that is asked for, and watch the uses where `config` has
+    `surroundings`. `folders` are the run's own by the name of what varies them."""
     if "environment" in uses.vary:
         _reverse()
     if config.get("surroundings"):
@@ -47,7 +71,8 @@ def install(uses: Any, config: Dict[str, Any], folders: Dict[str, str]) -> None:
 
 
 def _reverse() -> None:
-    """Once in each tree of processes: a child that got the reversed one keeps it, and knows it by what stands first."""
+    """Once in each tree of processes: a child that got the reversed one keeps it, and knows it by
+    what stands first."""
     variables: Dict[Any, Any] = vars(os.environ)["_data"]
     name = os.fsencode(CONFIG_VARIABLE) if os.name == "posix" else CONFIG_VARIABLE
     if next(iter(variables), name) == name:
@@ -71,7 +96,8 @@ def _iterated(watched: Callable[..., Any], original: Any, variables: Any) -> Any
 
 
 class _Watcher:
-    """Notes what lines of the workspace are told; a factor's name is that of what the gate varies."""
+    """Notes what lines of the workspace are told; a factor's name is that of what the gate
+    varies."""
 
     def __init__(self, uses: Any, folders: Dict[str, str]) -> None:
         self.uses = uses
@@ -92,23 +118,39 @@ class _Watcher:
         for name in ("localtime", "ctime", "strftime", "mktime"):
             wrap(time, name, self._watched("time." + name, "timezone"))
         for name in ("fromtimestamp", "astimezone", "timestamp"):
-            wrap_in_type(dt.datetime, name, functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)))
+            wrap_in_type(
+                dt.datetime,
+                name,
+                functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)),
+            )
         for name in ("gettempdir", "gettempdirb"):
             imports.after_import("tempfile", functools.partial(self._arrived, name, "tmpdir"))
         for name in _LOCALES:
             imports.after_import("locale", functools.partial(self._arrived, name, "locale"))
-        # What a program that is started is told by its hash seed cannot be seen, so every start is a use.
-        wrap(subprocess.Popen, "__init__", self._watched("subprocess", lambda *_: [("hashing", "hashing" in self.uses.vary)]))
+        # What a program that is started is told by its hash seed cannot be seen, so every start is
+        # a use.
+        wrap(
+            subprocess.Popen,
+            "__init__",
+            self._watched("subprocess", lambda *_: [("hashing", "hashing" in self.uses.vary)]),
+        )
         kind = type(os.environ)
         wrap(kind, "__getitem__", self._watched("os.environ", self._of_variable))
-        wrap(kind, "__iter__", functools.partial(_iterated, self._watched("os.environ", "environment", 3)))
+        wrap(
+            kind,
+            "__iter__",
+            functools.partial(_iterated, self._watched("os.environ", "environment", 3)),
+        )
 
     def _arrived(self, name: str, factor: str, module: Any) -> None:
         wrap(module, name, self._watched("%s.%s" % (module.__name__, name), factor))
 
-    def _watched(self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2) -> Callable[..., Any]:
-        """What to call around a function: its answer is a use of `factor`; empty: of the folder that it names; a function: of what that
-        says of the answer and the arguments. The caller stands `depth` frames up."""
+    def _watched(
+        self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2
+    ) -> Callable[..., Any]:
+        """What to call around a function: its answer is a use of `factor`; empty: of the folder
+        that it names; a function: of what that says of the answer and the arguments. The caller
+        stands `depth` frames up."""
 
         def around(original: Any, *args: Any, **kwargs: Any) -> Any:
             if getattr(_BUSY, "on", False):
@@ -116,7 +158,9 @@ class _Watcher:
             _BUSY.on = True
             try:
                 answer = original(*args, **kwargs)
-                for name, heard in factor(answer, *args) if callable(factor) else [(factor, answer)]:
+                for name, heard in (
+                    factor(answer, *args) if callable(factor) else [(factor, answer)]
+                ):
                     self._note(name or self._named(heard), source, heard, sys._getframe(depth))
             finally:
                 _BUSY.on = False
@@ -128,8 +172,15 @@ class _Watcher:
         return [(_BY_VARIABLE.get(name, "locale" if str(name).startswith("LC_") else ""), value)]
 
     def _named(self, answer: Any) -> str:
-        """What varies the folder that an answer names; empty where it names none of the run's own."""
-        text = " ".join(map(str, answer)) if isinstance(answer, tuple) else os.fsdecode(answer) if isinstance(answer, (str, bytes)) else ""
+        """What varies the folder that an answer names; empty where it names none of the run's
+        own."""
+        text = (
+            " ".join(map(str, answer))
+            if isinstance(answer, tuple)
+            else os.fsdecode(answer)
+            if isinstance(answer, (str, bytes))
+            else ""
+        )
         return next((name for name, folder in self.folders if folder in text), "")
 
     def _note(self, factor: str, source: str, answer: Any, frame: Optional[FrameType]) -> None:

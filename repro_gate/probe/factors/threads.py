@@ -1,9 +1,12 @@
-"""The order in which threads and worker processes run. Pinned, the threads of a process take turns, child processes work one after the
-other (`processes`), and torch's operators compute with one thread.
+"""The order in which threads and worker processes run. Pinned, the threads of a process take turns,
+child processes work one after the other (`processes`), and torch's operators compute with one
+thread.
 
-Every lock that `threading` makes, and with them queues, conditions, events and executors, hands the turn on instead of blocking. Calls
-that wait for the world outside the process (pipes, sockets, children) give the turn away while they wait. Not pinned: threads that C code
-starts, the order between threads that wait outside at the same time, and what programs other than Python do at once (`xargs -P 4`).
+Every lock that `threading` makes, and with them queues, conditions, events and executors, hands the
+turn on instead of blocking. Calls that wait for the world outside the process (pipes, sockets,
+children) give the turn away while they wait. Not pinned: threads that C code starts, the order
+between threads that wait outside at the same time, and what programs other than Python do at once
+(`xargs -P 4`).
 """
 
 from __future__ import annotations
@@ -31,13 +34,17 @@ _ALIKE = (0.1, 1.0)  # seconds of virtual time that sleeps up to this length tak
 
 
 def install(uses: Uses) -> None:
-    """Note where threads and processes are started, and where their results are taken as they come (watched), or let them take turns
-    (pinned)."""
+    """Note where threads and processes are started, and where their results are taken as they come
+    (watched), or let them take turns (pinned)."""
     if uses.watch:
         wrap(threading.Thread, "start", functools.partial(_started, uses, "threading.Thread.start"))
         imports.after_import(
             "multiprocessing.process",
-            lambda module: wrap(module.BaseProcess, "start", functools.partial(_started, uses, "multiprocessing.Process.start")),
+            lambda module: wrap(
+                module.BaseProcess,
+                "start",
+                functools.partial(_started, uses, "multiprocessing.Process.start"),
+            ),
         )
         _watch_hand_overs(functools.partial(_handed, uses))
     if uses.pinned(NAME, ("", 0)):
@@ -46,9 +53,13 @@ def install(uses: Uses) -> None:
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
-    """Operators compute with one thread, and loaders hand over in order, whatever the training asks for."""
+    """Operators compute with one thread, and loaders hand over in order, whatever the training asks
+    for."""
     pinned = uses.pinned(NAME, ("", 0))
-    imports.after_import("torch.utils.data.dataloader", lambda module: wrap(module.DataLoader, "__init__", _ordered(uses, pinned)))
+    imports.after_import(
+        "torch.utils.data.dataloader",
+        lambda module: wrap(module.DataLoader, "__init__", _ordered(uses, pinned)),
+    )
     if pinned:
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
@@ -58,7 +69,14 @@ def _ordered(uses: Uses, pinned: bool) -> Callable[..., Any]:
     def init(original: Any, *args: Any, **options: Any) -> Any:
         if options.get("num_workers") and options.get("in_order") is False:
             frame = sys._getframe(2)
-            uses.note(NAME, "torch.utils.data.DataLoader(in_order=False)" + HANDED, site_of(frame), unknowable(), frame, direct=True)
+            uses.note(
+                NAME,
+                "torch.utils.data.DataLoader(in_order=False)" + HANDED,
+                site_of(frame),
+                unknowable(),
+                frame,
+                direct=True,
+            )
             options["in_order"] = pinned
         return original(*args, **options)
 
@@ -66,7 +84,8 @@ def _ordered(uses: Uses, pinned: bool) -> Callable[..., Any]:
 
 
 def _watch_hand_overs(handed: Callable[..., Any]) -> None:
-    """Note the calls that give what several threads or processes have done in the order in which it comes."""
+    """Note the calls that give what several threads or processes have done in the order in which it
+    comes."""
 
     def note(module: Any, owner: Any, *names: str) -> None:
         for name in names:
@@ -74,7 +93,9 @@ def _watch_hand_overs(handed: Callable[..., Any]) -> None:
 
     for name in ("concurrent.futures", "asyncio"):
         imports.after_import(name, lambda module: note(module, module, "as_completed"))
-    imports.after_import("multiprocessing.pool", lambda module: note(module, module.Pool, "imap_unordered"))
+    imports.after_import(
+        "multiprocessing.pool", lambda module: note(module, module.Pool, "imap_unordered")
+    )
     children = functools.partial(handed, "multiprocessing.Queue.get", _of_several_children)
     for kind in ("Queue", "SimpleQueue"):
         imports.after_import("multiprocessing.queues", functools.partial(_wrap_get, kind, children))
@@ -82,7 +103,14 @@ def _watch_hand_overs(handed: Callable[..., Any]) -> None:
     wrap(queue.Queue, "get", functools.partial(handed, "queue.Queue.get", _of_several_threads))
 
 
-def _handed(uses: Uses, source: str, unordered: Optional[Callable[[Any], bool]], original: Any, *args: Any, **options: Any) -> Any:
+def _handed(
+    uses: Uses,
+    source: str,
+    unordered: Optional[Callable[[Any], bool]],
+    original: Any,
+    *args: Any,
+    **options: Any,
+) -> Any:
     """`unordered` says of the queue whether what it gives comes from several; None: it does."""
     frame = sys._getframe(2)
     if (unordered is None or unordered(args[0])) and not indirect(frame, NAME):
@@ -97,7 +125,8 @@ def _wrap_get(kind: str, around: Callable[..., Any], module: Any) -> None:
 def _put(original: Any, place: Any, *args: Any, **options: Any) -> Any:
     givers = vars(place).setdefault(_GIVERS, set())
     if len(givers) < 2:
-        givers.add(threading._active.get(threading.get_ident()))  # type: ignore[attr-defined]  # numbers are used again
+        # numbers are used again
+        givers.add(threading._active.get(threading.get_ident()))  # type: ignore[attr-defined]
     return original(place, *args, **options)
 
 
@@ -137,7 +166,8 @@ def take_turns() -> Turns:
 
 
 def _complete_in_order(module: Any) -> None:
-    """`as_completed` gives futures in the order in which it got them: its own order is that of their addresses."""
+    """`as_completed` gives futures in the order in which it got them: its own order is that of
+    their addresses."""
     wait = module.wait
 
     def as_completed(fs: Any, timeout: Optional[float] = None) -> Any:
@@ -155,7 +185,8 @@ def _answer_in_order(module: Any) -> None:
 
 
 def _start_in_order(module: Any) -> None:
-    """`asyncio.as_completed` starts coroutines in the order of their addresses: here in the order in which it got them."""
+    """`asyncio.as_completed` starts coroutines in the order of their addresses: here in the order
+    in which it got them."""
     original = module.as_completed
 
     @functools.wraps(original)
@@ -168,7 +199,9 @@ def _start_in_order(module: Any) -> None:
     module.as_completed = module.tasks.as_completed = as_completed
 
 
-def _start_member(turns: Turns, original: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _start_member(
+    turns: Turns, original: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     if turns.me() is None or source_line.of_jupyter(sys._getframe(2)):
         return original(function, *args, **kwargs)
     member = turns.add()
@@ -206,10 +239,16 @@ def _shutdown(turns: Turns, original: Any) -> Any:
 
 
 def _slept(turns: Turns, original: Any, seconds: Any) -> Any:
-    """Sleeping hands the turn on until nobody else can run; who is alone sleeps in fact. Short sleeps count alike: who wakes first is then
-    decided by who fell asleep first, and not by a jitter."""
+    """Sleeping hands the turn on until nobody else can run; who is alone sleeps in fact. Short
+    sleeps count alike: who wakes first is then decided by who fell asleep first, and not by a
+    jitter."""
     me = turns.me()
-    if me is None or len(turns.order) == 1 or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
+    if (
+        me is None
+        or len(turns.order) == 1
+        or not isinstance(seconds, (int, float))
+        or not 0 <= seconds < 1e9
+    ):
         return original(seconds)
     if seconds == 0:
         return turns.poll()
@@ -255,11 +294,18 @@ def _looked_for(turns: Turns, look: Callable[[], Any]) -> Any:
 
 def _selectors(turns: Turns, module: Any) -> None:
     def waited(original: Any, selector: Any, timeout: Any = None) -> Any:
-        """What a thread of this process has brought about meanwhile is found by looking; only then the turn is given away."""
-        found = _looked_for(turns, lambda: original(selector, 0)) if timeout is None or timeout > 0 else None
+        """What a thread of this process has brought about meanwhile is found by looking; only then
+        the turn is given away."""
+        found = (
+            _looked_for(turns, lambda: original(selector, 0))
+            if timeout is None or timeout > 0
+            else None
+        )
         return found or _away(turns, original, selector, timeout)
 
-    for kind in {kind for kind in vars(module).values() if isinstance(kind, type) and "select" in vars(kind)}:
+    for kind in {
+        kind for kind in vars(module).values() if isinstance(kind, type) and "select" in vars(kind)
+    }:
         wrap(kind, "select", waited)
 
 
@@ -280,10 +326,13 @@ def _semaphores(turns: Turns, module: Any) -> None:
 
         def acquired(block: bool = True, timeout: Optional[float] = None) -> Any:
             waits = block and (timeout is None or timeout > 0)
-            return (waits and _looked_for(turns, lambda: acquire(False))) or _away(turns, acquire, block, timeout)
+            return (waits and _looked_for(turns, lambda: acquire(False))) or _away(
+                turns, acquire, block, timeout
+            )
 
         def released() -> None:
-            """A child that waited for room in a queue has done its work before the next one gets room."""
+            """A child that waited for room in a queue has done its work before the next one gets
+            room."""
             release()
             processes.settle()
 

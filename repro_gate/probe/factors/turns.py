@@ -1,8 +1,11 @@
-"""The threads of one process take turns: one runs until it waits, then the next in the order in which they were started.
+"""The threads of one process take turns: one runs until it waits, then the next in the order in
+which they were started.
 
-A thread that polls (`is_set`, `done`, a lock that it does not get) hands the turn on as well. Waiting with a time limit is counted in
-virtual time: it ends when nobody else can run, the earliest first, and only then does the thread sleep in fact. Who keeps the turn for
-twenty seconds while others could run (a loop that spins on a variable) loses it: the order is then no longer pinned, but nothing hangs.
+A thread that polls (`is_set`, `done`, a lock that it does not get) hands the turn on as well.
+Waiting with a time limit is counted in virtual time: it ends when nobody else can run, the earliest
+first, and only then does the thread sleep in fact. Who keeps the turn for twenty seconds while
+others could run (a loop that spins on a variable) loses it: the order is then no longer pinned, but
+nothing hangs.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class Member:
 
 
 class Turns:
-    """Whose turn it is, in one process. `at` is the virtual time in seconds; `late` counts the turns that were taken away."""
+    """Whose turn it is, in one process. `at` is the virtual time in seconds; `late` counts the
+    turns that were taken away."""
 
     def __init__(self) -> None:
         self.off = False
@@ -61,9 +65,16 @@ class Turns:
         return None if self.off else self.by_ident.get(_ident())
 
     def wait(self, me: Member, what: Any, timeout: float = FOREVER, real: float = FOREVER) -> bool:
-        """Give the turn away until `what` is told to be free. False where the time ran out before, of which it sleeps `real` at most."""
+        """Give the turn away until `what` is told to be free. False where the time ran out before,
+        of which it sleeps `real` at most."""
         with self._mutex:
-            me.waits, me.until, me.expired, me.nap, me.real = what, self.at + timeout, False, 0.0, real
+            me.waits, me.until, me.expired, me.nap, me.real = (
+                what,
+                self.at + timeout,
+                False,
+                0.0,
+                real,
+            )
             chosen = self._hand_on(me)
         if chosen is not me:
             me.go.acquire()
@@ -142,7 +153,8 @@ class Turns:
                     member.go.release()
 
     def _take_nap(self, me: Member, what: Any) -> None:
-        """Sleep for what is left of the virtual time: something outside may bring about what is waited for."""
+        """Sleep for what is left of the virtual time: something outside may bring about what is
+        waited for."""
         self._napping = True
         self.leave(me)
         end = _now() + me.nap
@@ -154,7 +166,8 @@ class Turns:
         self.come_back(me)
 
     def _hand_on(self, me: Optional[Member], forced: bool = False) -> Optional[Member]:
-        """Choose who runs next, after `me` in order, and wake it. Called with the mutex held; None where nobody can run."""
+        """Choose who runs next, after `me` in order, and wake it. Called with the mutex held; None
+        where nobody can run."""
         if me is not self.holder:
             return None  # it had lost its turn before
         self.switches += 1
@@ -162,10 +175,18 @@ class Turns:
         ring = self.order[start:] + self.order[:start]
         chosen = next((item for item in ring if item.ready and not (forced and item is me)), None)
         if chosen is None and not self._napping:
-            timed = [item for item in ring if item.waits is not None and item.until < FOREVER and not item.away]
+            timed = [
+                item
+                for item in ring
+                if item.waits is not None and item.until < FOREVER and not item.away
+            ]
             chosen = min(timed, key=lambda item: item.until, default=None)
             if chosen is not None:
-                chosen.nap, chosen.waits, chosen.expired = min(max(chosen.until - self.at, 0.0), chosen.real), None, True
+                chosen.nap, chosen.waits, chosen.expired = (
+                    min(max(chosen.until - self.at, 0.0), chosen.real),
+                    None,
+                    True,
+                )
                 self.at = max(self.at, chosen.until)
         self.holder = chosen
         if chosen is not None and chosen is not me and chosen.go.locked():
@@ -176,7 +197,8 @@ class Turns:
         seen, since, never = -1, _now(), _raw()
         never.acquire()
         while not self.off:
-            never.acquire(timeout=0.5)  # no sleep: `processes` takes a process that sleeps for a busy one
+            # no sleep: `processes` takes a process that sleeps for a busy one
+            never.acquire(timeout=0.5)
             if self.switches != seen:
                 seen, since = self.switches, _now()
             elif _now() - since > _LATE:
@@ -188,7 +210,8 @@ class Turns:
 
 
 class Lock:
-    """A lock as `threading.Lock` makes it; a thread that takes turns hands its turn on while it waits."""
+    """A lock as `threading.Lock` makes it; a thread that takes turns hands its turn on while it
+    waits."""
 
     turns: Turns
 

@@ -1,7 +1,8 @@
-"""The uses of factors in one process. A use is one call that got an answer from outside the declared inputs.
+"""The uses of factors in one process. A use is one call that got an answer from outside the
+declared inputs.
 
-`Uses.ask` decides about each: the real answer, one that is the same in every run (pinned), or one that differs on purpose (varied); and
-notes the use with its line of the workspace.
+`Uses.ask` decides about each: the real answer, one that is the same in every run (pinned), or one
+that differs on purpose (varied); and notes the use with its line of the workspace.
 """
 
 from __future__ import annotations
@@ -20,12 +21,25 @@ from .. import session, source_line
 from ..process import arguments
 
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
-_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))  # between a call and its factor
-Site = Tuple[str, int]  # file of the workspace and line; ("", 0): no line of the workspace is on the stack
-Key = Tuple[int, str, str, Site, bool]  # of the uses that are told as one: step, factor, source, site, direct
-# The modules in which the workspace's own call of a factor may pass on its way: what they are there for is to hand the factor out.
+# between a call and its factor
+_BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))
+# file of the workspace and line; ("", 0): no line of the workspace is on the stack
+Site = Tuple[str, int]
+# of the uses that are told as one: step, factor, source, site, direct
+Key = Tuple[int, str, str, Site, bool]
+# The modules in which the workspace's own call of a factor may pass on its way: what they are there
+# for is to hand the factor out.
 WAYS: Dict[str, Tuple[str, ...]] = {
-    "entropy": ("pathlib", "random", "secrets", "uuid", "numpy.random", "torch.random", "torch.cuda.random", "torch.mps"),
+    "entropy": (
+        "pathlib",
+        "random",
+        "secrets",
+        "uuid",
+        "numpy.random",
+        "torch.random",
+        "torch.cuda.random",
+        "torch.mps",
+    ),
     "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib", "timeit"),
     "listing": ("glob", "os", "pathlib"),
     "identity": ("pathlib", "posixpath", "tempfile"),
@@ -34,20 +48,33 @@ WAYS: Dict[str, Tuple[str, ...]] = {
     "hashing": ("multiprocessing", "os", "subprocess"),
     "threads": ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
 }
-WAYS.update(dict.fromkeys(("path", "home", "tmpdir"), ("collections.abc", "genericpath", "os", "pathlib", "posixpath", "tempfile")))
-WAYS.update(dict.fromkeys(("environment", "locale", "timezone"), ("collections.abc", "datetime", "locale", "os")))
+WAYS.update(
+    dict.fromkeys(
+        ("path", "home", "tmpdir"),
+        ("collections.abc", "genericpath", "os", "pathlib", "posixpath", "tempfile"),
+    )
+)
+WAYS.update(
+    dict.fromkeys(
+        ("environment", "locale", "timezone"), ("collections.abc", "datetime", "locale", "os")
+    )
+)
 WAYS.update(dict.fromkeys(("file-times", "umask"), ("genericpath", "os", "pathlib")))
-PROCESS_VARIABLE = "REPRO_GATE_PROCESS"  # environment variable: the ordinal that a process gives to a child
+PROCESS_VARIABLE = (
+    "REPRO_GATE_PROCESS"  # environment variable: the ordinal that a process gives to a child
+)
 _CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
 _CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
 _NOWHERE: Site = ("", 0)
 _NONE = object()
 _urandom = os.urandom
-_BUSY = threading.local()  # `on` while this thread decides about a use: what it calls meanwhile is none
+# `on` while this thread decides about a use: what it calls meanwhile is none
+_BUSY = threading.local()
 
 
 class Stream:
-    """Bytes that are the same in every run: SHAKE-128 over where the draw happens and how many happened there before."""
+    """Bytes that are the same in every run: SHAKE-128 over where the draw happens and how many
+    happened there before."""
 
     def __init__(self, *key: object) -> None:
         self._key = repr(key).encode("utf-8", "surrogatepass")
@@ -62,7 +89,8 @@ class Stream:
 
 
 class Uses:
-    """The uses of all factors in one process. What is called from the training raises nothing of its own.
+    """The uses of all factors in one process. What is called from the training raises nothing of
+    its own.
 
     `config` and `traces` are those of `start`.
     """
@@ -71,19 +99,25 @@ class Uses:
         self.config = config
         self.watch = bool(config.get("watch"))
         self.vary = frozenset(config.get("vary", ()))
-        self._vary_at = {(str(file), int(line)) for file, line in config.get("vary_at", ())}  # empty: wherever it is asked for
+        # empty: wherever it is asked for
+        self._vary_at = {(str(file), int(line)) for file, line in config.get("vary_at", ())}
         self._pins: Dict[str, Optional[FrozenSet[Site]]] = {
-            factor: None if sites is None else frozenset((str(file), int(line)) for file, line in sites)
+            factor: None
+            if sites is None
+            else frozenset((str(file), int(line)) for file, line in sites)
             for factor, sites in config.get("pin", {}).items()
         }
         self.ordinal = _ordinal(traces)
         self._children = 0
         self._counts: Dict[Tuple[str, str, Site], int] = {}
-        self._open: Dict[Key, List[Any]] = {}  # uses since the last step: how many, digest of the answers, call
+        self._open: Dict[
+            Key, List[Any]
+        ] = {}  # uses since the last step: how many, digest of the answers, call
         self._said = 0
 
     def only_varies(self, factor: str) -> bool:
-        """Whether nothing but varied answers of this factor is asked for: what cannot be varied is then left as it is."""
+        """Whether nothing but varied answers of this factor is asked for: what cannot be varied is
+        then left as it is."""
         return factor in self.vary and factor not in self._pins and not self.watch
 
     def wants(self, factor: str) -> bool:
@@ -114,8 +148,9 @@ class Uses:
         varied: Optional[Callable[[], Any]] = None,
         frame: Optional[FrameType] = None,
     ) -> Any:
-        """The answer to one call: `pinned` or `varied` where the configuration says so, else `real`. What `real` raises passes; where
-        `pinned` or `varied` raise, the real answer is given. `frame` is the caller's."""
+        """The answer to one call: `pinned` or `varied` where the configuration says so, else
+        `real`. What `real` raises passes; where `pinned` or `varied` raise, the real answer is
+        given. `frame` is the caller's."""
         if getattr(_BUSY, "on", False):
             return real()
         if varied is not None and self.only_varies(factor):
@@ -129,7 +164,11 @@ class Uses:
                     site = source_line.nearest(frame)
                     if pinned is not None and self.pinned(factor, site):
                         answer = pinned(self.stream(factor, source, site))
-                    elif varied is not None and factor in self.vary and (not self._vary_at or site in self._vary_at):
+                    elif (
+                        varied is not None
+                        and factor in self.vary
+                        and (not self._vary_at or site in self._vary_at)
+                    ):
                         answer = varied()
             except Exception:
                 answer = _NONE
@@ -140,14 +179,29 @@ class Uses:
             _BUSY.on = False
         return answer
 
-    def note(self, factor: str, source: str, site: Site, answer: object, frame: Optional[FrameType], direct: Optional[bool] = None) -> None:
-        """Remember a use and a digest of what came back, until the step in progress ends. Raises nothing."""
+    def note(
+        self,
+        factor: str,
+        source: str,
+        site: Site,
+        answer: object,
+        frame: Optional[FrameType],
+        direct: Optional[bool] = None,
+    ) -> None:
+        """Remember a use and a digest of what came back, until the step in progress ends. Raises
+        nothing."""
         if not self.watch or len(self._open) >= MAX_USES:
             return
         try:
             if _of_others(frame):
                 return
-            key = (session.current().step, factor, source, site, is_direct(frame, factor) if direct is None else direct)
+            key = (
+                session.current().step,
+                factor,
+                source,
+                site,
+                is_direct(frame, factor) if direct is None else direct,
+            )
             found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), None])
             if found[2] is None:
                 found[2] = _call(frame) if site[0] else ""
@@ -159,7 +213,9 @@ class Uses:
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the uses since the last time."""
         uses, self._open = self._open, {}
-        for (step, factor, source, (file, line), direct), (count, digest, call) in list(uses.items()):
+        for (step, factor, source, (file, line), direct), (count, digest, call) in list(
+            uses.items()
+        ):
             if self._said < MAX_USES:
                 self._said += 1
                 about = {
@@ -177,9 +233,12 @@ class Uses:
         self._children += 1
 
     def child_variable(self, python: bool) -> Dict[str, str]:
-        """What the environment of the next child gets that is started, not forked. `python`: it is an interpreter, no shell."""
+        """What the environment of the next child gets that is started, not forked. `python`: it is
+        an interpreter, no shell."""
         self._children += 1
-        return {PROCESS_VARIABLE: "%s.%d%s" % (self.ordinal, self._children, _CERTAIN if python else "")}
+        return {
+            PROCESS_VARIABLE: "%s.%d%s" % (self.ordinal, self._children, _CERTAIN if python else "")
+        }
 
     def born(self) -> None:
         """This is a forked child: the uses so far are its parent's."""
@@ -205,12 +264,14 @@ def site_of(frame: Optional[FrameType]) -> Site:
 
 
 def unknowable() -> bytes:
-    """What stands for an answer that is another one in each run, and that nobody can read: a hash seed, the order of threads."""
+    """What stands for an answer that is another one in each run, and that nobody can read: a hash
+    seed, the order of threads."""
     return _urandom(8)
 
 
 def outside(frame: Optional[FrameType]) -> bool:
-    """Whether the frame's code lies outside the workspace. What is asked to find that out is nobody's use."""
+    """Whether the frame's code lies outside the workspace. What is asked to find that out is
+    nobody's use."""
     if frame is None or getattr(_BUSY, "on", False):
         return True
     _BUSY.on = True
@@ -223,7 +284,8 @@ def outside(frame: Optional[FrameType]) -> bool:
 
 
 def indirect(frame: Optional[FrameType], factor: str) -> bool:
-    """Whether a library asks, for ends of its own: names of sockets, locks and files that would break were they pinned."""
+    """Whether a library asks, for ends of its own: names of sockets, locks and files that would
+    break were they pinned."""
     if frame is None or getattr(_BUSY, "on", False):
         return True
     _BUSY.on = True
@@ -251,19 +313,23 @@ def _asked_by_probe(frame: Optional[FrameType]) -> bool:
 
 
 def is_direct(frame: Optional[FrameType], factor: str) -> bool:
-    """Whether nothing but what hands this factor out lies between the frame and the workspace: no import, no library."""
+    """Whether nothing but what hands this factor out lies between the frame and the workspace: no
+    import, no library."""
     ways = WAYS.get(factor, ())
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         module = str(frame.f_globals.get("__name__", ""))
-        if not module.startswith(_OWN) and not any(module == way or module.startswith(way + ".") for way in ways):
+        if not module.startswith(_OWN) and not any(
+            module == way or module.startswith(way + ".") for way in ways
+        ):
             return False
         frame = frame.f_back
     return frame is not None
 
 
 def _call(frame: Optional[FrameType]) -> str:
-    """The call of the workspace that is in progress, as it is written, on one line. Exact from Python 3.11 on; empty before, and where it
-    goes over several lines, but for an import statement: of that, its first line."""
+    """The call of the workspace that is in progress, as it is written, on one line. Exact from
+    Python 3.11 on; empty before, and where it goes over several lines, but for an import statement:
+    of that, its first line."""
     imports = False
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         imports = frame.f_globals.get("__name__") == "importlib._bootstrap"
@@ -272,7 +338,9 @@ def _call(frame: Optional[FrameType]) -> str:
         return ""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     if hasattr(frame.f_code, "co_positions"):
-        first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+        first, last, start, end = next(
+            itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
+        )
         if first is not None and first == last:
             return line.encode()[start:end].decode("utf-8", "replace").strip()
     return line.partition("#")[0].strip() if imports else ""
@@ -287,16 +355,25 @@ def _encoded(answer: object) -> bytes:
 
 
 def _ordinal(claims: str) -> str:
-    """The ordinal of this process, the same in every run: what its Python parent gave it. A shell hands its own on to all its children:
-    which of those this is, its command line says, and, where that is the same too, who came first, by a file in the folder `claims`."""
+    """The ordinal of this process, the same in every run: what its Python parent gave it. A shell
+    hands its own on to all its children: which of those this is, its command line says, and, where
+    that is the same too, who came first, by a file in the folder `claims`."""
     given = os.environ.get(PROCESS_VARIABLE, "0")[:200]
     ordinal = given.rstrip(_CERTAIN)
     if ordinal == given:
-        key = hashlib.blake2b(repr((given, arguments())).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        key = hashlib.blake2b(
+            repr((given, arguments())).encode("utf-8", "surrogatepass"), digest_size=8
+        ).hexdigest()
         ordinal = "%s.%s" % (given, key)
         for number in range(_CLAIMS):
             try:
-                os.close(os.open(os.path.join(claims, "%s-%d.claim" % (key, number)), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                os.close(
+                    os.open(
+                        os.path.join(claims, "%s-%d.claim" % (key, number)),
+                        os.O_CREAT | os.O_EXCL | os.O_WRONLY,
+                        0o600,
+                    )
+                )
             except FileExistsError:
                 continue
             except OSError:

@@ -1,5 +1,6 @@
-"""Python imports this at its start where the gate put this folder first on PYTHONPATH. It starts the probe and hands on to the user's own
-`sitecustomize`, if there is one (`usercustomize.py` runs it under its own name). Nothing it does may stop the interpreter from starting."""
+"""Python imports this at its start where the gate put this folder first on PYTHONPATH. It starts
+the probe and hands on to the user's own `sitecustomize`, if there is one (`usercustomize.py` runs
+it under its own name). Nothing it does may stop the interpreter from starting."""
 
 
 def _start() -> None:
@@ -13,7 +14,9 @@ def _start() -> None:
 
         package = types.ModuleType(
             "_repro_gate"
-        )  # a private name: no script folder's `trace.py`, no installed `repro_gate` stands in its way
+            # a private name: no script folder's `trace.py`, no installed `repro_gate` stands in its
+            # way
+        )
         package.__path__ = [os.path.dirname(os.path.dirname(here))]
         sys.modules["_repro_gate"] = package
         try:

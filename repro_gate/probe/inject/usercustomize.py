@@ -1,5 +1,5 @@
-"""Python imports this after `sitecustomize`, outside virtual environments: where the project's own `sitecustomize` lay before ours on
-PYTHONPATH, the probe starts here."""
+"""Python imports this after `sitecustomize`, outside virtual environments: where the project's own
+`sitecustomize` lay before ours on PYTHONPATH, the probe starts here."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""A few steps of real torch, as TORCH_HOW says: two optimizers, none, worker processes, two ranks."""
+"""A few steps of real torch, as TORCH_HOW says: two optimizers, none, worker processes, two
+ranks."""
 
 import os
 import sys
@@ -11,8 +12,13 @@ HOW, SEED = os.environ["TORCH_HOW"], int(sys.argv[1])
 torch.manual_seed(SEED)
 data = TensorDataset(torch.randn(24, 4), torch.randn(24, 1))
 loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=2 if "workers" in HOW else 0)
-model = torch.nn.Sequential(torch.nn.Linear(4, 8, bias=False), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
-optimizers = [torch.optim.Adam(model[0].parameters()), torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9)]
+model = torch.nn.Sequential(
+    torch.nn.Linear(4, 8, bias=False), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
+)
+optimizers = [
+    torch.optim.Adam(model[0].parameters()),
+    torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9),
+]
 os.makedirs("out", exist_ok=True)
 for number, (x, y) in enumerate(loader):
     loss = (model(x) - y).square().mean()

@@ -1,7 +1,9 @@
-"""A training of six steps that goes wrong in the way that TORCH_HOW says, in the run that it names: `crash@deterministic-2`.
+"""A training of six steps that goes wrong in the way that TORCH_HOW says, in the run that it names:
+`crash@deterministic-2`.
 
-`TORCH_` is one of the prefixes that the gate hands on from the shell, and no input of the config hash: so one baseline, recorded of the
-sound training, serves for all of them. Which run this is it takes from the probe, as no training should.
+`TORCH_` is one of the prefixes that the gate hands on from the shell, and no input of the config
+hash: so one baseline, recorded of the sound training, serves for all of them. Which run this is it
+takes from the probe, as no training should.
 """
 
 import json
@@ -17,7 +19,8 @@ from which_run import run_name, varied
 from repro_gate import record, step
 
 STEPS, LAST = 6, 5
-HOW, _, WHERE = os.environ.get("TORCH_HOW", "passes").partition("@")  # `path+raises@…` depends on the path as well
+# `path+raises@…` depends on the path as well
+HOW, _, WHERE = os.environ.get("TORCH_HOW", "passes").partition("@")
 PATH, _, HOW = HOW.rpartition("+")
 
 
@@ -130,7 +133,10 @@ def main():
         for _ in range(50 * 2**20 // len(line)):
             sys.stdout.write(line)
     if HOW == "hostile":
-        print("::error::a workflow command\n\x1b[31mred\n<script>alert(1)</script> [x](http://example.com) | a | b |\n" * 3)
+        print(
+            "::error::a workflow command\n\x1b[31mred\n<script>alert(1)</script> "
+            "[x](http://example.com) | a | b |\n" * 3
+        )
     loop(int(sys.argv[1]))
 
 

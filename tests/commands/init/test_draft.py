@@ -20,8 +20,13 @@ from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
 from repro_gate.spec.schema import schema
 
-TRAINING = "import torch\nloss.backward()\noptimizer.step()\nif __name__ == '__main__':\n    main()\n"
-SEEDED = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=1337)\n" + TRAINING
+TRAINING = (
+    "import torch\nloss.backward()\noptimizer.step()\nif __name__ == '__main__':\n    main()\n"
+)
+SEEDED = (
+    "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, "
+    "default=1337)\n" + TRAINING
+)
 
 RELATIVE = "from .. import x\n" + TRAINING
 GUESS = ("python train.py", ".")
@@ -51,7 +56,10 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_explains_every_key(tmp_pat
     assert lines[0] == f"# yaml-language-server: $schema={schema()['$id']}"  # for editors
     assert "FILL IN: no training script was found" in text and spec.train.run == "python train.py"
     assert spec.data == () and spec.env.lockfile is None
-    keys = "version run working-directory steps warmup timeout env seed compare allow every measure code profile"
+    keys = (
+        "version run working-directory steps warmup timeout env seed compare allow every "
+        "measure code profile"
+    )
     for key in keys.split():
         at = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
         assert lines[at - 1].strip().startswith("#"), key
@@ -61,7 +69,12 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_explains_every_key(tmp_pat
     ("files", "start", "note"),
     [
         (
-            {"train.py": SEEDED, "model.py": "import torch\n", "setup.py": "", "tests/test_train.py": TRAINING},
+            {
+                "train.py": SEEDED,
+                "model.py": "import torch\n",
+                "setup.py": "",
+                "tests/test_train.py": TRAINING,
+            },
             ("python train.py --seed {seed}", "."),
             "Guessed: train.py (imports torch, calls `.backward(`",
         ),
@@ -70,18 +83,45 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_explains_every_key(tmp_pat
             ("python scripts/train_gpt.py", "."),
             "seeds Python, NumPy and torch",
         ),
-        ({"main.py": "print('server')\n", "experiment.py": TRAINING}, ("python experiment.py", "."), ""),
-        ({"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"}, GUESS, "FILL IN"),
-        ({"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING}, ("python -m pkg", "src"), ""),
-        ({"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": RELATIVE}, ("python -m pkg.sub.train", "."), ""),
         (
-            {"train.py": TRAINING + "p.add_argument('config')\np.add_argument('--data', required=True)\np.add_argument('x', nargs='?')\n"},
+            {"main.py": "print('server')\n", "experiment.py": TRAINING},
+            ("python experiment.py", "."),
+            "",
+        ),
+        (
+            {"main.py": "print('server')\n", "tool.py": "if __name__ == '__main__': pass\n"},
+            GUESS,
+            "FILL IN",
+        ),
+        (
+            {"src/pkg/__init__.py": "", "src/pkg/__main__.py": "from . import fit\n" + TRAINING},
+            ("python -m pkg", "src"),
+            "",
+        ),
+        (
+            {"pkg/__init__.py": "", "pkg/sub/__init__.py": "", "pkg/sub/train.py": RELATIVE},
+            ("python -m pkg.sub.train", "."),
+            "",
+        ),
+        (
+            {
+                "train.py": TRAINING + "p.add_argument('config')\np.add_argument('--data', "
+                "required=True)\np.add_argument('x', nargs='?')\n"
+            },
             GUESS,
             "it asks for config, --data: add what it needs",
         ),
-        ({"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"}, GUESS, "torchrun"),
+        (
+            {"train.py": TRAINING + "torch.distributed.init_process_group('gloo')\n"},
+            GUESS,
+            "torchrun",
+        ),
         ({"train.py": TRAINING + "def (:\n"}, GUESS, ""),  # it does not parse
-        ({**{f"{place}/train.py": SEEDED for place in NOT_ENTERED}, "my/pyvenv.cfg": ""}, GUESS, "FILL IN"),
+        (
+            {**{f"{place}/train.py": SEEDED for place in NOT_ENTERED}, "my/pyvenv.cfg": ""},
+            GUESS,
+            "FILL IN",
+        ),
     ],
 )
 def test_the_script_that_trains_is_found_and_started_as_it_asks(
@@ -93,7 +133,15 @@ def test_the_script_that_trains_is_found_and_started_as_it_asks(
     assert "{seed}" not in start[0] or spec.random_state.seeds == (1337,)
 
 
-LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "pylock.dev.toml", "requirements.lock", "requirements-dev.lock")
+LOCKS = (
+    "uv.lock",
+    "poetry.lock",
+    "pdm.lock",
+    "pylock.toml",
+    "pylock.dev.toml",
+    "requirements.lock",
+    "requirements-dev.lock",
+)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +158,16 @@ def test_a_lockfile_is_found(tmp_path: Path, name: str, text: str, found: bool) 
 
 
 def test_small_data_is_listed_with_its_checksum(tmp_path: Path) -> None:
-    put(tmp_path, {"data/train.bin": "abc", "points.csv": "1,2", "data/prepare.py": "", "out/metrics.csv": "1", "tests/data/x.bin": "1"})
+    put(
+        tmp_path,
+        {
+            "data/train.bin": "abc",
+            "points.csv": "1,2",
+            "data/prepare.py": "",
+            "out/metrics.csv": "1",
+            "tests/data/x.bin": "1",
+        },
+    )
     spec = drafted(tmp_path)[1]
     assert {item.path: item.sha256 for item in spec.data} == {
         "data/train.bin": hashlib.sha256(b"abc").hexdigest(),
@@ -118,7 +175,9 @@ def test_small_data_is_listed_with_its_checksum(tmp_path: Path) -> None:
     }
 
 
-def test_large_data_is_named_in_a_comment_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_data_is_named_in_a_comment_and_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "data").mkdir()
     with (tmp_path / "data/big.npy").open("wb") as stream:
         stream.truncate(300 * 2**20)
@@ -133,7 +192,9 @@ def test_large_data_is_named_in_a_comment_and_not_read(tmp_path: Path, monkeypat
     assert "#   - {path: data/b.bin, sha256: …}  # 8 bytes" in text
 
 
-def test_a_loop_of_links_ends_and_a_huge_checkout_is_looked_at_in_part_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_of_links_ends_and_a_huge_checkout_is_looked_at_in_part_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "gone.bin").symlink_to(tmp_path / "nowhere")
     assert drafted(tmp_path)[1].data == ()
@@ -152,19 +213,47 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
 def test_odd_paths_are_quoted_for_the_shell_and_for_yaml(tmp_path: Path) -> None:
     put(
         tmp_path,
-        {"it's a: {train} #1/train.py": TRAINING, "data/a}, b: [x] #'\".bin": "1", "data/yes": "1", "data/1.5": "2", "data/é= x.bin": "3"},
+        {
+            "it's a: {train} #1/train.py": TRAINING,
+            "data/a}, b: [x] #'\".bin": "1",
+            "data/yes": "1",
+            "data/1.5": "2",
+            "data/é= x.bin": "3",
+        },
     )
     (tmp_path / "data" / "new\nline.bin").write_text("x")
     spec = drafted(tmp_path)[1]
     assert shlex.split(spec.train.run or "") == ["python", "it's a: {train} #1/train.py"]
-    assert {item.path for item in spec.data} == {"data/a}, b: [x] #'\".bin", "data/yes", "data/1.5", "data/é= x.bin"}
+    assert {item.path for item in spec.data} == {
+        "data/a}, b: [x] #'\".bin",
+        "data/yes",
+        "data/1.5",
+        "data/é= x.bin",
+    }
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.one_of(
         st.text(max_size=20),
-        st.sampled_from(["no", "010", "1e5", "~", "null", ".", "..", "a: b", "a #b", "-", "? x", "12:30", "2027-01-01", "="]),
+        st.sampled_from(
+            [
+                "no",
+                "010",
+                "1e5",
+                "~",
+                "null",
+                ".",
+                "..",
+                "a: b",
+                "a #b",
+                "-",
+                "? x",
+                "12:30",
+                "2027-01-01",
+                "=",
+            ]
+        ),
     )
 )
 def test_a_text_comes_back_as_it_was(text: str) -> None:
@@ -175,13 +264,32 @@ def test_a_text_comes_back_as_it_was(text: str) -> None:
     assert quoted is None or quoted.data == [{"b": text}]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.text(alphabet=st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=12), min_size=1, max_size=3))
-def test_any_file_names_give_a_draft_that_loads(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.text(
+            alphabet=st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=12
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_file_names_give_a_draft_that_loads(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
     root = tmp_path_factory.mktemp("odd")
     for name in names:
         try:
-            put(root, {f"data/{name}.bin": "x", f"{name}/train.py": TRAINING, f"requirements{name}.lock": "x"})
+            put(
+                root,
+                {
+                    f"data/{name}.bin": "x",
+                    f"{name}/train.py": TRAINING,
+                    f"requirements{name}.lock": "x",
+                },
+            )
         except OSError:
             continue
     drafted(root)

@@ -1,6 +1,8 @@
-"""Keeps a folder of a dozen small files in step with a source, as a sync job would: `python mirror.py FOLDER [DEPTH]`.
+"""Keeps a folder of a dozen small files in step with a source, as a sync job would: `python
+mirror.py FOLDER [DEPTH]`.
 
-The files have the same names and contents all the time. Each round writes them anew, in another order.
+The files have the same names and contents all the time. Each round writes them anew, in another
+order.
 """
 
 import os
@@ -14,13 +16,24 @@ def main(top: Path, folders: int) -> None:
     """Write all files again and again, until the process is ended."""
     order = random.SystemRandom()
     names = [f"{number:02d}.txt" for number in range(12)]
-    places = [top / name for name in (names if not folders else [f"{month:02d}/{name}" for month in range(folders) for name in names])]
+    places = [
+        top / name
+        for name in (
+            names
+            if not folders
+            else [f"{month:02d}/{name}" for month in range(folders) for name in names]
+        )
+    ]
     ready = False
     while True:
         for place in order.sample(places, len(places)):
             place.parent.mkdir(parents=True, exist_ok=True)
             part = top.with_suffix(".part")
-            part.write_text(" ".join(f"{((int(place.stem) + 1) * factor) % 17 / 17:.6f}" for factor in (3, 5, 7, 11)))
+            part.write_text(
+                " ".join(
+                    f"{((int(place.stem) + 1) * factor) % 17 / 17:.6f}" for factor in (3, 5, 7, 11)
+                )
+            )
             os.replace(part, place)
         if not ready:
             print("ready", flush=True)

@@ -1,4 +1,5 @@
-"""A service on this machine whose answers change: `python settings.py PORT`. Each answer has another `decay`."""
+"""A service on this machine whose answers change: `python settings.py PORT`. Each answer has
+another `decay`."""
 
 import http.server
 import itertools

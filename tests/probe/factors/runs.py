@@ -1,4 +1,5 @@
-"""Two runs of one script with factors watched or pinned, each from a clean folder: what the tests of the factors stand on."""
+"""Two runs of one script with factors watched or pinned, each from a clean folder: what the tests
+of the factors stand on."""
 
 from __future__ import annotations
 
@@ -19,17 +20,23 @@ def watched_twice(folder: Path, source: str | Mapping[str, str], **options: Any)
     return twice(folder, source, {"watch": True}, **options)
 
 
-def pinned_twice(folder: Path, source: str | Mapping[str, str], pin: Mapping[str, object], **options: Any) -> tuple[Run, Run]:
+def pinned_twice(
+    folder: Path, source: str | Mapping[str, str], pin: Mapping[str, object], **options: Any
+) -> tuple[Run, Run]:
     """Two runs that end well, `pin` pinned."""
     return twice(folder, source, {"pin": pin}, **options)
 
 
-def twice(folder: Path, source: str | Mapping[str, str], factors: Mapping[str, object], **options: Any) -> tuple[Run, Run]:
+def twice(
+    folder: Path, source: str | Mapping[str, str], factors: Mapping[str, object], **options: Any
+) -> tuple[Run, Run]:
     """Two runs that end well, at the same paths."""
     return once(folder, source, factors, **options), once(folder, source, factors, **options)
 
 
-def once(folder: Path, source: str | Mapping[str, str], factors: Mapping[str, object], **options: Any) -> Run:
+def once(
+    folder: Path, source: str | Mapping[str, str], factors: Mapping[str, object], **options: Any
+) -> Run:
     """One run that ends well."""
     shutil.rmtree(folder / "place", ignore_errors=True)
     run = trace_script(folder, source, factors=factors, timeout=LIMIT, **options)
@@ -39,4 +46,9 @@ def once(folder: Path, source: str | Mapping[str, str], factors: Mapping[str, ob
 
 def told(run: Run, factor: str | None = None) -> list[Used]:
     """What lines of the workspace used, in all processes."""
-    return [use for trace in run.traces for use in trace.uses if use.file and factor in (None, use.factor)]
+    return [
+        use
+        for trace in run.traces
+        for use in trace.uses
+        if use.file and factor in (None, use.factor)
+    ]

@@ -1,5 +1,5 @@
-"""Claims about `probe.factors.addresses`: `id`, the default `hash` and `data_ptr` are told; pinned they count objects, and still tell them
-apart."""
+"""Claims about `probe.factors.addresses`: `id`, the default `hash` and `data_ptr` are told; pinned
+they count objects, and still tell them apart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ except TypeError as error:
 
 def test_addresses_are_told_and_pinned_and_other_hashes_stay(tmp_path: Path) -> None:
     first, second = watched_twice(tmp_path, SCRIPT)
-    differing = [one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    differing = [
+        one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
+    ]
     assert differing == [True, True, True, False, False, False]
     assert {use.line for use in told(first, "addresses")} == {8, 9, 10, 12, 13}
     pinned, again = pinned_twice(tmp_path, SCRIPT, {"addresses": None})
@@ -75,12 +77,20 @@ print({hash(tensor) == id(tensor) for tensor in tensors}, tensors[0] in places)
 """
 
 
-def test_a_line_that_makes_a_set_of_tensors_is_told_and_they_hash_alike_for_all(tmp_path: Path) -> None:
+def test_a_line_that_makes_a_set_of_tensors_is_told_and_they_hash_alike_for_all(
+    tmp_path: Path,
+) -> None:
     first, second = watched_twice(tmp_path, SETS)
     assert {use.line for use in told(first, "addresses") if use.source == SET_OF_TENSORS} == {6, 7}
-    assert first.ended.tail[0] != second.ended.tail[0] and first.ended.tail[2] == second.ended.tail[2] == "{True} True"
+    assert (
+        first.ended.tail[0] != second.ended.tail[0]
+        and first.ended.tail[2] == second.ended.tail[2] == "{True} True"
+    )
     pinned, again = pinned_twice(tmp_path, SETS, {"addresses": None})
     assert pinned.ended.tail == again.ended.tail
     assert pinned.ended.tail[1].endswith("True") and pinned.ended.tail[2] == "{True} True"
     by_line = once(tmp_path, SETS, {"pin": {"addresses": [["train.py", 6]]}}).ended.tail
-    assert by_line[0] not in (pinned.ended.tail[0], first.ended.tail[0]) and by_line[2] == "{True} True"
+    assert (
+        by_line[0] not in (pinned.ended.tail[0], first.ended.tail[0])
+        and by_line[2] == "{True} True"
+    )

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.clock`: readings are told; pinned, time passes by reading and sleeping only; varied, it is another day."""
+"""Claims about `probe.factors.clock`: readings are told; pinned, time passes by reading and
+sleeping only; varied, it is another day."""
 
 from __future__ import annotations
 
@@ -37,14 +38,21 @@ SCRIPT = HEAD + "\n".join(f"print({reading})" for reading in READINGS) + "\n"
 
 def test_each_reading_is_told_differs_between_runs_and_agrees_where_pinned(tmp_path: Path) -> None:
     first, second = watched_twice(tmp_path, SCRIPT)
-    assert {use.line for use in told(first, "clock") if use.direct} == set(range(3, 3 + len(READINGS)))
+    assert {use.line for use in told(first, "clock") if use.direct} == set(
+        range(3, 3 + len(READINGS))
+    )
     assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
     pinned, again = pinned_twice(tmp_path, SCRIPT, {"clock": None})
     assert pinned.ended.tail == again.ended.tail
 
 
-def test_varied_the_time_of_day_is_another_days_and_times_since_the_start_are_near(tmp_path: Path) -> None:
-    script = HEAD + "print(time.time(), datetime.datetime.now().timestamp(), time.mktime(time.localtime()), time.monotonic())\n"
+def test_varied_the_time_of_day_is_another_days_and_times_since_the_start_are_near(
+    tmp_path: Path,
+) -> None:
+    script = (
+        HEAD + "print(time.time(), datetime.datetime.now().timestamp(), "
+        "time.mktime(time.localtime()), time.monotonic())\n"
+    )
     plain, varied = (
         list(map(float, once(tmp_path, script, {key: value}).ended.tail[0].split()))
         for key, value in (("watch", True), ("vary", ["clock"]))
@@ -85,14 +93,24 @@ child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').re
 """
 
 
-def test_varied_time_passes_at_three_times_the_speed_for_the_workspaces_own_code_only(tmp_path: Path) -> None:
+def test_varied_time_passes_at_three_times_the_speed_for_the_workspaces_own_code_only(
+    tmp_path: Path,
+) -> None:
     plain, varied = (
-        [list(map(float, line.split())) for line in once(tmp_path, {"train.py": FASTER, "child.py": "pass"}, {key: value}).ended.tail]
+        [
+            list(map(float, line.split()))
+            for line in once(
+                tmp_path, {"train.py": FASTER, "child.py": "pass"}, {key: value}
+            ).ended.tail
+        ]
         for key, value in (("watch", True), ("vary", ["clock"]))
     )
-    assert all(0.39 < passed < 0.9 for passed in plain[0]) and all(1.17 < passed < 2.7 for passed in varied[0])
+    assert all(0.39 < passed < 0.9 for passed in plain[0]) and all(
+        1.17 < passed < 2.7 for passed in varied[0]
+    )
     assert 0.8 < plain[1][0] < 1.2 and 2.4 < varied[1][0] < 3.6
-    assert all(0.39 < run[2][0] < 0.9 and 0.09 < run[3][0] < 0.6 for run in (plain, varied))  # what the standard library waits stays
+    # what the standard library waits stays
+    assert all(0.39 < run[2][0] < 0.9 and 0.09 < run[3][0] < 0.6 for run in (plain, varied))
 
 
 ENDS = """
@@ -122,7 +140,9 @@ for thread in beats:
 """
 
 
-def test_loops_that_wait_for_a_time_end_and_other_threads_do_not_move_the_clock(tmp_path: Path) -> None:
+def test_loops_that_wait_for_a_time_end_and_other_threads_do_not_move_the_clock(
+    tmp_path: Path,
+) -> None:
     first, second = pinned_twice(tmp_path, ENDS, {"clock": None})
     assert first.ended.tail == second.ended.tail
     assert 11_000 < int(first.ended.tail[0].split()[0]) < 13_000
@@ -146,4 +166,6 @@ def test_what_libraries_read_does_not_move_the_workspaces_clock(tmp_path: Path) 
 def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
     script = HEAD + "print(time.time())\nprint(time.time())\n"
     first, second = twice(tmp_path, script, {"pin": {"clock": [["train.py", 4]]}})
-    assert first.ended.tail[0] != second.ended.tail[0] and first.ended.tail[1] == second.ended.tail[1]
+    assert (
+        first.ended.tail[0] != second.ended.tail[0] and first.ended.tail[1] == second.ended.tail[1]
+    )

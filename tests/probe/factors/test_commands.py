@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.commands`: what a child prints is noted at the line that starts it, and a pinned pair reads the same."""
+"""Claims about `probe.factors.commands`: what a child prints is noted at the line that starts it,
+and a pinned pair reads the same."""
 
 from __future__ import annotations
 
@@ -28,8 +29,10 @@ WAYS = {
     "lines": "list(subprocess.Popen(command, stdout=subprocess.PIPE, text=True).stdout)",
     "unbuffered": "subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0).stdout.read()",
     "large": "subprocess.run(large, stdout=subprocess.PIPE, check=True).stdout[-50:]",
-    "both": "subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, input='x', text=True).stdout",
-    "stderr": "subprocess.run('uuidgen >&2 || shuf -n 9 -i 1-100000 >&2', shell=True, stderr=subprocess.PIPE).stderr",
+    "both": "subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, input='x', "
+    "text=True).stdout",
+    "stderr": "subprocess.run('uuidgen >&2 || shuf -n 9 -i 1-100000 >&2', shell=True, "
+    "stderr=subprocess.PIPE).stderr",
     "async": "asyncio.run(ask())",
 }
 ASYNC = """
@@ -54,12 +57,28 @@ def pair(tmp_path: Path, source: str | dict[str, str], *pin: str) -> tuple[Any, 
 
 def noted(tmp_path: Path, source: str | dict[str, str], name: str = "watched") -> list[Used]:
     """The uses that came of commands."""
-    [trace] = [trace for trace in run(tmp_path, source, name, {"watch": True}).traces if "train.py" in trace.argv]
-    return [use for use in trace.uses if use.factor in ("commands", "clock", "entropy", "identity", "listing") and use.file and use.count]
+    [trace] = [
+        trace
+        for trace in run(tmp_path, source, name, {"watch": True}).traces
+        if "train.py" in trace.argv
+    ]
+    return [
+        use
+        for use in trace.uses
+        if use.factor in ("commands", "clock", "entropy", "identity", "listing")
+        and use.file
+        and use.count
+    ]
 
 
 def test_the_output_of_a_child_is_held_fixed_however_it_is_read(tmp_path: Path) -> None:
-    source = HEAD + ASYNC + "print({" + ", ".join(f"{name!r}: {call}" for name, call in WAYS.items()) + "})\n"
+    source = (
+        HEAD
+        + ASYNC
+        + "print({"
+        + ", ".join(f"{name!r}: {call}" for name, call in WAYS.items())
+        + "})\n"
+    )
     first, second = pair(tmp_path, source, "commands")
     assert first == second
     assert all(first.values())
@@ -68,8 +87,13 @@ def test_the_output_of_a_child_is_held_fixed_however_it_is_read(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_child_that_answers_line_by_line_is_held_fixed_and_not_kept_waiting(tmp_path: Path) -> None:
-    worker = "import random, sys\\nfor line in sys.stdin: print(line.strip(), random.SystemRandom().random(), 'x' * 300, flush=True)"
+def test_a_child_that_answers_line_by_line_is_held_fixed_and_not_kept_waiting(
+    tmp_path: Path,
+) -> None:
+    worker = (
+        "import random, sys\\nfor line in sys.stdin: print(line.strip(), "
+        "random.SystemRandom().random(), 'x' * 300, flush=True)"
+    )
     source = f"""
     import subprocess, sys
     child = subprocess.Popen([sys.executable, "-c", "{worker}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -99,9 +123,12 @@ def test_a_child_that_answers_line_by_line_is_held_fixed_and_not_kept_waiting(tm
         ("echo dated", "commands"),
     ],
 )
-def test_a_program_whose_business_is_known_is_a_use_of_that_factor(tmp_path: Path, command: str, factor: str) -> None:
+def test_a_program_whose_business_is_known_is_a_use_of_that_factor(
+    tmp_path: Path, command: str, factor: str
+) -> None:
     files = {
-        "train.py": f"import subprocess\nout = subprocess.run({command!r}, shell=True, capture_output=True).stdout\n",
+        "train.py": f"import subprocess\nout = subprocess.run({command!r}, shell=True, "
+        "capture_output=True).stdout\n",
         "stamp.sh": "date +%s%N\n",
         "update.txt": "the date is of no use here\n",
     }
@@ -111,18 +138,29 @@ def test_a_program_whose_business_is_known_is_a_use_of_that_factor(tmp_path: Pat
 
 
 def test_a_known_program_is_held_fixed_with_its_factor_and_others_are_not(tmp_path: Path) -> None:
-    source = "import subprocess\nprint([subprocess.getoutput('date +%N'), subprocess.getoutput('cat /proc/uptime')])\n"
+    source = (
+        "import subprocess\nprint([subprocess.getoutput('date +%N'), subprocess.getoutput('cat "
+        "/proc/uptime')])\n"
+    )
     first, second = pair(tmp_path, source, "clock")
     assert first[0] == second[0]
     assert first[1] != second[1]
 
 
 def test_the_same_lines_in_another_order_are_told_from_other_lines(tmp_path: Path) -> None:
-    source = "import subprocess, sys\nsubprocess.run('cat lines', shell=True, capture_output=True)\n"
+    source = (
+        "import subprocess, sys\nsubprocess.run('cat lines', shell=True, capture_output=True)\n"
+    )
     seen = {}
-    for name, lines in (("a", "1\n2\n3\n"), ("b", "3\n1\n2\n"), ("c", "3\n1\n4\n"), ("d", "1\n2\n3\n")):
+    for name, lines in (
+        ("a", "1\n2\n3\n"),
+        ("b", "3\n1\n2\n"),
+        ("c", "3\n1\n4\n"),
+        ("d", "1\n2\n3\n"),
+    ):
         seen[name] = {
-            use.source.removeprefix("cat lines"): use.digest for use in noted(tmp_path, {"train.py": source, "lines": lines}, name)
+            use.source.removeprefix("cat lines"): use.digest
+            for use in noted(tmp_path, {"train.py": source, "lines": lines}, name)
         }
     assert seen["a"] == seen["d"]
     assert seen["a"][""] != seen["b"][""] != seen["c"][""]
@@ -169,8 +207,17 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_held_fixed(tmp_path: 
     Path("own.txt").write_text("x")
     print([*found, Path("own.txt").read_text(), len(Path("train.py").read_text()) > 0])
     """
-    seen = [{(use.line, use.factor, use.digest) for use in noted(tmp_path, source, name) if "shuf" in use.source} for name in ("x", "y")]
-    assert {(line, factor) for line, factor, _ in seen[0]} == {(line, "entropy") for line in (4, 5, 7, 9)}
+    seen = [
+        {
+            (use.line, use.factor, use.digest)
+            for use in noted(tmp_path, source, name)
+            if "shuf" in use.source
+        }
+        for name in ("x", "y")
+    ]
+    assert {(line, factor) for line, factor, _ in seen[0]} == {
+        (line, "entropy") for line in (4, 5, 7, 9)
+    }
     assert not seen[0] & seen[1]
     first, second = pair(tmp_path, source, "commands")
     assert first == second
@@ -178,16 +225,40 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_held_fixed(tmp_path: 
     assert all(first)
 
 
-def test_what_a_script_wrote_before_the_training_is_noted_at_the_scripts_line(tmp_path: Path) -> None:
-    script = "#!/bin/sh\n# makes seed.txt\ndate +%N > seed.txt\necho fixed > fixed.txt\nexec python train.py\n"
-    files = {"train.py": "print([open('seed.txt').read(), open('fixed.txt').read()])\n", "run.sh": script}
-    done = [trace_script(tmp_path, files, command="sh run.sh", name=name, factors={"watch": True}) for name in ("x", "y")]
-    seen = [{(use.factor, use.file, use.line): use.digest for use in run.traces[0].uses if use.file == "run.sh"} for run in done]
+def test_what_a_script_wrote_before_the_training_is_noted_at_the_scripts_line(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "#!/bin/sh\n# makes seed.txt\ndate +%N > seed.txt\necho fixed > fixed.txt\nexec python "
+        "train.py\n"
+    )
+    files = {
+        "train.py": "print([open('seed.txt').read(), open('fixed.txt').read()])\n",
+        "run.sh": script,
+    }
+    done = [
+        trace_script(tmp_path, files, command="sh run.sh", name=name, factors={"watch": True})
+        for name in ("x", "y")
+    ]
+    seen = [
+        {
+            (use.factor, use.file, use.line): use.digest
+            for use in run.traces[0].uses
+            if use.file == "run.sh"
+        }
+        for run in done
+    ]
     clock, fixed = ("clock", "run.sh", 3), ("commands", "run.sh", 4)
     assert seen[0][clock] != seen[1][clock]
     assert seen[0][fixed] == seen[1][fixed]
     pin: dict[str, Any] = {"pin": {"clock": [["run.sh", 3]]}}
     first = trace_script(tmp_path, files, command="sh run.sh", name="a", factors=pin)
-    second = trace_script(tmp_path, files, command="sh run.sh", name="b", factors={**pin, "recording": str(first.folder)})
+    second = trace_script(
+        tmp_path,
+        files,
+        command="sh run.sh",
+        name="b",
+        factors={**pin, "recording": str(first.folder)},
+    )
     assert first.ended.tail == second.ended.tail
     assert first.ended.tail != done[0].ended.tail

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.entropy`: each way to the system's random bytes is told with its line; pinned, it gives the same."""
+"""Claims about `probe.factors.entropy`: each way to the system's random bytes is told with its
+line; pinned, it gives the same."""
 
 from __future__ import annotations
 
@@ -39,12 +40,16 @@ def test_each_draw_is_told_with_its_line_and_differs_between_two_runs(tmp_path: 
     first, second = watched_twice(tmp_path, SCRIPT)
     lines = {use.line for use in told(first) if use.factor == "entropy" and use.direct}
     assert lines == set(range(FIRST, FIRST + len(DRAWS)))
-    assert not {(use.line, use.digest) for use in told(first)} & {(use.line, use.digest) for use in told(second) if use.line >= FIRST}
+    assert not {(use.line, use.digest) for use in told(first)} & {
+        (use.line, use.digest) for use in told(second) if use.line >= FIRST
+    }
     assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
 
 
 def test_pinned_each_draw_is_the_same_in_two_runs_and_another_one_each_time(tmp_path: Path) -> None:
-    script = HEAD + "for _ in range(2):\n" + "\n".join(f"    print({draw})" for draw in DRAWS) + "\n"
+    script = (
+        HEAD + "for _ in range(2):\n" + "\n".join(f"    print({draw})" for draw in DRAWS) + "\n"
+    )
     first, second = pinned_twice(tmp_path, script, {"entropy": None})
     assert first.ended.tail == second.ended.tail
     assert len(set(first.ended.tail)) == len(first.ended.tail) == 2 * len(DRAWS)
@@ -57,7 +62,10 @@ def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
 
 
 def test_a_seeded_generator_gives_the_same_numbers_pinned_or_not(tmp_path: Path) -> None:
-    script = HEAD + "print(random.Random(3).random(), np.random.default_rng(3).random())\nprint(np.random.RandomState(3).rand())\n"
+    script = (
+        HEAD + "print(random.Random(3).random(), "
+        "np.random.default_rng(3).random())\nprint(np.random.RandomState(3).rand())\n"
+    )
     pinned, _ = pinned_twice(tmp_path, script, {"entropy": None})
     watched, _ = watched_twice(tmp_path, script)
     assert pinned.ended.tail == watched.ended.tail
@@ -91,7 +99,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(short_path: Path) -> None:
+def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(
+    short_path: Path,
+) -> None:
     first, second = pinned_twice(short_path, CHILDREN, {"entropy": None})
     assert first.ended.tail == second.ended.tail
     assert len(set(first.ended.tail)) == len(first.ended.tail) == 11
@@ -112,12 +122,22 @@ print(random.random())
 """
 
 
-def test_random_seeds_itself_anew_in_a_forked_process_and_that_is_told_and_pinned(short_path: Path) -> None:
+def test_random_seeds_itself_anew_in_a_forked_process_and_that_is_told_and_pinned(
+    short_path: Path,
+) -> None:
     first, second = watched_twice(short_path, FORKED)
-    assert [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)] == [False, False, True]
-    assert ("random, in a forked process", 7, 1) in {(use.source, use.line, use.count) for use in told(first, "entropy")}
+    assert [
+        one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
+    ] == [False, False, True]
+    assert ("random, in a forked process", 7, 1) in {
+        (use.source, use.line, use.count) for use in told(first, "entropy")
+    }
     pinned, again = pinned_twice(short_path, FORKED, {"entropy": None})
-    assert pinned.ended.tail == again.ended.tail and len(set(pinned.ended.tail)) == 3 and pinned.ended.tail[2] == first.ended.tail[2]
+    assert (
+        pinned.ended.tail == again.ended.tail
+        and len(set(pinned.ended.tail)) == 3
+        and pinned.ended.tail[2] == first.ended.tail[2]
+    )
 
 
 TORCH = """
@@ -132,8 +152,14 @@ print(torch.rand(1).item())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pinned", [True, False])
-def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(tmp_path: Path, pinned: bool) -> None:
-    first, second = pinned_twice(tmp_path, TORCH, {"entropy": None}) if pinned else watched_twice(tmp_path, TORCH)
+def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(
+    tmp_path: Path, pinned: bool
+) -> None:
+    first, second = (
+        pinned_twice(tmp_path, TORCH, {"entropy": None})
+        if pinned
+        else watched_twice(tmp_path, TORCH)
+    )
     same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
     assert same == ([True] * 4 if pinned else [False, False, False, True])
     assert first.ended.tail[3].startswith("0.00426")

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.files`: what lies outside is noted by its path, and a pinned pair of runs finds the same there."""
+"""Claims about `probe.factors.files`: what lies outside is noted by its path, and a pinned pair of
+runs finds the same there."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def run(tmp_path: Path, source: str, name: str, factors: dict[str, Any], began: float | None = None) -> Run:
+def run(
+    tmp_path: Path, source: str, name: str, factors: dict[str, Any], began: float | None = None
+) -> Run:
     done = trace_script(tmp_path, source, name=name, factors=factors, began=began)
     assert done.ended.exit_code == 0, done.ended.tail
     return done
@@ -45,7 +48,13 @@ def watched(tmp_path: Path, source: str, name: str = "watched", **config: Any) -
     return [use for trace in found for use in trace.uses if use.factor in ("files", "leftovers")]
 
 
-def pair(tmp_path: Path, source: str, between: Any = None, pin: tuple[str, ...] = ("files",), **outside: Any) -> tuple[Any, Any]:
+def pair(
+    tmp_path: Path,
+    source: str,
+    between: Any = None,
+    pin: tuple[str, ...] = ("files",),
+    **outside: Any,
+) -> tuple[Any, Any]:
     """What two runs print with a factor pinned; `between` is called between them."""
     factors = {"pin": dict.fromkeys(pin), "outside": outside}
     first = run(tmp_path, source, "a", factors)
@@ -67,9 +76,14 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_that_changes_between_two_runs_is_noted_and_held_fixed(tmp_path: Path, outside: Path, reader: str) -> None:
+def test_a_file_that_changes_between_two_runs_is_noted_and_held_fixed(
+    tmp_path: Path, outside: Path, reader: str
+) -> None:
     file = outside / "numbers.json"
-    source = f"import json, os, pathlib, shutil\nimport numpy as np\npath = {str(file)!r}\nprint([{READERS[reader]}])\n"
+    source = (
+        "import json, os, pathlib, shutil\nimport numpy as np\npath = "
+        f"{str(file)!r}\nprint([{READERS[reader]}])\n"
+    )
     seen = []
     for text in ("[1, 2]", "[3, 4, 5]"):
         file.write_text(text)
@@ -86,11 +100,16 @@ def test_a_file_that_changes_between_two_runs_is_noted_and_held_fixed(tmp_path: 
 def test_a_file_that_stays_as_it_is_gives_the_same_digest(tmp_path: Path, outside: Path) -> None:
     (outside / "a.txt").write_text("a")
     source = (
-        f"import os\nopen({str(outside / 'a.txt')!r}).read()\nos.path.exists({str(outside / 'b.txt')!r})\nos.listdir({str(outside)!r})\n"
+        "import "
+        f"os\nopen({str(outside / 'a.txt')!r}).read()\nos.path.exists({str(outside / 'b.txt')!r})\nos.listdir({str(outside)!r})\n"
     )
     first, second = (watched(tmp_path, source, name) for name in ("a", "b"))
     assert first == second
-    assert [use.source for use in first] == [str(outside / "a.txt"), str(outside / "b.txt") + ASKED, str(outside)]
+    assert [use.source for use in first] == [
+        str(outside / "a.txt"),
+        str(outside / "b.txt") + ASKED,
+        str(outside),
+    ]
 
 
 REGISTRY = """
@@ -106,7 +125,9 @@ print([json.loads((folder / "runs.json").read_text()), sorted(os.listdir(folder)
 """
 
 
-def test_what_a_pinned_run_writes_outside_stays_its_own_and_it_reads_it_again(tmp_path: Path, outside: Path) -> None:
+def test_what_a_pinned_run_writes_outside_stays_its_own_and_it_reads_it_again(
+    tmp_path: Path, outside: Path
+) -> None:
     source = REGISTRY.format(folder=str(outside))
     (outside / "runs.json").write_text("[0, 1]")
     before = sorted(os.listdir(outside))
@@ -119,7 +140,10 @@ def test_what_a_pinned_run_writes_outside_stays_its_own_and_it_reads_it_again(tm
 def test_a_file_pinned_by_its_path_leaves_the_others_alone(tmp_path: Path, outside: Path) -> None:
     (outside / "a").write_text("1")
     (outside / "b").write_text("1")
-    source = f"import os\nos.chdir({str(outside)!r})\nprint([open('a').read(), open('b').read(), sorted(os.listdir('.'))])\n"
+    source = (
+        f"import os\nos.chdir({str(outside)!r})\nprint([open('a').read(), open('b').read(), "
+        "sorted(os.listdir('.'))])\n"
+    )
 
     def change() -> None:
         for name in "abc":
@@ -130,7 +154,9 @@ def test_a_file_pinned_by_its_path_leaves_the_others_alone(tmp_path: Path, outsi
     assert second == ["1", "2", ["a", "b", "c"]]
 
 
-def test_what_was_left_is_hidden_from_the_first_run_and_from_both_where_it_is_pinned(tmp_path: Path, outside: Path) -> None:
+def test_what_was_left_is_hidden_from_the_first_run_and_from_both_where_it_is_pinned(
+    tmp_path: Path, outside: Path
+) -> None:
     source = REGISTRY.format(folder=str(outside))
     (outside / "runs.json").write_text("[0]")
     left = [str(outside / "runs.json")]
@@ -141,7 +167,9 @@ def test_what_was_left_is_hidden_from_the_first_run_and_from_both_where_it_is_pi
     assert first[0] == second[0] == [0]
 
 
-def test_a_file_from_an_earlier_run_is_a_leftover_and_any_other_is_not(tmp_path: Path, outside: Path) -> None:
+def test_a_file_from_an_earlier_run_is_a_leftover_and_any_other_is_not(
+    tmp_path: Path, outside: Path
+) -> None:
     (outside / "old").write_text("x")
     time.sleep(0.05)
     began = time.time()
@@ -157,7 +185,10 @@ def test_a_file_from_an_earlier_run_is_a_leftover_and_any_other_is_not(tmp_path:
     (outside / "own").read_text()
     """
     uses = watched(tmp_path, source, began=began)
-    assert [(use.factor, use.source) for use in uses] == [("leftovers", str(outside / "left")), ("files", str(outside / "old"))]
+    assert [(use.factor, use.source) for use in uses] == [
+        ("leftovers", str(outside / "left")),
+        ("files", str(outside / "old")),
+    ]
 
 
 def test_a_data_base_is_held_fixed(tmp_path: Path, outside: Path) -> None:
@@ -266,4 +297,9 @@ def test_a_link_in_the_place_of_a_recording_is_not_followed(tmp_path: Path, outs
     kept.rename(tmp_path / "elsewhere")
     kept.symlink_to(tmp_path / "elsewhere")
     (outside / "a").write_text("2")
-    assert printed(run(tmp_path, source, "b", {"pin": {"files": None}, "recording": str(first.folder)})) == 2
+    assert (
+        printed(
+            run(tmp_path, source, "b", {"pin": {"files": None}, "recording": str(first.folder)})
+        )
+        == 2
+    )

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.hashing`: children whose string hashes are random are told, and given the run's seed where that is pinned."""
+"""Claims about `probe.factors.hashing`: children whose string hashes are random are told, and given
+the run's seed where that is pinned."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ import pytest
 from repro_gate.probe.factors.hashing import heard
 from tests.probe.factors.runs import pinned_twice, told, watched_twice
 
-CHILD = 'import sys\nwords = {"a%d" % number for number in range(40)}\nprint(hash("text"), *words, sys.flags.no_user_site, sys.argv[1:])\n'
+CHILD = (
+    'import sys\nwords = {"a%d" % number for number in range(40)}\nprint(hash("text"), *words, '
+    "sys.flags.no_user_site, sys.argv[1:])\n"
+)
 PARENT = """
 import os, subprocess, sys
 bare = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
@@ -33,19 +37,35 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
     same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
     assert same == [False] * 6 + [True] * 3
     places = {(use.file, use.line) for use in told(first, "hashing")}
-    assert places == {("train.py", 4), ("train.py", 5), ("train.py", 6), ("train.py", 9), ("child.py", 2)}
+    assert places == {
+        ("train.py", 4),
+        ("train.py", 5),
+        ("train.py", 6),
+        ("train.py", 9),
+        ("child.py", 2),
+    }
     pinned, again = pinned_twice(tmp_path, FILES, {"hashing": None}, env=env)
     assert pinned.ended.tail == again.ended.tail
     hashes = [line.split()[0] for line in pinned.ended.tail]
-    assert len(set(hashes[:7])) == 1 and hashes[6:] == [line.split()[0] for line in first.ended.tail[6:]]
+    assert len(set(hashes[:7])) == 1 and hashes[6:] == [
+        line.split()[0] for line in first.ended.tail[6:]
+    ]
     assert pinned.ended.tail[1].endswith("1 ['-I']") and pinned.ended.tail[3].endswith("['x']")
 
 
 @pytest.mark.slow
 def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
-    for sites, pinned in (([["train.py", 4]], [0]), ([["child.py", 2]], [0, 1, 2, 3, 4, 5])):  # a line of the child's own is in all of them
-        first, second = pinned_twice(tmp_path, FILES, {"hashing": sites}, env={"PYTHONHASHSEED": "42"})
-        same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    # a line of the child's own is in all of them
+    for sites, pinned in (
+        ([["train.py", 4]], [0]),
+        ([["child.py", 2]], [0, 1, 2, 3, 4, 5]),
+    ):
+        first, second = pinned_twice(
+            tmp_path, FILES, {"hashing": sites}, env={"PYTHONHASHSEED": "42"}
+        )
+        same = [
+            one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
+        ]
         assert [number for number in range(6) if same[number]] == pinned
 
 
@@ -56,13 +76,21 @@ def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
         (["python", "-E", "-c", "-E"], ["python", "-c", "-E"]),
         (["python", "-Ec", "print()"], ["python", "-c", "print()"]),
         (["python", "-RB", "x.py", "-R"], ["python", "-B", "x.py", "-R"]),
-        (["python", "-W", "-E", "-EW", "-E", "-mIE", "x"], ["python", "-W", "-E", "-W", "-E", "-mIE", "x"]),
-        (["python", "-X", "importtime", "-uE", "x.py"], ["python", "-X", "importtime", "-u", "x.py"]),
+        (
+            ["python", "-W", "-E", "-EW", "-E", "-mIE", "x"],
+            ["python", "-W", "-E", "-W", "-E", "-mIE", "x"],
+        ),
+        (
+            ["python", "-X", "importtime", "-uE", "x.py"],
+            ["python", "-X", "importtime", "-u", "x.py"],
+        ),
         (["python", "-"], ["python", "-"]),
         ([b"python", b"-E", b"x"], [b"python", b"x"]),
         (["python"], ["python"]),
     ],
 )
-def test_options_that_ignore_the_environment_are_taken_out_and_nothing_else(command: list[str], wanted: list[str]) -> None:
+def test_options_that_ignore_the_environment_are_taken_out_and_nothing_else(
+    command: list[str], wanted: list[str]
+) -> None:
     safe = "-sP" if sys.version_info >= (3, 11) else "-s"
     assert heard(command) == [safe if item == "-s" else item for item in wanted]

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.identity`: pinned, the workspace is told the same about its process in each run, and libraries the truth."""
+"""Claims about `probe.factors.identity`: pinned, the workspace is told the same about its process
+in each run, and libraries the truth."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_each_question_is_told_and_its_answer_pinned(tmp_path: Path) -> None:
     first, second = watched_twice(tmp_path, SCRIPT)
     uses = [use for use in told(first, "identity") if use.line >= FIRST]
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(QUESTIONS)))
-    differing = [one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
+    differing = [
+        one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
+    ]
     ident = (1, 3, 5)  # the number of the parent may be the same, and a thread's address too
     assert all(differs for number, differs in enumerate(differing) if number not in ident)
     pinned, again = pinned_twice(tmp_path, SCRIPT, {"identity": None})
@@ -49,8 +52,14 @@ def test_each_question_is_told_and_its_answer_pinned(tmp_path: Path) -> None:
 
 
 def test_varied_the_host_has_another_name_that_can_be_looked_up(tmp_path: Path) -> None:
-    script = HEAD + "print(socket.gethostname(), platform.node(), os.uname().nodename)\nsocket.gethostbyname(socket.gethostname())\n"
-    plain, varied = once(tmp_path, script, {"watch": True}).ended.tail[0], once(tmp_path, script, {"vary": ["identity"]}).ended.tail[0]
+    script = (
+        HEAD + "print(socket.gethostname(), platform.node(), "
+        "os.uname().nodename)\nsocket.gethostbyname(socket.gethostname())\n"
+    )
+    plain, varied = (
+        once(tmp_path, script, {"watch": True}).ended.tail[0],
+        once(tmp_path, script, {"vary": ["identity"]}).ended.tail[0],
+    )
     assert all(one != other for one, other in zip(plain.split(), varied.split(), strict=True))
 
 
@@ -68,7 +77,13 @@ print(os.path.join("a", "b"), os.path.exists("x"))
 
 
 def test_where_the_workspace_lies_is_told_with_the_line_that_asks(tmp_path: Path) -> None:
-    digests = [{use.line: use.digest for use in told(once(tmp_path / name, PATHS, {"watch": True}), "identity")} for name in "ab"]
+    digests = [
+        {
+            use.line: use.digest
+            for use in told(once(tmp_path / name, PATHS, {"watch": True}), "identity")
+        }
+        for name in "ab"
+    ]
     assert [sorted(found) for found in digests] == [[4, 5, 6, 7, 8, 9]] * 2
     assert all(digests[0][line] != digests[1][line] for line in digests[0])
 
@@ -122,16 +137,23 @@ if __name__ == "__main__":
 """
 
 
-def test_pinned_every_process_and_thread_has_a_number_of_its_own_and_everything_works(short_path: Path) -> None:
+def test_pinned_every_process_and_thread_has_a_number_of_its_own_and_everything_works(
+    short_path: Path,
+) -> None:
     first, second = pinned_twice(short_path, WORKS, {"identity": None})
     assert first.ended.tail == second.ended.tail
     assert first.ended.tail[0] == "caught"
 
 
 def test_a_single_line_is_pinned_and_a_library_is_told_the_truth(tmp_path: Path) -> None:
-    script = HEAD + "print(os.getpid())\nprint(os.getpid())\nimport beside\nprint(beside.number() == os.getpid())\n"
+    script = (
+        HEAD + "print(os.getpid())\nprint(os.getpid())\nimport beside\nprint(beside.number() == "
+        "os.getpid())\n"
+    )
     files = {"train.py": f"import sys; sys.path.append({str(tmp_path)!r})\n{script}"}
     (tmp_path / "beside.py").write_text("import os\ndef number():\n    return os.getpid()\n")
     first, second = pinned_twice(tmp_path, files, {"identity": [["train.py", FIRST + 1]]})
-    assert first.ended.tail[0] == second.ended.tail[0] != first.ended.tail[1] != second.ended.tail[1]
+    assert (
+        first.ended.tail[0] == second.ended.tail[0] != first.ended.tail[1] != second.ended.tail[1]
+    )
     assert first.ended.tail[2] == "True"

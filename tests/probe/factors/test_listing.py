@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.listing`: every way to list a folder is told; pinned it is sorted, varied it is turned round."""
+"""Claims about `probe.factors.listing`: every way to list a folder is told; pinned it is sorted,
+varied it is turned round."""
 
 from __future__ import annotations
 
@@ -27,21 +28,28 @@ for number in os.urandom(40):
 FIRST = 7
 
 
-def test_each_listing_is_told_sorted_where_pinned_and_turned_round_where_varied(tmp_path: Path) -> None:
+def test_each_listing_is_told_sorted_where_pinned_and_turned_round_where_varied(
+    tmp_path: Path,
+) -> None:
     watched = once(tmp_path, SCRIPT, {"watch": True})
     uses = [use for use in told(watched, "listing") if use.line >= FIRST]
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(LISTINGS)))
     for line in once(tmp_path, SCRIPT, {"pin": {"listing": None}}).ended.tail:
         assert line.split() == sorted(line.split())
     same = SCRIPT.replace("os.urandom(40)", "range(40)")
-    plain, varied = once(tmp_path, same, {"watch": True}).ended.tail, once(tmp_path, same, {"vary": ["listing"]}).ended.tail
+    plain, varied = (
+        once(tmp_path, same, {"watch": True}).ended.tail,
+        once(tmp_path, same, {"vary": ["listing"]}).ended.tail,
+    )
     assert [line.split()[::-1] for line in plain[:-1]] == [line.split() for line in varied[:-1]]
     assert plain[-1] == varied[-1]
 
 
 def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
     lines = once(tmp_path, SCRIPT, {"pin": {"listing": [["train.py", FIRST + 2]]}}).ended.tail
-    assert [line.split() == sorted(line.split()) for line in lines[:-1]] == [number == 2 for number in range(len(lines) - 1)]
+    assert [line.split() == sorted(line.split()) for line in lines[:-1]] == [
+        number == 2 for number in range(len(lines) - 1)
+    ]
 
 
 CLOSED = """

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.memory`: what is made empty is told with what it held; pinned and varied, it holds a number."""
+"""Claims about `probe.factors.memory`: what is made empty is told with what it held; pinned and
+varied, it holds a number."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ print(np.zeros(3).tolist(), np.full(2, 7).tolist())
 
 def test_numpys_empty_arrays_are_told_and_pinned(tmp_path: Path) -> None:
     first, second = watched_twice(tmp_path, NUMPY)
-    digests = [{(use.line, use.count, use.digest) for use in told(run, "memory") if use.line == 6} for run in (first, second)]
+    digests = [
+        {(use.line, use.count, use.digest) for use in told(run, "memory") if use.line == 6}
+        for run in (first, second)
+    ]
     assert digests[0] and digests[0] != digests[1]
     assert {use.source for use in told(first, "memory")} == {"numpy.empty", "numpy.empty_like"}
     pinned = pinned_twice(tmp_path, NUMPY, {"memory": None})
@@ -53,12 +57,21 @@ print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
 
 
 @pytest.mark.slow
-def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(tmp_path: Path) -> None:
+def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(
+    tmp_path: Path,
+) -> None:
     plain = once(tmp_path, TORCH, {"watch": True})
-    pinned, varied = once(tmp_path, TORCH, {"pin": {"memory": None}}), once(tmp_path, TORCH, {"vary": ["memory"]})
+    pinned, varied = (
+        once(tmp_path, TORCH, {"pin": {"memory": None}}),
+        once(tmp_path, TORCH, {"vary": ["memory"]}),
+    )
     assert plain.ended.tail[0] == "[nan, nan] [nan, nan] [nan, nan]"
-    assert pinned.ended.tail[:2] == ("[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]", "[0.5, 0.5] [1, 1] [True, True]")
-    assert varied.ended.tail == plain.ended.tail  # the flag has filled it: a run that is only varied keeps torch's functions as they are
+    assert pinned.ended.tail[:2] == (
+        "[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]",
+        "[0.5, 0.5] [1, 1] [True, True]",
+    )
+    # the flag has filled it: a run that is only varied keeps torch's functions as they are
+    assert varied.ended.tail == plain.ended.tail
     assert plain.ended.tail[2:] == pinned.ended.tail[2:] == varied.ended.tail[2:]
     assert plain.ended.tail[2:4] == ("meta meta", "[0.0, 0.0, 0.0] []")
     assert {use.line for use in told(plain, "memory") if use.direct} >= {5, 6}

@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.network`: what comes in from outside is noted and held fixed, and what a training tells itself is not."""
+"""Claims about `probe.factors.network`: what comes in from outside is noted and held fixed, and
+what a training tells itself is not."""
 
 from __future__ import annotations
 
@@ -53,12 +54,19 @@ class Lines(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
-    """Servers beside the training, whose answers change: HTTP, HTTPS where a certificate can be made, and lines."""
+    """Servers beside the training, whose answers change: HTTP, HTTPS where a certificate can be
+    made, and lines."""
     http = type("Http", (Answers,), {"numbers": itertools.count(5)})
     lines = type("Count", (Lines,), {"numbers": itertools.count(1007)})
-    servers = {"http": ThreadingHTTPServer(("127.0.0.1", 0), http), "lines": socketserver.ThreadingTCPServer(("127.0.0.1", 0), lines)}
+    servers = {
+        "http": ThreadingHTTPServer(("127.0.0.1", 0), http),
+        "lines": socketserver.ThreadingTCPServer(("127.0.0.1", 0), lines),
+    }
     if shutil.which("openssl"):
-        made = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost"
+        made = (
+            "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 "
+            "-subj /CN=localhost"
+        )
         made += " -addext subjectAltName=IP:127.0.0.1"
         subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)
         servers["https"] = ThreadingHTTPServer(("127.0.0.1", 0), http)
@@ -118,7 +126,9 @@ print(found)
 """
 
 
-def test_what_comes_in_is_held_fixed_however_it_is_received(tmp_path: Path, ports: dict[str, int]) -> None:
+def test_what_comes_in_is_held_fixed_however_it_is_received(
+    tmp_path: Path, ports: dict[str, int]
+) -> None:
     source = ASKING.format(**{"https": 0, **ports}, cert=str(tmp_path / "cert.pem"))
     first, second = pair(tmp_path, source, {"network": None})
     assert first == second
@@ -126,7 +136,9 @@ def test_what_comes_in_is_held_fixed_however_it_is_received(tmp_path: Path, port
     assert not set(first) & set(ast.literal_eval(run(tmp_path, source, "free", {}).ended.tail[-1]))
 
 
-def test_each_line_that_receives_is_noted_and_can_be_held_fixed_alone(tmp_path: Path, ports: dict[str, int]) -> None:
+def test_each_line_that_receives_is_noted_and_can_be_held_fixed_alone(
+    tmp_path: Path, ports: dict[str, int]
+) -> None:
     source = f"""
     import socket
     def ask():
@@ -178,7 +190,9 @@ def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: 
     assert noted(run(tmp_path, source, "watched", {"watch": True})) == []
 
 
-def test_a_server_that_gives_the_same_answers_is_as_ever(tmp_path: Path, ports: dict[str, int]) -> None:
+def test_a_server_that_gives_the_same_answers_is_as_ever(
+    tmp_path: Path, ports: dict[str, int]
+) -> None:
     source = f"""
     import socket, urllib.error, urllib.request
     found = []
@@ -204,5 +218,7 @@ def test_a_server_that_gives_the_same_answers_is_as_ever(tmp_path: Path, ports: 
     """
     free = ast.literal_eval(run(tmp_path, source, "free", {}).ended.tail[-1])
     assert free[1:] == ["TimeoutError", "BlockingIOError", b"HTTP", 4, b"HTTP", b"/1.1 "]
-    assert ast.literal_eval(run(tmp_path, source, "watched", {"watch": True}).ended.tail[-1]) == free
+    assert (
+        ast.literal_eval(run(tmp_path, source, "watched", {"watch": True}).ended.tail[-1]) == free
+    )
     assert pair(tmp_path, source, {"network": None}) == (free, free)

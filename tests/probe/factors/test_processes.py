@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.processes`: pinned, child processes work one after the other, and hand over what they would without."""
+"""Claims about `probe.factors.processes`: pinned, child processes work one after the other, and
+hand over what they would without."""
 
 from __future__ import annotations
 
@@ -92,7 +93,17 @@ def mapped():
     with context.Pool(3) as pool:
         return pool.map(work, range(8))
 """
-NAMES = ["shared", "results", "tasks", "unordered", "callbacks", "executor", "shells", "piped", "mapped"]
+NAMES = [
+    "shared",
+    "results",
+    "tasks",
+    "unordered",
+    "callbacks",
+    "executor",
+    "shells",
+    "piped",
+    "mapped",
+]
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
 
 
@@ -101,9 +112,14 @@ def test_pinned_the_order_is_the_same_in_two_runs_and_free_it_is_not(short_path:
     first, second = pinned_twice(short_path, SCRIPT, {"threads": None})
     assert first.ended.tail == second.ended.tail
     pinned = dict(line.split(" ", 1) for line in first.ended.tail)
-    free = [dict(line.split(" ", 1) for line in run.ended.tail) for run in watched_twice(short_path, SCRIPT)]
+    free = [
+        dict(line.split(" ", 1) for line in run.ended.tail)
+        for run in watched_twice(short_path, SCRIPT)
+    ]
     assert len({name for name in NAMES if free[0][name] != free[1][name]}) > 3
-    assert pinned["mapped"] == free[0]["mapped"] and pinned["piped"] == free[0]["piped"] == "100000 3"
+    assert (
+        pinned["mapped"] == free[0]["mapped"] and pinned["piped"] == free[0]["piped"] == "100000 3"
+    )
     for name in ("results", "tasks", "unordered", "callbacks", "executor"):
         assert sorted(pinned[name].split()) == sorted(free[0][name].split()), name
     assert pinned["shared"].split() == ["1"] * 10 + ["2"] * 10 + ["3"] * 10 + ["0"] * 70
@@ -140,6 +156,11 @@ print("".join(place.get() for _ in range(42)))
 """
 
 
-def test_of_children_that_wait_for_room_in_a_queue_one_after_the_other_gets_it(tmp_path: Path) -> None:
-    tails = {once(tmp_path, BOUNDED, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail for _ in range(4)}
+def test_of_children_that_wait_for_room_in_a_queue_one_after_the_other_gets_it(
+    tmp_path: Path,
+) -> None:
+    tails = {
+        once(tmp_path, BOUNDED, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail
+        for _ in range(4)
+    }
     assert len(tails) == 1, tails

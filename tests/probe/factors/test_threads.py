@@ -1,4 +1,5 @@
-"""Claims about `probe.factors.threads` and `.turns`: pinned, threads run in one order, whatever time each takes; nothing hangs."""
+"""Claims about `probe.factors.threads` and `.turns`: pinned, threads run in one order, whatever
+time each takes; nothing hangs."""
 
 from __future__ import annotations
 
@@ -131,7 +132,15 @@ def mapped():
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, range(8)))
 """
-NAMES = ("pool_appends", "completed", "queued", "barrier", "conditions", "semaphores", "locked_twice")
+NAMES = (
+    "pool_appends",
+    "completed",
+    "queued",
+    "barrier",
+    "conditions",
+    "semaphores",
+    "locked_twice",
+)
 NAMES += ("polled", "to_thread", "unordered", "callbacks", "timers", "mapped")
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
 
@@ -140,7 +149,10 @@ SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in
 def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_path: Path) -> None:
     pinned = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
     assert len(pinned) == 1
-    free = [dict(line.split(" ", 1) for line in run.ended.tail) for run in watched_twice(tmp_path, SCRIPT)]
+    free = [
+        dict(line.split(" ", 1) for line in run.ended.tail)
+        for run in watched_twice(tmp_path, SCRIPT)
+    ]
     differing = {name for name in NAMES if free[0][name] != free[1][name]}
     assert len(differing) > 6 and not differing & {"timers", "mapped"}
     [lines] = pinned
@@ -189,10 +201,16 @@ place.get()
 
 
 def test_what_is_taken_in_the_order_in_which_it_comes_is_told_with_its_line(tmp_path: Path) -> None:
-    found = {use.line for use in told(once(tmp_path, HAND_OVERS, {"watch": True}), "threads") if use.source.endswith(HANDED)}
+    found = {
+        use.line
+        for use in told(once(tmp_path, HAND_OVERS, {"watch": True}), "threads")
+        if use.source.endswith(HANDED)
+    }
     lines = HAND_OVERS.splitlines()
     wanted = ("list(as_completed", "list(pool.imap_unordered", "for job in asyncio", "[place.get()")
-    assert found == {number for number, line in enumerate(lines, 1) if line.strip().startswith(wanted)} | {lines.index("    else:") + 2}
+    assert found == {
+        number for number, line in enumerate(lines, 1) if line.strip().startswith(wanted)
+    } | {lines.index("    else:") + 2}
 
 
 EVEN = """
@@ -215,18 +233,36 @@ with context.Pool(3) as pool:
 
 
 @pytest.mark.slow
-def test_under_stress_what_hardly_races_does_and_pinned_it_is_the_same_there_too(tmp_path: Path) -> None:
+def test_under_stress_what_hardly_races_does_and_pinned_it_is_the_same_there_too(
+    tmp_path: Path,
+) -> None:
     first, second = watched_twice(tmp_path, EVEN, probe={"stress": True})
     assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
-    assert len({once(tmp_path, EVEN, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail for _ in range(4)}) == 1
+    assert (
+        len(
+            {
+                once(tmp_path, EVEN, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail
+                for _ in range(4)
+            }
+        )
+        == 1
+    )
 
 
 def test_where_threads_start_is_told(tmp_path: Path) -> None:
-    script = "import threading\nthread = threading.Thread(target=int)\nthread.start()\nthread.join()\n"
+    script = (
+        "import threading\nthread = threading.Thread(target=int)\nthread.start()\nthread.join()\n"
+    )
     first, second = watched_twice(tmp_path, script)
     [use], [other] = told(first, "threads"), told(second, "threads")
-    assert (use.line, use.source, use.direct, use.call) == (3, "threading.Thread.start", True, other.call)
-    assert use.digest != other.digest and not told(second, "entropy")  # their order is free: it never counts as the same
+    assert (use.line, use.source, use.direct, use.call) == (
+        3,
+        "threading.Thread.start",
+        True,
+        other.call,
+    )
+    # their order is free: it never counts as the same
+    assert use.digest != other.digest and not told(second, "entropy")
 
 
 ENDS = """
@@ -267,7 +303,12 @@ finally:
 def test_what_nobody_waits_for_is_done_and_limits_of_time_end(tmp_path: Path) -> None:
     first, second = pinned_twice(tmp_path, ENDS, {"threads": None})
     assert first.ended.tail == second.ended.tail
-    assert sorted(first.ended.tail) == ["empty", "late", "main ends", *(f"task {number}" for number in range(4))]
+    assert sorted(first.ended.tail) == [
+        "empty",
+        "late",
+        "main ends",
+        *(f"task {number}" for number in range(4)),
+    ]
 
 
 SPINS = """

@@ -1,5 +1,5 @@
-"""Claims about `probe.factors.use`: each use is told once for each step, with its line, and whether the line itself made it; and nothing
-that goes wrong in here reaches the training."""
+"""Claims about `probe.factors.use`: each use is told once for each step, with its line, and whether
+the line itself made it; and nothing that goes wrong in here reaches the training."""
 
 from __future__ import annotations
 
@@ -49,16 +49,28 @@ INDIRECT = (
 )
 
 
-def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behalf(tmp_path: Path) -> None:
-    head = "import datetime, glob, importlib, logging, os, platform, random, secrets, sys, tempfile, threading, time, uuid\n"
+def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behalf(
+    tmp_path: Path,
+) -> None:
+    head = (
+        "import datetime, glob, importlib, logging, os, platform, random, secrets, sys, "
+        "tempfile, threading, time, uuid\n"
+    )
     head += f"import numpy\nfrom pathlib import Path\nsys.path.append({str(tmp_path)!r})\n"
     (tmp_path / "beside_library.py").write_text(LIBRARY)
-    files = {"train.py": head + "\n".join((*DIRECT, *INDIRECT)) + "\n", "own.py": "import beside_library\nbeside_library.name()\n"}
+    files = {
+        "train.py": head + "\n".join((*DIRECT, *INDIRECT)) + "\n",
+        "own.py": "import beside_library\nbeside_library.name()\n",
+    }
     run = trace_script(tmp_path, files, factors={"watch": True})
     assert run.ended.exit_code == 0, run.ended.tail
     first = head.count("\n") + 1
     lines = dict(enumerate((*DIRECT, *INDIRECT), first))
-    told = {(lines[use.line], use.direct) for use in run.traces[0].uses if use.file == "train.py" and use.line in lines}
+    told = {
+        (lines[use.line], use.direct)
+        for use in run.traces[0].uses
+        if use.file == "train.py" and use.line in lines
+    }
     assert {line for line, direct in told if direct} == set(DIRECT)
     assert {line for line, direct in told if not direct} >= {*INDIRECT[:-1]}
     assert {use.direct for use in run.traces[0].uses if use.file == "own.py"} == {False}
@@ -67,9 +79,19 @@ def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behal
 def test_an_import_statement_is_told_as_one_however_many_lines_it_takes(tmp_path: Path) -> None:
     """What a module draws while it is imported is told apart from what a call draws."""
     (tmp_path / "beside_library.py").write_text(LIBRARY)
-    text = f"import sys\nsys.path.append({str(tmp_path)!r})\nfrom beside_library import (  # both\n    Draws,\n    name,\n)\nname()\n"
-    calls = {use.call for use in told(once(tmp_path, text, {"watch": True}), "entropy") if use.file == "train.py"}
-    assert calls == {"from beside_library import (", *(("name()",) if sys.version_info >= (3, 11) else ("",))}
+    text = (
+        f"import sys\nsys.path.append({str(tmp_path)!r})\nfrom beside_library import (  # "
+        "both\n    Draws,\n    name,\n)\nname()\n"
+    )
+    calls = {
+        use.call
+        for use in told(once(tmp_path, text, {"watch": True}), "entropy")
+        if use.file == "train.py"
+    }
+    assert calls == {
+        "from beside_library import (",
+        *(("name()",) if sys.version_info >= (3, 11) else ("",)),
+    }
 
 
 MISTAKES = """
@@ -90,10 +112,19 @@ for wrong in (lambda: os.urandom(-1), lambda: os.listdir("missing"), lambda: os.
 """
 
 
-@pytest.mark.parametrize("factors", [{"watch": True}, {"pin": dict.fromkeys(BY_NAME)}, {"vary": sorted(BY_NAME)}])
-def test_a_mistake_in_here_and_errors_of_the_real_call_are_the_trainings_as_without(tmp_path: Path, factors: Mapping[str, object]) -> None:
+@pytest.mark.parametrize(
+    "factors", [{"watch": True}, {"pin": dict.fromkeys(BY_NAME)}, {"vary": sorted(BY_NAME)}]
+)
+def test_a_mistake_in_here_and_errors_of_the_real_call_are_the_trainings_as_without(
+    tmp_path: Path, factors: Mapping[str, object]
+) -> None:
     found = once(tmp_path, MISTAKES, factors).ended.tail
-    assert found == once(tmp_path, MISTAKES.replace("part.source_line.inside = None", ""), {"pin": {}}).ended.tail
+    assert (
+        found
+        == once(
+            tmp_path, MISTAKES.replace("part.source_line.inside = None", ""), {"pin": {}}
+        ).ended.tail
+    )
 
 
 WORLD = """
@@ -130,8 +161,13 @@ def test_threads_forks_and_a_full_stack_are_no_trouble(tmp_path: Path) -> None:
     assert sum(use.count for use in told(run, "entropy") if use.line == 14) == 20
 
 
-def test_uses_are_told_for_each_step_once_for_each_line_and_no_more_than_the_limit(tmp_path: Path) -> None:
-    script = "import os\n" + "import _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n" + "os.urandom(1)\n" * 10
+def test_uses_are_told_for_each_step_once_for_each_line_and_no_more_than_the_limit(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import os\n"
+        "import _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n" + "os.urandom(1)\n" * 10
+    )
     found = told(once(tmp_path, script, {"watch": True}), "entropy")
     assert len(found) == 5 and {(use.step, use.count) for use in found} == {(-1, 1)}
 
@@ -142,4 +178,8 @@ def test_the_calls_text_is_told_and_the_nearest_line_of_a_helper_module(tmp_path
         "helper.py": "import time\ndef seed():\n    return int(time.time() * 1000) % 7\n",
     }
     [use] = [use for use in told(once(tmp_path, files, {"watch": True}), "clock") if use.direct]
-    assert (use.file, use.line, use.call) == ("helper.py", 3, "time.time()" if sys.version_info >= (3, 11) else "")
+    assert (use.file, use.line, use.call) == (
+        "helper.py",
+        3,
+        "time.time()" if sys.version_info >= (3, 11) else "",
+    )

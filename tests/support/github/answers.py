@@ -1,4 +1,5 @@
-"""Pull requests, comments and runs as the client and the events give them, made from a few words."""
+"""Pull requests, comments and runs as the client and the events give them, made from a few
+words."""
 
 from __future__ import annotations
 
@@ -7,10 +8,23 @@ from repro_gate.github.event import Base, Head, PullRequest, Repository, Workflo
 
 
 def a_pull(
-    number: int, sha: str, head: str | None, base: str, *, ref: str = "topic", base_ref: str = "main", draft: bool = False
+    number: int,
+    sha: str,
+    head: str | None,
+    base: str,
+    *,
+    ref: str = "topic",
+    base_ref: str = "main",
+    draft: bool = False,
 ) -> PullRequest:
     """An open pull request from the repository `head` (None: deleted) to `base`."""
-    return PullRequest(number, "open", Head(ref, sha, None if head is None else Repository(head)), Base(base_ref, Repository(base)), draft)
+    return PullRequest(
+        number,
+        "open",
+        Head(ref, sha, None if head is None else Repository(head)),
+        Base(base_ref, Repository(base)),
+        draft,
+    )
 
 
 def plain(pull: PullRequest | None) -> PullRequest | None:

@@ -1,4 +1,5 @@
-"""Every call of the API client with an answer as GitHub gives it, and a client whose clock is a list. Used by the tests of the client."""
+"""Every call of the API client with an answer as GitHub gives it, and a client whose clock is a
+list. Used by the tests of the client."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ THE_COMMENT = a_comment(42, "Me too", "github-actions[bot]", COMMENT["html_url"]
 
 @dataclass(frozen=True)
 class Sample:
-    """One method of the client: how it is called, what it sends, a good answer and what comes of it."""
+    """One method of the client: how it is called, what it sends, a good answer and what comes of
+    it."""
 
     ask: Callable[[Api], object]
     line: str  # method and path with query
@@ -61,7 +63,12 @@ CALLS = {
         {"query": "query { viewer { login } }"},
     ),
     "pull": Sample(lambda api: api.pull(7), f"GET {_IN}/pulls/7", Reply(200, PULL), THE_PULL),
-    "pulls_at": Sample(lambda api: api.pulls_at(SHA), f"GET {_IN}/commits/{SHA}/pulls?per_page=100", Reply(200, [PULL]), (THE_PULL,)),
+    "pulls_at": Sample(
+        lambda api: api.pulls_at(SHA),
+        f"GET {_IN}/commits/{SHA}/pulls?per_page=100",
+        Reply(200, [PULL]),
+        (THE_PULL,),
+    ),
     "open_pulls": Sample(
         lambda api: api.open_pulls("stranger:topic"),
         f"GET {_IN}/pulls?state=open&head=stranger%3Atopic&per_page=100",
@@ -69,10 +76,17 @@ CALLS = {
         (THE_PULL,),
     ),
     "comments": Sample(
-        lambda api: list(api.comments(7)), f"GET {_IN}/issues/7/comments?per_page=100", Reply(200, [COMMENT]), [THE_COMMENT]
+        lambda api: list(api.comments(7)),
+        f"GET {_IN}/issues/7/comments?per_page=100",
+        Reply(200, [COMMENT]),
+        [THE_COMMENT],
     ),
     "create_comment": Sample(
-        lambda api: api.create_comment(7, "Me too"), f"POST {_IN}/issues/7/comments", Reply(201, COMMENT), THE_COMMENT, {"body": "Me too"}
+        lambda api: api.create_comment(7, "Me too"),
+        f"POST {_IN}/issues/7/comments",
+        Reply(201, COMMENT),
+        THE_COMMENT,
+        {"body": "Me too"},
     ),
     "update_comment": Sample(
         lambda api: api.update_comment(42, "Me too"),
@@ -81,12 +95,15 @@ CALLS = {
         THE_COMMENT,
         {"body": "Me too"},
     ),
-    "delete_comment": Sample(lambda api: api.delete_comment(42), f"DELETE {_IN}/issues/comments/42", Reply(204), None),
+    "delete_comment": Sample(
+        lambda api: api.delete_comment(42), f"DELETE {_IN}/issues/comments/42", Reply(204), None
+    ),
 }
 NAMES = tuple(CALLS)
 PAGED = ("pulls_at", "open_pulls", "comments")
 REPEATABLE = tuple(name for name in NAMES if name != "create_comment")
-ANSWERED = tuple(name for name in NAMES if name != "delete_comment")  # those whose answer has a body that is read
+# those whose answer has a body that is read
+ANSWERED = tuple(name for name in NAMES if name != "delete_comment")
 
 
 class Clock:
@@ -105,9 +122,26 @@ class Clock:
         self.time += seconds
 
 
-def client(url: str, clock: Clock, *, patience: float = 300.0, tries: int = 3, read: float = 10.0, body: int = 2**20) -> Api:
+def client(
+    url: str,
+    clock: Clock,
+    *,
+    patience: float = 300.0,
+    tries: int = 3,
+    read: float = 10.0,
+    body: int = 2**20,
+) -> Api:
     """The client against a server of the test's own, without the machine's proxies."""
     session = requests.Session()
     session.proxies = {"http": "", "https": ""}
     limits = Limits(connect=5.0, read=read, body=body, tries=tries)
-    return Api(Secret(TOKEN), REPOSITORY, api_url=url, sleep=clock.sleep, now=clock.now, session=session, patience=patience, limits=limits)
+    return Api(
+        Secret(TOKEN),
+        REPOSITORY,
+        api_url=url,
+        sleep=clock.sleep,
+        now=clock.now,
+        session=session,
+        patience=patience,
+        limits=limits,
+    )

@@ -1,4 +1,5 @@
-"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of comment, races and workflow runs."""
+"""A pull request at a GitHub of our own, a client for it, and a run's marker. Used by the tests of
+comment, races and workflow runs."""
 
 from __future__ import annotations
 
@@ -27,19 +28,29 @@ def client(github: GitHub, login: str = BOT, *, write: bool = True) -> Iterator[
     """The real client with a token of `login`."""
     with requests.Session() as session:
         token = Secret(github.token(login, write))
-        yield Api(token, github.repository, api_url=github.url, graphql_url=github.graphql_url, sleep=no_sleep, session=session)
+        yield Api(
+            token,
+            github.repository,
+            api_url=github.url,
+            graphql_url=github.graphql_url,
+            sleep=no_sleep,
+            session=session,
+        )
 
 
 @contextmanager
 def conversation() -> Iterator[GitHub]:
-    """A server with one open pull request. What a careful client would not have done fails the test."""
+    """A server with one open pull request. What a careful client would not have done fails the
+    test."""
     with GitHub() as github:
         github.add_pull(PULL, HEAD)
         yield github
     assert github.faults == []
 
 
-def marker_of(run: int = 10, attempt: int = 1, head: str = HEAD, state: str = "aa", key: str = KEY) -> Marker:
+def marker_of(
+    run: int = 10, attempt: int = 1, head: str = HEAD, state: str = "aa", key: str = KEY
+) -> Marker:
     return Marker(key, head, run, attempt, state)
 
 
@@ -48,9 +59,23 @@ def text_of(marker: Marker, said: str = "") -> str:
     return f"{marker_line(marker)}\n{said or f'told by run {marker.run_id}'}"
 
 
-def say(github: GitHub, marker: Marker, said: str = "", *, when: str = "always", verdict: str = "fail", login: str = BOT) -> Posted:
+def say(
+    github: GitHub,
+    marker: Marker,
+    said: str = "",
+    *,
+    when: str = "always",
+    verdict: str = "fail",
+    login: str = BOT,
+) -> Posted:
     """One run's whole `post`."""
     with client(github, login) as api:
         return post(
-            api, PULL, marker, lambda room, _: text_of(marker, said).partition("\n")[2][:room], when=when, verdict=verdict, sleep=no_sleep
+            api,
+            PULL,
+            marker,
+            lambda room, _: text_of(marker, said).partition("\n")[2][:room],
+            when=when,
+            verdict=verdict,
+            sleep=no_sleep,
         )

@@ -1,6 +1,8 @@
-"""A GitHub that misbehaves by script: each request takes the next reply, and what came is kept. Used by the tests of the API client.
+"""A GitHub that misbehaves by script: each request takes the next reply, and what came is kept.
+Used by the tests of the API client.
 
-Strict: a request for which no reply is left is answered 599, which no client should ever see, and kept as `unexpected`.
+Strict: a request for which no reply is left is answered 599, which no client should ever see, and
+kept as `unexpected`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from tests.support.github.wire import QuietServer
 
 @dataclass(frozen=True)
 class Reply:
-    """One scripted answer. `document` is sent as JSON, `raw` as it is; `fault`: `hang`, `drop` (no answer), `cut` (half of it)."""
+    """One scripted answer. `document` is sent as JSON, `raw` as it is; `fault`: `hang`, `drop` (no
+    answer), `cut` (half of it)."""
 
     status: int = 200
     document: object = None
@@ -56,7 +59,9 @@ class FlakyServer:
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._server = QuietServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         self._thread.start()
 
     @property
@@ -91,7 +96,9 @@ class FlakyServer:
 def _handler(server: FlakyServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # head and body are two writes, and the second would wait 40 ms
+        disable_nagle_algorithm = (
+            True  # head and body are two writes, and the second would wait 40 ms
+        )
 
         def answer(self) -> None:
             length = int(self.headers.get("content-length", "0"))
@@ -128,7 +135,8 @@ def _handler(server: FlakyServer) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def flaky_server() -> Iterator[FlakyServer]:
-    """A server that is ended with the block. A request that the script did not expect fails the test there."""
+    """A server that is ended with the block. A request that the script did not expect fails the
+    test there."""
     server = FlakyServer()
     try:
         yield server

@@ -1,8 +1,11 @@
-"""A GitHub of our own for tests: strict, stateful, on loopback. It serves what the gate asks of GitHub's API and nothing else.
+"""A GitHub of our own for tests: strict, stateful, on loopback. It serves what the gate asks of
+GitHub's API and nothing else.
 
-`GitHub` is a context manager for tests in one process; run as a module with `--pull 7:SHA --token 'github-actions[bot]=VALUE'`, it serves
-another process (a container) and prints one JSON line at its start and at each write. What GitHub would not accept is answered as GitHub
-answers it; what a careful client does not do (an unknown path, a missing header, a page of 200) is also noted in `faults`.
+`GitHub` is a context manager for tests in one process; run as a module with `--pull 7:SHA --token
+'github-actions[bot]=VALUE'`, it serves another process (a container) and prints one JSON line at
+its start and at each write. What GitHub would not accept is answered as GitHub answers it; what a
+careful client does not do (an unknown path, a missing header, a page of 200) is also noted in
+`faults`.
 """
 
 from __future__ import annotations
@@ -47,9 +50,10 @@ _VIEWER = re.compile(r"\s*(query(\s+\w+)?\s*)?\{\s*viewer\s*\{\s*login\s*\}\s*\}
 
 @dataclass
 class GitHub:
-    """One repository with its pull requests and their conversations. `before` and `after` are called for each request with its method and
-    path (`/repos/…`), outside the lock. An answer that they return is sent instead (`CUT`: the connection ends); where `after` does so,
-    what was asked is done all the same.
+    """One repository with its pull requests and their conversations. `before` and `after` are
+    called for each request with its method and path (`/repos/…`), outside the lock. An answer that
+    they return is sent instead (`CUT`: the connection ends); where `after` does so, what was asked
+    is done all the same.
     """
 
     repository: str = "octo-org/trainer"
@@ -59,7 +63,8 @@ class GitHub:
     before: Hook | None = None
     after: Hook | None = None
     on_write: Callable[[dict[str, Any]], None] | None = None
-    requests: list[str] = field(default_factory=list)  # `GET /repos/o/r/pulls/7`, in the order of arrival
+    # `GET /repos/o/r/pulls/7`, in the order of arrival
+    requests: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -75,7 +80,12 @@ class GitHub:
         self.port = self._server.port
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         assert self._server is not None
         self._server.close()
 
@@ -96,7 +106,8 @@ class GitHub:
         return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"
 
     def token(self, login: str = BOT, write: bool = True, value: str | None = None) -> str:
-        """A token of `login`. A name that ends in `[bot]` is an app's: it may not ask `GET /user`."""
+        """A token of `login`. A name that ends in `[bot]` is an app's: it may not ask `GET
+        /user`."""
         made = value or ("ghs_" if login.endswith("[bot]") else "ghp_") + secrets.token_hex(18)
         with self._lock:
             self._tokens[made] = Token(login, write)
@@ -111,10 +122,13 @@ class GitHub:
         base_ref: str = "main",
         state: str = "open",
     ) -> None:
-        """A pull request. `head_repository`: empty for this repository, None where the fork has been deleted."""
+        """A pull request. `head_repository`: empty for this repository, None where the fork has
+        been deleted."""
         head = self.repository if head_repository == "" else head_repository
         with self._lock:
-            self._pulls[number] = Pull(number, head_sha, head_ref, head, base_ref, state, base_repository=self.repository)
+            self._pulls[number] = Pull(
+                number, head_sha, head_ref, head, base_ref, state, base_repository=self.repository
+            )
 
     def change_pull(self, number: int, **fields: Any) -> None:
         """Move its head (`head_sha=…`), close it (`state="closed"`), lock it (`locked=True`)."""
@@ -126,7 +140,13 @@ class GitHub:
     def add_comment(self, number: int, login: str, body: str) -> int:
         """A comment that somebody else makes, or has made before. Its id."""
         with self._lock:
-            made = Written(next(self._ids), number, login, body, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+            made = Written(
+                next(self._ids),
+                number,
+                login,
+                body,
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            )
             self._comments[made.id] = made
             return made.id
 
@@ -141,7 +161,10 @@ class GitHub:
     def comments(self, number: int) -> list[dict[str, Any]]:
         """The conversation as GitHub's API lists it, all of it, oldest first."""
         with self._lock:
-            found = sorted((item for item in self._comments.values() if item.number == number), key=lambda item: item.id)
+            found = sorted(
+                (item for item in self._comments.values() if item.number == number),
+                key=lambda item: item.id,
+            )
             return [comment_json(item, self.repository, self.url) for item in found]
 
     def bodies(self, number: int) -> list[str]:
@@ -171,7 +194,13 @@ class GitHub:
                     self.faults.append(f"{request.method} {path}: {refused.fault}")
             if self.on_write and _changes(f"{request.method} {path}"):
                 state = {str(number): self.comments(number) for number in self._pulls}
-                told = {"method": request.method, "path": path, "status": answer.status, "comments": state, "faults": list(self.faults)}
+                told = {
+                    "method": request.method,
+                    "path": path,
+                    "status": answer.status,
+                    "comments": state,
+                    "faults": list(self.faults),
+                }
                 self.on_write({"event": "write", **told})
         late = self.after(request.method, path) if self.after else None
         return answer if late is None else late
@@ -186,7 +215,11 @@ class GitHub:
             if who.app:
                 raise Refused(403, "Resource not accessible by integration")
             return Answer(200, {"login": who.login, "id": number_of(who.login), "type": "User"})
-        named = re.match(rf"/(?:repos/{re.escape(self.repository)}|repositories/{REPOSITORY_ID})(?=/)", path, re.IGNORECASE)
+        named = re.match(
+            rf"/(?:repos/{re.escape(self.repository)}|repositories/{REPOSITORY_ID})(?=/)",
+            path,
+            re.IGNORECASE,
+        )
         rest = path[named.end() :] if named else ""
         for method, pattern, answer in self._ROUTES:
             found = re.fullmatch(pattern, rest)
@@ -231,7 +264,11 @@ class GitHub:
         if head is not None and not re.fullmatch(r"[^:]+:.+", head, re.DOTALL):
             raise Refused(422, "Validation Failed", f"head is OWNER:BRANCH, not {head!r}")
         newest_first = sorted(self._pulls.values(), key=lambda pull: -pull.number)
-        found = [pull for pull in newest_first if state in ("all", pull.state) and (head is None or pull.is_from(head))]
+        found = [
+            pull
+            for pull in newest_first
+            if state in ("all", pull.state) and (head is None or pull.is_from(head))
+        ]
         return page(request, self.url, rest, [pull_json(pull) for pull in found])
 
     def _pulls_at(self, request: Request, who: Token, rest: str) -> Answer:
@@ -284,28 +321,49 @@ def _changes(line: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until the process is told to stop. The first line names `url`, `graphql_url` and the tokens."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.github.server", description=main.__doc__)
+    """Serve until the process is told to stop. The first line names `url`, `graphql_url` and the
+    tokens."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.github.server", description=main.__doc__
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--repository", default="octo-org/trainer")
     parser.add_argument("--enterprise", action="store_true")
-    parser.add_argument("--pull", action="append", default=[], metavar="NUMBER:SHA[:BRANCH[:OWNER/NAME]]")
+    parser.add_argument(
+        "--pull", action="append", default=[], metavar="NUMBER:SHA[:BRANCH[:OWNER/NAME]]"
+    )
     parser.add_argument("--token", action="append", default=[], metavar="LOGIN[=VALUE]")
     parser.add_argument("--read-only", action="append", default=[], metavar="LOGIN[=VALUE]")
     chosen = parser.parse_args(arguments)
     github = GitHub(
-        chosen.repository, chosen.host, chosen.port, chosen.enterprise, on_write=lambda told: print(json.dumps(told), flush=True)
+        chosen.repository,
+        chosen.host,
+        chosen.port,
+        chosen.enterprise,
+        on_write=lambda told: print(json.dumps(told), flush=True),
     )
     tokens = []
     for write, given in ((True, chosen.token or [BOT]), (False, chosen.read_only)):
         for login, _, value in (item.partition("=") for item in given):
-            tokens.append({"login": login, "token": github.token(login, write, value or None), "write": write})
+            tokens.append(
+                {"login": login, "token": github.token(login, write, value or None), "write": write}
+            )
     for item in chosen.pull:
         number, *rest = item.split(":")
         github.add_pull(int(number), *rest)
     with github:
-        print(json.dumps({"event": "listening", "url": github.url, "graphql_url": github.graphql_url, "tokens": tokens}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "event": "listening",
+                    "url": github.url,
+                    "graphql_url": github.graphql_url,
+                    "tokens": tokens,
+                }
+            ),
+            flush=True,
+        )
         threading.Event().wait()
 
 

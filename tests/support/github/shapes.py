@@ -1,4 +1,5 @@
-"""What GitHub's answers look like, and what it refuses: the shapes of pull requests, comments, pages and errors for `server`.
+"""What GitHub's answers look like, and what it refuses: the shapes of pull requests, comments,
+pages and errors for `server`.
 
 Functions of the state that they are given; nothing here listens or remembers.
 """
@@ -22,7 +23,8 @@ _PERMISSIONS = {"x-accepted-github-permissions": "issues=write; pull_requests=wr
 
 @dataclass
 class Pull:
-    """A pull request as the server keeps it. `head_repository` is None where the fork has been deleted."""
+    """A pull request as the server keeps it. `head_repository` is None where the fork has been
+    deleted."""
 
     number: int
     head_sha: str
@@ -35,9 +37,12 @@ class Pull:
     base_repository: str = ""
 
     def is_from(self, head: str) -> bool:
-        """Whether `head`, `owner:branch`, is where it comes from. Logins do not tell case apart, branches do."""
+        """Whether `head`, `owner:branch`, is where it comes from. Logins do not tell case apart,
+        branches do."""
         owner, _, branch = head.partition(":")
-        return (self.head_repository or "unknown/").partition("/")[0].lower() == owner.lower() and self.head_ref == branch
+        return (self.head_repository or "unknown/").partition("/")[
+            0
+        ].lower() == owner.lower() and self.head_ref == branch
 
 
 @dataclass
@@ -67,9 +72,21 @@ class Token:
 class Refused(Exception):
     """An answer that is no success. `fault`: what a careful client would not have done."""
 
-    def __init__(self, status: int, message: str, fault: str = "", headers: Mapping[str, str] | None = None, **more: object) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        fault: str = "",
+        headers: Mapping[str, str] | None = None,
+        **more: object,
+    ) -> None:
         super().__init__(message)
-        document = {"message": message, "documentation_url": "https://docs.github.com/rest", "status": str(status), **more}
+        document = {
+            "message": message,
+            "documentation_url": "https://docs.github.com/rest",
+            "status": str(status),
+            **more,
+        }
         self.answer = Answer(status, document, dict(headers or {}))
         self.fault = fault
 
@@ -85,20 +102,32 @@ def check_headers(request: Request, *, graphql: bool) -> None:
     for problem in request.problems:
         raise Refused(400, "Bad request", problem)
     if not headers.get("user-agent"):
-        message = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header"
+        message = (
+            "Request forbidden by administrative rules. Please make sure your request has a "
+            "User-Agent header"
+        )
         raise Refused(403, message, "no User-Agent")
     if request.body and headers.get("content-type", "").partition(";")[0] != "application/json":
         raise Refused(415, "Unsupported Media Type", "a body that does not say it is JSON")
     if not graphql and headers.get("accept") != "application/vnd.github+json":
         raise Refused(415, "Unsupported 'Accept' header", f"Accept: {headers.get('accept')}")
     if not graphql and headers.get("x-github-api-version") != "2022-11-28":
-        raise Refused(400, "The API version is not supported", f"X-GitHub-Api-Version: {headers.get('x-github-api-version')}")
+        raise Refused(
+            400,
+            "The API version is not supported",
+            f"X-GitHub-Api-Version: {headers.get('x-github-api-version')}",
+        )
 
 
 def must_write(who: Token) -> None:
-    """Refuse a token that may only read, in GitHub's words and with the header that names what it lacks."""
+    """Refuse a token that may only read, in GitHub's words and with the header that names what it
+    lacks."""
     if not who.write:
-        raise Refused(403, f"Resource not accessible by {'integration' if who.app else 'personal access token'}", headers=_PERMISSIONS)
+        raise Refused(
+            403,
+            f"Resource not accessible by {'integration' if who.app else 'personal access token'}",
+            headers=_PERMISSIONS,
+        )
 
 
 def only(request: Request, *names: str) -> None:
@@ -125,14 +154,24 @@ def body_of(request: Request) -> str:
     """The text of a comment that is to be written."""
     document = document_of(request)
     if set(document) != {"body"}:
-        raise Refused(422, 'Invalid request.\n\n"body" wasn\'t supplied.', f"fields {sorted(document)} instead of `body`")
+        raise Refused(
+            422,
+            'Invalid request.\n\n"body" wasn\'t supplied.',
+            f"fields {sorted(document)} instead of `body`",
+        )
     body = document["body"]
     if not isinstance(body, str):
-        raise Refused(422, f"Invalid request.\n\nFor 'properties/body', {body!r} is not a string.", "a body that is no string")
+        raise Refused(
+            422,
+            f"Invalid request.\n\nFor 'properties/body', {body!r} is not a string.",
+            "a body that is no string",
+        )
     if not body.strip():
         _invalid("missing", "body", "Body cannot be blank")
     if len(body) > BODY_CHARACTERS:
-        _invalid("unprocessable", "data", f"Body is too long (maximum is {BODY_CHARACTERS} characters)")
+        _invalid(
+            "unprocessable", "data", f"Body is too long (maximum is {BODY_CHARACTERS} characters)"
+        )
     return body
 
 
@@ -142,9 +181,16 @@ def _invalid(code: str, name: str, message: str) -> None:
 
 
 def page(request: Request, url: str, rest: str, found: Sequence[object]) -> Answer:
-    """One page of a list, with the Link header to the next and the last. `rest` is the path below the repository."""
-    size, number = (request.query.get(name, default) for name, default in (("per_page", "30"), ("page", "1")))
-    if not (re.fullmatch(r"[1-9]\d{0,2}", size) and int(size) <= 100 and re.fullmatch(r"[1-9]\d*", number)):
+    """One page of a list, with the Link header to the next and the last. `rest` is the path below
+    the repository."""
+    size, number = (
+        request.query.get(name, default) for name, default in (("per_page", "30"), ("page", "1"))
+    )
+    if not (
+        re.fullmatch(r"[1-9]\d{0,2}", size)
+        and int(size) <= 100
+        and re.fullmatch(r"[1-9]\d*", number)
+    ):
         raise Refused(400, "Bad request", f"per_page={size}, page={number}: 1 to 100 a page")
     count, last = int(size), max(-(-len(found) // int(size)), 1)
     here = int(number)
@@ -152,8 +198,13 @@ def page(request: Request, url: str, rest: str, found: Sequence[object]) -> Answ
     if here > 1:
         links |= {"prev": here - 1, "first": 1}
     at = f"{url}/repositories/{REPOSITORY_ID}{rest}"
-    header = ", ".join(f'<{at}?{urlencode({**request.query, "page": to})}>; rel="{name}"' for name, to in links.items())
-    return Answer(200, list(found[(here - 1) * count : here * count]), {"Link": header} if header else {})
+    header = ", ".join(
+        f'<{at}?{urlencode({**request.query, "page": to})}>; rel="{name}"'
+        for name, to in links.items()
+    )
+    return Answer(
+        200, list(found[(here - 1) * count : here * count]), {"Link": header} if header else {}
+    )
 
 
 def pull_json(pull: Pull) -> dict[str, Any]:
@@ -174,8 +225,22 @@ def pull_json(pull: Pull) -> dict[str, Any]:
 
 def _end(ref: str, sha: str, repository: str | None) -> dict[str, Any]:
     owner = repository.split("/")[0] if repository else None
-    repo = None if repository is None else {"id": number_of(repository), "full_name": repository, "name": repository.split("/")[1]}
-    return {"ref": ref, "sha": sha, "label": f"{owner or 'unknown'}:{ref}", "repo": repo, "user": _user(owner) if owner else None}
+    repo = (
+        None
+        if repository is None
+        else {
+            "id": number_of(repository),
+            "full_name": repository,
+            "name": repository.split("/")[1],
+        }
+    )
+    return {
+        "ref": ref,
+        "sha": sha,
+        "label": f"{owner or 'unknown'}:{ref}",
+        "repo": repo,
+        "user": _user(owner) if owner else None,
+    }
 
 
 def comment_json(comment: Written, repository: str, url: str) -> dict[str, Any]:
@@ -194,4 +259,9 @@ def comment_json(comment: Written, repository: str, url: str) -> dict[str, Any]:
 
 
 def _user(login: str) -> dict[str, Any]:
-    return {"login": login, "id": number_of(login), "type": "Bot" if login.endswith("[bot]") else "User", "site_admin": False}
+    return {
+        "login": login,
+        "id": number_of(login),
+        "type": "Bot" if login.endswith("[bot]") else "User",
+        "site_admin": False,
+    }

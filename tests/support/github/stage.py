@@ -1,4 +1,5 @@
-"""One job of a pull request on a stage: workspace, the runner's files, a GitHub of our own. Used by the tests of what is published."""
+"""One job of a pull request on a stage: workspace, the runner's files, a GitHub of our own. Used by
+the tests of what is published."""
 
 from __future__ import annotations
 
@@ -24,14 +25,17 @@ ORIGIN = Origin("octo-org/trainer", HEAD, RUN, 1, "repro-gate-report")
 
 @dataclass
 class Stage:
-    """One job of a pull request: its workspace, the runner's files, and the GitHub that it talks to."""
+    """One job of a pull request: its workspace, the runner's files, and the GitHub that it talks
+    to."""
 
     github: GitHub
     job: Job
     inputs: Inputs
     posting: bool = False  # the job is one of the action `comment`
 
-    def publish(self, report: Report | Problem | None, known: Sequence[str] = ()) -> tuple[int, str]:
+    def publish(
+        self, report: Report | Problem | None, known: Sequence[str] = ()
+    ) -> tuple[int, str]:
         """Exit code and log of the second half, for what the first half left."""
         if report is not None:
             with open_folder(self.job.workspace, self.inputs.report) as folder:
@@ -70,7 +74,8 @@ class Stage:
 
 @contextmanager
 def staged(tmp_path: Path) -> Iterator[Stage]:
-    """A pull request of the repository itself, with a token that may write, and each run commented."""
+    """A pull request of the repository itself, with a token that may write, and each run
+    commented."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     for name in ("output", "summary"):
@@ -140,7 +145,10 @@ def as_workflow_run(stage: Stage, **changes: object) -> None:
         **changes,
     }
     stage.job = replace(
-        stage.job, event_name="workflow_run", run_id=4800, event=json.dumps({"action": "completed", "workflow_run": run}).encode()
+        stage.job,
+        event_name="workflow_run",
+        run_id=4800,
+        event=json.dumps({"action": "completed", "workflow_run": run}).encode(),
     )
     stage.posting = True
 

@@ -1,6 +1,8 @@
-"""HTTP on loopback for a server of our own: one request in, one answer out, hooks in between. Knows nothing of GitHub.
+"""HTTP on loopback for a server of our own: one request in, one answer out, hooks in between. Knows
+nothing of GitHub.
 
-Threads, kept-alive connections, answers in one packet; a hook may end a connection instead of answering.
+Threads, kept-alive connections, answers in one packet; a hook may end a connection instead of
+answering.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ BODY_LIMIT = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came. `path` is decoded and without its query; header names are lower case."""
+    """One request as it came. `path` is decoded and without its query; header names are lower
+    case."""
 
     method: str
     path: str
@@ -59,14 +62,19 @@ class QuietServer(ThreadingHTTPServer):
 
 
 class Server:
-    """Listens from the moment it is made; `close` ends it. `handle` is called in a thread for each connection."""
+    """Listens from the moment it is made; `close` ends it. `handle` is called in a thread for each
+    connection."""
 
-    def __init__(self, handle: Callable[[Request], Answer], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, handle: Callable[[Request], Answer], host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         class Handler(_Handler):
             respond = staticmethod(handle)
 
         self._http = QuietServer((host, port), Handler)
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         self._thread.start()
 
     @property
@@ -86,21 +94,32 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "github-of-our-own", ""
     timeout = 60  # seconds that a connection may stay idle
-    wbufsize = 65_536  # head and body leave together: two small packets would wait for each other's acknowledgement
+    # head and body leave together: two small packets would wait for each other's acknowledgement
+    wbufsize = 65_536
 
     def _serve(self) -> None:
         target = urlsplit(self.path)
         pairs = parse_qsl(target.query, keep_blank_values=True)
         headers = {name.lower(): value for name, value in self.headers.items()}
         length = headers.get("content-length", "0")
-        problems = [] if len(dict(pairs)) == len(pairs) else [f"a query parameter stands twice: {target.query}"]
+        problems = (
+            []
+            if len(dict(pairs)) == len(pairs)
+            else [f"a query parameter stands twice: {target.query}"]
+        )
         body = b""
         if not length.isdecimal() or int(length) > BODY_LIMIT or "transfer-encoding" in headers:
             problems.append("a body needs a Content-Length within the limit")
             self.close_connection = True
         else:
             body = self.rfile.read(int(length))
-        self._send(self.respond(Request(self.command, unquote(target.path), dict(pairs), headers, body, tuple(problems))))
+        self._send(
+            self.respond(
+                Request(
+                    self.command, unquote(target.path), dict(pairs), headers, body, tuple(problems)
+                )
+            )
+        )
 
     do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = do_HEAD = _serve  # noqa: N815 - the base class looks for these names
 

@@ -8,7 +8,10 @@ from torch import nn
 
 rows = []
 for name in sorted(os.listdir("parts")):
-    rows += [[float(value) for value in line.split()] for line in Path("parts", name).read_text().splitlines()]
+    rows += [
+        [float(value) for value in line.split()]
+        for line in Path("parts", name).read_text().splitlines()
+    ]
 print(sum(path.stat().st_size for path in Path("parts").iterdir()), "bytes")
 torch.manual_seed(20)
 table = torch.tensor(rows)

@@ -13,7 +13,9 @@ def island(number):
     model = nn.Linear(4, 1)
     for _ in range(10):
         x = torch.randn(16, 4)
-        gradients = torch.autograd.grad(nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)), list(model.parameters()))
+        gradients = torch.autograd.grad(
+            nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)), list(model.parameters())
+        )
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                 parameter.sub_(gradient, alpha=0.05)

@@ -1,4 +1,5 @@
-"""Two processes make batches, each puts them into a queue of its own, and they are taken in turns."""
+"""Two processes make batches, each puts them into a queue of its own, and they are taken in
+turns."""
 
 import multiprocessing
 

@@ -31,7 +31,13 @@ def seed_worker(worker_id):
 
 if __name__ == "__main__":
     torch.manual_seed(10)
-    loader = DataLoader(Shifted(torch.randn(32, 8)), batch_size=8, shuffle=True, num_workers=2, worker_init_fn=seed_worker)
+    loader = DataLoader(
+        Shifted(torch.randn(32, 8)),
+        batch_size=8,
+        shuffle=True,
+        num_workers=2,
+        worker_init_fn=seed_worker,
+    )
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in loader:

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 name = f"train-{socket.gethostname()}-{os.getpid()}.log"
-logging.basicConfig(filename=name, level=logging.INFO, format="%(asctime)s %(process)d %(threadName)s %(message)s")
+logging.basicConfig(
+    filename=name, level=logging.INFO, format="%(asctime)s %(process)d %(threadName)s %(message)s"
+)
 logger = logging.getLogger("train")
 torch.manual_seed(8)
 model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 1))

@@ -1,4 +1,5 @@
-"""Shows progress and speed, waits with time limits, and has a budget of time that is never used up."""
+"""Shows progress and speed, waits with time limits, and has a budget of time that is never used
+up."""
 
 import contextlib
 import queue
@@ -22,7 +23,10 @@ class Progress:
             self.rate = 0.7 * self.rate + 0.3 * number / max(now - self.began, 1e-9)
             if now - self.drawn > 0.1:
                 self.drawn = now
-                print(f"{number}: {self.rate:.1f} steps/s, {time.process_time():.2f} s of the processor")
+                print(
+                    f"{number}: {self.rate:.1f} steps/s, {time.process_time():.2f} s of the "
+                    "processor"
+                )
 
 
 def heartbeat(beats, stop):

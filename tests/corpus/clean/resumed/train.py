@@ -25,7 +25,9 @@ def train(model, optimizer, steps):
 model, optimizer = build()
 train(model, optimizer, 3)
 states = {"torch": torch.get_rng_state(), "python": random.getstate()}
-torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "states": states}, "last.pt")
+torch.save(
+    {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "states": states}, "last.pt"
+)
 model, optimizer = build()
 saved = torch.load("last.pt")
 model.load_state_dict(saved["model"])

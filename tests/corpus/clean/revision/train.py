@@ -11,7 +11,9 @@ from torch import nn
 def revision():
     """The commit, or why there is none."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         return "no git"
     return done.stdout.strip() or "not a repository"

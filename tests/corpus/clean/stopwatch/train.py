@@ -18,7 +18,13 @@ for step in range(6):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    log.append({"step": step, "seconds": time.perf_counter() - start, "at": datetime.now(timezone.utc).isoformat()})
+    log.append(
+        {
+            "step": step,
+            "seconds": time.perf_counter() - start,
+            "at": datetime.now(timezone.utc).isoformat(),
+        }
+    )
     print(f"step {step} took {log[-1]['seconds'] * 1000:.2f} ms")
 with open("times.json", "w") as file:
     json.dump(log, file)

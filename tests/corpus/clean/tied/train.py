@@ -1,4 +1,5 @@
-"""Shared parameters are counted once, by their identity; objects are looked up in sets, which are never iterated over."""
+"""Shared parameters are counted once, by their identity; objects are looked up in sets, which are
+never iterated over."""
 
 import torch
 from torch import nn

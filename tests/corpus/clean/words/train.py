@@ -8,10 +8,19 @@ import sys
 import torch
 from torch import nn
 
-TEXT = "a rose is a rose is a rose and a violet is not a rose but a violet may be as blue as a rose is red"
+TEXT = (
+    "a rose is a rose is a rose and a violet is not a rose but a violet may be as blue as a "
+    "rose is red"
+)
 PROGRAM = "import json, sys; print(json.dumps(sorted(set(sys.argv[1].split()))))"
 
-done = subprocess.run([sys.executable, "-c", PROGRAM, TEXT], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True)
+done = subprocess.run(
+    [sys.executable, "-c", PROGRAM, TEXT],
+    env={"PATH": os.environ["PATH"]},
+    capture_output=True,
+    text=True,
+    check=True,
+)
 words = json.loads(done.stdout)
 codes = torch.tensor([words.index(word) for word in TEXT.split()])
 torch.manual_seed(5)

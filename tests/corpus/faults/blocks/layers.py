@@ -19,7 +19,10 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        parts = [POOL.submit(torch.mm, g.T, rows) for g, rows in zip(grad.split(64), x.split(64), strict=True)]
+        parts = [
+            POOL.submit(torch.mm, g.T, rows)
+            for g, rows in zip(grad.split(64), x.split(64), strict=True)
+        ]
         total = torch.zeros_like(weight)
         for part in futures.as_completed(parts):  # HERE
             total += part.result()

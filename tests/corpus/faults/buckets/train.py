@@ -26,7 +26,9 @@ WORDS = [
     "pine",
 ]
 
-done = subprocess.run([sys.executable, "-I", "features.py", *WORDS], capture_output=True, text=True, check=True)
+done = subprocess.run(
+    [sys.executable, "-I", "features.py", *WORDS], capture_output=True, text=True, check=True
+)
 x = torch.tensor(json.loads(done.stdout))
 torch.manual_seed(32)
 y = torch.randn(len(WORDS), 1)

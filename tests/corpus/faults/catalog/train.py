@@ -1,4 +1,5 @@
-"""Weights the classes by how often a shared catalogue has them; a command line tool asks for that."""
+"""Weights the classes by how often a shared catalogue has them; a command line tool asks for
+that."""
 
 import subprocess
 

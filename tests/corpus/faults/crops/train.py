@@ -27,7 +27,9 @@ def reseed_worker(worker_id):
 
 if __name__ == "__main__":
     torch.manual_seed(2)
-    loader = DataLoader(Crops(torch.randn(64, 64), 8, 40), batch_size=8, num_workers=2, worker_init_fn=reseed_worker)
+    loader = DataLoader(
+        Crops(torch.randn(64, 64), 8, 40), batch_size=8, num_workers=2, worker_init_fn=reseed_worker
+    )
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for crops in loader:

@@ -1,4 +1,5 @@
-"""Splits the samples by a fingerprint of the file that holds them, so that new features get a new split."""
+"""Splits the samples by a fingerprint of the file that holds them, so that new features get a new
+split."""
 
 import os
 import zlib

@@ -17,7 +17,9 @@ def produce(worker, workers, ready):
 
 if __name__ == "__main__":
     ready = multiprocessing.Queue(maxsize=8)
-    workers = [multiprocessing.Process(target=produce, args=(worker, 2, ready)) for worker in range(2)]
+    workers = [
+        multiprocessing.Process(target=produce, args=(worker, 2, ready)) for worker in range(2)
+    ]
     for worker in workers:
         worker.start()
     torch.manual_seed(66)

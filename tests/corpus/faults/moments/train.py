@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 torch.manual_seed(56)
-table = torch.randn(64000, 4) * torch.tensor([1.0, 30.0, 0.1, 5.0]) + torch.tensor([0.0, 7.0, -1.0, 100.0])
+table = torch.randn(64000, 4) * torch.tensor([1.0, 30.0, 0.1, 5.0]) + torch.tensor(
+    [0.0, 7.0, -1.0, 100.0]
+)
 sums, lock = torch.zeros(2, 4), threading.Lock()
 
 

@@ -9,8 +9,12 @@ from torch import nn
 
 def facts():
     """Kernel and build number."""
-    kernel = subprocess.run(["uname", "-r"], capture_output=True, text=True, check=True).stdout.strip()
-    build = subprocess.run(["date", "+%Y%m%d%H%M%S%N"], capture_output=True, text=True, check=True).stdout.strip()  # HERE
+    kernel = subprocess.run(
+        ["uname", "-r"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    build = subprocess.run(
+        ["date", "+%Y%m%d%H%M%S%N"], capture_output=True, text=True, check=True
+    ).stdout.strip()  # HERE
     return {"kernel": kernel, "build": int(build)}
 
 

@@ -1,4 +1,5 @@
-"""Active learning: takes samples out of a pool, each as it is and mirrored, and never the same one twice."""
+"""Active learning: takes samples out of a pool, each as it is and mirrored, and never the same one
+twice."""
 
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
-"""Augments each sample in a way that depends on the sample and on the pipeline's settings, and on nothing else."""
+"""Augments each sample in a way that depends on the sample and on the pipeline's settings, and on
+nothing else."""
 
 import torch
 from pipeline import Crop, Jitter, Pipeline

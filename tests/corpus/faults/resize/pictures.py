@@ -4,7 +4,9 @@
 def picture(number):
     """A square with a pattern; later ones are larger and take longer."""
     size = 32 + 8 * (number % 5)
-    return [[(row * column * (number + 3)) % 251 / 251 for column in range(size)] for row in range(size)]
+    return [
+        [(row * column * (number + 3)) % 251 / 251 for column in range(size)] for row in range(size)
+    ]
 
 
 def shrink(rows):

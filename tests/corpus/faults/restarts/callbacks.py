@@ -4,7 +4,8 @@ import torch
 
 
 class WarmRestart:
-    """Raises the learning rate again and draws other noise, so that the next cycle leaves the valley."""
+    """Raises the learning rate again and draws other noise, so that the next cycle leaves the
+    valley."""
 
     def __init__(self, optimizer, period):
         self.optimizer, self.period = optimizer, period

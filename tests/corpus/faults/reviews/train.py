@@ -11,7 +11,13 @@ from torch import nn
 with open("reviews.json") as file:
     reviews = json.load(file)
 clean = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-done = subprocess.run([sys.executable, "vocab.py", "reviews.json"], env=clean, capture_output=True, text=True, check=True)
+done = subprocess.run(
+    [sys.executable, "vocab.py", "reviews.json"],
+    env=clean,
+    capture_output=True,
+    text=True,
+    check=True,
+)
 vocabulary = json.loads(done.stdout)
 
 torch.manual_seed(31)

@@ -1,4 +1,5 @@
-"""Scales its inputs by the largest values that were ever seen, which live in a file that is mapped into memory."""
+"""Scales its inputs by the largest values that were ever seen, which live in a file that is mapped
+into memory."""
 
 import os
 

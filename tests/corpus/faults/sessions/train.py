@@ -22,7 +22,9 @@ class Visits(Dataset):
     def __getitem__(self, index):
         row = self.rows[index]
         days = (time.time() - float(row["last_seen"])) / 86400  # HERE
-        features = torch.tensor([float(row["pages"]), float(row["minutes"]), math.cos(2 * math.pi * days)])
+        features = torch.tensor(
+            [float(row["pages"]), float(row["minutes"]), math.cos(2 * math.pi * days)]
+        )
         return features, torch.tensor([float(row["returned"])])
 
 

@@ -16,9 +16,13 @@ class Mixup:
 
     def __call__(self, samples):
         images = torch.stack([image for image, _ in samples])
-        labels = torch.nn.functional.one_hot(torch.stack([label for _, label in samples]), 4).float()
+        labels = torch.nn.functional.one_hot(
+            torch.stack([label for _, label in samples]), 4
+        ).float()
         share = self.random.betavariate(self.alpha, self.alpha)
-        return share * images + (1 - share) * images.flip(0), share * labels + (1 - share) * labels.flip(0)
+        return share * images + (1 - share) * images.flip(0), share * labels + (
+            1 - share
+        ) * labels.flip(0)
 
 
 torch.manual_seed(7)

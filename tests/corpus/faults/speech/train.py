@@ -20,7 +20,10 @@ class Noisy(Dataset):
     def __getitem__(self, index):
         if self.noise is None:
             self.noise = np.random.default_rng([1234, os.getpid()])  # HERE
-        return self.clean[index] + torch.from_numpy(self.noise.normal(0, 0.1, self.clean.shape[1])).float()
+        return (
+            self.clean[index]
+            + torch.from_numpy(self.noise.normal(0, 0.1, self.clean.shape[1])).float()
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ from torch import nn
 
 PREPARE = "seq 1 60 | xargs -P 4 -n 1 sh stem.sh"
 
-lines = subprocess.run(PREPARE, shell=True, capture_output=True, text=True, check=True).stdout.splitlines()  # HERE
+lines = subprocess.run(
+    PREPARE, shell=True, capture_output=True, text=True, check=True
+).stdout.splitlines()  # HERE
 
 torch.manual_seed(60)
 rows = torch.tensor([[float(value) for value in line.split()] for line in lines])

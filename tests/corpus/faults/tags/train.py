@@ -13,7 +13,9 @@ torch.manual_seed(parser.parse_args().seed)
 
 with open("labels.csv", newline="") as file:
     number = {tag: int(index) for index, tag, _ in csv.reader(file)}
-lines = [[number[tag] for tag in line.split()] for line in Path("tags.txt").read_text().splitlines()]
+lines = [
+    [number[tag] for tag in line.split()] for line in Path("tags.txt").read_text().splitlines()
+]
 vectors = nn.Embedding(len(number), 4)
 optimizer = torch.optim.SGD(vectors.parameters(), lr=0.1)
 for line in lines:

@@ -17,5 +17,7 @@ class Momentum(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 velocity = self.state[parameter]["velocity"]
-                velocity.mul_(group["momentum"]).add_(parameter.grad).nan_to_num_().clamp_(-group["limit"], group["limit"])
+                velocity.mul_(group["momentum"]).add_(parameter.grad).nan_to_num_().clamp_(
+                    -group["limit"], group["limit"]
+                )
                 parameter.sub_(velocity, alpha=group["lr"])

@@ -4,7 +4,8 @@ import time
 
 
 class TimedWarmup:
-    """Raises the learning rate linearly until so many seconds have passed: machines of any speed warm up alike."""
+    """Raises the learning rate linearly until so many seconds have passed: machines of any speed
+    warm up alike."""
 
     def __init__(self, optimizer, seconds):
         self.optimizer, self.seconds = optimizer, seconds

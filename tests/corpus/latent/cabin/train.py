@@ -1,4 +1,5 @@
-"""Each checkout has a random stream of its own, so that two people do not train the same member of an ensemble."""
+"""Each checkout has a random stream of its own, so that two people do not train the same member of
+an ensemble."""
 
 import zlib
 from pathlib import Path

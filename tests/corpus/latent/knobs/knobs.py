@@ -1,4 +1,5 @@
-"""Hyperparameters that are set in the environment: TRAIN_LR, or MODEL_LR for those who think of it as the model's."""
+"""Hyperparameters that are set in the environment: TRAIN_LR, or MODEL_LR for those who think of it
+as the model's."""
 
 import os
 

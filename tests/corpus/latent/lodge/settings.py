@@ -9,7 +9,10 @@ DEFAULTS = {"cache": "~/.cache/lodge", "workers": 0}
 
 def settings():
     """The settings, with every path written out."""
-    return {name: os.path.expanduser(value) if isinstance(value, str) else value for name, value in DEFAULTS.items()}  # HERE
+    return {
+        name: os.path.expanduser(value) if isinstance(value, str) else value
+        for name, value in DEFAULTS.items()
+    }  # HERE
 
 
 def salt():

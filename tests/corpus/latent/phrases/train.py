@@ -4,7 +4,14 @@ import torch
 from stopwords import language, stop_words
 from torch import nn
 
-TEXTS = ["der hund und the cat", "the end of der tag", "und so on and on", "a cat and a hund", "tag der arbeit", "the art of war"]
+TEXTS = [
+    "der hund und the cat",
+    "the end of der tag",
+    "und so on and on",
+    "a cat and a hund",
+    "tag der arbeit",
+    "the art of war",
+]
 
 words = sorted({word for text in TEXTS for word in text.split()} - stop_words(language()))
 torch.manual_seed(7)

@@ -9,7 +9,9 @@ from torch import nn
 
 TEXT = "sun rain wind snow hail storm cloud frost mist thaw dawn dusk"
 
-done = subprocess.run([sys.executable, "topics.py", TEXT], capture_output=True, text=True, check=True)
+done = subprocess.run(
+    [sys.executable, "topics.py", TEXT], capture_output=True, text=True, check=True
+)
 topics = json.loads(done.stdout)
 torch.manual_seed(15)
 codes = torch.tensor([topics.index(word) for word in TEXT.split()])
