@@ -58,7 +58,7 @@ _PIN = (
     CHECKOUT,
 )
 def checksums(evidence: Evidence) -> Finding:
-    """sha256, and what a `.dvc` file or Croissant metadata declares besides; a declaration that
+    """sha256, and what a `.dvc` file declares besides; a declaration that
     cannot be read fails here too."""
     problems = [item for item in evidence.data_problems if item.kind != "digest"]
     if not evidence.spec.data and not problems:

@@ -1,2 +1,2 @@
-"""Declared data: what declares it (the spec, `.dvc` files, Croissant metadata), whether it is what
-they say, whether a run wrote to it."""
+"""Declared data: what declares it (the spec, `.dvc` files), whether it is what they say, whether a
+run wrote to it."""

@@ -1,5 +1,4 @@
-"""Declared items that stand for others: `.dvc` files and Croissant metadata, turned into the items
-that these declare.
+"""Declared items that stand for others: `.dvc` files, turned into the items that these declare.
 
 They come from an untrusted checkout: limits on size, depth and count, no path out of the checkout,
 every fault a problem with its line.
@@ -7,7 +6,6 @@ every fault a problem with its line.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -15,18 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.data.declared import data_path
-from repro_gate.data.formats import DataProblem, Found, quoted, read_croissant, read_dvc
-from repro_gate.files import Unreadable, leads_out, read_start, read_text
+from repro_gate.data.formats import DataProblem, Found, quoted, read_dvc
+from repro_gate.files import Unreadable, leads_out, read_text
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import DataItem
 
 MAX_DVC = 1 << 20  # bytes
-MAX_CROISSANT = 8 << 20
-
-_DVC = ".dvc"
-_JSON = (".json", ".jsonld", ".json-ld")
-DECLARING = (_DVC, *_JSON)  # how the names of declaration files end
-_SNIFFED = 64 * 1024  # bytes at the start of a larger JSON file that are looked at for `@context`
+DVC = ".dvc"  # how the names of declaration files end
 
 
 @dataclass
@@ -45,8 +38,8 @@ class _Expansion:
 def expand_items(
     items: Sequence[DataItem], spec_dir: Path, root: Path | None = None
 ) -> tuple[tuple[DataItem, ...], tuple[DataProblem, ...]]:
-    """The items with every `.dvc` file and Croissant metadata replaced by what it declares, and
-    what is wrong with the declarations.
+    """The items with every `.dvc` file replaced by what it declares, and what is wrong with the
+    declarations.
 
     An item without a digest takes it from the `.dvc` file beside it. A sha256 that the spec states
     for a declaration file is compared with that file's own bytes. `root` is the checkout's; by
@@ -66,14 +59,9 @@ def expand_items(
 def _expand(item: DataItem, expansion: _Expansion) -> None:
     path = data_path(item, expansion.spec_dir)
     found: Found | None = None
-    if path.name.endswith(_DVC) and path.name != _DVC and not path.is_dir():
+    if path.name.endswith(DVC) and path.name != DVC and not path.is_dir():
         found = _dvc(item.path, path, expansion)
-    elif (
-        path.name.lower().endswith(_JSON)
-        and (found := _croissant(item, path, expansion)) is not None
-    ):
-        pass  # as below
-    elif item.sha256 is None and item.md5 is None and os.path.isfile(f"{path}{_DVC}"):
+    elif item.sha256 is None and item.md5 is None and os.path.isfile(f"{path}{DVC}"):
         _adopt(item, path, expansion)
     else:
         expansion.items.append(item)
@@ -91,7 +79,7 @@ def _expand(item: DataItem, expansion: _Expansion) -> None:
 
 def _adopt(item: DataItem, path: Path, expansion: _Expansion) -> None:
     """Take an item's digest from the `.dvc` file beside it."""
-    name, file = item.path.rstrip("/") + _DVC, path.with_name(path.name + _DVC)
+    name, file = item.path.rstrip("/") + DVC, path.with_name(path.name + DVC)
     found = _dvc(name, file, expansion)
     if found is None:
         expansion.items.append(item)
@@ -132,24 +120,6 @@ def _located(item: DataItem, name: str, file: Path, expansion: _Expansion) -> Da
     return replace(item, path=os.path.normpath(os.path.join(os.path.dirname(name), item.path)))
 
 
-def _croissant(item: DataItem, path: Path, expansion: _Expansion) -> Found | None:
-    """What Croissant metadata states; None for JSON that is data."""
-    try:
-        return read_croissant(
-            read_text(path, _within(path, expansion), MAX_CROISSANT), item.path, path.parent
-        )
-    except Unreadable:
-        with contextlib.suppress(OSError):
-            if os.path.getsize(path) > MAX_CROISSANT and b'"@context"' in read_start(
-                path, _SNIFFED
-            ):
-                message = f"is larger than {MAX_CROISSANT >> 20} MiB, metadata is far smaller"
-                expansion.refuse(
-                    escaped(item.path), message, "declare the files themselves in the spec"
-                )
-        return None
-
-
 def _dvc(name: str, path: Path, expansion: _Expansion) -> Found | None:
     """What a `.dvc` file states; None, and a problem, where it cannot be read.
 
@@ -159,7 +129,7 @@ def _dvc(name: str, path: Path, expansion: _Expansion) -> Found | None:
     try:
         within = _within(path, expansion)
         why = leads_out(path, within) or (
-            "" if os.path.realpath(path).endswith(_DVC) else "is no `.dvc` file"
+            "" if os.path.realpath(path).endswith(DVC) else "is no `.dvc` file"
         )
         if why:
             raise Unreadable(f"is a link to a file that {why}: it is not read")

@@ -1,5 +1,5 @@
-"""A spec resolved: its declared data expanded to the items that `.dvc` files and Croissant metadata
-stand for, by the checkout's files or by those of one commit."""
+"""A spec resolved: its declared data expanded to the items that `.dvc` files stand for,
+by the checkout's files or by those of one commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from repro_gate.baseline.file import MAX_BYTES as MAX_BASELINE_BYTES
 from repro_gate.baseline.file import parse_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.checkout.refs import file_at
-from repro_gate.data.declarations import DECLARING, MAX_CROISSANT, expand_items
+from repro_gate.data.declarations import DVC, MAX_DVC, expand_items
 from repro_gate.data.formats import DataProblem
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
@@ -82,13 +82,13 @@ class CommitFiles:
                 name
                 for item in spec.data
                 for name in (item.path, f"{item.path}.dvc")
-                if name.lower().endswith(DECLARING)
+                if name.endswith(DVC)
             ):
                 path = os.path.normpath(os.path.join(folder, name))
                 raw = (
                     None
                     if path.startswith(("..", "/"))
-                    else file_at(self.root, self.commit, path, MAX_CROISSANT)
+                    else file_at(self.root, self.commit, path, MAX_DVC)
                 )
                 if raw is not None:
                     (scratch / path).parent.mkdir(parents=True, exist_ok=True)

@@ -120,9 +120,9 @@ class DataItem:
     """One declared file or folder. `path` is relative to the folder that holds the spec, or
     absolute; digests are lower-case hex.
 
-    An entry of `data:` that names a `.dvc` file or Croissant metadata stands for the items that
-    these declare; `source` then says where (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a
-    folder the digest of its listing) and `size` in bytes may be declared as well.
+    An entry of `data:` that names a `.dvc` file stands for the items that it declares; `source`
+    then says where (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a folder the digest of its
+    listing) and `size` in bytes may be declared as well.
     """
 
     path: str

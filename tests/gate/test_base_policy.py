@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -197,36 +196,6 @@ def test_a_declaration_file_that_changed_is_listed_and_the_base_has_its_own(chec
     assert [(item.path, item.md5) for item in judged.spec.data] == [("data.bin", old)]
     assert judged.base is not None and [item.key for item in judged.base.weakened] == ["data.md5"]
     assert judge(checkout, base="HEAD").base.weakened == ()  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("name", ["meta.json", "meta.json-ld", "META.JSONLD"])
-def test_metadata_of_the_base_is_read_however_its_name_ends(checkout: Path, name: str) -> None:
-    def declared(digest: str) -> str:
-        item = {
-            "@type": "cr:FileObject",
-            "@id": "a",
-            "name": "a",
-            "contentUrl": "data.bin",
-            "sha256": digest,
-        }
-        return json.dumps(
-            {
-                "@context": {"cr": "http://mlcommons.org/croissant/"},
-                "@type": "sc:Dataset",
-                "name": "d",
-                "distribution": [item],
-            }
-        )
-
-    (checkout / name).write_text(declared("1" * 64))
-    change(checkout, STRICT + f"data: [{{path: {name}}}]\npolicy: base\n")
-    (checkout / name).write_text(declared("2" * 64))
-    git(checkout, "commit", "-qam", "other data")
-    judged = judge(checkout, base="HEAD~1")
-    assert [(item.path, item.sha256) for item in judged.spec.data] == [("data.bin", "1" * 64)]
-    assert judged.base is not None and [item.key for item in judged.base.weakened] == [
-        "data.sha256"
-    ]
 
 
 def test_a_change_from_before_the_spec_is_compared_with_the_tip(checkout: Path) -> None:
