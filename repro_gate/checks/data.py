@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from repro_gate.checks.interface import (
     CHECKOUT,
     Evidence,
     Finding,
-    by_loader,
     check,
     diverged_before,
     failed,
@@ -39,8 +38,6 @@ from repro_gate.checks.revisions import (
 )
 from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
-from repro_gate.runs.launch import Run
-from repro_gate.trace.format import RECORD_BYTES
 
 _HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
 _PIN = (
@@ -323,105 +320,3 @@ def batches_equal(evidence: Evidence) -> Finding:
     if tally.differing:
         return diverged_before("batches differ", "tensors of batches", tally, first)
     return passed(f"{count} batches were equal, in content and order")
-
-
-@check("data/splits", "No record that a DataLoader drew for training was drawn for evaluation.")
-def splits_disjoint(evidence: Evidence) -> Finding:
-    """Digests of records as DataLoaders hand them out, over all processes of the first run that has
-    any. A record that augmentation changes differs from its source, so what augmentation hides is
-    not seen; neither are the records of steps that were not run."""
-    run = next((run for run in evidence.runs if any(trace.records for trace in run.traces)), None)
-    drawn = (
-        list(by_loader(run, lambda trace: ((item.loader, item) for item in trace.records)))
-        if run is not None
-        else []
-    )
-    training = [(name, item) for name, item in drawn if item.role == "train" and item.digests]
-    own = _training_sets(run)
-    evaluation = [
-        (name, item)
-        for name, item in drawn
-        if item.role == "evaluation" and item.digests and name not in own
-    ]
-    if not training or not evaluation:
-        seen = "training" if training else "evaluation" if evaluation else ""
-        more = ", and an evaluation of the training set itself" if own else ""
-        return skipped(
-            f"only {seen} drew from a torch DataLoader{more}"
-            if seen
-            else "no record came through a torch DataLoader"
-        )
-    trained = {digest for _, item in training for digest in _split(item.digests)}
-    drawn_too = {
-        name: (len(own_digests := set(_split(item.digests))), len(own_digests & trained))
-        for name, item in evaluation
-    }
-    notes = [
-        f"{name}: not every record was kept; the others were not compared"
-        for name, item in drawn
-        if not item.whole
-    ]
-    notes += [
-        f"{name}: draws the training set itself, which measures how well it is fitted"
-        for name, _ in drawn
-        if name in own
-    ]
-    names = ", ".join(name for name, _ in training[:4]) + (", …" if len(training) > 4 else "")
-    source = f"{len(trained)} records of {names}"
-    shared = {name: counts for name, counts in drawn_too.items() if counts[1]}
-    if not shared:
-        total = sum(records for records, _ in drawn_too.values())
-        return passed(
-            f"{total} records of {len(drawn_too)} evaluation loaders share none with {source}",
-            notes,
-        )
-    lines = [
-        f"{name}: {both} of {records} records ({100 * both / records:.3g} %) were drawn for "
-        "training too"
-        for name, (records, both) in shared.items()
-    ]
-    # how well training data is fitted
-    if len(shared) < len(drawn_too) and all(records == both for records, both in shared.values()):
-        message = (
-            f"{len(shared)} of {len(drawn_too)} evaluation loaders draw nothing but training "
-            f"records ({source}), the others draw none"
-        )
-        return passed(message, (*lines, *notes[:3]))
-    return missing(
-        f"{sum(both for _, both in shared.values())} records were drawn both for training "
-        f"({source}) and for evaluation",
-        (*lines, *notes[:3]),
-        "split by record, with a fixed seed, before anything is shuffled or copied; where equal "
-        "records are not the same record (synthetic "
-        "or very small ones), name the check under checklist.waive with that reason",
-    )
-
-
-def _training_sets(run: Run | None) -> set[str]:
-    """Evaluation loaders over the very data set that a training loader draws whole: nobody holds
-    that out."""
-    if run is None:
-        return set()
-    numbers = dict(
-        by_loader(
-            run, lambda trace: ((item.number, (id(trace), item.dataset)) for item in trace.loaders)
-        )
-    )
-    roles = dict(by_loader(run, lambda trace: ((item.loader, item.role) for item in trace.records)))
-    trained = {
-        numbers[name]
-        for name, role in roles.items()
-        if role == "train" and name in numbers and numbers[name][1] is not None
-    }
-    return {
-        name
-        for name, role in roles.items()
-        if role == "evaluation" and numbers.get(name) in trained
-    }
-
-
-def _split(digests: bytes) -> Iterator[bytes]:
-    return (
-        digests[place : place + RECORD_BYTES]
-        for place in range(0, len(digests) - RECORD_BYTES + 1, RECORD_BYTES)
-    )

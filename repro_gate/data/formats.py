@@ -174,4 +174,3 @@ def _out(found: Found, document: Document, out: Any, at: KeyPath) -> DataItem | 
 
 def _is_digest_name(name: str) -> bool:
     return name.lower() in DIGITS or _DIGEST_NAME.fullmatch(name) is not None
-

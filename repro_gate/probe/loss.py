@@ -106,7 +106,6 @@ def _record(hooks: Any, roots: List[Any]) -> None:
     generator states, the loss as the training knows it (before scaling)."""
     session = hooks.session
     hooks.initial_state()
-    hooks.loaders.trained()
     if session.live:
         session.trains()
         with session.own_time(), bare(hooks.torch):

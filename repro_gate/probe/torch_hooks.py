@@ -141,7 +141,7 @@ class Hooks:
         self.others: List[Hooks] = []  # of the threads that train beside the main thread
         self._local = threading.local()
         self.manual = ManualSteps(self.torch, self)
-        self.loaders = Loaders(self.torch, session)
+        self.loaders = Loaders(session)
         self._nonfinite = NonFinite(self.torch)
         self._operators = watching(self.torch, session.config)
         self._captured = False
@@ -223,7 +223,7 @@ class Hooks:
             with session.own_time():
                 if self.made:
                     self.initial_state()
-                self.loaders.batch(iterator, value)
+                self.loaders.batch(iterator)
                 if session.wants():
                     rows, digests = sdk.digest_leaves(list(names.leaves(value)))
                     if session.step < 0:
@@ -254,7 +254,6 @@ class Hooks:
             self.initial_state()
             self.session.trains()
             self.manual.optimizer_steps()
-            self.loaders.trained()
             if closure is None:
                 self._gradients(optimizer)
         if closure is None:
@@ -368,7 +367,6 @@ class Hooks:
         return flags.read(self.torch, self.session.config["variables"])
 
     def at_stop(self) -> None:
-        self.loaders.write()
         # a module of a kind that was not foreseen: a notice is missing, nothing else
         with contextlib.suppress(Exception):
             rows, failed = untrained.look(self.torch, self.names)

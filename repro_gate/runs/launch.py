@@ -61,8 +61,8 @@ class Plan:
     of its pair and `reference` its traces, `varied` the names of what around the training differs
     from the first run's (`variation.py`), `stress` whether its timing is disturbed, `keep_steps`
     the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state
-    is, `observe` whether imported distributions and the records of DataLoaders are noted too (once
-    is enough, and it takes time). `probe` is more of the probe's configuration, `environment` more
+    is, `observe` whether imported distributions are noted too (once is enough, and it takes
+    time). `probe` is more of the probe's configuration, `environment` more
     variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors
     fixed. `bare`: nothing of the gate is in the training, which then has no trace and goes on to
     its end."""

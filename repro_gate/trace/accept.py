@@ -123,8 +123,6 @@ def _add_used(trace: Trace, event: Event) -> None:
             _in_order("loaders", event.number, len(trace.loaders), fmt.MAX_LOADERS)
             _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
             trace.loaders.append(event)
-        case on.Records():
-            _add_records(trace, event)
 
 
 def _add_block(trace: Trace, event: on.BlockLine) -> None:
@@ -179,20 +177,6 @@ def _patched(before: bytes, digests: bytes, changed: bytes) -> bytes:
     for number, row in enumerate(rows):
         found[row * size : (row + 1) * size] = digests[number * size : (number + 1) * size]
     return bytes(found)
-
-
-def _add_records(trace: Trace, event: on.Records) -> None:
-    trace.loaders[event.loader]
-    if any(item.loader == event.loader for item in trace.records):
-        raise ValueError(f"the records of loader {event.loader} are written once")
-    if (
-        len(event.digests) % fmt.RECORD_BYTES
-        or len(event.digests) > fmt.RECORD_BYTES * fmt.MAX_RECORDS
-    ):
-        raise ValueError(
-            f"{len(event.digests)} bytes are no digests of at most {fmt.MAX_RECORDS} records"
-        )
-    trace.records.append(event)
 
 
 def _at_most(what: str, number: int, limit: int) -> None:

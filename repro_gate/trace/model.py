@@ -85,7 +85,6 @@ class Trace:
     dispatched: list[DispatchedRow] = field(default_factory=list)  # of one step of the control
     refused: list[Refused] = field(default_factory=list)  # where the run was to name them
     loaders: list[LoaderSeen] = field(default_factory=list)
-    records: list[Records] = field(default_factory=list)
     # that torch or CUDA read, as they stood at the first step
     variables: dict[str, str] = field(default_factory=dict)
     # (kind, name, step, whole): NaN from `step` to the end
@@ -267,27 +266,11 @@ class Refused(Event, frozen=True):
 
 
 class LoaderSeen(Event, frozen=True, tag="loader"):
-    """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's,
-    `dataset`: that it draws whole, or None."""
+    """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's."""
 
     number: int
     workers: Few
     base_seed: int | None
-    dataset: Few | None
-
-
-class Records(Event, frozen=True):
-    """Digests (8 bytes each, in the order of first sight, no digest twice) of the records that one
-    DataLoader handed out, or several that were made for the same records (a new one for each
-    epoch), under the number of the first. `role`: `train` where a backward pass or an optimizer's
-    step followed a batch of it, handed out with gradients on, before the next batch of any loader,
-    else `evaluation`. `whole` is False where there were more than the probe keeps of one process,
-    or a batch that it could not read."""
-
-    loader: Count
-    role: Literal["train", "evaluation"]
-    digests: bytes
-    whole: bool
 
 
 class Variables(Event, frozen=True):

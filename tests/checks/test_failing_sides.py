@@ -27,7 +27,6 @@ from tests.support.built_traces import (
     evidence,
     flip,
     place_of,
-    records,
     run,
     spec,
     training,
@@ -79,7 +78,7 @@ def two(kind: str = "", **second: Any) -> Evidence:
     runs = (
         run(
             "deterministic-1",
-            replace(a, loaders=[LoaderSeen(0, 2, 1, None)], variables={"OMP_NUM_THREADS": "1"}),
+            replace(a, loaders=[LoaderSeen(0, 2, 1)], variables={"OMP_NUM_THREADS": "1"}),
         ),
         run("deterministic-2", b),
     )
@@ -149,9 +148,6 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
         folder, get_dot_py="from datasets import load_dataset\nload_dataset('a/b')\n"
     ),
     "data/batches": lambda _: two("batch"),
-    "data/splits": lambda _: one(
-        records=[records(0, "train", range(9)), records(1, "evaluation", range(9))]
-    ),
     "env/lockfile": lambda folder: evidence(spec=spec(folder, profile="strict")),
     "env/installed": lambda folder: replace(
         one(distributions={"torch": "2.13.0"}),

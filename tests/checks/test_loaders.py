@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from repro_gate.checks.interface import by_loader
-from repro_gate.trace.model import Trace
-from tests.support.built_traces import records, run, training
+from repro_gate.trace.model import LoaderSeen, Trace
+from tests.support.built_traces import run, training
 
 
 def names(*traces: Trace) -> list[str]:
     found = by_loader(
         run("deterministic-1", *traces),
-        lambda trace: ((item.loader, item) for item in trace.records),
+        lambda trace: ((item.number, item) for item in trace.loaders),
     )
-    return [f"{name} ({item.role})" for name, item in found]
+    return [f"{name} ({item.workers})" for name, item in found]
 
 
 def test_the_process_is_named_where_there_are_several() -> None:
-    drew = [records(0, "train", range(3)), records(2, "evaluation", range(3))]
-    assert names(replace(training(), records=drew)) == ["loader 0 (train)", "loader 2 (evaluation)"]
-    ranks = (replace(training(key=f"rank{number}"), records=drew[:1]) for number in (0, 1))
-    assert names(*ranks) == ["rank0: loader 0 (train)", "rank1: loader 0 (train)"]
+    seen = [LoaderSeen(0, 2, None), LoaderSeen(1, 0, 7)]
+    assert names(replace(training(), loaders=seen)) == ["loader 0 (2)", "loader 1 (0)"]
+    ranks = (replace(training(key=f"rank{number}"), loaders=seen[:1]) for number in (0, 1))
+    assert names(*ranks) == ["rank0: loader 0 (2)", "rank1: loader 0 (2)"]
     assert names(training()) == []

@@ -330,16 +330,16 @@ def loading(*first: LoaderSeen, second: tuple[LoaderSeen, ...] | None = None) ->
 
 
 def test_workers_must_be_seeded_alike_in_both_runs() -> None:
-    loader = LoaderSeen(0, 4, 7, None)
-    good = loading(loader, LoaderSeen(1, 0, None, None))
+    loader = LoaderSeen(0, 4, 7)
+    good = loading(loader, LoaderSeen(1, 0, None))
     assert (good.status, good.evidence) == ("pass", ("loader 0: 4 workers from base seed 7",))
-    other = loading(loader, second=(LoaderSeen(0, 4, 8, None),))
+    other = loading(loader, second=(LoaderSeen(0, 4, 8),))
     assert (other.status, other.evidence) == (
         "fail",
         ("loader 0: 4 workers from base seed 7, then 4 workers from base seed 8",),
     )
     assert "generator=torch.Generator().manual_seed(seed)" in other.remedy
-    assert loading(loader, second=(LoaderSeen(0, 2, 7, None),)).status == "fail"
+    assert loading(loader, second=(LoaderSeen(0, 2, 7),)).status == "fail"
     gone = loading(loader, second=())
     assert (gone.status, gone.evidence) == (
         "fail",
@@ -349,14 +349,14 @@ def test_workers_must_be_seeded_alike_in_both_runs() -> None:
 
 @pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
 def test_a_base_seed_that_could_not_be_read_is_missing(profile: str, status: str) -> None:
-    traces = [replace(training(), loaders=[LoaderSeen(0, 2, seed, None)]) for seed in (7, None)]
+    traces = [replace(training(), loaders=[LoaderSeen(0, 2, seed)]) for seed in (7, None)]
     pair = tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))
     found = workers_seeded(evidence(spec=spec(profile=profile), pair=pair))
     assert (found.status, found.evidence) == (status, ("loader 0",))
 
 
 def test_loaders_without_workers_need_no_seed() -> None:
-    assert loading(LoaderSeen(0, 0, 1, None), second=(LoaderSeen(0, 0, 2, None),)).status == "skip"
+    assert loading(LoaderSeen(0, 0, 1), second=(LoaderSeen(0, 0, 2),)).status == "skip"
     assert loading().status == "skip"
     assert workers_seeded(evidence()).status == "skip"
 

@@ -114,11 +114,6 @@ def faulty(folder: Path) -> Faulty:
                 "fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"
             ),
             "data/no-network": Fault("fail", r"^192\.0\.2\.1:443$", "train.env"),
-            "data/splits": Fault(
-                "fail",
-                r"^loader 1: 8 of 16 records \(50 %\) were drawn for training too$",
-                "split by record",
-            ),
             "env/installed": Fault(
                 "fail",
                 rf"^numpy {imported}: 0\.0\.1 at requirements\.lock:{place}, imported$",

@@ -211,33 +211,33 @@ LESS = [
         "until 2027-01-01 -> without an end",
     ),
     (
-        severities(data_splits="fail"),
-        severities(data_splits="warn"),
-        "checklist.severity.data/splits",
+        severities(data_batches="fail"),
+        severities(data_batches="warn"),
+        "checklist.severity.data/batches",
         "fail -> warn",
     ),
     (
-        severities(data_splits="fail"),
+        severities(data_batches="fail"),
         severities(),
-        "checklist.severity.data/splits",
+        "checklist.severity.data/batches",
         "fail -> as its profile says",
     ),
     (
-        severities("strict", data_splits="fail"),
+        severities("strict", data_batches="fail"),
         severities("strict"),
-        "checklist.severity.data/splits",
+        "checklist.severity.data/batches",
         "has a lower severity",
     ),
     (
         severities("strict"),
-        severities("strict", data_splits="warn"),
-        "checklist.severity.data/splits",
+        severities("strict", data_batches="warn"),
+        "checklist.severity.data/batches",
         "as its profile says -> warn",
     ),
     (
         severities(),
-        severities(data_splits="warn"),
-        "checklist.severity.data/splits",
+        severities(data_batches="warn"),
+        "checklist.severity.data/batches",
         "has a lower severity",
     ),
     ({"baseline": BaselineRule("fail")}, {}, "baseline.on-change", "fail -> notice"),
@@ -304,8 +304,8 @@ NEUTRAL = [
     ({"capture": Capture(artifacts=("a", "b"))}, {"capture": Capture(artifacts=("b", "a"))}),
     ({"capture": Capture(artifacts=("out/*.pt",))}, {"capture": Capture(artifacts=("out/*",))}),
     (
-        severities("strict", data_splits="fail"),
-        severities("strict", data_splits="fail", code_clean="fail"),
+        severities("strict", data_batches="fail"),
+        severities("strict", data_batches="fail", code_clean="fail"),
     ),
     (
         {"determinism": Determinism(allow=(AllowedFlag(CUDNN, "a"), AllowedFlag(FILL, "b")))},
@@ -538,7 +538,7 @@ WORDS = st.sampled_from(
 )
 DAYS = st.dates(date(2027, 1, 1), date(2027, 1, 5))
 SMALL = st.floats(0, 1, allow_nan=False)
-CHECKS = st.sampled_from(["code/clean", "data/splits", "env/lockfile"])
+CHECKS = st.sampled_from(["code/clean", "data/batches", "env/lockfile"])
 SPECS = st.builds(
     Spec,
     path=st.just(Path("/x/repro.yml")),

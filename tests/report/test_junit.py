@@ -139,9 +139,9 @@ def test_each_status_of_a_check_has_its_element() -> None:
     )
     assert _outcome(_case(reports.FAIL, "env/lockfile")) == "system-out"
     skipped = CheckResult(
-        id="data/splits", category="data", status="skip", message="no evaluation data"
+        id="data/batches", category="data", status="skip", message="no evaluation data"
     )
-    assert _outcome(_case(replace(reports.PASS, checklist=(skipped,)), "data/splits")) == "skipped"
+    assert _outcome(_case(replace(reports.PASS, checklist=(skipped,)), "data/batches")) == "skipped"
 
 
 def test_what_could_not_be_answered_is_an_error_and_not_a_failure() -> None:

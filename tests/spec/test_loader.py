@@ -61,7 +61,7 @@ def test_every_key_reaches_the_spec() -> None:
         "env: {lockfile: uv.lock, image: 'x@sha256:1'}\nhardware: {device: cuda, gpus: 2, "
         "gpu-model: H100}\n"
         "checklist: {profile: strict, waive: [{check: env/image-digest, reason: r, until: "
-        "2027-06-30}, {check: data/splits, reason: r}]}\n"
+        "2027-06-30}, {check: data/batches, reason: r}]}\n"
         "diagnosis: {runs: 4e0, timeout: 1.5m}\n"
     )
     assert (spec.train.run, spec.train.snippet, spec.train.steps, spec.train.timeout) == (
@@ -89,7 +89,7 @@ def test_every_key_reaches_the_spec() -> None:
     )
     assert spec.checklist.waive == (
         Waiver("env/image-digest", "r", date(2027, 6, 30)),
-        Waiver("data/splits", "r"),
+        Waiver("data/batches", "r"),
     )
 
 

@@ -4,7 +4,7 @@ verdict and progress stand on."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from repro_gate.runs.process import Ended
 from repro_gate.spec.model import Checklist, Spec, Train
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured, Row
-from repro_gate.trace.model import Records, StepMark, Trace
+from repro_gate.trace.model import StepMark, Trace
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "batch": (("images", "float32", (4, 8)), ("labels", "int64", (4,))),
@@ -231,11 +231,4 @@ def evidence(**changes: Any) -> Evidence:
     return replace(
         Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12),
         **changes,
-    )
-
-
-def records(loader: int, role: str, numbers: Iterable[int], *, whole: bool = True) -> Records:
-    """What one DataLoader handed out: the digest of each record follows from its number."""
-    return Records(
-        loader, role, b"".join(digest("record", number)[:8] for number in numbers), whole
     )

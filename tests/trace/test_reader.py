@@ -49,8 +49,7 @@ STEP = {"e": "step", "step": 0, "ms": 1.0, "probe_ms": 0, "peak_bytes": 0, "flag
 OPENED = {"e": "opened", "files": [["train.py", True, "", False]]}
 VERSIONS = {"e": "distributions", "versions": {"torch": "2.13"}}
 DRAWN = {"e": "drawn", "source": "os.urandom", "file": "train.py", "line": 3}
-LOADER = {"e": "loader", "number": 0, "workers": 0, "base_seed": 1, "dataset": None}
-RECORDS = {"e": "records", "loader": 0, "role": "train", "digests": "AAAAAAAAAAA=", "whole": True}
+LOADER = {"e": "loader", "number": 0, "workers": 0, "base_seed": 1}
 VARIABLES = {"e": "variables", "values": {"OMP_NUM_THREADS": "2"}}
 DISTANCE = {"e": "distance", "step": 0, "rows": []}
 END = {"e": "end", "reason": "exit", "steps": 1}
@@ -278,20 +277,7 @@ MALFORMED: Mapping[str, tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]
     "loader with half a worker": ((HELLO,), {**LOADER, "workers": 0.5}),
     "loader with too large a seed": ((HELLO,), {**LOADER, "base_seed": 1 << 64}),
     "loader with a true seed": ((HELLO,), {**LOADER, "base_seed": True}),
-    "loader with a data set that is not a number": ((HELLO,), {**LOADER, "dataset": "x"}),
-    "loader with a negative data set": ((HELLO,), {**LOADER, "dataset": -1}),
     "loader without a seed": ((HELLO,), {"e": "loader", "number": 0, "workers": 0}),
-    "records of no loader": ((HELLO,), RECORDS),
-    "records of another loader": ((HELLO, LOADER), {**RECORDS, "loader": 1}),
-    "records of loader -1": ((HELLO, LOADER), {**RECORDS, "loader": -1}),
-    "records of loader true": ((HELLO, LOADER), {**RECORDS, "loader": False}),
-    "records twice": ((HELLO, LOADER, RECORDS), RECORDS),
-    "records of a role that is a list": ((HELLO, LOADER), {**RECORDS, "role": []}),
-    "records of an unknown role": ((HELLO, LOADER), {**RECORDS, "role": "test"}),
-    "records cut off": ((HELLO, LOADER), {**RECORDS, "digests": "AAAA"}),
-    "records no base64": ((HELLO, LOADER), {**RECORDS, "digests": "ä"}),
-    "records no text": ((HELLO, LOADER), {**RECORDS, "digests": None}),
-    "records whole or not": ((HELLO, LOADER), {**RECORDS, "whole": 1}),
     "variables a list": ((HELLO,), {**VARIABLES, "values": []}),
     "a variable of a number": ((HELLO,), {**VARIABLES, "values": {"OMP_NUM_THREADS": 2}}),
     "a long variable": ((HELLO,), {**VARIABLES, "values": {"A": "v" * (fmt.MAX_NAME + 1)}}),
@@ -426,7 +412,6 @@ def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> Non
         ("MAX_DRAWN", 0, "more than 0 draws"),
         ("MAX_SPAWNED", 0, "more than 0 processes"),
         ("MAX_LOADERS", 1, "numbered from 0"),
-        ("MAX_RECORDS", 1, "at most 1 records"),
         ("MAX_FILES", 0, "1 trace files, 0 at most"),
     ],
 )

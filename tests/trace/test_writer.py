@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import random
@@ -17,7 +16,6 @@ from repro_gate.trace.fields import Imported, Measured, Opened
 from repro_gate.trace.model import (
     Drawn,
     LoaderSeen,
-    Records,
     Spawned,
     StepMark,
     Trace,
@@ -73,15 +71,8 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
     writer.event("spawned", pid=12, file="train.py", line=4)
-    writer.event("loader", number=0, workers=2, base_seed=-5, dataset=3)
-    writer.event("loader", number=1, workers=0, base_seed=None, dataset=None)
-    writer.event(
-        "records",
-        loader=1,
-        role="evaluation",
-        digests=base64.b64encode(bytes(range(16))).decode(),
-        whole=False,
-    )
+    writer.event("loader", number=0, workers=2, base_seed=-5)
+    writer.event("loader", number=1, workers=0, base_seed=None)
     writer.event("variables", values={"OMP_NUM_THREADS": "2"})
     writer.event("unmoved", rows=[["module", "EMA", "ab" * 16]])
     writer.event("note", id="state-not-kept", message="too little room")
@@ -150,8 +141,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
     assert trace.spawned == [Spawned(12, "train.py", 4)]
-    assert trace.loaders == [LoaderSeen(0, 2, -5, 3), LoaderSeen(1, 0, None, None)]
-    assert trace.records == [Records(1, "evaluation", bytes(range(16)), False)]
+    assert trace.loaders == [LoaderSeen(0, 2, -5), LoaderSeen(1, 0, None)]
     assert trace.variables == {"OMP_NUM_THREADS": "2"}
     assert trace.notes == [("state-not-kept", "too little room")]
     assert trace.unmoved == [("module", "EMA", "ab" * 16)]
