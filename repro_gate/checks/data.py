@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection
 
 from repro_gate.checks.interface import (
     CHECKOUT,
@@ -19,7 +18,6 @@ from repro_gate.checks.interface import (
     skipped,
 )
 from repro_gate.checks.opened import (
-    declared_paths,
     folded,
     is_source,
     left_over,
@@ -28,24 +26,17 @@ from repro_gate.checks.opened import (
     unlisted,
     with_line,
 )
-from repro_gate.checks.revisions import (
-    LOOSE,
-    MAX_FILE_BYTES,
-    MAX_FILES,
-    PINNED,
-    UNRESOLVED,
-    find_revisions,
-)
 from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
 
-_HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
+_HUB_CACHE = re.compile(
+    r"/(?:models|datasets|spaces)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})/"
+)
+_MAX_FILES = 5_000  # that are searched for a commit
+_MAX_FILE_BYTES = 1 << 20
 _PIN = (
     'name the commit: `revision="<40 digits>"` (`git ls-remote '
-    "https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with "
-    'datasets/OWNER/NAME); for torch.hub `"owner/repo:<40 digits>"` with skip_validation=True; '
-    'for timm `"hf_hub:owner/name@<40 digits>"`; '
-    "fetch a file behind a URL once and declare it under `data:`"
+    "https://huggingface.co/OWNER/NAME HEAD` prints it, for a dataset with datasets/OWNER/NAME)"
 )
 
 
@@ -217,79 +208,45 @@ def no_network(evidence: Evidence) -> Finding:
 
 @check(
     "data/revisions",
-    "Every remote dataset and model that the code names is pinned to a commit.",
-    CHECKOUT,
+    "Every dataset and model of a hub that training read is pinned to a commit.",
+    traced=True,
 )
 def revisions_pinned(evidence: Evidence) -> Finding:
-    """The calls that fetch from a hub, in the tracked Python files that the runs opened, or in all
-    where nothing has run. And what the runs read from Hugging Face's cache, whose paths carry the
-    commit: a file that they opened, or the spec, has to name it."""
-    if evidence.checkout is None or evidence.tracked is None:
-        return skipped("git tracks no files here")
-    ran = (
-        frozenset(item.path for item in opened(evidence).values() if item.inside)
-        if not unlisted(evidence)
-        else frozenset()
+    """The hubs' caches carry the commit in their paths. A tracked file that the runs opened, or the
+    spec, has to name it."""
+    read = sorted(
+        {
+            (found["name"].replace("--", "/"), found["commit"])
+            for path in opened(evidence)
+            for found in _HUB_CACHE.finditer(path)
+        }
     )
-    code = {path for path in ran if path.endswith(".py")}
-    calls, unread = find_revisions(
-        evidence.checkout.root, evidence.tracked, tuple(declared_paths(evidence)), first=ran
-    )
-    judged = [call for call in calls if not code or call.path in code]
-    loose, pinned, unresolved = (
-        [call for call in judged if call.state == state] for state in (LOOSE, PINNED, UNRESOLVED)
-    )
-    read = {
-        (name.replace("--", "/"), commit)
-        for path in opened(evidence)
-        for name, commit in _HUB_CACHE.findall(path)
-    }
-    named = {call.repository.lower() for call in (*loose, *pinned)}
-    wrong, good = list[str](), [str(call) for call in pinned]
-    for call in loose:
-        commits = [commit for name, commit in read if name.lower() == call.repository.lower()]
-        wrong.append(
-            f"{call} (these runs read commit {commits[0]})" if len(commits) == 1 else str(call)
-        )
-    for name, commit in sorted(item for item in read if item[0].lower() not in named):
-        is_named = _is_named(evidence, commit, ran)
-        line = f"{name}: the runs read commit {commit}"
-        (good if is_named else wrong).append(
-            line if is_named else f"{line}, which no file that they opened names"
-        )
-    remarks = [f"not read: {line}" for line in unread[:3]]
-    if unresolved:
-        message = (
-            f"{len(unresolved)} calls take the name or the revision from a variable, which is "
-            f"not followed ({unresolved[0]})"
-        )
-        remarks.insert(0, message)
-    if wrong:
+    if not read:
+        return skipped("training read nothing from a hub's cache")
+    loose = [item for item in read if not _is_named(evidence, item[1])]
+    if loose:
         return missing(
-            f"{len(wrong)} of {len(wrong) + len(good)} remote datasets and models can change "
-            "under their names",
-            (*wrong, *remarks),
+            f"{len(loose)} of {len(read)} datasets and models of a hub can change under their "
+            "names: no file that the runs opened names the commit",
+            [f"{name}: the runs read {commit}" for name, commit in loose],
             _PIN,
         )
-    if good:
-        return passed(
-            f"{len(good)} remote datasets and models are pinned to a commit", (*good, *remarks)
-        )
-    where = "the Python files that the runs opened" if code else "the Python files"
-    return skipped(f"no call in {where} names a remote dataset or model", remarks)
+    return passed(
+        f"{len(read)} datasets and models of a hub are pinned to a commit",
+        [f"{name}: {commit}" for name, commit in read],
+    )
 
 
-def _is_named(evidence: Evidence, commit: str, ran: Collection[str]) -> bool:
+def _is_named(evidence: Evidence, commit: str) -> bool:
     """Whether the spec, or a tracked file that the runs opened (any, where that is not known),
     names the commit."""
-    paths = [
-        evidence.root / path
-        for path in (ran or evidence.tracked or ())
-        if path in (evidence.tracked or ())
-    ][:MAX_FILES]
-    for path in (evidence.spec.path, *paths):
+    tracked = evidence.tracked or frozenset()
+    ran = {item.path for item in opened(evidence).values() if item.inside}
+    paths = sorted(tracked if unlisted(evidence) else tracked & ran)
+    files = [evidence.root / path for path in paths[:_MAX_FILES]]
+    for path in (evidence.spec.path, *files):
         with contextlib.suppress(Unreadable):
-            if commit in read_text(path, evidence.root, MAX_FILE_BYTES).lower():
+            if commit in read_text(path, evidence.root, _MAX_FILE_BYTES).lower():
                 return True
     return False
 

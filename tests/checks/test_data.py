@@ -285,127 +285,56 @@ def test_reads_that_the_probe_did_not_list_are_said() -> None:
     assert (both.status, both.evidence) == ("warn", ("/srv/x.bin", note[1]))
 
 
-def code(folder: Path, **files: str) -> Evidence:
-    """Evidence of a checkout that tracks these Python files."""
-    for name, content in files.items():
-        (folder / f"{name}.py").write_text(content)
-    return evidence(
+CACHE = "/home/me/.cache/huggingface/hub/models--org--net/snapshots"
+
+
+def reading(folder: Path, *commits: str, **changes: Any) -> Evidence:
+    """Evidence of a run that opened train.py, settings.yaml and a file of each commit."""
+    files = [Opened(f"{CACHE}/{commit}/config.json", False) for commit in commits]
+    ran = opening(Opened("train.py", True), Opened("settings.yaml", True), *files)
+    for name in ("train.py", "settings.yaml", "other.yaml"):
+        (folder / name).touch()
+    found = evidence(
         spec=spec(folder),
         checkout=Checkout(root=folder, commit="0" * 40),
-        tracked=frozenset(f"{name}.py" for name in files),
+        tracked=frozenset({"train.py", "settings.yaml", "other.yaml"}),
+        runs=(ran,),
     )
-
-
-TRAIN = (
-    'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("bert-base-cased"{})\n'
-)
+    return replace(found, **changes)
 
 
 @PROFILES
-def test_a_model_without_a_commit_is_named_with_its_line(
+def test_a_commit_that_no_opened_file_names_is_not_pinned(
     tmp_path: Path, profile: str, status: str
 ) -> None:
-    loose = code(tmp_path, train=TRAIN.format(""))
-    found = revisions_pinned(replace(loose, spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.message) == (
-        status,
-        "1 of 1 remote datasets and models can change under their names",
-    )
-    assert found.evidence == (
-        (
-            'train.py:2: AutoModel.from_pretrained("bert-base-cased"): it takes the branch `main` '
-            "as it is today"
-        ),
-    )
-    assert 'revision="<40 digits>"' in found.remedy
-    pinned = revisions_pinned(code(tmp_path, train=TRAIN.format(f', revision="{SHA}"')))
-    assert (pinned.status, pinned.message) == (
-        "pass",
-        "1 remote datasets and models are pinned to a commit",
-    )
-
-
-def test_the_commit_that_the_runs_read_is_told(tmp_path: Path) -> None:
-    cache = "/home/me/.cache/huggingface/hub/models--bert-base-cased/snapshots"
-    loose = code(tmp_path, train=TRAIN.format(""))
-    ran = opening(Opened("train.py", True), Opened(f"{cache}/{SHA}/model.safetensors", False))
-    assert (
-        revisions_pinned(replace(loose, runs=(ran,)))
-        .evidence[0]
-        .endswith(f"(these runs read commit {SHA})")
-    )
-    two = opening(
-        *(Opened(f"{cache}/{commit}/model.safetensors", False) for commit in (SHA, "0" * 40))
-    )
-    assert "these runs" not in revisions_pinned(replace(loose, runs=(two,))).evidence[0]
-
-
-def test_a_commit_that_the_runs_read_is_pinned_where_a_file_that_they_opened_names_it(
-    tmp_path: Path,
-) -> None:
-    """The name and the revision come from a settings file, so the code alone does not tell."""
-    source = (
-        "from transformers import AutoModel\nAutoModel.from_pretrained(settings.name, "
-        "revision=settings.revision)\n"
-    )
-    found = code(tmp_path, train=source)
-    found = replace(found, tracked=frozenset({"train.py", "settings.yaml", "other.yaml"}))
-    assert revisions_pinned(found).status == "skip"
-    cache = f"/home/me/.cache/huggingface/hub/models--org--net/snapshots/{SHA}/config.json"
-    found = replace(
-        found,
-        runs=(
-            opening(Opened("train.py", True), Opened("settings.yaml", True), Opened(cache, False)),
-        ),
-    )
+    loose = reading(tmp_path, SHA, spec=spec(tmp_path, profile=profile))
     (tmp_path / "settings.yaml").write_text("revision: main\n")
     (tmp_path / "other.yaml").write_text(f"revision: {SHA}\n")  # nobody opened it
-    loose = revisions_pinned(found)
-    assert loose.status == "warn"
-    assert (
-        loose.evidence[0]
-        == f"org/net: the runs read commit {SHA}, which no file that they opened names"
-    )
-    (tmp_path / "settings.yaml").write_text(f"revision: {SHA}\n")
-    pinned = revisions_pinned(found)
-    assert (pinned.status, pinned.evidence[0]) == ("pass", f"org/net: the runs read commit {SHA}")
+    found = revisions_pinned(loose)
+    assert (found.status, found.evidence) == (status, (f"org/net: the runs read {SHA}",))
+    assert 'revision="<40 digits>"' in found.remedy
+    (tmp_path / "settings.yaml").write_text(f"revision: {SHA.upper()}\n")
+    pinned = revisions_pinned(loose)
+    assert (pinned.status, pinned.evidence) == ("pass", (f"org/net: {SHA}",))
 
 
-def test_only_files_that_the_runs_opened_are_judged(tmp_path: Path) -> None:
-    both = code(tmp_path, train="import torch\n", prepare=TRAIN.format(""))
-    assert revisions_pinned(both).status == "warn"
-    ran = revisions_pinned(replace(both, runs=(opening(Opened("train.py", True)),)))
-    assert (ran.status, ran.message) == (
-        "skip",
-        "no call in the Python files that the runs opened names a remote dataset or model",
-    )
-    used = replace(both, runs=(opening(Opened("train.py", True), Opened("prepare.py", True)),))
-    assert revisions_pinned(used).status == "warn"
-    unlisted = opening(Opened("train.py", True), notes=[(NOT_ALL, "x")])
-    assert revisions_pinned(replace(both, runs=(unlisted,))).status == "warn"
+def test_each_commit_that_was_read_has_to_be_named(tmp_path: Path) -> None:
+    found = reading(tmp_path, SHA, "1" * 40)
+    (tmp_path / "train.py").write_text(f'load(revision="{SHA}")\n')
+    assert revisions_pinned(found).evidence == (f"org/net: the runs read {'1' * 40}",)
 
 
-def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
-    source = "from transformers import AutoModel\nmodel = AutoModel.from_pretrained(args.model)\n"
-    found = revisions_pinned(code(tmp_path, train=source, odd=source + "("))
-    assert found.status == "skip"
-    assert found.evidence == (
-        (
-            "1 calls take the name or the revision from a variable, which is not followed "
-            "(train.py:2: AutoModel.from_pretrained(…))"
-        ),
-        "not read: odd.py: cannot be parsed: '(' was never closed (odd.py, line 3)",
-    )
+def test_any_tracked_file_may_name_it_where_not_all_that_were_opened_are_listed(
+    tmp_path: Path,
+) -> None:
+    found = reading(tmp_path, SHA)
+    (tmp_path / "other.yaml").write_text(SHA)
+    assert revisions_pinned(found).status == "warn"
+    files = (Opened("train.py", True), Opened(f"{CACHE}/{SHA}/config.json", False))
+    ran = opening(*files, notes=[(NOT_ALL, "x")])
+    assert revisions_pinned(replace(found, runs=(ran,))).status == "pass"
+
+
+def test_without_a_hub_nothing_is_judged(tmp_path: Path) -> None:
+    assert revisions_pinned(reading(tmp_path)).status == "skip"
     assert revisions_pinned(evidence()).status == "skip"
-
-
-def test_declared_data_is_no_remote_dataset(tmp_path: Path) -> None:
-    source = 'from datasets import load_dataset\nload_dataset("corpora/wiki")\n'
-    bare = code(tmp_path, train=source)
-    assert revisions_pinned(bare).status == "warn"
-    assert (
-        revisions_pinned(
-            replace(bare, spec=spec(tmp_path, data=(DataItem("corpora/wiki"),)))
-        ).status
-        == "skip"
-    )

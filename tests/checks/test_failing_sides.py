@@ -144,8 +144,8 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "data/undeclared-reads": lambda _: one(opened=[Opened("/opt/x.bin", False)]),
     "data/leftovers": lambda _: one(opened=[Opened("/opt/x.bin", False, "", True)]),
     "data/no-network": lambda _: one(network=["192.0.2.1:443"]),
-    "data/revisions": lambda folder: committed(
-        folder, get_dot_py="from datasets import load_dataset\nload_dataset('a/b')\n"
+    "data/revisions": lambda _: one(
+        opened=[Opened(f"/hub/models--a--b/snapshots/{'0' * 40}/x.bin", False)]
     ),
     "data/batches": lambda _: two("batch"),
     "env/lockfile": lambda folder: evidence(spec=spec(folder, profile="strict")),
