@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 
 # Printable by Unicode's book, yet nothing is seen: combining grapheme joiner, Hangul fillers, Khmer
 # inherent vowels, Mongolian and plain variation selectors, braille blank. Control, format (bidi,
@@ -165,20 +164,6 @@ def for_code_block(text: str, info: str = "") -> str:
     lines = [_visible(line) for line in text.replace("\r\n", "\n").rstrip("\n").split("\n")]
     fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
     return "\n".join([fence + info, *lines, fence])
-
-
-def for_mermaid(text: str) -> str:
-    """Text for between double quotes in a Mermaid diagram: letters, digits, spaces and `.,()+-/`
-    stay, runs of all else become `_`.
-
-    Left out on purpose: the quote, `#` and `;` (Mermaid's entities), `%` (directives), braces,
-    backticks and line ends.
-    """
-    kept = ((char.isalnum() or char in " .,()+-/", char) for char in _visible(text))
-    return "".join(
-        "".join(char for _, char in run) if keep else "_"
-        for keep, run in groupby(kept, key=lambda pair: pair[0])
-    )
 
 
 def for_workflow_data(text: str) -> str:

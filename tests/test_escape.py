@@ -193,11 +193,7 @@ def test_a_workflow_message_is_one_line_that_decodes_to_what_was_meant_and_a_pro
 
 
 @given(TEXTS, st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8"]))
-@example('"]}; %%{init: {}}%% #quot; end\n', "ascii")
-def test_mermaid_text_cannot_leave_its_quotes_and_every_stream_can_hold_what_is_printed(
-    text: str, encoding: str
-) -> None:
-    assert all(char.isalnum() or char in " .,()+-/_" for char in escape.for_mermaid(text))
+def test_every_stream_can_hold_what_is_printed(text: str, encoding: str) -> None:
     escape.for_encoding(escape.for_terminal(text), encoding).encode(encoding)
 
 

@@ -87,12 +87,12 @@ def loss_gaps(
         for block in first[label].blocks:
             for one, other in zip(block.values, counterparts.get(key_of(block), ()), strict=False):
                 gaps[block.step] = max(
-                    gaps.get(block.step, 0.0), _gap(float.fromhex(one), float.fromhex(other))
+                    gaps.get(block.step, 0.0), gap(float.fromhex(one), float.fromhex(other))
                 )
     return tuple(sorted(gaps.items()))
 
 
-def _gap(a: float, b: float) -> float:
+def gap(a: float, b: float) -> float:
     """|a - b|: zero for two NaNs or two equal infinities, infinite where one alone is NaN."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0

@@ -330,7 +330,8 @@ def schema_text() -> str:
         "know: later versions of v1 add fields and take none away. Texts may stem from foreign "
         "code and must be escaped where printed.",
     }
-    return json.dumps({**head, **msgspec.json.schema(Catalog)}, indent=2) + "\n"
+    text = json.dumps({**head, **msgspec.json.schema(Catalog)}, indent=2) + "\n"
+    return re.sub(r"\\n +", " ", text)  # docstrings go over several lines
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
+from repro_gate.compare.distances import gap
 from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, worst
 from repro_gate.compare.model import Comparison, Cost, Divergence, HeatMap, NoiseFloor
 from repro_gate.report import costs, drawing, drawn_map, numbers
-from repro_gate.report.chart import loss_gaps
 from repro_gate.report.model import Report
 
 # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
@@ -199,7 +199,10 @@ def _band(floor: NoiseFloor | None, last: int) -> list[tuple[int, float]]:
 
 def _gaps(losses: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]:
     """The gaps of the losses by step; what is no number is left out."""
-    return [(step, gap) for step, gap in loss_gaps(losses) if math.isfinite(gap)]
+    by_step: dict[int, float] = {}
+    for step, one, other in losses:
+        by_step[step] = max(by_step.get(step, 0.0), gap(one, other))
+    return [(step, largest) for step, largest in sorted(by_step.items()) if math.isfinite(largest)]
 
 
 def cost(report: Report) -> dict[str, object]:

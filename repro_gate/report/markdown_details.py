@@ -17,7 +17,7 @@ from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.pages import url
 from repro_gate.compare.model import Comparison
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report import causes, chart, comparisons, costs, numbers, wording
+from repro_gate.report import causes, comparisons, costs, numbers, wording
 from repro_gate.report.markdown_rows import told
 from repro_gate.report.markdown_text import MARKS, Form, code, message, prose, status
 from repro_gate.report.model import Reason, Report, RunSummary
@@ -50,9 +50,6 @@ def details(report: Report, form: Form) -> dict[str, object]:
         "more_reasons": len(reasons) - form.rows,
         "background": _background(report, form),
         "heat_map": _heat_map(differs, form) or _noise_map(report, form),
-        "chart": _block(chart.chart(differs), "mermaid")
-        if form.figures and differs is not None
-        else None,
         "differs": _differs(differs, form) if form.whole and differs is not None else None,
         "reproduce": _block(report.reproduce, "sh")
         if 0 < len(report.reproduce) <= form.reproduce

@@ -38,7 +38,7 @@ class Form:
     log_lines: int = 10
     reproduce: int = 4_000
     map_rows: int = 0  # of the heat map
-    figures: bool = True  # the cause's line with those around it, chart, checks
+    figures: bool = True  # the cause's line with those around it, checks
     # all that a page of its own holds too: evidence, tensors, inputs, runs, flags, environment,
     # notes
     whole: bool = False

@@ -5,6 +5,7 @@ it."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -492,6 +493,7 @@ def schema_text() -> str:
         "and must be escaped where it is printed.",
     }
     text = json.dumps({**head, **made}, indent=2, ensure_ascii=False) + "\n"
+    text = re.sub(r"\\n +", " ", text)  # docstrings go over several lines
     return text.replace(r"\\Z", "$")  # the end of the text, in Python's words and in ECMAScript's
 
 

@@ -258,7 +258,7 @@ def test_a_worker_that_only_begins_rows_ends_the_measurement(
     real = (double.folder / "ops_worker.py").read_text()
     (double.folder / "ops_worker.py").write_text(
         real.replace('write({"began": {"case": name,', 'write({"began": {"case": "b",').replace(
-            "write({**row(name, dtype", "os.abort(); write({**row(name, dtype"
+            "**row(name, dtype", "**os.abort(), **row(name, dtype"
         )
     )
     with pytest.raises(Inconclusive, match="without a result"):

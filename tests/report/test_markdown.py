@@ -64,7 +64,6 @@ def test_a_fail_tells_what_diverges_why_and_how_to_see_it_again() -> None:
         "`determinism/diverged`",
         "**Remedy:**",
         "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```",
-        "```mermaid\nxychart-beta",
         "env **1**/2",
     ):
         assert words in text, words
@@ -82,9 +81,9 @@ def test_a_comment_leaves_to_the_page_what_nobody_acts_on_and_the_summary_has_it
         assert words not in text and words in whole, words
 
 
-def test_a_pass_draws_no_chart_and_accuses_nobody() -> None:
+def test_a_pass_accuses_nobody() -> None:
     text = markdown.comment(reports.PASS)
-    assert "mermaid" not in text and "What differs and how far" not in text and "❌" not in text
+    assert "What differs and how far" not in text and "❌" not in text
 
 
 def test_nothing_measured_says_so_and_shows_no_empty_section() -> None:
@@ -259,7 +258,7 @@ def test_shorter_forms_drop_the_least_useful_part_first() -> None:
     assert (
         sizes[2:] == sorted(sizes[2:], reverse=True)
         and sizes[1] < sizes[0]
-        and sizes[-1] < sizes[0] / 2
+        and sizes[-1] < sizes[0] * 2 / 3
     )
     shorter = markdown.comment(report, View(limit=sizes[1] - 1))
     for words in ("determinism/diverged", "blocks.3.attn.weight", "See it again"):
