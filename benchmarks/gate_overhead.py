@@ -118,8 +118,8 @@ def _checkout(place: Place, settings: Settings) -> Path:
     spec = place.workspace / "repro.yml"
     measured = f"cost: {{{'pairs: 2' if settings.defaults else 'measure: false'}}}\n"
     text = (
-        f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\nrandom-state:\n  "
-        f"seed: {SEED}\n{measured}"
+        f"version: 1\ntrain:\n  run: {_command(settings.epochs, '{seed}')}\nrandom-state:\n  seed: "
+        f"{SEED}\n{measured}"
     )
     spec.write_text(text, encoding="utf-8")
     (place.workspace / ".gitignore").write_text("out/\n__pycache__/\n", encoding="utf-8")

@@ -38,10 +38,10 @@ MODELS = {  # gpt-10m: nanoGPT's character model, with the batch that its README
     "convnet": "--model convnet --batch 32",
     "gpt-10m": "--model transformer --width 384 --depth 6 --batch 12",
     "tiny": "--model many --count 2000",
-    "gpt-124m": "--model transformer --width 768 --depth 12 --batch 16 --length 512 "
-    "--vocabulary 25000",
-    "gpt-1b": "--model transformer --width 2048 --depth 18 --batch 8 --length 512 "
-    "--vocabulary 25000",
+    "gpt-124m": "--model transformer --width 768 --depth 12 --batch 16 --length 512 --vocabulary "
+    "25000",
+    "gpt-1b": "--model transformer --width 2048 --depth 18 --batch 8 --length 512 --vocabulary "
+    "25000",
 }
 PEERS = ("debug-mode", "sha256", "safetensors", "hash_tensor", "clone")
 
@@ -182,8 +182,8 @@ def _note(place: Place, settings: Settings, model: str, label: str) -> Figure:
     for number in range(settings.rounds):
         out = place.root / f"{model}-noted-{number}.json"
         command = (
-            f"python3 train.py {MODELS[model]} {settings.arguments} --steps {settings.steps} "
-            f"--out {out}"
+            f"python3 train.py {MODELS[model]} {settings.arguments} --steps {settings.steps} --out "
+            f"{out}"
         )
         run = run_probed(
             place,

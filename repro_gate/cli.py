@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import traceback
 
         print(
-            "repro-gate: an error inside the gate, which says nothing about the training; "
-            "please report it:",
+            "repro-gate: an error inside the gate, which says nothing about the training; please "
+            "report it:",
             file=sys.stderr,
         )
         print(_printable(traceback.format_exc().rstrip()), file=sys.stderr)

@@ -203,8 +203,8 @@ def parse_toml(text: str) -> dict[str, Any]:
         document, problem = json.loads(done.stdout)
     except (ValueError, RecursionError):  # it was ended at a limit, and answered nothing
         problem = (
-            f"takes more time or memory to parse than {len(text):,} characters of TOML may: "
-            "write fewer and shorter keys"
+            f"takes more time or memory to parse than {len(text):,} characters of TOML may: write "
+            "fewer and shorter keys"
         )
     if problem:
         raise Unreadable(problem)

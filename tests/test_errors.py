@@ -26,8 +26,8 @@ CLOSED = 200  # files that are closed to the training one by one, and given back
 # The log of a training that has ended, and whose children live: within the three seconds that they
 # are given.
 TRAIN = (
-    "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; "
-    "sleep 0.05"
+    "echo started; for n in 1 2 3 4; do sleep 300.{mark} & setsid sleep 300.{mark} & done; sleep "
+    "0.05"
 )
 DRIVER = """
 import io, json, os, random, signal, sys, tempfile, time
@@ -119,8 +119,8 @@ def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(
     for number in range(CLOSED):
         (checkout / "data" / f"{number}.txt").write_text("x")
     (checkout / "repro.yml").write_text(
-        f"version: 1\ntrain: {{run: '{TRAIN.format(mark=mark)}', timeout: 60s}}\ncost: "
-        f"{{measure: false}}\ndata: [{{path: data/0.txt}}]\n"
+        f"version: 1\ntrain: {{run: '{TRAIN.format(mark=mark)}', timeout: 60s}}\ncost: {{measure: "
+        "false}\ndata: [{path: data/0.txt}]\n"
     )
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
     environment = {

@@ -188,8 +188,8 @@ def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
 
 
 ARM = (
-    "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU "
-    "part\t: {}\nCPU revision\t: 1\n\n"
+    "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: "
+    "{}\nCPU revision\t: 1\n\n"
 )
 ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
 

@@ -142,8 +142,8 @@ def _baseline(data: object) -> Baseline:
     if type(version) is int and version > VERSION:
         message = f"written by a newer repro-gate: version {version}, this one reads {VERSION}"
         remedy = (
-            "install the repro-gate that wrote it, or delete it and write it anew with "
-            "`repro-gate baseline`"
+            "install the repro-gate that wrote it, or delete it and write it anew with `repro-gate "
+            "baseline`"
         )
         raise _Wrong(("version",), message, remedy=remedy)
     if version is not None and (type(version) is not int or version != VERSION):

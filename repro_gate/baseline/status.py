@@ -158,8 +158,8 @@ def _drift(entry: Entry, now: Entry, parts: tuple[str, ...], gap: float | None) 
     message = f"same inputs, different results: {_named(parts)}{_far(gap)}"
     remedy = (
         "something outside the hashed inputs changed: an undeclared data file, a download, a "
-        "rebuilt library, firmware, faulty memory. "
-        "If the new result is right, record it with `repro-gate baseline`"
+        "rebuilt library, firmware, faulty memory. If the new result is right, record it with "
+        "`repro-gate baseline`"
     )
     if facts:
         message += (
@@ -167,9 +167,9 @@ def _drift(entry: Entry, now: Entry, parts: tuple[str, ...], gap: float | None) 
             f"{_named([fact.partition(': ')[0] for fact in facts])}"
         )
         remedy = (
-            "undo that change and run the gate again; if it was the cause, pin it in the "
-            "lockfile or the image, which are hashed. "
-            "If the new result is right, record it with `repro-gate baseline`"
+            "undo that change and run the gate again; if it was the cause, pin it in the lockfile "
+            "or the image, which are hashed. If the new result is right, record it with "
+            "`repro-gate baseline`"
         )
     elif known:
         groups = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))

@@ -72,8 +72,8 @@ def take_snapshot(
     names = list(listed_files(root)) if checkout.is_git else _plain_files(root, notes)
     if len(names) >= MANY:
         tell(
-            f"each run gets a copy of the checkout's {len(names):,} files; folders declared "
-            "under `data:` are linked instead"
+            f"each run gets a copy of the checkout's {len(names):,} files; folders declared under "
+            "`data:` are linked instead"
         )
     make_folder(destination)
     copy = Copy(root, destination, notes)

@@ -126,8 +126,8 @@ def submodules_present(evidence: Evidence) -> Finding:
             for item in moved
         ]
         remedy = (
-            f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if "
-            "the move is meant"
+            f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if the "
+            "move is meant"
         )
         return failed(
             f"{len(moved)} submodules are at another commit than the recorded one", lines, remedy
@@ -216,8 +216,8 @@ def licence(evidence: Evidence) -> Finding:
 
 @check(
     "code/pristine-workspace",
-    "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores "
-    "was needed.",
+    "The command ran to its end from a fresh copy of the checkout, so nothing that git ignores was "
+    "needed.",
 )
 def pristine_workspace(evidence: Evidence) -> Finding:
     """Each run starts in a new copy of what git would see; a file that only this machine has is not
@@ -231,8 +231,8 @@ def pristine_workspace(evidence: Evidence) -> Finding:
         )
         first = os.path.relpath(evidence.root / next(iter(absent)), evidence.folder)
         remedy = (
-            f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or "
-            "let train.run make it"
+            f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or let "
+            "train.run make it"
         )
         return failed(
             message, [f"{path} (not found by {name})" for path, name in absent.items()], remedy
@@ -275,8 +275,8 @@ def imports_checkout(evidence: Evidence) -> Finding:
         )
     if found.others:
         message = (
-            f"training imported {len(found.others)} modules from the original checkout instead "
-            "of the run's own workspace"
+            f"training imported {len(found.others)} modules from the original checkout instead of "
+            "the run's own workspace"
         )
         remedy = (
             "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
@@ -289,8 +289,8 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "them and no hash covers them"
         )
         remedy = (
-            "build them in `train.run`, install them as a package of the lockfile, or build "
-            "them anew before each gate run"
+            "build them in `train.run`, install them as a package of the lockfile, or build them "
+            "anew before each gate run"
         )
         return missing(message, found.told(found.ignored), remedy)
     return passed("what training imported of the checkout came from the run's own workspace")
@@ -346,13 +346,13 @@ def opened_files(evidence: Evidence) -> Finding:
         )
     if evidence.tracked is None:
         return skipped(
-            f"without git nobody can tell which of {len(inside)} files of the folder a clone "
-            "has; none outside it is source"
+            f"without git nobody can tell which of {len(inside)} files of the folder a clone has; "
+            "none outside it is source"
         )
     others = len(seen) - len(inside)
     return passed(
-        f"{len(inside)} files of the checkout that training opened are tracked; none of "
-        f"{others} others is source or settings"
+        f"{len(inside)} files of the checkout that training opened are tracked; none of {others} "
+        "others is source or settings"
     )
 
 

@@ -149,8 +149,8 @@ def no_undeclared_reads(evidence: Evidence) -> Finding:
         return missing(
             f"training read {len(found)} files outside the checkout that nothing declares",
             (*folded([(item, misplaced(evidence, item)) for item in found]), *cut[:2]),
-            "declare each file, or the folder that holds them, under `data:` with its sha256, "
-            "so that a rerun can tell if it has the same",
+            "declare each file, or the folder that holds them, under `data:` with its sha256, so "
+            "that a rerun can tell if it has the same",
         )
     if cut:
         return missing(
@@ -179,8 +179,8 @@ def no_leftovers(evidence: Evidence) -> Finding:
             "results show nothing"
         )
         remedy = (
-            "write below the working directory, HOME or TMPDIR (each run has its own), or "
-            "declare the files under `data:`"
+            "write below the working directory, HOME or TMPDIR (each run has its own), or declare "
+            "the files under `data:`"
         )
         return failed(message, sorted(lines), remedy)
     return passed("no run read what an earlier one had left behind")

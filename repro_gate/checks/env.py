@@ -55,8 +55,8 @@ _SHOWN = 500  # characters of a variable's value
 
 @check(
     "env/lockfile",
-    "The declared lockfile is in the checkout, can be read, and pins every distribution by "
-    "version and hash.",
+    "The declared lockfile is in the checkout, can be read, and pins every distribution by version "
+    "and hash.",
     CHECKOUT,
 )
 def lockfile(evidence: Evidence) -> Finding:
@@ -66,7 +66,7 @@ def lockfile(evidence: Evidence) -> Finding:
     if declared is None:
         found = _undeclared(evidence)
         remedy = (
-            f"name it in the spec: `env: {{lockfile: "
+            "name it in the spec: `env: {lockfile: "
             f"{found[0] if found else 'requirements.lock'}}}`"
         )
         lines = found or (
@@ -226,8 +226,8 @@ def versions(evidence: Evidence) -> Finding:
     shown = tuple(f"{key} {facts[0][key]}" for key in _SAME if facts[0].get(key))
     if unknown:
         message = (
-            f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be "
-            "compared with it"
+            f"the version of {', '.join(unknown)} could not be read, so a rerun cannot be compared "
+            "with it"
         )
         return missing(
             message,
@@ -294,8 +294,8 @@ def cublas_workspace(evidence: Evidence) -> Finding:
 
 @check(
     "env/variables",
-    "The environment variables that torch or CUDA read are recorded, and the same in both runs "
-    "of the pair.",
+    "The environment variables that torch or CUDA read are recorded, and the same in both runs of "
+    "the pair.",
 )
 def variables(evidence: Evidence) -> Finding:
     """A variable that only one run saw is a difference that the code does not show."""
@@ -446,8 +446,8 @@ def compare_with_lock(
                 )
             else:
                 differing.append(
-                    f"{given} {version}: "
-                    f"{', '.join(sorted({str(pin.version) for pin in here}))} at {here[0].place}"
+                    f"{given} {version}: {', '.join(sorted({str(pin.version) for pin in here}))} "
+                    f"at {here[0].place}"
                 )
     return LockComparison(tuple(equal), tuple(differing), tuple(absent), tuple(loose))
 

@@ -127,8 +127,8 @@ def same_for_all(evidence: Evidence) -> Finding:
 
 @check(
     "hardware/recorded",
-    "The report names the hardware that a rerun needs: the GPU with its driver and modes, or "
-    "the CPU as torch used it.",
+    "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the "
+    "CPU as torch used it.",
     traced=True,
 )
 def recorded(evidence: Evidence) -> Finding:
@@ -171,8 +171,8 @@ def alone(evidence: Evidence) -> Finding:
         )
     if others:
         message = (
-            f"{len(others)} other processes computed on the GPUs before or after the timed "
-            "runs, so the times may be theirs too"
+            f"{len(others)} other processes computed on the GPUs before or after the timed runs, "
+            "so the times may be theirs too"
         )
         remedy = (
             "end them, or give the job a GPU of its own; the bits do not depend on it, "

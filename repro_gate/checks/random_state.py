@@ -36,8 +36,8 @@ ALGORITHMS = "torch.use_deterministic_algorithms"
 
 @check(
     "random-state/flags",
-    "Every flag, read back at every step of every deterministic run, had the value that the "
-    "gate set.",
+    "Every flag, read back at every step of every deterministic run, had the value that the gate "
+    "set.",
 )
 def flags_effective(evidence: Evidence) -> Finding:
     """Readings of all flags at the end of every step; a flag that was off for part of a step alone
@@ -57,8 +57,8 @@ def flags_effective(evidence: Evidence) -> Finding:
         return skipped("the training does not use torch, so no flag of torch was read back")
     if late_lines:
         message = (
-            "training code changed a variable after its library had read it, which changes "
-            "nothing but for processes that it starts"
+            "training code changed a variable after its library had read it, which changes nothing "
+            "but for processes that it starts"
         )
         return noticed(message, late_lines, "leave the variable alone")
     undone = [
@@ -107,8 +107,8 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...],
                     (f", set at {place(item.file, item.line)}" for item in by if item.file), ""
                 )
                 line = (
-                    f"{flag} is {'not set' if value is None else value} from step {step} "
-                    f"on{at}, and the gate wants "
+                    f"{flag} is {'not set' if value is None else value} from step {step} on{at}, "
+                    "and the gate wants "
                 )
                 line += f"{wanted(flag, run.plan.arm)}"
                 late = bool(by) and all(item.late for item in by)
@@ -146,8 +146,8 @@ def generators_equal(evidence: Evidence) -> Finding:
         "generators were in different states in the two runs, and no recorded number depends on it"
     )
     remedy = (
-        "find what draws in the background (a thread, a signal handler), or give it a generator "
-        "of its own"
+        "find what draws in the background (a thread, a signal handler), or give it a generator of "
+        "its own"
     )
     return noticed(message, _generators_apart(evidence.pair), remedy)
 
@@ -179,11 +179,11 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if fixed:
         seeds = f"{evidence.pair[0].plan.arm.seed} and {evidence.control.plan.arm.seed}"
         return missing(
-            f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started "
-            f"from the same state under the seeds {seeds}",
+            f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from "
+            f"the same state under the seeds {seeds}",
             fixed,
-            "the code seeds them with a number of its own: take the seed from the command line "
-            "and write `{seed}` into train.run",
+            "the code seeds them with a number of its own: take the seed from the command line and "
+            "write `{seed}` into train.run",
         )
     names = list(dict.fromkeys(name.rpartition(": ")[2] for name in shared))
     return passed(f"another seed gave every generator another state: {', '.join(names)}", names)
@@ -218,8 +218,8 @@ def first_states(trace: Trace) -> dict[str, bytes]:
 
 @check(
     "random-state/reseeded",
-    "The control run with another seed gave other bits: the gate looks at something, and the "
-    "seed reaches it.",
+    "The control run with another seed gave other bits: the gate looks at something, and the seed "
+    "reaches it.",
 )
 def reseeded_differs(evidence: Evidence) -> Finding:
     """Everything that both recorded but the generators' own states: for a training that ignores its
@@ -237,8 +237,8 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     digests = sum(len(block.rows) for _, block, _ in blocks)
     seeds = f"seeds {first.plan.arm.seed} and {seed}"
     compared = (
-        f"{seeds}: {digests} digests compared, in {len(blocks)} blocks, {len(differing)} of "
-        "which differ"
+        f"{seeds}: {digests} digests compared, in {len(blocks)} blocks, {len(differing)} of which "
+        "differ"
     )
     if not differing:
         fixed = [name for name, reached in _reached(first, evidence.control).items() if not reached]
@@ -251,9 +251,9 @@ def reseeded_differs(evidence: Evidence) -> Finding:
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
             "training",
             (compared, *same_state),
-            "the script sets a seed of its own, or draws nothing at random: take the seed from "
-            "the command line and write `{seed}` "
-            "into train.run, so that reproducing under one seed says something about others",
+            "the script sets a seed of its own, or draws nothing at random: take the seed from the "
+            "command line and write `{seed}` into train.run, so that reproducing under one seed "
+            "says something about others",
         )
     if differing <= noisy:
         message = (
@@ -311,8 +311,8 @@ def workers_seeded(evidence: Evidence) -> Finding:
     ]
     if apart:
         remedy = (
-            "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the "
-            "same num_workers in every run"
+            "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same "
+            "num_workers in every run"
         )
         return failed("DataLoader workers were seeded differently in the two runs", apart, remedy)
     unread = [
@@ -320,11 +320,11 @@ def workers_seeded(evidence: Evidence) -> Finding:
     ]
     if unread:
         return missing(
-            f"the base seed of {len(unread)} of {len(names)} DataLoaders with workers could not "
-            "be read",
+            f"the base seed of {len(unread)} of {len(names)} DataLoaders with workers could not be "
+            "read",
             unread,
-            "use torch.utils.data.DataLoader itself, or name the check under checklist.waive "
-            "with the reason why its workers draw nothing",
+            "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with "
+            "the reason why its workers draw nothing",
         )
     message = f"the workers of {len(names)} DataLoaders had the same base seed in both runs"
     return passed(message, [f"{name}: {_seed_of(first[name])}" for name in names])
@@ -374,8 +374,8 @@ def no_os_entropy(evidence: Evidence) -> Finding:
         drawn if evidence.blamed is None else [(where, sources[where]) for where in evidence.blamed]
     )
     remedy = (
-        "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the "
-        "check if it only names a file"
+        "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check "
+        "if it only names a file"
     )
     if diverged and suspects:
         message = "the runs diverged, and training code drew from the operating system's entropy"
@@ -451,8 +451,8 @@ def operators_deterministic(evidence: Evidence) -> Finding:
 
 @check(
     "random-state/robust",
-    "The second deterministic run differed in everything that must not matter, and gave the "
-    "same bits.",
+    "The second deterministic run differed in everything that must not matter, and gave the same "
+    "bits.",
 )
 def robust(evidence: Evidence) -> Finding:
     """What differed in it stands in `robustness.vary`; the evidence says what could not be
@@ -474,8 +474,8 @@ def robust(evidence: Evidence) -> Finding:
     if broken is None:
         return passed(f"the second run was the same with another {', '.join(names)}", unvaried)
     remedy = (
-        "make numbers of what the checkout and the spec declare; or leave what has to matter "
-        "out of `robustness.vary`"
+        "make numbers of what the checkout and the spec declare; or leave what has to matter out "
+        "of `robustness.vary`"
     )
     if (found := evidence.not_robust) is not None:
         return missing(found.message, found.lines, found.remedy or remedy)
@@ -486,8 +486,8 @@ def robust(evidence: Evidence) -> Finding:
             remedy,
         )
     return missing(
-        f"repeatable, but not robust: the varied run diverges at step {first.step} "
-        f"({first.kind} {first.name})",
+        f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} "
+        f"{first.name})",
         unvaried,
         remedy,
     )

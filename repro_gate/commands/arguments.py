@@ -190,9 +190,8 @@ def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     diagnose = commands.add_parser(
         "diagnose",
         help="find out by experiment why two deterministic runs diverge",
-        description="Two deterministic runs; where they diverge, further short runs that hold "
-        "one thing "
-        "after the other fixed.",
+        description="Two deterministic runs; where they diverge, further short runs that hold one "
+        "thing after the other fixed.",
         epilog=_EPILOG_OF_DIAGNOSE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -252,8 +251,7 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         aliases=["report"],
         help="print a report.json again, or what changed between two of them",
         description="Prints a report.json as the gate run that made it did, or writes it in "
-        "another "
-        "format. With two: what changed.",
+        "another format. With two: what changed.",
         epilog=_EPILOG_OF_SHOW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -279,12 +277,11 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     ops = commands.add_parser(
         "ops",
-        help="measure which torch operators repeat their bits on this machine, or show and "
-        "compare such catalogs",
+        help="measure which torch operators repeat their bits on this machine, or show and compare "
+        "such catalogs",
         description="Executes each operator again and again, flags off and on, alone and beside "
-        "other "
-        "work, in two processes of the "
-        "interpreter that you train in. With a CATALOG, shows that one instead.",
+        "other work, in two processes of the interpreter that you train in. With a CATALOG, shows "
+        "that one instead.",
         epilog=_EPILOG_OF_OPS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -352,13 +349,11 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="post a report.json, or those of a matrix as one table, as the comment of its pull "
         "request",
         description="In a workflow_run job, for the run that the event names; elsewhere, with "
-        "--repository and --pull-request. "
-        "The token comes from GITHUB_TOKEN or GH_TOKEN.",
+        "--repository and --pull-request. The token comes from GITHUB_TOKEN or GH_TOKEN.",
     )
     what = (
         "report.json, or the folder that holds it; several are those of one commit's matrix; "
-        "nothing in them is believed: workflow, job "
-        "and this path say which comment it is"
+        "nothing in them is believed: workflow, job and this path say which comment it is"
     )
     comment.add_argument("report", metavar="REPORT", type=_path, nargs="+", help=what)
     when = "always, on failure, or when the finding changed"
@@ -375,8 +370,8 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the pull request, whose head must be the commit of the report",
     )
     table = (
-        "one table of the reports under this name, however many there are; several reports are "
-        "one without a name"
+        "one table of the reports under this name, however many there are; several reports are one "
+        "without a name"
     )
     comment.add_argument("--matrix", metavar="NAME", type=_text, help=table)
     comment.add_argument(

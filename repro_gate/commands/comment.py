@@ -98,8 +98,8 @@ def _for_event(
     job = read_job(environment)
     if job.event_name != "workflow_run":
         remedy = (
-            "name it: --pull-request N --repository OWNER/NAME; or post from a workflow with "
-            "`on: workflow_run`"
+            "name it: --pull-request N --repository OWNER/NAME; or post from a workflow with `on: "
+            "workflow_run`"
         )
         raise UsageError("which pull request the report is for is not known", remedy=remedy)
     decision = decide_comment(read_inputs(environment), job)

@@ -68,8 +68,8 @@ def _traces(a: Path, b: Path) -> Comparison:
         if not any(folder.glob("*" + SUFFIX)):
             inner = sorted(path.parent.name for path in folder.glob("*/*" + SUFFIX))
             make = (
-                "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's "
-                "folder in it"
+                "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder "
+                "in it"
             )
             raise UsageError(
                 f"{folder}: holds no trace",
@@ -206,8 +206,8 @@ def _print(comparison: Comparison) -> None:
         )
     if first is not None and (first.name == _ANY or not comparison.differing):
         _say(
-            f"{sum(step >= 0 for step, _ in comparison.by_step)} of the {comparison.steps} "
-            "steps that both have differ"
+            f"{sum(step >= 0 for step, _ in comparison.by_step)} of the {comparison.steps} steps "
+            "that both have differ"
         )
     else:
         _say(f"{_plain(wording.spread(comparison))} ({wording.kinds(comparison)})")

@@ -241,6 +241,6 @@ def _suspicion(figure: float) -> str | None:
         return None
     return (
         f"outside {PLAUSIBLE[0]:+.0f} % … {PLAUSIBLE[1]:+.0f} %: more likely a mistake of "
-        "measurement (too few steps, another load on the "
-        "machine, autotuning inside the timed steps) than the cost of the flags"
+        "measurement (too few steps, another load on the machine, autotuning inside the timed "
+        "steps) than the cost of the flags"
     )

@@ -65,21 +65,17 @@ class HeatRow:
     module: Annotated[
         str,
         Meta(
-            description="The module's path, as far as the map tells modules apart. Untrusted "
-            "text; may "
-            "be empty."
+            description="The module's path, as far as the map tells modules apart. Untrusted text; "
+            "may be empty."
         ),
     ]
     tensors: Annotated[int, Meta(description="Quantities in the row.", ge=0)]
     cells: Annotated[
         str,
         Meta(
-            description="A character for each column: blank not recorded, `.` bitwise "
-            "identical, `?` "
-            "different by an unknown distance, "
-            "else floor(log2) of the relative L2 distance in ULP as one of `0` to `9`, `a` to "
-            "`z` (10 to 35), `A` to `Z` (36 to 61), "
-            "`+` and `-`.",
+            description="A character for each column: blank not recorded, `.` bitwise identical, "
+            "`?` different by an unknown distance, else floor(log2) of the relative L2 distance in "
+            "ULP as one of `0` to `9`, `a` to `z` (10 to 35), `A` to `Z` (36 to 61), `+` and `-`.",
             max_length=120,
             pattern=r"^[ .?0-9a-zA-Z+-]*\Z",
         ),
@@ -114,8 +110,8 @@ class GrowthPoint:
     weight_l2: Annotated[
         float | None,
         Meta(
-            description="L2 norm of the difference of all parameters as one vector; "
-            "null: not a number."
+            description="L2 norm of the difference of all parameters as one vector; null: not a "
+            "number."
         ),
     ]
     max_ulp: Annotated[

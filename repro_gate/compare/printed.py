@@ -70,8 +70,8 @@ _VOLATILE = words(
 # `Data 0.012`, `done in 3.4`: only right before the number
 _VOLATILE_LAST = frozenset(("data", "in", "after", "s", "id"))
 _POSITION = words(
-    "step steps iter iters iteration iterations it epoch epochs batch batches update updates "
-    "round rank"
+    "step steps iter iters iteration iterations it epoch epochs batch batches update updates round "
+    "rank"
 )
 
 

@@ -353,8 +353,8 @@ def _differences(label: str, a: Block, b: Block) -> Iterator[Divergence]:
             values = _number(a.values[index], row[1]), _number(b.values[at], b.rows[at][1])
         if b.rows[at][1:] != row[1:]:
             detail = (
-                f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} "
-                f"{list(b.rows[at][2])} in the second"
+                f"{row[1]} {list(row[2])} in the first run, {b.rows[at][1]} {list(b.rows[at][2])} "
+                "in the second"
             )
             yield _divergence(label, a, row, values=values, detail=detail)
         elif _digest(first, index) != _digest(second, at):

@@ -96,8 +96,8 @@ class DataCache:
         """Go on without the cache, and say so."""
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         self.notes.append(
-            f"the cache of data digests was not used, all data was read ({self.path}: "
-            f"{reason}); delete it to start anew"
+            f"the cache of data digests was not used, all data was read ({self.path}: {reason}); "
+            "delete it to start anew"
         )
 
 

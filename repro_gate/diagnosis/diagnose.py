@@ -197,8 +197,8 @@ class _Search:
                 self.until, self.stress = pair.first, stress
                 if stress:
                     self.evidence.append(
-                        "it came back under load, with threads, tasks and processes that begin "
-                        "at odd times"
+                        "it came back under load, with threads, tasks and processes that begin at "
+                        "odd times"
                     )
                 return
         self.evidence.append(
@@ -333,8 +333,8 @@ class _Search:
         if not known and len(chosen) > 1:
             names = ", ".join(dict.fromkeys(unit.factor for unit in chosen))
             self.evidence.append(
-                "the runs were used up before it was known whether fewer of these "
-                f"{len(chosen)} ({names}) are enough"
+                f"the runs were used up before it was known whether fewer of these {len(chosen)} "
+                f"({names}) are enough"
             )
         self.found += causes
         self.pinned |= frozenset(chosen)

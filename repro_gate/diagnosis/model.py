@@ -150,15 +150,15 @@ class Diagnosis:
     factor: Annotated[
         str | None,
         Meta(
-            description="The factor that was held fixed: `entropy`, `clock`, …; "
-            "null where it is none."
+            description="The factor that was held fixed: `entropy`, `clock`, …; null where it is "
+            "none."
         ),
     ] = None
     op: Annotated[
         str | None,
         Meta(
-            description="The operator that gave other bits: `aten.index_put_`; "
-            "null where it is none."
+            description="The operator that gave other bits: `aten.index_put_`; null where it is "
+            "none."
         ),
     ] = None
     call: Annotated[
@@ -168,8 +168,7 @@ class Diagnosis:
         str,
         Meta(
             description="File of the cause, relative to the checkout; `a.ipynb#cell 2` is a "
-            "notebook's "
-            "cell; empty where no line is known."
+            "notebook's cell; empty where no line is known."
         ),
     ] = ""
     line: Annotated[
@@ -183,8 +182,7 @@ class Diagnosis:
         bool,
         Meta(
             description="Whether runs proved it: they agree with the factor held fixed, or the "
-            "operator "
-            "gave several outputs for one input."
+            "operator gave several outputs for one input."
         ),
     ] = False
     message: Annotated[str, Meta(description="One sentence.")] = ""
@@ -206,8 +204,7 @@ class Diagnosis:
         tuple[ShownUse, ...],
         Meta(
             description="Where the search ended before it was known which of several decides: "
-            "these and "
-            "the cause itself, likeliest first.",
+            "these and the cause itself, likeliest first.",
             max_length=200,
         ),
     ] = ()

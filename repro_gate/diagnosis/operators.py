@@ -49,8 +49,8 @@ def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Cu
         if record.inputs != twin.inputs or (record.outputs != twin.outputs and record.simple):
             after = "the beginning of the step" if previous is None else previous.name
             between = (
-                f"something that torch does not dispatch wrote between {after} and "
-                f"{record.name}; {equal:,} operators before it agree"
+                f"something that torch does not dispatch wrote between {after} and {record.name}; "
+                f"{equal:,} operators before it agree"
             )
             return Culprit(operator=None, equal_before=equal, between=between)
         if record.outputs != twin.outputs:

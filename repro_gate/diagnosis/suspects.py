@@ -102,8 +102,8 @@ def answers(suspect: Suspect) -> str:
         return f"{use.source} was called {before} of one run only"
     if other.count != use.count:
         return (
-            f"{use.source} was called {use.count:,} times {before} of one run and "
-            f"{other.count:,} times in the other"
+            f"{use.source} was called {use.count:,} times {before} of one run and {other.count:,} "
+            "times in the other"
         )
     return f"{use.source} gave other answers in the two runs, {before} first"
 

@@ -66,8 +66,7 @@ ENTROPY = Factor(
     did="drew from the operating system",
     held="with that draw held fixed",
     remedy="give the generator a seed of its own: `default_rng(seed)`, `random.Random(seed)`, "
-    "`generator.manual_seed(seed)`, "
-    "`env.reset(seed=seed)`",
+    "`generator.manual_seed(seed)`, `env.reset(seed=seed)`",
 )
 
 # The time of day, durations and the times of files.

@@ -92,8 +92,8 @@ def place_of_fault(fault: str, clean: Run) -> Place | str:
             )
     if fault == "flag":
         return (
-            f"{ALGORITHMS} is not on in this training: it does not use torch, or "
-            "determinism.allow names it"
+            f"{ALGORITHMS} is not on in this training: it does not use torch, or determinism.allow "
+            "names it"
         )
     if fault == "race" and place_of_fault("weight", clean) != _WHY_NOT[kind]:
         return "the training does not use torch"

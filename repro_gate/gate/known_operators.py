@@ -153,8 +153,8 @@ def said(row: Row) -> str:
         else f", {price.ratio:.2f} times the time [{price.low:.2f}, {price.high:.2f}]"
     )
     return (
-        f"{row.operator} ({row.dtype}, {row.direction}): without the flags it "
-        f"{_came_to(row.off)}; with them it {_came_to(row.on)}{cost}"
+        f"{row.operator} ({row.dtype}, {row.direction}): without the flags it {_came_to(row.off)}; "
+        f"with them it {_came_to(row.on)}{cost}"
     )
 
 

@@ -189,8 +189,8 @@ def _require_own(wanted: Wanted, rows: Sequence[Row]) -> None:
         arms_of = [row.off for row in rows if row.case == f"user/{name}"]
         if arms_of and all(arm.outcome == "no-kernel" for arm in arms_of):
             remedy = (
-                "see docs/ops/README.md for what such a function returns; it is imported from "
-                "the current folder"
+                "see docs/ops/README.md for what such a function returns; it is imported from the "
+                "current folder"
             )
             raise UsageError(
                 f"--op {for_terminal(name, 200)}: cannot be executed: "

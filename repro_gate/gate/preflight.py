@@ -64,9 +64,8 @@ _SET_RUNTIME = (
     '"nvidia-container-runtime"}}` to /etc/docker/daemon.json); '
 )
 _OTHER_WAYS = (
-    "or use the action's docker-run/action.yml, which starts the image with `--gpus all`; or "
-    "its native/action.yml in a job with "
-    "`container: {options: --gpus all}`"
+    "or use the action's docker-run/action.yml, which starts the image with `--gpus all`; or its "
+    "native/action.yml in a job with `container: {options: --gpus all}`"
 )
 _POD = "ask for a GPU in the runner's pod: `resources: {limits: {nvidia.com/gpu: 1}}`"
 _PODMAN = "start the container with `--device nvidia.com/gpu=all`"
@@ -78,8 +77,7 @@ _SHM_REMEDY = {
     "(native/action.yml in a job container)",
     "podman": "start the container with `--shm-size=2g`",
     "kubernetes": "mount memory at /dev/shm in the runner's pod: a volume `emptyDir: {medium: "
-    "Memory, "
-    "sizeLimit: 2Gi}`",
+    "Memory, sizeLimit: 2Gi}`",
     "": "make it larger: `sudo mount -o remount,size=2G /dev/shm`",
 }
 
@@ -171,9 +169,9 @@ def _runtime(spec: Spec, environment: Mapping[str, str], facts: Facts) -> Proble
     ):
         return None
     message = (
-        "hardware.device: cuda is required, and this container shows no GPU though its image "
-        "asks for them "
-        f"(NVIDIA_VISIBLE_DEVICES={for_terminal(asked, 80)}): the container's runtime is not nvidia"
+        "hardware.device: cuda is required, and this container shows no GPU though its image asks "
+        f"for them (NVIDIA_VISIBLE_DEVICES={for_terminal(asked, 80)}): the container's runtime is "
+        "not nvidia"
     )
     return Problem("preflight/runtime", True, message, _hand_in(facts))
 
@@ -220,8 +218,8 @@ def _device(spec: Spec, seen: Mapping[str, str], facts: Facts) -> Problem | None
         )
     if wanted is not None and visible is not None and visible < wanted:
         remedy = (
-            f"take a runner with {wanted} GPUs, name them all in CUDA_VISIBLE_DEVICES, or "
-            "correct hardware.gpus"
+            f"take a runner with {wanted} GPUs, name them all in CUDA_VISIBLE_DEVICES, or correct "
+            "hardware.gpus"
         )
         return Problem(
             name,
@@ -245,8 +243,8 @@ def _absent(seen: Mapping[str, str], facts: Facts) -> tuple[str, str]:
     if facts.container:
         return "the container was started without GPUs", _hand_in(facts)
     remedy = (
-        "run the job on a machine with a GPU (`runs-on:`), load its driver (`nvidia-smi` must "
-        "list it), or take `device: cuda` out"
+        "run the job on a machine with a GPU (`runs-on:`), load its driver (`nvidia-smi` must list "
+        "it), or take `device: cuda` out"
     )
     return "there is no /dev/nvidia0, /dev/kfd or /dev/dxg", remedy
 

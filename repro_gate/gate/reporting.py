@@ -33,9 +33,8 @@ from repro_gate.sandbox.selection import SAME_USER_REMEDY
 
 _TIMES = 200  # of the steps of one run
 _NOT_COMPARED = (
-    "cannot compare this gate run with the baseline: its runs were not compared, are not "
-    "bitwise identical, or did not train the "
-    "checkout's code"
+    "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
+    "identical, or did not train the checkout's code"
 )
 
 

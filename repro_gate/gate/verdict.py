@@ -109,8 +109,8 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
                 f"two runs with seed {item.seed} and {flags} ended differently: {first.detail}"
             )
             remedy = (
-                "see the exception; up to it the runs are bitwise identical, so look at what "
-                f"it depends on ({DOCS_URL}/causes/README.md)"
+                "see the exception; up to it the runs are bitwise identical, so look at what it "
+                f"depends on ({DOCS_URL}/causes/README.md)"
             )
             yield Reason("determinism/crashed", message, remedy)
         elif first is not None and tolerance is None:
@@ -164,8 +164,8 @@ def _nonfinite(findings: Findings) -> Iterator[Reason]:
         for sentence in nonfinite(run.traces, default, bool(run.plan.arm.flags.get(FILL)))
     )
     remedy = (
-        "initialize what is named (torch.empty only reserves memory), or allow it: "
-        "`determinism: {allow-nonfinite: true}`"
+        "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: "
+        "{allow-nonfinite: true}`"
     )
     for sentence in dict.fromkeys(found):
         yield Reason("determinism/nonfinite", sentence, remedy)
@@ -192,8 +192,8 @@ def _over_budget(findings: Findings) -> Iterator[Reason]:
             f"{high:+.1f} %), {most:g} % is allowed"
         )
         remedy = (
-            "find the flag that costs most (often fill_uninitialized_memory) and allow it with "
-            "a reason, or raise cost.max-percent"
+            "find the flag that costs most (often fill_uninitialized_memory) and allow it with a "
+            "reason, or raise cost.max-percent"
         )
         yield Reason("cost/over-budget", message, remedy)
 
@@ -258,8 +258,8 @@ def _inconclusive(findings: Findings) -> list[Reason]:
     wanted = budget.measure and budget.max_percent is not None and not findings.stopped_early
     if not reasons and findings.runs and wanted and findings.cost is None:
         message = (
-            "cost.max-percent is set, and the cost could not be measured: each run needs 3 "
-            "steps after its warm-up"
+            "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps "
+            "after its warm-up"
         )
         reasons.append(
             Reason("cost/not-measured", message, "raise train.steps or lower train.warmup")
@@ -312,8 +312,8 @@ def _ignored(found: Mapping[str, str]) -> Iterator[Reason]:
     if found:
         names = ", ".join(f"{path} (named in {place})" for path, place in found.items())
         message = (
-            "no workspace has what git ignores, the likeliest cause of the crash if the "
-            f"training needs it: {names}"
+            "no workspace has what git ignores, the likeliest cause of the crash if the training "
+            f"needs it: {names}"
         )
         lines = ", ".join(f"{{path: {json.dumps(path)}}}" for path in found)
         yield Reason(
@@ -341,9 +341,9 @@ def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
         else "it came to its end"
     )
     remedy = (
-        f"without the gate {came}: leave out one flag after another (`determinism.allow`); if "
-        "it crashes with all of them left out, "
-        f"the probe is to blame: please report the log's end at {ISSUES_URL}"
+        f"without the gate {came}: leave out one flag after another (`determinism.allow`); if it "
+        "crashes with all of them left out, the probe is to blame: please report the log's end at "
+        f"{ISSUES_URL}"
     )
     return ", only with the gate", remedy
 
@@ -427,8 +427,8 @@ def _notes(findings: Findings) -> Iterator[Reason]:
         if run.ended.left_running:
             yield Reason(
                 "run/left-running",
-                f"run {run.plan.name} left {run.ended.left_running} processes running; they "
-                "were ended",
+                f"run {run.plan.name} left {run.ended.left_running} processes running; they were "
+                "ended",
             )
         for identifier, message in (note for trace in run.traces for note in trace.notes):
             about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
@@ -461,8 +461,8 @@ def _notes(findings: Findings) -> Iterator[Reason]:
     )
     if findings.cost is None and not quiet and all(run.good for run in findings.runs):
         message = (
-            f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} "
-            "of its warm-up"
+            f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of "
+            "its warm-up"
         )
         yield Reason("cost/not-measured", message)
     for flag in spec.determinism.allow:

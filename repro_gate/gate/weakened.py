@@ -140,8 +140,8 @@ def _determinism(base: Spec, head: Spec) -> _Found:
     old, new = base.determinism.tolerance, head.determinism.tolerance
     if new is not None and old is None:
         message = (
-            f"bits need no longer be equal: bitwise -> losses within {new.loss:g}, weights "
-            f"within {new.weights:g}"
+            f"bits need no longer be equal: bitwise -> losses within {new.loss:g}, weights within "
+            f"{new.weights:g}"
         )
         yield ("determinism", "compare"), message
     elif new is not None and old is not None:
@@ -339,8 +339,8 @@ def _renewed(old: Entry, new: Entry) -> str:
     platform = _short(old.platform)
     if old.config_hash == new.config_hash:
         return (
-            f"rewritten: the same config hash {_short(old.config_hash)} now records other "
-            f"results on platform {platform}: {named}"
+            f"rewritten: the same config hash {_short(old.config_hash)} now records other results "
+            f"on platform {platform}: {named}"
         )
     return f"renewed: inputs changed and other results are recorded on platform {platform}: {named}"
 

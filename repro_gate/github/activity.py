@@ -89,8 +89,8 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
         )
     if inputs.pull_request not in (None, pull.number):
         reason = (
-            f"`pull_request: {inputs.pull_request}` is not the pull request of this event, "
-            f"which is {pull.number}"
+            f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which "
+            f"is {pull.number}"
         )
         return Decision(
             activity=Activity.REFUSE,
@@ -142,8 +142,8 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
         return Decision(
             activity=Activity.REFUSE,
             reason=f"a comment on pull request {issue.number} started this job: it has the "
-            "repository's secrets and a token that may "
-            "write, and the code that it has checked out may be untrusted",
+            "repository's secrets and a token that may write, and the code that it has checked "
+            "out may be untrusted",
             remedy='gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of '
             "that pull request run with "
             "this job's rights",
@@ -174,8 +174,7 @@ def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
     return Decision(
         activity=Activity.REFUSE,
         reason="`workflow_run` has the repository's secrets and a token that may write: code of "
-        "the run that it names must "
-        "not run beside them",
+        "the run that it names must not run beside them",
         remedy="to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
         "in the workflow that this one waits for",
     )
@@ -225,8 +224,7 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
         return Decision(
             activity=Activity.REFUSE,
             reason=f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to "
-            "the pull request of the "
-            "run that it is from",
+            "the pull request of the run that it is from",
             remedy="leave the input `pull_request` out",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)

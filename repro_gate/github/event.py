@@ -199,8 +199,8 @@ def payload_of(data: bytes | None, event_name: str, kind: type[_Found]) -> _Foun
     sends it."""
     if data is None:
         raise UsageError(
-            f"the event `{for_terminal(event_name, 100)}` has no payload: GITHUB_EVENT_PATH "
-            "names no file",
+            f"the event `{for_terminal(event_name, 100)}` has no payload: GITHUB_EVENT_PATH names "
+            "no file",
             remedy="run the action in a workflow; in a container of your own, mount the folder of "
             "GITHUB_EVENT_PATH into it",
             reason_id="action/event",

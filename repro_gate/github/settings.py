@@ -255,8 +255,8 @@ def _overrides(value: str) -> tuple[str, ...]:
 def _token(value: str) -> Secret | None:
     if value and not (value.isascii() and value.isprintable() and " " not in value):
         raise UsageError(
-            "token: its value is not a token: it has blanks, line ends or characters that a "
-            "header cannot carry",
+            "token: its value is not a token: it has blanks, line ends or characters that a header "
+            "cannot carry",
             remedy="`with: {token: ${{ github.token }}}`, or a secret without a line end in it",
             reason_id="action/input",
         )
@@ -271,8 +271,8 @@ def read_job(environment: Mapping[str, str]) -> Job:
     """
     if not environment.get("GITHUB_REPOSITORY") or not environment.get("GITHUB_EVENT_NAME"):
         raise UsageError(
-            "this is meant to run in a GitHub workflow, and GITHUB_REPOSITORY or "
-            "GITHUB_EVENT_NAME is not set",
+            "this is meant to run in a GitHub workflow, and GITHUB_REPOSITORY or GITHUB_EVENT_NAME "
+            "is not set",
             remedy="`repro-gate run` gates a checkout anywhere; a container of your own needs the "
             "runner's GITHUB_… and RUNNER_… variables",
             reason_id="action/no-workflow",

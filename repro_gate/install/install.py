@@ -236,8 +236,8 @@ def _make(
     from_source = any(_SOURCES.search(text) for text in texts.values())
     if from_source and secret:
         raise UsageError(
-            f"env.install: {spec.env.lockfile} asks for source archives (--no-binary), whose "
-            "code could read what the index is opened with",
+            f"env.install: {spec.env.lockfile} asks for source archives (--no-binary), whose code "
+            "could read what the index is opened with",
             remedy="take --no-binary out of the lock, or give the index without credentials",
             reason_id="install/lockfile",
         )

@@ -249,8 +249,8 @@ def explained(tail: Sequence[str], what: str) -> Inconclusive:
         )
     if _NO_WHEEL.search(text):
         remedy = (
-            "lock a wheel in its place, or give the index without a password: only then are "
-            "source archives built"
+            "lock a wheel in its place, or give the index without a password: only then are source "
+            "archives built"
         )
         return NoWheel(
             f"env.install: a distribution has no wheel that fits: {said}",
@@ -265,9 +265,8 @@ def explained(tail: Sequence[str], what: str) -> Inconclusive:
         )
     if _NETWORK.search(text):
         remedy = (
-            "let the job reach the package index while it installs, or give pip a folder of "
-            "wheels (PIP_FIND_LINKS with PIP_NO_INDEX=1); "
-            "what the cache holds already needs neither"
+            "let the job reach the package index while it installs, or give pip a folder of wheels "
+            "(PIP_FIND_LINKS with PIP_NO_INDEX=1); what the cache holds already needs neither"
         )
         return _failed(
             f"{what} could not reach the package index: {said}", remedy, "install/network"
@@ -275,8 +274,8 @@ def explained(tail: Sequence[str], what: str) -> Inconclusive:
     if missing := _NO_FILE.search(" ".join(lines)):
         name = next(group for group in missing.groups() if group)
         remedy = (
-            "lock for this Python and platform; name the index that has it "
-            "(PIP_EXTRA_INDEX_URL); see that the job reaches it"
+            "lock for this Python and platform; name the index that has it (PIP_EXTRA_INDEX_URL); "
+            "see that the job reaches it"
         )
         return _failed(
             f"no index has a file of {for_terminal(name, 200)} that fits: {said}",

@@ -92,8 +92,8 @@ class Arm(_Record, frozen=True, kw_only=True):
     outcome: Annotated[
         Outcome,
         _is(
-            "`repeats`: all executions gave equal bits; `uninitialised`: memory was read before "
-            "it was written."
+            "`repeats`: all executions gave equal bits; `uninitialised`: memory was read before it "
+            "was written."
         ),
     ]
     runs: Annotated[Count, _is("Executions compared.")] = 0
@@ -134,8 +134,8 @@ class Row(_Record, frozen=True, kw_only=True):
     form: Annotated[
         Name,
         _is(
-            "The arguments of that operator that choose its algorithm: `accumulate=True`; may "
-            "be empty."
+            "The arguments of that operator that choose its algorithm: `accumulate=True`; may be "
+            "empty."
         ),
     ] = ""
     dispatched: Annotated[
@@ -223,8 +223,8 @@ def read(path: Path) -> Catalog:
     except (ValueError, msgspec.MsgspecError) as error:  # UnicodeDecodeError is a ValueError
         problem = for_terminal(str(error), 200)
     remedy = (
-        "measure it anew with `repro-gate ops --json FILE`; `repro-gate schema --ops` prints "
-        "what is expected"
+        "measure it anew with `repro-gate ops --json FILE`; `repro-gate schema --ops` prints what "
+        "is expected"
     )
     raise UsageError(
         f"{name}: not a catalog of operators: {problem}", remedy=remedy, reason_id="ops/invalid"
@@ -324,11 +324,9 @@ def schema_text() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"{SCHEMAS_URL}/ops/schema.json",
         "title": "Repro Gate catalog of operators",
-        "description": "What `repro-gate ops --json` writes. A part that was not measured is "
-        "null. Readers "
-        "ignore fields that they do not "
-        "know: later versions of v1 add fields and take none away. Texts may stem from foreign "
-        "code and must be escaped where printed.",
+        "description": "What `repro-gate ops --json` writes. A part that was not measured is null. "
+        "Readers ignore fields that they do not know: later versions of v1 add fields and take "
+        "none away. Texts may stem from foreign code and must be escaped where printed.",
     }
     text = json.dumps({**head, **msgspec.json.schema(Catalog)}, indent=2) + "\n"
     return re.sub(r"\\n +", " ", text)  # docstrings go over several lines

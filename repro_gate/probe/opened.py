@@ -51,9 +51,7 @@ _OF_SYSTEM = {  # the system's own folders where others keep data too
     "/run": "NetworkManager booted-system current-system dbus lock log nscd opengl-driver "
     "resolvconf sssd systemd udev wrappers",
     "/var/lib": "alternatives apt ca-certificates ca-certificates-java dbus dkms dnf dpkg "
-    "extrausers "
-    "fontconfig locales nscd pacman python"
-    " rpm snapd/lib sss systemd ucf",
+    "extrausers fontconfig locales nscd pacman python rpm snapd/lib sss systemd ucf",
     "/var/cache": "apt debconf dnf fontconfig ldconfig man nscd pacman yum",
 }
 _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runtime, …

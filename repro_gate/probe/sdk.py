@@ -45,8 +45,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
     if not items:
         raise TypeError(
             "repro_gate.record: nothing in a %s can be compared; give a number, text, bytes, an "
-            "array, a tensor or a nesting "
-            "of these" % type(value).__name__
+            "array, a tensor or a nesting of these" % type(value).__name__
         )
     current.explicit = True
     current.training_begins()

@@ -50,8 +50,8 @@ def maps(report: Report, rows: int) -> list[dict[str, object]]:
         )
     if floor is not None and floor.heat_map is not None and not floor.identical:
         same = (
-            "Two runs without the flags (`default`): how the training varies by itself. "
-            "Distances are measured at the end only."
+            "Two runs without the flags (`default`): how the training varies by itself. Distances "
+            "are measured at the end only."
         )
         opened = found is not None and found.comparison.identical
         drawn.append(
@@ -104,8 +104,8 @@ def _map(
     notes = [note] if note else []
     if drawn.width > 1:
         notes.append(
-            f"Coarser than it was recorded: each column stands for {drawn.width:,} steps and "
-            "shows the farthest of them."
+            f"Coarser than it was recorded: each column stands for {drawn.width:,} steps and shows "
+            "the farthest of them."
         )
     if len(given.rows) > len(drawn.rows):
         notes.append(f"The first {len(drawn.rows):,} of {len(given.rows):,} rows are drawn.")

@@ -178,8 +178,8 @@ def _seed(report: Report, item: SeedResult) -> _Case:
     )
     if pair.identical and item.failed:
         message = (
-            f"{item.runs} of {item.runs + item.failed} runs are bitwise identical, "
-            f"{item.failed} ended badly"
+            f"{item.runs} of {item.runs + item.failed} runs are bitwise identical, {item.failed} "
+            "ended badly"
         )
         return _Case(name=name, outcome="error", message=message)
     if pair.identical:

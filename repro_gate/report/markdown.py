@@ -147,8 +147,8 @@ def _one_line(report: Report, before: str, cost_before: tuple[float, float] | No
     said += {"": "", "pass": ", as before"}.get(before, f"; the run before: {before}")
     if price is not None:
         said += (
-            f"; determinism costs **{numbers.percent(price.determinism_cost_pct)}**, 95% "
-            f"interval {numbers.interval(price.ci95)}"
+            f"; determinism costs **{numbers.percent(price.determinism_cost_pct)}**, 95% interval "
+            f"{numbers.interval(price.ci95)}"
         )
         said += f", before {numbers.interval(cost_before)}" if cost_before is not None else ""
     said += (

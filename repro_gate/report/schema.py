@@ -338,8 +338,8 @@ class BaselineRow(_Row, frozen=True, kw_only=True):
     status: Annotated[
         Literal["unchanged", "no-op", "changed", "drift", "new-platform"],
         about(
-            "Same inputs and results; other inputs, same results; both differ; same inputs, "
-            "other results; nothing recorded here."
+            "Same inputs and results; other inputs, same results; both differ; same inputs, other "
+            "results; nothing recorded here."
         ),
     ]
     message: Annotated[str, about("One sentence.")]
@@ -386,8 +386,8 @@ class AgainstRow(_Row, frozen=True, kw_only=True):
     relation: Annotated[
         Literal["identical", "within-noise", "beyond-noise", ""],
         about(
-            "Bitwise identical, or different beside the noise floor of the other ref; empty "
-            "where that was not measured."
+            "Bitwise identical, or different beside the noise floor of the other ref; empty where "
+            "that was not measured."
         ),
     ] = ""
     times_noise: Annotated[
@@ -484,13 +484,11 @@ def schema_text() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"{SCHEMAS_URL}/report/schema.json",
         "title": "Repro Gate report",
-        "description": "What `repro-gate run --json` writes. A part that was not measured is "
-        "null, never a "
-        "made-up value. A list keeps its "
-        "first entries up to its limit, and the totals beside it count everything. Readers "
-        "ignore fields that they do not know: later "
-        "versions of v1 add fields and take none away. All text may stem from the training code "
-        "and must be escaped where it is printed.",
+        "description": "What `repro-gate run --json` writes. A part that was not measured is null, "
+        "never a made-up value. A list keeps its first entries up to its limit, and the totals "
+        "beside it count everything. Readers ignore fields that they do not know: later versions "
+        "of v1 add fields and take none away. All text may stem from the training code and must be "
+        "escaped where it is printed.",
     }
     text = json.dumps({**head, **made}, indent=2, ensure_ascii=False) + "\n"
     text = re.sub(r"\\n +", " ", text)  # docstrings go over several lines

@@ -35,8 +35,8 @@ _SHADES = (
     (len(LEVELS), "█"),
 )
 _LEGEND = (
-    "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an "
-    "unknown distance"
+    "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an unknown "
+    "distance"
 )
 
 _Grouped = list[list[HeatRow]]

@@ -29,8 +29,7 @@ _KILLED = {  # by what the kernel's own count of out-of-memory kills on this mac
     "some": "the kernel killed for want of memory on this machine meanwhile, whom is in `dmesg`: "
     "lower the batch size if it was this run",
     "unknown": "whether memory was short cannot be read here: see `dmesg` on the host, and who "
-    "else "
-    "ends processes there",
+    "else ends processes there",
 }
 _REFUSED = re.compile(fmt.REFUSAL)
 
@@ -101,8 +100,8 @@ def _untraced(
             f"process {pid} had torch loaded and could not be traced: {found.command}{started}"
         )
         remedy = (
-            "start it as `python`, with the PATH and PYTHONPATH that its parent was given (add "
-            "to their ends, not to their beginnings)"
+            "start it as `python`, with the PATH and PYTHONPATH that its parent was given (add to "
+            "their ends, not to their beginnings)"
         )
         return Ending("untraced", "probe/untraced-process", problem, remedy)
     errors = [
@@ -155,8 +154,8 @@ def crash_of(ended: Ended) -> Ending | None:
     """Where the command ended badly."""
     if ended.out_of_memory:
         problem = (
-            "the kernel killed it, or a process of it, for want of memory (counted in its "
-            "control group)"
+            "the kernel killed it, or a process of it, for want of memory (counted in its control "
+            "group)"
         )
         return Ending(
             "out-of-memory",
@@ -193,8 +192,8 @@ def crash_of(ended: Ended) -> Ending | None:
     )
     if blocked:
         problem = (
-            f"`{blocked}` has no deterministic implementation on this device, so torch refused "
-            "to run it"
+            f"`{blocked}` has no deterministic implementation on this device, so torch refused to "
+            "run it"
         )
         remedy = (
             "replace the operator, or name torch.use_deterministic_algorithms under "
@@ -204,8 +203,8 @@ def crash_of(ended: Ended) -> Ending | None:
     remedy = "see the log's end"
     if ended.exit_code in (126, 127):
         remedy = (
-            "the command was not found in the workspace: git-ignored files (a .venv, say) are "
-            "not copied; put its folder on PATH instead"
+            "the command was not found in the workspace: git-ignored files (a .venv, say) are not "
+            "copied; put its folder on PATH instead"
         )
     elif any("No module named 'torch'" in line for line in ended.tail):
         remedy = "the `python` on PATH has no torch: activate the environment that you train in"

@@ -282,8 +282,8 @@ class _Series:
             order.again(first, 3),
         )
         self.watch.said(
-            f"{plan.name}, which is varied, is not the same as {first.name}: {repeat.name} "
-            "repeats the first run as it was"
+            f"{plan.name}, which is varied, is not the same as {first.name}: {repeat.name} repeats "
+            "the first run as it was"
         )
         return [repeat, *(item for item in waiting if item is not repeat)]
 
@@ -313,9 +313,8 @@ class _Series:
                         f"same: {_few(names)}"
                     ),
                     (
-                        "an average, a snapshot or a counter: see what it is made from, and "
-                        "seed or "
-                        "order that"
+                        "an average, a snapshot or a counter: see what it is made from, and seed "
+                        "or order that"
                     ),
                 )
 

@@ -73,8 +73,8 @@ def _missing() -> str:
         return "the gate lacks " + ", ".join(f"CAP_{name}" for name in lacking)
     if _in_own_namespace("setgroups").strip() == "deny":
         return (
-            "this user namespace refuses setgroups, as rootless engines without subordinate "
-            "groups do"
+            "this user namespace refuses setgroups, as rootless engines without subordinate groups "
+            "do"
         )
     if not all(
         _is_mapped(number, kind) for number in (UID, UID + 1) for kind in ("uid_map", "gid_map")
@@ -113,8 +113,8 @@ def _weaker(environment: Mapping[str, str]) -> tuple[str, ...]:
     ):
         return ()
     note = (
-        "training ran as the gate's own user, so it could read what that user can read and "
-        "signal the gate"
+        "training ran as the gate's own user, so it could read what that user can read and signal "
+        "the gate"
     )
     names = [name for name in environment.get(TAKEN_OUT, "").split(",") if name]
     if names:

@@ -57,8 +57,8 @@ def _require_exec(base: Path) -> None:
     if os.statvfs(base).f_flag & getattr(os, "ST_NOEXEC", 0):
         mount = next(path for path in (base, *base.parents) if os.path.ismount(path))
         raise Inconclusive(
-            f"the temporary folder {base} lies on {mount}, which is mounted noexec: nothing can "
-            "be started in it",
+            f"the temporary folder {base} lies on {mount}, which is mounted noexec: nothing can be "
+            "started in it",
             remedy="set TMPDIR to a folder on another file system, or `mount -o remount,exec "
             f"{mount}`",
             reason_id="preflight/temporary-folder",

@@ -87,8 +87,8 @@ def load_spec_bytes(
     if not Path(os.path.normpath(folder / spec.train.working_directory)).is_relative_to(checkout):
         key = ("train", "working-directory")
         message = (
-            f"found {shown(spec.train.working_directory)}, which leads out of the checkout, "
-            "wanted a folder inside it"
+            f"found {shown(spec.train.working_directory)}, which leads out of the checkout, wanted "
+            "a folder inside it"
         )
         raise SpecError(source, [value_place(document, key).problem(key, message)])
     return spec

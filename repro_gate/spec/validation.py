@@ -68,8 +68,8 @@ def _unknown_version(document: Document) -> Problem | None:
     if isinstance(version, bool) or not isinstance(version, (int, float)) or version == 1:
         return None
     message = (
-        f"found {shown(version)}, this repro-gate reads version 1: write `version: 1`, or "
-        "install the repro-gate that the file is for"
+        f"found {shown(version)}, this repro-gate reads version 1: write `version: 1`, or install "
+        "the repro-gate that the file is for"
     )
     return value_place(document, ("version",)).problem(("version",), message)
 

@@ -419,8 +419,8 @@ def test_many_files_of_a_folder_are_told_by_the_folder(repo: Path) -> None:
     ).message
     assert (
         mixed
-        == "training opened 1 source or settings files and 2 files of data that are not those "
-        "of a clone of the checkout"
+        == "training opened 1 source or settings files and 2 files of data that are not those of a "
+        "clone of the checkout"
     )
     assert found.evidence == (
         "/opt/x.py: outside the checkout",

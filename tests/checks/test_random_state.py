@@ -439,8 +439,8 @@ def test_runs_without_such_a_draw_pass() -> None:
 def refused(*tail: str) -> CheckResult:
     """What `operators` says of a run that torch ended."""
     problem = (
-        "`cumsum_cuda_kernel` has no deterministic implementation on this device, so torch "
-        "refused to run it"
+        "`cumsum_cuda_kernel` has no deterministic implementation on this device, so torch refused "
+        "to run it"
     )
     reason = "run/no-deterministic-implementation"
     return operators_deterministic(

@@ -16,8 +16,8 @@ from allpairspy import AllPairs
 
 FIRST, SECOND, THIRD = "deterministic-1", "deterministic-2", "deterministic-3"
 RANKS = (
-    "RANK=1 python train.py {seed} & other=$!; RANK=0 python train.py {seed}; own=$?; wait "
-    "$other || exit $?; exit $own"
+    "RANK=1 python train.py {seed} & other=$!; RANK=0 python train.py {seed}; own=$?; wait $other "
+    "|| exit $?; exit $own"
 )
 # a tolerance is about losses, final weights and artifacts
 _WITHIN_TOLERANCE = (

@@ -218,8 +218,8 @@ def _verdict(case: Case, gated: Gated) -> Iterator[str]:
         first = found["first_divergence"]
         if ends_early(case) and first is not None and first["name"] != "steps":
             yield (
-                f"the runs end differently, and the report says {first['kind']} {first['name']} "
-                f"at step {first['step']}"
+                f"the runs end differently, and the report says {first['kind']} {first['name']} at "
+                f"step {first['step']}"
             )
 
 

@@ -137,8 +137,8 @@ def test_what_ends_the_wait_ends_the_gate_and_its_training(tmp_path: Path) -> No
     pid, source = (
         tmp_path / "pid",
         (
-            "def test_training(assert_reproducible):\n    assert_reproducible(set={'train.env.PID': "
-            "%r})\n"
+            "def test_training(assert_reproducible):\n    "
+            "assert_reproducible(set={'train.env.PID': %r})\n"
         ),
     )
     (tmp_path / "tmp").mkdir()

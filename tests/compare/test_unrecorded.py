@@ -53,7 +53,7 @@ def hf_trainer(clock: random.Random, metric: float) -> list[str]:
         ),
         (
             f"{{'train_runtime': {seconds:.4f}, 'train_samples_per_second': {9 / seconds:.3f}, "
-            f"'train_loss': 0.69, 'total_flos': 123456.0}}"
+            "'train_loss': 0.69, 'total_flos': 123456.0}"
         ),
         f"{{'train_steps_per_second': {1 / seconds:.3f}, 'train_loss': 0.69, 'epoch': 3.0}}",
         f"{{'train_runtime': '{seconds:.4g}', 'train_loss': '0.69'}}",
@@ -87,8 +87,8 @@ def timm(clock: random.Random, metric: float) -> list[str]:
     time = f"Time: {t:.3f}s, {128 / t:>7.2f}/s  ({t:.3f}s, {128 / t:>7.2f}/s)"
     return [
         *(
-            f"Train: 0 [{i:>4d}/16 ({i / 16:>4.0%})]  Loss: 6.94 (6.9{i})  {time}  LR: "
-            f"1.000e-05  Data: {d:.3f} ({d:.3f})"
+            f"Train: 0 [{i:>4d}/16 ({i / 16:>4.0%})]  Loss: 6.94 (6.9{i})  {time}  LR: 1.000e-05  "
+            f"Data: {d:.3f} ({d:.3f})"
             for i in range(9)
         ),
         (
@@ -114,8 +114,8 @@ def keras(clock: random.Random, metric: float) -> list[str]:
     return [
         f"  1/313 [..............................] - ETA: {t}s - loss: {clock.random():.4f}",
         (
-            f"313/313 [==============================] - {t}s {t}ms/step - loss: 0.2935 - accuracy: "
-            "0.9133"
+            f"313/313 [==============================] - {t}s {t}ms/step - loss: 0.2935 - "
+            "accuracy: 0.9133"
         ),
         f"313/313 - {t}s - {t}ms/step - loss: 0.2935 - accuracy: {metric:.4f}",
     ]

@@ -62,8 +62,8 @@ def engine() -> Engine | str:
     ]
     if missing:
         return (
-            f"neither a Docker daemon answers here, nor is there {', '.join(missing)}: "
-            "`.ci/system container` installs it"
+            f"neither a Docker daemon answers here, nor is there {', '.join(missing)}: `.ci/system "
+            "container` installs it"
         )
     if os.geteuid() != 0:
         return (

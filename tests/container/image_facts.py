@@ -36,8 +36,8 @@ NEEDED = ("git", "setpriv", "python", "python3")
 _TOP = ("boot", "etc", "home", "opt", "root", "srv", "tmp", "usr", "var")
 _LISTS = ("/var/lib/apt/lists/", "/var/cache/apt/archives/")
 _MODULES = (
-    "import importlib.util as u; print(*[name for name in ('pip', 'setuptools', 'torch', "
-    "'numpy') if u.find_spec(name)])"
+    "import importlib.util as u; print(*[name for name in ('pip', 'setuptools', 'torch', 'numpy') "
+    "if u.find_spec(name)])"
 )
 _VERSION = "import repro_gate._version as found; print(found.__version__)"
 _COMPILED = "import os, repro_gate.gate.run as found; print(os.path.exists(found.__cached__))"

@@ -253,8 +253,8 @@ def _totals(results: list[Result], seconds: float) -> list[str]:
         if runs:
             took = [float(item.diagnosis["seconds"]) for item in of if item.diagnosis]
             print(
-                f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; "
-                f"seconds: {median(took):.0f}, {max(took):.0f}"
+                f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; seconds: "
+                f"{median(took):.0f}, {max(took):.0f}"
             )
     each = [item.seconds for item in results]
     print(

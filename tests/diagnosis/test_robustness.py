@@ -206,8 +206,8 @@ def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_chang
     assert (told.file, told.line, told.call) == ("utils.py", 7, "classes = set(labels)")
     assert (
         told.message
-        == "repeatable, but not robust: classes = set(labels) in utils.py:7 depends on the "
-        "order of a set, which PYTHONHASHSEED decides"
+        == "repeatable, but not robust: classes = set(labels) in utils.py:7 depends on the order "
+        "of a set, which PYTHONHASHSEED decides"
     )
 
 

@@ -23,7 +23,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_library(library, "1.0", 0.5)
     source = "import scaling\n" + LOOP.replace("# here", "x = x * scaling.FACTOR")
     train = (
-        f"train:\n  run: python train.py\n  steps: 4\n  timeout: 2m\n  env: {{PYTHONPATH: "
+        "train:\n  run: python train.py\n  steps: 4\n  timeout: 2m\n  env: {PYTHONPATH: "
         f"{library}}}\n"
     )
     spec = f"version: 1\n{train}cost: {{measure: false}}\n"

@@ -96,8 +96,8 @@ finally:
 )
 PLACES = ("cache", "beside", "name", "end")
 ARTIFACTS = (
-    "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncapture: {artifacts: "
-    "['*.pt']}\ncost: {measure: false}\n"
+    "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncapture: {artifacts: ['*.pt']}\ncost: "
+    "{measure: false}\n"
 )
 
 

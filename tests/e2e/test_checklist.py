@@ -215,8 +215,8 @@ def test_each_fault_is_found_with_its_evidence_and_a_remedy(tmp_path: Path) -> N
 def test_a_loader_that_is_seeded_anew_gives_other_batches_and_workers(tmp_path: Path) -> None:
     line = (
         "import random\n\nown = "
-        "torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator "
-        "= own\n"
+        "torch.Generator().manual_seed(random.Random().getrandbits(40))\ntrain_loader.generator = "
+        "own\n"
     )
     line += "train_loader.sampler.generator = own"
     code = project(tmp_path / "code", source({"loaders": line}), spec_text(""))

@@ -216,7 +216,7 @@ def test_the_number_of_a_file_is_another_one_in_each_of_two_runs(tmp_path: Path)
     source = with_line("import os\n    x += os.stat('train.py').st_ino")
     for vary in ("true", "false"):
         spec = (
-            f"version: 1\ntrain: {{run: python train.py, steps: 4}}\ncost: {{measure: "
+            "version: 1\ntrain: {run: python train.py, steps: 4}\ncost: {measure: "
             f"false}}\nrobustness: {{vary: {vary}}}\n"
         )
         gated = gate(training(tmp_path / f"code-{vary}", source, spec), out=tmp_path)
@@ -281,8 +281,8 @@ def test_artifacts_are_compared_value_by_value(tmp_path: Path) -> None:
 
 def test_seeds_are_gated_each(tmp_path: Path) -> None:
     spec = (
-        "version: 1\ntrain: {run: 'python train.py {seed}'}\ncost: {measure: "
-        "false}\nrandom-state: {seeds: [1, 2]}\n"
+        "version: 1\ntrain: {run: 'python train.py {seed}'}\ncost: {measure: false}\nrandom-state: "
+        "{seeds: [1, 2]}\n"
     )
     gated = gate(
         training(tmp_path / "code", with_line(f"x += (sys.argv[1] == '2') * {CLOCK}"), spec),
@@ -473,8 +473,8 @@ def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(
 
 def test_a_folder_for_temporary_files_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     code = (
-        "import sys, tempfile; tempfile.tempdir = sys.argv.pop(); from repro_gate.cli import "
-        "main; sys.exit(main(sys.argv[1:]))"
+        "import sys, tempfile; tempfile.tempdir = sys.argv.pop(); from repro_gate.cli import main; "
+        "sys.exit(main(sys.argv[1:]))"
     )
     folder = training(tmp_path / "code", LOOP)
     arguments = [command()[0], "-c", code, "run", str(folder), str(tmp_path / "none")]

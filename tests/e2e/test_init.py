@@ -34,8 +34,8 @@ ARGUMENTS = (
 # library module with a training loop.
 SAMPLES = {
     "nets/__init__.py": NET,
-    "nets/trainer.py": "import torch\nclass Trainer:\n    def fit(self):\n        loss.backward()\n        "
-    "self.optimizer.step()\n",
+    "nets/trainer.py": "import torch\nclass Trainer:\n    def fit(self):\n        "
+    "loss.backward()\n        self.optimizer.step()\n",
     "samples/adding/add_test.py": "import sys\nsys.path.append('../../')\n"
     + ARGUMENTS
     + "bias = float(open('bias.txt').read())\n"

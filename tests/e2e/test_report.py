@@ -19,8 +19,8 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     """A clean training of ten steps, with the default runs, an artifact, and nothing declared."""
     folder = tmp_path_factory.mktemp("passed")
     spec = (
-        "version: 1\ntrain: {run: python train.py, steps: 10, timeout: 2m}\ncapture: "
-        "{artifacts: [out.pt]}\n"
+        "version: 1\ntrain: {run: python train.py, steps: 10, timeout: 2m}\ncapture: {artifacts: "
+        "[out.pt]}\n"
     )
     source = ALONE.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
     return gate(training(folder / "code", source, spec), out=folder)

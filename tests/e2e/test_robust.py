@@ -181,8 +181,8 @@ def test_a_time_budget_that_is_filled_is_found_and_its_line_is_named(
         f"print({clock} - start)\n"
     )
     line += (
-        f"    while not number and rounds < 5 and {clock} < end: rounds += 1; time.sleep(0.4)\n "
-        "   x += rounds"
+        f"    while not number and rounds < 5 and {clock} < end: rounds += 1; time.sleep(0.4)\n    "
+        "x += rounds"
     )
     found = gated(tmp_path / "a", line.replace("LIMIT", "1.0"))
     check = found.check(ROBUST)
@@ -436,8 +436,8 @@ def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) 
     line = IN_RUN.replace("number == 2 and WHEN", "name == 'seed7-deterministic-2' and number == 2")
     line += "sys.exit(3)\n    x += 1 if varied and sys.argv[1] == '42' else 0"
     spec = (
-        "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, "
-        "7]}\ncost: {measure: false}\n"
+        "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: "
+        "{measure: false}\n"
     )
     found = gated(tmp_path, line, spec)
     assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"], (
@@ -520,8 +520,8 @@ def test_too_many_artifacts_have_their_own_reason(tmp_path: Path, line: str) -> 
 def test_each_seeds_own_plain_repeat_decides_what_its_varied_run_shows(tmp_path: Path) -> None:
     line = "import os, sys; x += os.urandom(1)[0] if number == 2 and sys.argv[1] == '7' else 0"
     spec = (
-        "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, "
-        "7]}\ncost: {measure: false}\n"
+        "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: "
+        "{measure: false}\n"
     )
     found = gated(tmp_path, line, spec)
     assert found.exit_code == 1 and found.check(ROBUST)["status"] == "skip", found.check(ROBUST)

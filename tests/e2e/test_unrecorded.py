@@ -81,8 +81,8 @@ open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(
 @pytest.mark.slow
 def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
     spec = (
-        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: "
-        "false}\ncapture: {artifacts: [out/*]}\n"
+        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: "
+        "{artifacts: [out/*]}\n"
     )
     gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
     assert gated.exit_code == 0, gated.stdout + gated.stderr  # the same bytes need no look inside

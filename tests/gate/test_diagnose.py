@@ -165,8 +165,8 @@ def _with_gym(folder: Path, line: str, runs: int = 12) -> Gated:
     for name in ("__init__", "a", "b", "c"):
         (library / "gym" / f"{name}.py").write_text(GYM)
     source = (
-        f"import sys; sys.path.append({str(library)!r})\nimport gym\nimport gym.a, gym.b\nfrom "
-        "gym import (\n    c,\n)\n"
+        f"import sys; sys.path.append({str(library)!r})\nimport gym\nimport gym.a, gym.b\nfrom gym "
+        "import (\n    c,\n)\n"
     )
     code = training(
         folder / "code", source + with_line(line), _SPEC.format(more=f"diagnosis: {{runs: {runs}}}")

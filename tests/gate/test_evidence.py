@@ -17,8 +17,8 @@ from tests.support.gates import command, environment
 from tests.support.repositories import git, repository
 
 SPEC = (
-    "version: 1\ntrain: {run: python train.py}\ndata: [{path: train.bin, sha256: "
-    "SUM}]\nchecklist: {profile: PROFILE}\n"
+    "version: 1\ntrain: {run: python train.py}\ndata: [{path: train.bin, sha256: SUM}]\nchecklist: "
+    "{profile: PROFILE}\n"
 )
 
 
@@ -162,7 +162,7 @@ def test_what_links_of_a_checkout_lead_to_is_told_nowhere(
         for baseline in ("requirements.lock", "uv.lock"):
             data = f"data: [{{path: a.csv.dvc}}, {{path: code.py}}, {{path: {secret}}}]\n"
             (checkout / "repro.yml").write_text(
-                f"version: 1\ntrain: {{run: python train.py}}\nenv: {{lockfile: "
+                "version: 1\ntrain: {run: python train.py}\nenv: {lockfile: "
                 f"{baseline}}}\n{data}"
             )
             git(checkout, "add", "-A")

@@ -123,9 +123,8 @@ def test_operators_that_differ_have_no_form_or_are_dear_are_told_of(tmp_path: Pa
     (note,) = notes
     assert note.id == "ops/known" and note.message == (
         "2 operators of this training differ on this machine without the flags: index_add_ "
-        "(float32, forward), put_ (float32, forward); "
-        "1 without a deterministic form: put_ (float32, forward); deterministic forms that cost "
-        "here: mm 6.0 times slower"
+        "(float32, forward), put_ (float32, forward); 1 without a deterministic form: put_ "
+        "(float32, forward); deterministic forms that cost here: mm 6.0 times slower"
     )
 
 

@@ -415,8 +415,8 @@ def test_an_item_that_a_dvc_file_stands_for_is_named_there() -> None:
 
 def test_a_change_late_in_a_long_command_is_seen() -> None:
     command = (
-        "python -m torch.distributed.run --nproc-per-node 8 train.py --config "
-        "configs/large.yaml --epochs 10 --lr "
+        "python -m torch.distributed.run --nproc-per-node 8 train.py --config configs/large.yaml "
+        "--epochs 10 --lr "
     )
     (found,) = weakened(
         spec(**train(run=command + "0.1")), spec(**train(run=command + "0.5")), None, None

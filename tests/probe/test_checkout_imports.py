@@ -236,8 +236,8 @@ def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(
 
 def test_without_an_installed_package_nothing_is_touched(tmp_path: Path) -> None:
     source = (
-        "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' "
-        "in str(getattr(item, '__module__', ''))])\n"
+        "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' in "
+        "str(getattr(item, '__module__', ''))])\n"
     )
     run = trace_script(tmp_path, source, original=Original(tmp_path / "elsewhere"))
     assert run.ended.tail == ("[]",)

@@ -41,8 +41,8 @@ def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     print_bare = (
-        "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' "
-        "in name])\n"
+        "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in "
+        "name])\n"
     )
     run = trace_script(tmp_path, print_bare + ONE, arm=arms.default(42, None))
     [settings] = trained(run).settings

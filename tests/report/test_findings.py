@@ -73,8 +73,8 @@ def test_the_divergence_is_one_error_on_the_line_of_its_cause() -> None:
         )
     ).splitlines()
     assert lines[0].startswith(
-        "::error title=Repro Gate%3A determinism/diverged,file=src/train.py,line=41::Two runs "
-        "with seed 42"
+        "::error title=Repro Gate%3A determinism/diverged,file=src/train.py,line=41::Two runs with "
+        "seed 42"
     )
     assert (
         "%0Atorch.Generator().seed() in src/train.py:41 drew from the operating system "

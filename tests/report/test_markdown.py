@@ -322,9 +322,8 @@ def test_a_summary_shows_the_heat_map_of_what_differs_and_of_a_pass_the_one_with
 def test_one_line_says_of_a_pass_what_stayed_and_what_changed() -> None:
     text = markdown.line(reports.LOCKED, before="pass", cost_before=(1.0, 3.0))
     assert text.splitlines()[0] == (
-        "✅ **Repro Gate: pass**, bitwise identical, as before; determinism costs **+12.4%**, "
-        "95% interval +10.1% to +14.6%, "
-        "before +1.0% to +3.0%."
+        "✅ **Repro Gate: pass**, bitwise identical, as before; determinism costs **+12.4%**, 95% "
+        "interval +10.1% to +14.6%, before +1.0% to +3.0%."
     )
     assert len(text.splitlines()) == 3 and "| **" not in text and "<details>" not in text
     assert "; the run before: fail;" in markdown.line(reports.LOCKED, before="fail")

@@ -27,8 +27,8 @@ _NAMES = ("fail", "explained", "pass", "inconclusive", "weakened")
 _RUN = "https://github.com/octo/training/actions/runs/7"
 _ENTROPY = Reason(
     "random-state/os-entropy",
-    "the runs diverged, and training code drew from the operating system's entropy: "
-    "train.py:41: rng = default_rng()",
+    "the runs diverged, and training code drew from the operating system's entropy: train.py:41: "
+    "rng = default_rng()",
     "seed it from the run's seed",
 )
 
@@ -82,9 +82,8 @@ def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() ->
     rows = _rows(comment(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
     assert list(rows) == ["First to differ", "Why", "Remedy", "Determinism cost", "Checklist"]
     assert rows["First to differ"] == (
-        "**step 3**, gradient of `blocks.3.attn.weight`: `float32 [64, 32]`, **max abs "
-        "1.2e-07**, **3 ULP**"
-        "<br>**14 of 202** tensors differ, in 47 of 50 steps"
+        "**step 3**, gradient of `blocks.3.attn.weight`: `float32 [64, 32]`, **max abs 1.2e-07**, "
+        "**3 ULP**<br>**14 of 202** tensors differ, in 47 of 50 steps"
     )
     assert "`train.py:41`: rng" in rows["Why"] and "not the same bits" not in rows["Why"]
     assert rows["Remedy"] == "seed it from the run's seed"
@@ -347,8 +346,8 @@ def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
     )
     assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
     assert (
-        "base `origin/main` at `89abcdef0123`: no weakened checks; the verdict is by the spec "
-        "of the base" in comment(reports.CHANGED)
+        "base `origin/main` at `89abcdef0123`: no weakened checks; the verdict is by the spec of "
+        "the base" in comment(reports.CHANGED)
     )
 
 

@@ -233,8 +233,8 @@ def test_rows_that_only_one_of_two_different_measurements_has_are_counted_and_no
     )
     page = operators.compared(one, two)
     left = (
-        "not compared, since the other did not measure them: 1 row of the first catalog and 1 "
-        "row of the second"
+        "not compared, since the other did not measure them: 1 row of the first catalog and 1 row "
+        "of the second"
     )
     assert page.summary == (
         "nothing changed: no row has another outcome, no price's interval lies apart",

@@ -411,8 +411,8 @@ def test_a_crash_names_each_run_that_ended_badly_and_counts_the_others() -> None
     )
     text = " ".join(_plain(replace(reports.INCONCLUSIVE, runs=(*reports.RUNS[:1], *runs))).split())
     assert (
-        "ended default-0: crashed (exit 1) after 0 steps, 12.3 s default-1: crashed (exit 1) "
-        "after 1 step, " in text
+        "ended default-0: crashed (exit 1) after 0 steps, 12.3 s default-1: crashed (exit 1) after "
+        "1 step, " in text
     )
     assert "and 2 more runs" in text and "deterministic-1: " not in text.partition("ended ")[2]
 

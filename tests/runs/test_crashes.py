@@ -58,8 +58,8 @@ def test_equal_runs_of_which_one_crashes_differ_in_how_they_ended() -> None:
         assert found is not None and (found.step, found.name) == (steps, "steps")
         assert (
             found.detail
-            == "deterministic-1 ended well after 4 steps, deterministic-2 crashed after "
-            f"{steps} steps"
+            == f"deterministic-1 ended well after 4 steps, deterministic-2 crashed after {steps} "
+            "steps"
         )
     found = divergence(GOOD, crash())  # it had recorded nothing yet
     assert found is not None and "deterministic-2 crashed after 0 steps" in found.detail

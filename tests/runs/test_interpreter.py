@@ -163,8 +163,8 @@ def test_an_interpreter_that_cannot_be_started_is_said(
         ("import json; print(json.dumps({'python': '3', 'torch': '2' * 5000}))", "cannot say"),
         (
             (
-                "import json; print(json.dumps({'python': '3', 'torch': '2', **{str(i): '' for i in "
-                "range(300)}}))"
+                "import json; print(json.dumps({'python': '3', 'torch': '2', **{str(i): '' for i "
+                "in range(300)}}))"
             ),
             "cannot say",
         ),

@@ -54,7 +54,7 @@ def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
     variables = json.dumps({"OUTSIDE": str(folder / "outside.txt"), **env})
     head = (
         f"version: 1\ntrain: {{run: python3 train.py, timeout: 2m, env: {variables}}}\ncost: "
-        f"{{measure: false}}\n"
+        "{measure: false}\n"
     )
     data = f"data: [{{path: data/inside.txt}}, {{path: {folder / 'outside.txt'}}}]\n"
     (checkout / "repro.yml").write_text(
@@ -325,8 +325,8 @@ def test_a_working_directory_is_not_entered_through_a_link(tmp_path: Path) -> No
     checkout = project(tmp_path / "p", script)
     (checkout / "sub").symlink_to(checkout / ".git")
     text = (
-        f"version: 1\ntrain: {{run: python3 {checkout}/train.py, working-directory: "
-        f"sub}}\ncost: {{measure: false}}\n"
+        f"version: 1\ntrain: {{run: python3 {checkout}/train.py, working-directory: sub}}\ncost: "
+        "{measure: false}\n"
     )
     (checkout / "repro.yml").write_text(text)
     own = gate(checkout, "own-user")

@@ -130,8 +130,8 @@ def test_the_steps_option_wins_over_the_file_and_over_set(tmp_path: Path) -> Non
         (
             "capture.artifacts=[a",
             (
-                "--set capture.artifacts=[a: a list that is not closed or lacks a comma, write `[a, "
-                "b]`"
+                "--set capture.artifacts=[a: a list that is not closed or lacks a comma, write "
+                "`[a, b]`"
             ),
         ),
         (

@@ -85,7 +85,7 @@ def spec_text(train: str, more: str = "") -> str:
     keys of `train:`."""
     lines = (
         f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}cost: {{measure: "
-        f"false}}\n"
+        "false}\n"
     )
     lines += f"data: [{{path: data.bin, sha256: {hashlib.sha256(data()).hexdigest()}}}]\n"
     lines += "env: {lockfile: requirements.lock}\n"

@@ -142,7 +142,7 @@ def training(
     text = (
         textwrap.dedent(spec)
         or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: "
-        f"{{measure: false}}\n"
+        "{measure: false}\n"
     )
     (folder / "repro.yml").write_text(
         text if "diagnosis:" in text else f"{text.rstrip()}\ndiagnosis: false\n"

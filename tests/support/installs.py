@@ -54,8 +54,8 @@ def project(
         f'[build-system]\nrequires = ["{backend}"]\nbuild-backend = "{BACKENDS[backend]}"\n'
         f'[project]\nname = "{name}"\nversion = "1.0"\n'
         + (
-            f'[tool.setuptools.packages.find]\nwhere = ["{base.relative_to(folder)}"]\ninclude '
-            f'= ["{name}*"]\n' * (backend == "setuptools")
+            f'[tool.setuptools.packages.find]\nwhere = ["{base.relative_to(folder)}"]\ninclude = '
+            f'["{name}*"]\n' * (backend == "setuptools")
         )
         + more
     )

@@ -22,9 +22,8 @@ from repro_gate.install.requirements import LockfileError
 from repro_gate.trace import notebook
 
 _INSTALLED = (
-    "import importlib.metadata as m, json, platform; "
-    "print(json.dumps([platform.python_version(), {d.metadata['Name']: d.version for d in "
-    "m.distributions() if d.metadata['Name']}]))"
+    "import importlib.metadata as m, json, platform; print(json.dumps([platform.python_version(), "
+    "{d.metadata['Name']: d.version for d in m.distributions() if d.metadata['Name']}]))"
 )
 
 

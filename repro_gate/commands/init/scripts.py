@@ -195,15 +195,15 @@ def _described(source: Source, known: Readmes, paths: set[str]) -> TrainingScrip
         line, number = source.own_seed
         at = source.path if source.is_notebook else f"{source.path}:{line}"
         notes.append(
-            f"it seeds itself{number and f' with {number}'} ({at}); the gate's seed does not "
-            "reach it"
+            f"it seeds itself{number and f' with {number}'} ({at}); the gate's seed does not reach "
+            "it"
         )
     elif source.is_notebook:
         notes.append("it does not seed itself: the gate seeds Python, NumPy and torch from outside")
     elif not seed:
         notes.append(
-            "it has no option for a seed, and does not seed itself: the gate seeds Python, "
-            "NumPy and torch from outside"
+            "it has no option for a seed, and does not seed itself: the gate seeds Python, NumPy "
+            "and torch from outside"
         )
     if re.search(r"init_process_group|LOCAL_RANK", source.text):
         notes.append(

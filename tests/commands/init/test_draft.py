@@ -57,8 +57,8 @@ def test_an_empty_folder_gives_a_draft_that_loads_and_explains_every_key(tmp_pat
     assert "FILL IN: no training script was found" in text and spec.train.run == "python train.py"
     assert spec.data == () and spec.env.lockfile is None
     keys = (
-        "version run working-directory steps warmup timeout env seed compare allow every "
-        "measure code profile"
+        "version run working-directory steps warmup timeout env seed compare allow every measure "
+        "code profile"
     )
     for key in keys.split():
         at = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{key}:"))

@@ -99,8 +99,8 @@ TCN = {
     + MAIN,
 }
 CLEANRL = {
-    "README.md": "`ppo_atari.py` has 340 lines.\n```\nuv run python rl/ppo.py \\\n    --seed 1 \\\n    "
-    "--env-id CartPole-v1\n```\n",
+    "README.md": "`ppo_atari.py` has 340 lines.\n```\nuv run python rl/ppo.py \\\n    --seed 1 "
+    "\\\n    --env-id CartPole-v1\n```\n",
     "rl/c51.py": "import tyro\n" + FUNCTION + MAIN,
     "rl/ppo_atari.py": "import tyro\n" + FUNCTION + MAIN,
     "rl/dqn_jax.py": "import jax\n" + FUNCTION + MAIN,

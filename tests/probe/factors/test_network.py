@@ -64,8 +64,8 @@ def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
     }
     if shutil.which("openssl"):
         made = (
-            "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 "
-            "-subj /CN=localhost"
+            "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj "
+            "/CN=localhost"
         )
         made += " -addext subjectAltName=IP:127.0.0.1"
         subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)

@@ -53,8 +53,8 @@ def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behal
     tmp_path: Path,
 ) -> None:
     head = (
-        "import datetime, glob, importlib, logging, os, platform, random, secrets, sys, "
-        "tempfile, threading, time, uuid\n"
+        "import datetime, glob, importlib, logging, os, platform, random, secrets, sys, tempfile, "
+        "threading, time, uuid\n"
     )
     head += f"import numpy\nfrom pathlib import Path\nsys.path.append({str(tmp_path)!r})\n"
     (tmp_path / "beside_library.py").write_text(LIBRARY)
@@ -80,8 +80,8 @@ def test_an_import_statement_is_told_as_one_however_many_lines_it_takes(tmp_path
     """What a module draws while it is imported is told apart from what a call draws."""
     (tmp_path / "beside_library.py").write_text(LIBRARY)
     text = (
-        f"import sys\nsys.path.append({str(tmp_path)!r})\nfrom beside_library import (  # "
-        "both\n    Draws,\n    name,\n)\nname()\n"
+        f"import sys\nsys.path.append({str(tmp_path)!r})\nfrom beside_library import (  # both\n   "
+        " Draws,\n    name,\n)\nname()\n"
     )
     calls = {
         use.call

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 TEXT = (
-    "a rose is a rose is a rose and a violet is not a rose but a violet may be as blue as a "
-    "rose is red"
+    "a rose is a rose is a rose and a violet is not a rose but a violet may be as blue as a rose "
+    "is red"
 )
 PROGRAM = "import json, sys; print(json.dumps(sorted(set(sys.argv[1].split()))))"
 
