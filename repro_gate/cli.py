@@ -38,12 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     end_cleanly()
     try:
-        # the shell asks what could come next
-        if "_ARGCOMPLETE" in os.environ and arguments is None:
-            import importlib
-
-            with contextlib.suppress(ImportError):
-                importlib.import_module("argcomplete").autocomplete(parser())
         options = parser().parse_args(arguments)
         if arguments is None and options.command in _UNTRUSTED:
             from repro_gate.sandbox.reexec import handed_over, start_anew
@@ -316,7 +310,6 @@ def _schema(options: argparse.Namespace) -> int:
 _COMMANDS = {
     "run": _run,
     "show": _show,
-    "report": _show,
     "diagnose": _diagnose,
     "selftest": _selftest,
     "check": _check,

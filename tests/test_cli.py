@@ -4,7 +4,6 @@ needs."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -134,31 +133,6 @@ def test_schema_prints_json(arguments: list[str], capsys: pytest.CaptureFixture[
         json.loads(capsys.readouterr().out)["$schema"]
         == "https://json-schema.org/draft/2020-12/schema"
     )
-
-
-def test_the_shell_completes_commands_and_options_if_argcomplete_is_there(tmp_path: Path) -> None:
-    pytest.importorskip("argcomplete")
-    asked = {**os.environ, "_ARGCOMPLETE": "1"}
-    for line, offered in (("repro-gate ex", "explain"), ("repro-gate run --sa", "--sarif")):
-        out = tmp_path / "offered"
-        shell = {
-            "COMP_LINE": line,
-            "COMP_POINT": str(len(line)),
-            "_ARGCOMPLETE_IFS": "\n",
-            "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
-        }
-        subprocess.run([sys.executable, "-m", "repro_gate"], env=asked | shell, check=True)
-        assert out.read_text().split() == [offered]
-    (tmp_path / "argcomplete.py").write_text("raise ImportError")
-    command = [sys.executable, "-m", "repro_gate", "--version"]
-    done = subprocess.run(
-        command,
-        env={**asked, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == f"repro-gate {__version__}" and done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -248,25 +248,17 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     show = commands.add_parser(
         "show",
-        aliases=["report"],
-        help="print a report.json again, or what changed between two of them",
+        help="print a report.json again",
         description="Prints a report.json as the gate run that made it did, or writes it in "
-        "another format. With two: what changed.",
+        "another format.",
         epilog=_EPILOG_OF_SHOW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     show.add_argument(
-        "a",
+        "report",
         metavar="REPORT",
         type=_path,
         help="report.json, or the folder that holds it; nothing in it is believed",
-    )
-    show.add_argument(
-        "b",
-        metavar="OTHER",
-        type=_path,
-        nargs="?",
-        help="another one: print only what is not the same in both",
     )
     show.add_argument(
         "-v", "--verbose", action="store_true", help="all of it: every check, figure and run"

@@ -1,7 +1,8 @@
 """`repro-gate compare A B`: two reports, two folders of traces, or two checkpoints (any files, or
 folders of them).
 
-Exit code 0 where both are the same, 1 where they differ, 2 where one of them cannot be read.
+Of two reports a table says what changed, whether or not they can be compared bit for bit. Exit code
+0 where both trained the same, 1 where they differ, 2 where one of them cannot be read.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from repro_gate.commands import output
 from repro_gate.compare.artifacts import compare_artifacts
 from repro_gate.compare.model import KINDS, Comparison, Divergence, Tally
 from repro_gate.compare.traces import compare_runs, other_digest, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
+from repro_gate.github.workflow import log_guard
 from repro_gate.probe.artifacts import METADATA
-from repro_gate.report import wording
+from repro_gate.report import between, wording
 from repro_gate.report.document import comparison_text, load
 from repro_gate.report.model import Report
 from repro_gate.report.schema import SCHEMA_ID
@@ -47,7 +50,10 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
     if a.is_dir() and not all((path / METADATA).is_file() for path in (a, b)):
         comparison = _traces(a, b)
     elif _is_report(a) and _is_report(b):
-        comparison = _reports(load(a), load(b))
+        reports = load(a), load(b)
+        with log_guard(os.environ):
+            print(between.render(*reports, (str(a), str(b)), output.view()), flush=True)
+        comparison = _reports(*reports)
     else:
         comparison = _files(a, b, python)
     if out is not None:

@@ -1,5 +1,4 @@
-"""`repro-gate show`: one report again, in other formats, two side by side; and what is refused, in
-one line."""
+"""`repro-gate show`: one report again, in other formats; and what is refused, in one line."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ def fail(tmp_path: Path) -> Path:
     return report(tmp_path / "report.json", reports.FAIL)
 
 
-def test_a_report_or_its_folder_is_printed_again_under_both_names_and_nothing_is_gated(
+def test_a_report_or_its_folder_is_printed_again_and_nothing_is_gated(
     fail: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, checklists in (
         (["show", str(fail)], 0),
-        (["report", str(fail), "-v"], 1),
+        (["show", str(fail), "-v"], 1),
         (["show", str(fail.parent)], 0),
     ):
         assert main(arguments) == 0
@@ -58,18 +57,6 @@ def test_other_formats_are_written_and_named(
     assert capsys.readouterr().out.endswith(f"written: {comment}, {sarif}\n")
 
 
-def test_two_reports_show_what_changed(
-    fail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = report(tmp_path / "pass.json", reports.PASS)
-    assert main(["show", str(other), str(fail)]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(" PASS  ->  FAIL ") and "diverges at" in out and str(other) in out
-    assert (
-        main(["show", str(fail), str(fail)]) == 0 and "nothing changed" in capsys.readouterr().out
-    )
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -80,20 +67,15 @@ def test_two_reports_show_what_changed(
     ],
 )
 def test_what_is_no_report_is_one_line_and_exit_code_2(
-    fail: Path, tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad\x1b[31m.json"
     if content is not None:
         bad.write_text(content)
-    for first in ([], [str(fail)]):
-        assert main(["show", *first, str(bad)]) == 2
-        shown = capsys.readouterr()
-        assert (
-            words in shown.err
-            and "bad\\x1b[31m.json" in shown.err
-            and "Traceback" not in shown.err
-            and not shown.out
-        )
+    assert main(["show", str(bad)]) == 2
+    shown = capsys.readouterr()
+    assert words in shown.err and "bad\\x1b[31m.json" in shown.err
+    assert "Traceback" not in shown.err and not shown.out
 
 
 def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
@@ -101,7 +83,7 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
 ) -> None:
     worst = report(tmp_path / "worst.json", reports.hostile())
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    for more in ([], ["-v"], [str(report(tmp_path / "b.json", reports.PASS))]):
+    for more in ([], ["-v"]):
         assert main(["show", str(worst), *more]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert (
@@ -114,8 +96,6 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{report}", "{report}", "--markdown", "{x}"], "two are named"),
-        (["{report}", "{report}", "-v"], "two are named"),
         (
             ["{report}", "--markdown", "{folder}/./report.json"],
             "is the file of the report that is read too",
@@ -124,7 +104,7 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
         (["{report}", "--sarif", "{folder}/no/x.sarif"], "its folder does not exist"),
     ],
 )
-def test_a_file_that_is_named_twice_or_that_two_reports_do_not_have_is_refused(
+def test_a_file_that_is_named_twice_is_refused(
     fail: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = fail.read_bytes()
