@@ -70,7 +70,7 @@ def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_with
 ) -> None:
     run = trace_script(short_path, SCRIPT, keep_final=True, observe=True)
     unobserved = trace_script(short_path, SCRIPT, name="unobserved")
-    assert trained(run).records and trained(run).distributions and len(trained(run).loaders) == 4
+    assert trained(run).distributions and len(trained(run).loaders) == 4
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 12 and len(names(trained(run), "batch", 3)) == 2
     place = short_path / "place"
@@ -98,4 +98,4 @@ def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_with
     observed, plain = trained(run), trained(unobserved)
     assert observed.blocks == plain.blocks and observed.settings == plain.settings
     assert observed.facts == plain.facts
-    assert observed.loaders == plain.loaders and observed.records and not plain.records
+    assert observed.loaders == plain.loaders and not plain.distributions
