@@ -3,7 +3,8 @@ runs that prove it.
 
 Watch a pair; pin what differed, the likeliest first, until the divergence is gone; where it only
 moves to a later place, keep what moved it and go on from there. Operators are asked where the
-factors say nothing.
+factors say nothing. What came from outside can be pinned by nobody: where the divergence stays
+though all else is pinned, the line that received it is told as observed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,17 @@ from repro_gate.compare.model import STEPS, Divergence
 from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, ShownUse, Unit
 from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
 from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
-from repro_gate.diagnosis.suspects import Suspect, answers, first_difference, started, suspects
-from repro_gate.factors import BY_NAME, FACTORS, HANDED_OVER, Site
-from repro_gate.trace.format import HANDED
+from repro_gate.diagnosis.suspects import (
+    Suspect,
+    answers,
+    first_difference,
+    observed,
+    outside,
+    started,
+    suspects,
+)
+from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Site
+from repro_gate.trace.format import ASKED, HANDED
 from repro_gate.trace.notebook import place
 
 REPLAYS = 30
@@ -38,6 +47,7 @@ _UNSEEN = (
 _EARLY = 19  # the last step up to which the operators of all steps are recorded
 _NOWHERE: Site = ("", 0)
 _NAMED = 200  # lines of which one decides, at most
+_EVERYTHING = frozenset(Unit(factor.name) for factor in PINNED if factor.name != "flags")
 _NOT_REDUCED = "the runs were used up before it was known what decides"
 
 
@@ -140,6 +150,7 @@ class _Search:
         self._watch()
         while self.seen.first is not None and len(self.found) < _CAUSES and not self.by_operator:
             if not self._one_cause():
+                self._observe(outside(self._suspects()))
                 return
 
     def told(self) -> Diagnosis:
@@ -192,6 +203,8 @@ class _Search:
             if not stress:
                 self.rate = Rate(diverged=self.rate.diverged + back, pairs=self.rate.pairs + 1)
             self.seen = pair if not pair.failed else self.seen
+            if not back and self._left_over():
+                return
             if back and pair.first is not None:
                 self.stable = tried == 0 and pair.first.step == self.until.step
                 self.until, self.stress = pair.first, stress
@@ -207,19 +220,20 @@ class _Search:
 
     def _one_cause(self) -> bool:
         """Find what makes the divergence in progress go, and hold it from here on."""
-        found = [
-            item
-            for item in suspects(*self.seen.uses, until=_until(self.until))
-            if item.unit not in self.pinned
-        ]
+        suspected = self._suspects()
+        found = [item for item in suspected if not item.use.outside]
+        numeric = self.until.kind in _NUMERIC
         flags = [Unit("flags", item.site) for item in self.case.undone]
+        from_outside = any(item.use.direct for item in outside(suspected))
+        if from_outside and not self._sufficient(_EVERYTHING.union(flags)):
+            self.ruled_out.append("every factor that can be held fixed, held, does not change it")
+            return numeric and self._operator()
         direct = [item.unit for item in found if item.use.direct and item.use.site[0]]
         # luck may hide a race from any other pair: it is ruled out first
         races = [Unit("threads")] if self._races() else []
         likeliest = list(dict.fromkeys(flags + races + direct))
         # what libraries asked for on behalf of its lines
         others = [item.unit for item in found if not item.use.direct and item.unit.site]
-        numeric = self.until.kind in _NUMERIC
         if not likeliest and numeric and self._operator():
             return True
         units = likeliest + others
@@ -231,6 +245,39 @@ class _Search:
             return True
         rest = self._whole(found)
         return self._explained(rest[:2], rest, found, "every factor as a whole")
+
+    def _suspects(self) -> list[Suspect]:
+        """What differed before the divergence in progress and is not pinned yet."""
+        return [
+            item
+            for item in suspects(*self.seen.uses, until=_until(self.until))
+            if item.unit not in self.pinned
+        ]
+
+    def _left_over(self) -> bool:
+        """Whether lines of a pair that agrees read what an earlier run had left: the gate's own
+        first run found nothing there, and no later one begins like it."""
+        read = [
+            Suspect(unit=Unit(use.factor, use.site), use=use, other=None)
+            for use in self.seen.uses[0]
+            if use.factor == LEFTOVERS.name and not use.source.endswith(ASKED)
+        ]
+        return self._observe(outside(read))
+
+    def _observe(self, found: Sequence[Suspect]) -> bool:
+        """Tell of the likeliest line that received other bytes from outside, if there is one."""
+        for item in found[:1]:
+            left = item.unit.factor == LEFTOVERS.name and item.other is None
+            what = f"{item.use.source}, which an earlier run wrote" if left else observed(item)
+            self.found.append(
+                replace(
+                    self._cause(item.unit, [item]),
+                    confirmed=False,
+                    observed=True,
+                    evidence=(f"observed: {what}",),
+                )
+            )
+        return bool(found)
 
     def _explained(
         self, alone: Sequence[Unit], units: Sequence[Unit], found: Sequence[Suspect], name: str
@@ -262,8 +309,8 @@ class _Search:
         """Every factor, likeliest first: those that no watcher sees, then those that differed at no
         line of the workspace."""
         seen = {item.unit.factor for item in found if not item.unit.site}
-        names = [*_UNSEEN, *sorted(seen), *(factor.name for factor in FACTORS)]
-        return [Unit(name) for name in dict.fromkeys(names) if name != "flags"]
+        names = [*_UNSEEN, *sorted(seen), *(factor.name for factor in PINNED)]
+        return [Unit(name) for name in dict.fromkeys(names) if Unit(name) in _EVERYTHING]
 
     def _sufficient(self, units: frozenset[Unit]) -> bool:
         """Whether the divergence is gone with these pinned too, in as many pairs as it takes to
@@ -379,7 +426,7 @@ class _Search:
         differ with every other factor held."""
         # fixed addresses fix what old memory holds
         free = {unit.factor, "flags"} | ({"addresses"} if unit.factor == "memory" else set())
-        others = frozenset(Unit(item.name) for item in FACTORS if item.name not in free)
+        others = frozenset(Unit(item.name) for item in PINNED if item.name not in free)
         try:
             pair = self.experiments.pair(
                 Setting(

@@ -24,7 +24,7 @@ class Unit:
 @dataclass(frozen=True, kw_only=True)
 class Use:
     """What one line got from one factor during one step: how often, and a digest of the answers.
-    `direct`: no library asked on its behalf."""
+    `direct`: no library asked on its behalf. `outside`: nothing can pin it."""
 
     process: str
     step: int
@@ -35,6 +35,7 @@ class Use:
     count: int
     digest: str
     direct: bool = True
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,13 @@ class Diagnosis:
         Meta(
             description="Whether runs proved it: they agree with the factor held fixed, or the "
             "operator gave several outputs for one input."
+        ),
+    ] = False
+    observed: Annotated[
+        bool,
+        Meta(
+            description="Whether the line was seen to receive other bytes from outside in each of "
+            "two runs before they diverged. Nothing was held fixed to prove that it decides."
         ),
     ] = False
     message: Annotated[str, Meta(description="One sentence.")] = ""

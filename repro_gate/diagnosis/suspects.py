@@ -4,7 +4,7 @@ first; and the first line that did."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from repro_gate.diagnosis.model import Line, ShownUse, Unit, Use
@@ -28,7 +28,7 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
     """The lines whose answers differed at or before step `until`: calls by the training's own code
     first, those of libraries on its behalf, what is asked while a library is imported; then by
     factor and time."""
-    found: dict[Unit, Suspect] = {}
+    found: dict[object, Suspect] = {}
     same_lines = set(_any_order(first)) & set(_any_order(second))
     twins = _by_place(second)
     for key, use in _by_place(first).items():
@@ -108,6 +108,24 @@ def answers(suspect: Suspect) -> str:
     return f"{use.source} gave other answers in the two runs, {before} first"
 
 
+def observed(suspect: Suspect) -> str:
+    """What a line received from outside in each of the two runs, in a sentence with both
+    digests."""
+    use, other = suspect.use, suspect.other
+    if other is None or other.count != use.count:
+        return answers(suspect)
+    before = "before the first step" if use.step < 0 else f"in step {use.step}"
+    return f"{before} {use.source} gave {use.digest} in one run and {other.digest} in the other"
+
+
+def outside(found: Sequence[Suspect]) -> list[Suspect]:
+    """Return the suspects whose answers came from outside at a line of the training, and not while
+    it imported something: those that nothing can pin."""
+    return [
+        item for item in found if item.use.outside and item.use.site[0] and remoteness(item.use) < 2
+    ]
+
+
 def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | None:
     """The line after which two runs held different values for the first time, or took different
     ways; None where none was seen.
@@ -133,7 +151,7 @@ def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | No
     return None
 
 
-def _read_rather_than_asked_for(found: dict[Unit, Suspect]) -> list[Suspect]:
+def _read_rather_than_asked_for(found: Mapping[object, Suspect]) -> list[Suspect]:
     """Without the lines that only asked whether a file is there, where another line read it."""
     read = {item.use.source for item in found.values()}
     return [
@@ -173,10 +191,11 @@ def _unit(use: Use, same_lines: Collection[tuple[object, ...]]) -> Unit:
     return Unit(use.factor, use.site if by_line and use.site[0] else None)
 
 
-def _keep(found: dict[Unit, Suspect], suspect: Suspect) -> None:
-    known = found.get(suspect.unit)
+def _keep(found: dict[object, Suspect], suspect: Suspect) -> None:
+    key = (suspect.unit, suspect.use.outside)
+    known = found.get(key)
     if known is None or _later(suspect.use) < _later(known.use):
-        found[suspect.unit] = suspect
+        found[key] = suspect
 
 
 def _later(use: Use) -> tuple[bool, int, bool]:

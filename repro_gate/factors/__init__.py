@@ -1,7 +1,8 @@
 """The factors: what lies outside the declared inputs and may differ between two runs, and what a
 person is told about each.
 
-A factor can be watched, pinned or varied. How that is done inside the training's process is the
+A factor can be watched, pinned or varied; what comes from outside the process (leftovers, files,
+network, commands) is watched only. How that is done inside the training's process is the
 probe's (`probe/factors/`, one file each); what the gate does from outside it (environment, address
 layout) stands here.
 """
@@ -35,16 +36,16 @@ class Factor:
     """One factor. `did` completes "`CALL` in FILE:LINE …" for a person; `remedy` says what to write
     instead.
 
-    `by_line`: the probe can pin single lines; else the whole run is pinned. `pinned` are
-    environment variables that pin it; `fixed_addresses`: it is pinned by turning address
-    randomisation off.
+    `held` says what was pinned where a run proves it; empty: nothing can pin it. `by_line`: the
+    probe can pin single lines; else the whole run is pinned. `pinned` are environment variables
+    that pin it; `fixed_addresses`: it is pinned by turning address randomisation off.
     """
 
     name: str
     cause: Cause
     did: str
-    held: str
     remedy: str
+    held: str = ""
     by_line: bool = True
     pinned: Mapping[str, str] = field(default_factory=dict)
     fixed_addresses: bool = False
@@ -113,7 +114,6 @@ LEFTOVERS = Factor(
     name="leftovers",
     cause="leftover-state",
     did="read what an earlier run had left outside its workspace",
-    held="with what earlier runs had left out of sight",
     remedy="write below the working directory, or clear that place before the run; declare under "
     "`data` what every run shall begin with",
 )
@@ -124,7 +124,6 @@ FILES = Factor(
     name="files",
     cause="external-input",
     did="read a file outside the checkout that changed between the runs",
-    held="with that file held as the first run found it",
     remedy="copy the file into the checkout or declare it under `data` with its sha256; keep the "
     "state of the machine out of the numbers",
 )
@@ -134,7 +133,6 @@ NETWORK = Factor(
     name="network",
     cause="external-input",
     did="received something else from the network in each run",
-    held="with the bytes of that connection held as the first run received them",
     remedy="fetch it once, keep it in the checkout or declare it under `data` with its sha256, and "
     "train from that",
 )
@@ -144,7 +142,6 @@ COMMANDS = Factor(
     name="commands",
     cause="external-input",
     did="started a program that printed something else in each run",
-    held="with the output of that program held as the first run read it",
     remedy="keep what the program prints in a file of the checkout, or give it inputs and a seed "
     "that are declared",
 )
@@ -154,7 +151,6 @@ PARALLEL = Factor(
     name="parallel",
     cause="thread-race",
     did="read the output of programs that run side by side, in the order in which it came",
-    held="with that output held in the order of the first run",
     remedy="sort the lines, number them, or run the programs one after the other",
 )
 
@@ -196,21 +192,22 @@ MEMORY = Factor(
 )
 
 # In the order in which they are tried: what explains most divergences, and is pinned at the least
-# risk, comes first.
+# risk, comes first; last what nothing can pin.
 FACTORS = (
     FLAGS,
-    LEFTOVERS,
     ENTROPY,
     CLOCK,
     LISTING,
     IDENTITY,
     HASHING,
+    ADDRESSES,
+    THREADS,
+    MEMORY,
+    LEFTOVERS,
     FILES,
     NETWORK,
     COMMANDS,
     PARALLEL,
-    ADDRESSES,
-    THREADS,
-    MEMORY,
 )
+PINNED = tuple(factor for factor in FACTORS if factor.held)
 BY_NAME = {factor.name: factor for factor in FACTORS}

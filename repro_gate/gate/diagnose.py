@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from repro_gate.checks.opened import left_over
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
@@ -20,7 +19,6 @@ from repro_gate.diagnosis.model import (
     Pair,
     Setting,
     ShownUse,
-    Unit,
     Use,
 )
 from repro_gate.diagnosis.operators import around
@@ -40,7 +38,6 @@ from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
-from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Trace
 
 LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
@@ -52,14 +49,6 @@ _SHORT = 30.0
 # Seconds that a run may take, or times as long as the gate's own took: where it waits for a clock
 # that is pinned, it never ends.
 _LONGEST, _TIMES = 60.0, 10.0
-# factors whose pin gives nothing of the pair's first run to its second
-_ALONE = {
-    "flags",
-    "hashing",
-    "addresses",
-    "threads",
-    "memory",
-}
 # is told of each pair of runs: what it was for, how it was done, what it showed
 Seen = Callable[[str, Setting, Pair], None]
 
@@ -96,19 +85,14 @@ def diagnosis_of(
     short = replace(
         spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest))
     )
-    outside = _Outside(tuple(dict.fromkeys(item.path for item in left_over(results.runs)))[:1000])
 
     def pair(setting: Setting) -> Pair:
-        nonlocal done, outside, watched, dispatched
+        nonlocal done, watched, dispatched
         if monotonic() - began > bounds.timeout:
             raise Exhausted
         done += 1
         watch.said(f"diagnosis: {_told(setting)}")
-        found = _pair(short, folder, seed, setting, outside, done)
-        if not setting.pinned:
-            outside = _Outside(
-                outside.left if not found.failed else (), (*found.uses[0], *found.uses[1])
-            )
+        found = _pair(short, folder, seed, setting, done)
         if setting.operators and setting.replay is None:
             dispatched = found
         elif not (setting.pinned or setting.lines or found.failed or watched.uses[0]):
@@ -192,35 +176,6 @@ def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Outside:
-    """What a diagnosis knows of files outside: those that the gate's own runs left behind, and what
-    the watched pair used.
-
-    Its first runs do not see what was left, its second ones do, as it was with the gate's own; so
-    it need not be written anew.
-    """
-
-    left: tuple[str, ...]
-    uses: tuple[Use, ...] = ()
-
-    def config(self, pinned: Collection[Unit]) -> dict[str, object]:
-        """For the probe. A file is pinned by its path, whichever line asks for it first."""
-        units = {
-            (unit.factor, unit.site) for unit in pinned if unit.factor in ("leftovers", "files")
-        }
-        return {
-            "left": self.left,
-            "paths": sorted(
-                {
-                    use.source.removesuffix(ASKED)
-                    for use in self.uses
-                    if (use.factor, use.site) in units
-                }
-            ),
-        }
-
-
 def _told(setting: Setting) -> str:
     """What a pair of runs is for, in a few words."""
     if setting.replay is not None:
@@ -245,21 +200,11 @@ def _showed(pair: Pair) -> str:
     return f"they diverge {sentence(pair.first)}" if pair.first is not None else "they agree"
 
 
-def _pair(
-    spec: Spec, folder: GateFolder, seed: int, setting: Setting, outside: _Outside, number: int
-) -> Pair:
+def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: int) -> Pair:
     # Names of one length: with addresses held fixed, what is allocated first decides where all else
     # lies.
-    plan = _plan(spec, seed, setting, outside, f"diagnosis-{number}a")
+    plan = _plan(spec, seed, setting, f"diagnosis-{number}a")
     second = replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)
-    if outside.left or {unit.factor for unit in setting.pinned} - _ALONE:
-        recorded, factors = str(folder.path / "traces" / plan.name), plan.probe["factors"]
-        assert isinstance(factors, dict)
-        second = replace(
-            second, probe={**plan.probe, "factors": {**factors, "recording": recorded}}
-        )
-        # of the same length
-        plan = replace(plan, probe={**plan.probe, "factors": {**factors, "recorders": recorded}})
     results = run_series(spec, folder, Watch(), (plan, second), measure=False)
     comparison, runs = results.comparisons.get(seed), results.runs
     if len(runs) < 2 or comparison is None:
@@ -278,7 +223,7 @@ def _pair(
     )
 
 
-def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str) -> Plan:
+def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
     """How the first run of a pair is started: a factor is pinned as a whole, or at the lines that
     the setting names."""
     pins: dict[str, list[list[object]] | None] = {
@@ -289,10 +234,7 @@ def _plan(spec: Spec, seed: int, setting: Setting, outside: _Outside, name: str)
         if sites is not None and unit.site is not None:
             sites.append(list(unit.site))
     watch = not setting.operators and not setting.lines
-    probe: dict[str, object] = {
-        "factors": {"watch": watch, "pin": pins, "outside": outside.config(setting.pinned)},
-        "every": 1,
-    }
+    probe: dict[str, object] = {"factors": {"watch": watch, "pin": pins}, "every": 1}
     if setting.operators:
         probe["operators"] = {
             "step": setting.step,
@@ -338,6 +280,7 @@ def uses_of(traces: Sequence[tuple[str, Trace]], factors: Collection[str]) -> It
                     count=item.count,
                     digest=item.digest,
                     direct=item.direct,
+                    outside=item.outside,
                 )
 
 

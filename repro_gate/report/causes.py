@@ -11,11 +11,6 @@ from repro_gate.report import numbers
 from repro_gate.report.wording import Part, Phrase
 from repro_gate.trace import notebook
 
-# begin the line of the evidence that proves a cause, or that speaks for it
-_PROOF, _SEEN = (
-    "confirmed: ",
-    "seen: ",
-)
 # further causes, and lines of a list, that are shown; the JSON report has all
 _ALSO, _LINES = (
     3,
@@ -40,13 +35,12 @@ def why(found: Diagnosis) -> tuple[Phrase, ...]:
     if left := and_more(len(found.also) - _ALSO, "causes"):
         sentences.append((("say", left),))
     proof = _proof(found)
+    word = _standing(found)
     said: Phrase = (
-        (("say", ": "), ("message", proof.removeprefix(_PROOF if found.confirmed else _SEEN)))
-        if proof
-        else ()
+        (("say", ": "), ("message", proof.removeprefix(f"{word.lower()}: "))) if proof else ()
     )
     if found.confirmed or proof:
-        sentences.append((("figure", "Confirmed" if found.confirmed else "Seen"), *said))
+        sentences.append((("figure", word), *said))
     if found.cause == "unknown" and found.ruled_out:
         sentences.append(
             (
@@ -73,7 +67,7 @@ def why(found: Diagnosis) -> tuple[Phrase, ...]:
 def _likely(found: Diagnosis) -> Phrase:
     return (
         ()
-        if found.confirmed or found.cause == "unknown"
+        if found.confirmed or found.observed or found.cause == "unknown"
         else (("figure", "Likely"), ("say", ", not proven: "))
     )
 
@@ -103,12 +97,16 @@ def _one_of(found: Diagnosis) -> tuple[Phrase, ...]:
     return ((*count, *names, ("say", f" {left}" if left else "")),)
 
 
+def _standing(found: Diagnosis) -> str:
+    """How far a cause is known: the word that begins the line of the evidence that speaks for
+    it."""
+    return "Confirmed" if found.confirmed else "Observed" if found.observed else "Seen"
+
+
 def _proof(found: Diagnosis) -> str:
     """The line of the evidence that proves the cause: the one that says so, else the last; of a
     cause that is not proven, the one that speaks for it, if any."""
-    proofs = (
-        line for line in found.evidence if line.startswith(_PROOF if found.confirmed else _SEEN)
-    )
+    proofs = (line for line in found.evidence if line.startswith(f"{_standing(found).lower()}: "))
     return next(proofs, found.evidence[-1] if found.evidence and found.confirmed else "")
 
 

@@ -103,7 +103,9 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
         why = (
             Markup(f"[{cause.cause}]({causes.page_of(cause)})")
             + at
-            + Markup("" if cause.confirmed else " (not proven)")
+            + Markup(
+                "" if cause.confirmed else " (observed)" if cause.observed else " (not proven)"
+            )
         )
     elif report.reasons and (found is None or found.comparison.identical):
         why = message(report.reasons[0].message, form)

@@ -126,12 +126,13 @@ def _differing_headline(report: Report) -> Phrase:
             ("message", first.detail),
         )
     why = report.diagnosis
-    if why is None or not why.confirmed:
+    if why is None or not (why.confirmed or why.observed):
         return says
+    so = " because of " if why.confirmed else " after other input at "
     because: Phrase = (
-        (("say", " because of "), ("name", notebook.place(why.file, why.line))) if why.file else ()
+        (("say", so), ("name", notebook.place(why.file, why.line))) if why.file else ()
     )
-    return (*says, *because, ("say", f" ({why.cause})"))
+    return (*says, *because, ("say", f" ({why.cause}{'' if why.confirmed else ', observed'})"))
 
 
 def moment(divergence: Divergence, steps: int) -> str:

@@ -15,8 +15,6 @@ FORMAT = "repro-gate/trace/v2"
 DIGEST_BYTES = 16
 DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
 SUFFIX = ".trace.jsonl"
-# what the first run of a diagnosis's pair got from outside, kept beside its traces for the second
-RECORDED = ".recorded"
 CONFIG_VARIABLE = "REPRO_GATE_PROBE"  # environment variable: path of the probe's configuration
 ASKED = (
     " (whether it is there)"  # behind a file's path, as the source of a use: the file was not read

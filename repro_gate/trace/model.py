@@ -218,7 +218,8 @@ class Spawned(Event, frozen=True):
 class Used(Event, frozen=True):
     """What one line got from one factor during one step: how often, and a digest of the answers.
     `call` is the call as it is written. `direct`: the line called it itself, by whatever name the
-    standard library or NumPy has for it; else a library did, for its own ends."""
+    standard library or NumPy has for it; else a library did, for its own ends. `outside`: the
+    answers came from outside the process, and nothing pins them."""
 
     step: Step
     factor: Annotated[str, Meta(max_length=32)]
@@ -229,6 +230,7 @@ class Used(Event, frozen=True):
     count: Count
     digest: Short
     direct: bool = True
+    outside: bool = False
 
 
 class OperatorLine(Event, frozen=True, tag="operator"):

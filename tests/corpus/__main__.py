@@ -53,7 +53,8 @@ _LONGER = (
     "--set",
     "robustness.search=3",
 )
-REQUIRED = {"cause": 0.95, "line": 0.90, "confirmed": 0.85}  # of the faults
+# of the faults; `shown`: confirmed by runs, or observed where bytes came from outside
+REQUIRED = {"cause": 0.95, "line": 0.90, "shown": 0.85}
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
 
 
@@ -88,12 +89,18 @@ class Result:
     cause: bool | None
     line: bool | None
     confirmed: bool | None
+    observed: bool | None
     runs: int | None
     seconds: float
     first: Mapping[str, Any] | None
     diagnosis: Mapping[str, Any] | None
     reasons: tuple[str, ...]
     log: str
+
+    @property
+    def shown(self) -> bool:
+        """Whether the cause was confirmed or observed."""
+        return bool(self.confirmed or self.observed)
 
 
 def main() -> int:
@@ -209,6 +216,7 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
         if faulty
         else None,
         confirmed=bool(said.get("confirmed")) if faulty else None,
+        observed=bool(said.get("observed")) if faulty else None,
         runs=_number(said.get("runs")),
         seconds=round(seconds, 1),
         first=first and {name: first.get(name) for name in ("step", "kind", "name")},
@@ -242,11 +250,8 @@ def _totals(results: list[Result], seconds: float) -> list[str]:
             print(f"  kind and step right: {sum(placed)} of {len(placed)}")
         for name, least in REQUIRED.items():
             right = sum(bool(getattr(item, name)) for item in of)
-            print(
-                f"  {name} right: {right} of {len(of)}"
-                if name != "confirmed"
-                else f"  confirmed: {right} of {len(of)}"
-            )
+            seen = f", {sum(bool(item.observed) for item in of)} of them observed"
+            print(f"  {name}: {right} of {len(of)}" + (seen if name == "shown" else ""))
             if right < least * len(of):
                 wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
         runs = [item.runs for item in of if item.runs is not None]
@@ -280,7 +285,7 @@ def _line(result: Result) -> str:
         ""
         if said is None or (result.cause and result.line)
         else f"(wrong: {'line' if result.cause else 'cause'})",
-        "confirmed" if result.confirmed else "",
+        "confirmed" if result.confirmed else "observed" if result.observed else "",
         f"{result.runs} runs" if result.runs is not None else "",
         f"{result.seconds:.1f} s",
         f"| {'; '.join(result.reasons) or result.log}" if not result.found else "",

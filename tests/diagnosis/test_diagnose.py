@@ -31,6 +31,7 @@ class Fault:
     direct: bool = True
     call: str = ""
     handed: bool = False
+    outside: bool = False
 
 
 @dataclass(kw_only=True)
@@ -83,6 +84,8 @@ class World:
 
 
 def pinned(item: Fault, setting: Setting) -> bool:
+    if item.outside:
+        return False
     return Unit(item.factor) in setting.pinned or Unit(item.factor, item.site) in setting.pinned
 
 
@@ -97,6 +100,7 @@ def use(item: Fault, digest: str) -> Use:
         count=1,
         digest=digest,
         direct=item.direct,
+        outside=item.outside,
     )
 
 
@@ -583,3 +587,57 @@ def test_a_nan_of_another_origin_is_not_laid_to_memory() -> None:
         decoys=[Fault(factor="memory", site=("net.py", 3))],
     )
     assert diagnose_nan(Experiments(world.run, 8), 3) is None
+
+
+FEED = Fault(factor="files", site=("feed.py", 4), outside=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (FEED, "external-input"),
+        (replace(FEED, factor="network"), "external-input"),
+        (replace(FEED, factor="leftovers"), "leftover-state"),
+        (replace(FEED, factor="clock"), "wall-clock"),  # of a child: `date`
+        (replace(FEED, direct=False), "external-input"),
+    ],
+)
+def test_what_came_from_outside_is_observed_with_both_digests_where_all_else_is_pinned(
+    fault: Fault, cause: str
+) -> None:
+    log = Fault(factor="clock", site=("log.py", 3))
+    found = explained(World(faults=[fault], decoys=[log]), pairs=12)
+    assert (found.cause, found.file, found.line) == (cause, "feed.py", 4)
+    assert (found.observed, found.confirmed, found.also) == (True, False, ())
+    source = f"{fault.factor}()"
+    assert found.evidence == (f"observed: in step 1 {source} gave a in one run and b in the other",)
+    assert found.ruled_out
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_came_from_outside_and_does_not_decide_is_not_told(direct: bool) -> None:
+    decoy = replace(FEED, direct=direct)
+    found = explained(World(faults=[Fault(factor="entropy")], decoys=[decoy]), pairs=12)
+    assert (found.cause, found.confirmed, found.observed) == ("unseeded-rng", True, False)
+    twins = (operator("aten.index_put_.default", "a"), operator("aten.index_put_.default", "b"))
+    fault = Fault(factor="none", shows=False, kind="gradient")
+    found = explained(World(faults=[fault], decoys=[decoy], operators=[twins]), pairs=12)
+    assert (found.cause, found.observed) == ("nondeterministic-op", False)
+
+
+def test_a_cause_beside_what_came_from_outside_is_told_first() -> None:
+    seeds = Fault(factor="entropy", site=("data.py", 2), step=1)
+    found = explained(World(faults=[seeds, FEED]), pairs=20)
+    assert [(item.cause, item.confirmed, item.observed) for item in (found, *found.also)] == [
+        ("unseeded-rng", True, False),
+        ("external-input", False, True),
+    ]
+
+
+def test_what_an_earlier_run_left_is_observed_where_a_pair_that_begins_with_it_agrees() -> None:
+    left = replace(FEED, factor="leftovers")
+    world = World(decoys=[replace(left, step=0)])
+    found = explained(world, first=left)
+    assert (found.cause, found.observed, found.file) == ("leftover-state", True, "feed.py")
+    assert found.evidence == ("observed: leftovers(), which an earlier run wrote",)
+    assert len(world.asked) == 1

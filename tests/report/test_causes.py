@@ -41,6 +41,26 @@ def test_an_operator_is_told_by_its_own_sentence_and_proven_by_its_replays() -> 
     ]
 
 
+def test_what_came_from_outside_is_observed_and_neither_confirmed_nor_likely() -> None:
+    found = Diagnosis(
+        cause="external-input",
+        factor="files",
+        call="open(PRICES)",
+        file="feed.py",
+        line=4,
+        observed=True,
+        evidence=("observed: in step 1 /srv/prices gave a1 in one run and b2 in the other",),
+    )
+    assert _said(found) == [
+        (
+            "open(PRICES) in feed.py:4 read a file outside the checkout that changed between the "
+            "runs (external-input)"
+        ),
+        "Observed: in step 1 /srv/prices gave a1 in one run and b2 in the other",
+    ]
+    assert "in step 1" not in "".join(text for line in background(found) for _, text in line)
+
+
 def test_a_factor_that_this_version_does_not_know_is_told_by_its_sentence() -> None:
     assert (
         _said(replace(_FOUND, factor="moon", message="the moon was full", also=(), rate=None))[0]

@@ -1,5 +1,6 @@
 """The factors in the training's process: each can be watched, pinned or varied, as the run's
-configuration says. One file for each.
+configuration says; what comes from outside the process (files, network, commands) is watched only.
+One file for each.
 
 Nothing is imported or replaced where the configuration names none: a gate run that passes pays
 nothing for a diagnosis.
@@ -25,7 +26,7 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
     `vary` (factors). `traces` is a folder that every process of the run may write to, `folders` the
     run's own by the name of what varies them.
     """
-    if not any(config.get(name) for name in ("watch", "pin", "vary", "outside")):
+    if not any(config.get(name) for name in ("watch", "pin", "vary")):
         return None
     from . import (
         addresses,
@@ -47,13 +48,8 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
     _USES[:] = [found]
     os.register_at_fork(before=found.forking, after_in_child=found.born)
     # before all others: they wrap the same calls, and hand on to these
-    for first in (
-        commands,
-        files,
-        network,
-    ):
-        if first.wanted(config):
-            first.install(found)
+    for outside in (commands, files, network) if found.watch else ():
+        outside.install(found)
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
         if found.wants(module.NAME):
             try:

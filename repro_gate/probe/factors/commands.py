@@ -1,32 +1,29 @@
 """What the training reads from the programs that it starts: the output of its children.
 
-A child that is a Python has the probe, and a line of its own shows there. Of the others the output
-alone is seen, through a pipe or in a file of the workspace that no Python has written; the few
-whose business is known by their name (`date`, `shuf`) count as uses of the clock, of entropy and so
-on. Pinned, the children run, and the training reads what the first run of the pair read.
+They are watched only. A child that is a Python has the probe, and a line of its own shows there. Of
+the others the output alone is seen, through a pipe or in a file of the workspace that no Python has
+written; the few whose business is known by their name (`date`, `shuf`) count as uses of the clock,
+of entropy and so on.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
+import io
 import os
 import re
 import stat
 import sys
-import threading
 from types import FrameType
 from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
 from ..patch import wrap
-from . import pipes
-from .recording import MAX_BYTES, Recording, Tap, recording_of
 from .use import Site, Uses
 
-NAME, PARALLEL = "commands", "parallel"
+NAME = "commands"
 # Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU
 # and OpenSSL. The first that fits counts.
 _FIRST = (  # where a command may stand
@@ -45,35 +42,29 @@ _KNOWN = tuple(
         ("listing", r"find|ls\s+-\w*[Uf]\w*", ""),
     )
 )
-# that the output of a child may count for
-_FACTORS = frozenset((NAME, PARALLEL, *(factor for factor, _ in _KNOWN)))
-_SCRIPT_BYTES = 64 * 1024
+_SCRIPT_BYTES, _MOST_BYTES = 64 * 1024, 64 * 1024 * 1024
 _MOST_LINES = 10_000  # of one child that are told one by one
 _LISTDIR = os.listdir
-_SPAWNS: List["_Spawns"] = []  # of this process, where they are watched or pinned
-
-
-def wanted(config: Dict[str, Any]) -> bool:
-    """Whether the output of children is to be watched or pinned."""
-    return bool(config.get("watch")) or not _FACTORS.isdisjoint(config.get("pin", ()))
+_CHILDREN: List["_Children"] = []  # of this process
+_PIPES: Dict[int, "_Pipe"] = {}  # by descriptor
 
 
 def install(uses: Uses) -> None:
-    """Wrap what starts a child and what reads from it."""
-    spawns = _Spawns(uses, recording_of(uses.config))
-    _SPAWNS[:] = [spawns]
-    wrap(os, "read", pipes.read)
-    wrap(os, "system", spawns.in_shell)
+    """Watch what starts a child, and what reads from it, from here on."""
+    children = _Children(uses)
+    _CHILDREN[:] = [children]
+    wrap(os, "read", _read_pipe)
+    wrap(os, "system", children.in_shell)
     imports.after_import(
-        "subprocess", lambda module: wrap(module.Popen, "__init__", spawns.started)
+        "subprocess", lambda module: wrap(module.Popen, "__init__", children.started)
     )
 
 
-def written_by_child(path: str, of_python: Callable[[str], bool]) -> str:
-    """The path to read in place of that of a file in the workspace: another where a child without
-    the probe has written it and the factor is pinned at the line that started the child.
-    `of_python` says whether a process with the probe has written a file."""
-    return _SPAWNS[0].file(path, of_python) if _SPAWNS else path
+def file_read(path: str, of_python: Callable[[str], bool]) -> None:
+    """Note what is read from a file of the workspace, by its real path, that a child without the
+    probe has written. `of_python` says whether a process with the probe has written a file."""
+    if _CHILDREN and source_line.inside(path):
+        _CHILDREN[0].file_read(path, of_python)
 
 
 class _Child:
@@ -86,29 +77,39 @@ class _Child:
         self.about = " ".join(self.text.split("\n", 1)[0].split())[:120]
 
 
-class _Spawns:
+class _Children:
     """The children of this process whose output it reads."""
 
-    def __init__(self, uses: Uses, recording: Recording) -> None:
-        self._uses, self._recording = uses, recording
-        self._counts: Dict[Any, int] = {}
+    def __init__(self, uses: Uses) -> None:
+        self._uses = uses
         self._children: Deque[_Child] = collections.deque(maxlen=100)
         self._scripts: Dict[str, Optional[_Child]] = {}
         self._outputs: Set[str] = set()  # files that were handed to children as their output
-        self._versions: Dict[
-            str, List[Any]
-        ] = {}  # path -> what was read there, by its time and size
+        self._read: Set[object] = set()  # files that were read, by path, time and size
         self._started = float(session.current().config.get("started", 0.0))
-        self._folder = os.path.join(session.current().config["traces"], "outside")
 
     def in_shell(self, original: Any, command: Any) -> Any:
         """`os.system`."""
         self._children.append(_Child(command, source_line.nearest(sys._getframe(2))))
         return original(command)
 
-    def pinned(self, child: _Child) -> bool:
-        """Whether the training gets the same output of it in both runs of a pair."""
-        return any(self._uses.pinned(name, child.site) for name in (NAME, PARALLEL, child.factor))
+    def started(self, original: Any, child: Any, *args: Any, **kwargs: Any) -> None:
+        """`subprocess.Popen(…)`: what is read from its pipes is noted."""
+        original(child, *args, **kwargs)
+        try:
+            frame = source_line.nearest_frame(sys._getframe(2))
+            program = _Child(child.args, source_line.nearest(frame))
+            self._children.append(program)
+            for output in (kwargs.get("stdout"), kwargs.get("stderr")):
+                if isinstance(getattr(output, "name", None), str):
+                    self._outputs.add(os.path.realpath(output.name))  # type: ignore[union-attr]
+            for name, about in (("stdout", ""), ("stderr", " (its errors)")):
+                file = getattr(child, name)
+                if file is not None:
+                    lines = _Lines(self._uses, program, program.about + about, frame)
+                    setattr(child, name, _with_note(file, lines.add))
+        except Exception:
+            return  # the training gets its child all the same
 
     def _writer(self, name: str) -> Optional[_Child]:
         """The child that has written a file, as far as commands and scripts tell: one that names
@@ -120,89 +121,91 @@ class _Spawns:
             self._scripts[name] = _from_script(name)
         return self._scripts[name] or (self._children[-1] if self._children else None)
 
-    def file(self, path: str, of_python: Callable[[str], bool]) -> str:
-        """Note what a child has written, and replay it; see `written_by_child`."""
-        real = os.path.realpath(path)
-        try:
-            state = os.lstat(real)
-        except OSError:
-            return path
-        mine = state.st_ctime < self._started or (real not in self._outputs and of_python(real))
-        if mine or not stat.S_ISREG(state.st_mode) or state.st_size > MAX_BYTES:
-            return path
-        child = self._writer(os.path.basename(real))
-        if child is None:
-            return path
-        versions, signature = (
-            self._versions.setdefault(real, []),
-            (state.st_mtime_ns, state.st_size),
-        )
-        new = signature not in versions
-        if new:
-            versions.append(signature)
-        key = ("written", source_line.inside(real), versions.index(signature))
-        held = self._recording.given(key) if self.pinned(child) else None
-        content = _content(real) if held is None else held
-        if new and self._uses.watch:
-            lines = _Lines(self._uses, child.factor, child.about, child.site, None)
-            lines.add(content)
-            lines.add(b"")
-        if held is None:
-            if new and self.pinned(child) and not self._recording.replays:
-                self._recording.keep(key, content, path, whole=True)
-            return path
-        os.makedirs(self._folder, exist_ok=True)
-        copy = os.path.join(
-            self._folder,
-            "%d-%d-%s" % (os.getpid(), versions.index(signature), os.path.basename(real)),
-        )
-        with open(copy, "wb") as file:
-            file.write(held)
-        return copy
-
-    def started(self, original: Any, child: Any, *args: Any, **kwargs: Any) -> None:
-        """`subprocess.Popen(…)`: its pipes are read through a tap."""
-        original(child, *args, **kwargs)
-        try:
-            self._tapped(child, kwargs, source_line.nearest_frame(sys._getframe(2)))
-        except Exception:
-            return  # the training gets its child all the same
-
-    def _tapped(self, child: Any, kwargs: Dict[str, Any], frame: Optional[FrameType]) -> None:
-        program = _Child(child.args, source_line.nearest(frame))
-        self._children.append(program)
-        for output in (kwargs.get("stdout"), kwargs.get("stderr")):
-            if isinstance(getattr(output, "name", None), str):
-                self._outputs.add(os.path.realpath(output.name))  # type: ignore[union-attr]
-        pinned = self.pinned(program)
-        if (child.stdout is None and child.stderr is None) or not (pinned or self._uses.watch):
+    def file_read(self, path: str, of_python: Callable[[str], bool]) -> None:
+        """See `file_read` above; each version of a file counts once."""
+        state = os.lstat(path)
+        if (
+            not stat.S_ISREG(state.st_mode)
+            or state.st_size > _MOST_BYTES
+            or state.st_ctime < self._started
+            or (path not in self._outputs and of_python(path))
+        ):
             return
-        alone = threading.current_thread() is threading.main_thread()
-        key = ("command", program.site, self._uses.ordinal, "" if alone else program.text)
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        for name in ("stdout", "stderr"):
-            file = getattr(child, name)
-            if file is not None:
-                tap = Tap(self._recording, (*key, count, name), program.about) if pinned else None
-                source = program.about if name == "stdout" else program.about + " (its errors)"
-                note = (
-                    _Lines(self._uses, program.factor, source, program.site, frame).add
-                    if self._uses.watch
-                    else None
-                )
-                setattr(child, name, pipes.tapped(file, tap, note))
-        if pinned and self._recording.replays:
-            child.wait = functools.partial(pipes.wait, child, child.wait)
+        version, child = (path, state.st_mtime_ns, state.st_size), None
+        if version not in self._read:
+            self._read.add(version)
+            child = self._writer(os.path.basename(path))
+        if child is not None:
+            lines = _Lines(self._uses, child, child.about, None)
+            lines.add(_content(path))
+            lines.add(b"")
+
+
+class _Pipe(io.RawIOBase):
+    """The end of a child's pipe that the training reads from, where `subprocess` put its file."""
+
+    def __init__(self, file: Any, note: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._file, self.note = file, note
+        self.mode = "rb"
+        _PIPES[file.fileno()] = self
+
+    @property
+    def name(self) -> int:
+        """The descriptor, as of any file that was opened by one."""
+        return self.fileno()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """The pipe's descriptor."""
+        return int(self._file.fileno())
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        """As a file does it; None where nothing has come yet and the pipe does not wait."""
+        count = self._file.readinto(buffer)
+        if count is not None and len(buffer):
+            self.note(bytes(buffer[:count]))
+        return int(count) if count is not None else None
+
+    def close(self) -> None:
+        """Close the pipe."""
+        if not self.closed:
+            _PIPES.pop(self._file.fileno(), None)
+            self._file.close()
+        super().close()
+
+
+def _with_note(file: Any, note: Callable[[bytes], None]) -> Any:
+    """The same file as `subprocess` made it (raw, buffered or text), on top of a noted pipe."""
+    if isinstance(file, io.TextIOWrapper):
+        encoding, errors, line_buffering = file.encoding, file.errors, file.line_buffering
+        below = _with_note(file.detach(), note)
+        return io.TextIOWrapper(
+            below, encoding=encoding, errors=errors, line_buffering=line_buffering
+        )
+    if isinstance(file, io.BufferedReader):
+        return io.BufferedReader(_Pipe(file.detach(), note))
+    return _Pipe(file, note)
+
+
+def _read_pipe(original: Any, descriptor: Any, most: int) -> bytes:
+    """`os.read`, by which `communicate` and asyncio read a pipe."""
+    data = bytes(original(descriptor, most))
+    pipe = _PIPES.get(descriptor) if _PIPES and isinstance(descriptor, int) else None
+    if pipe is not None and not pipe.closed and most > 0:
+        pipe.note(data)
+    return data
 
 
 class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
-    def __init__(
-        self, uses: Uses, factor: str, about: str, site: Site, frame: Optional[FrameType]
-    ) -> None:
+    def __init__(self, uses: Uses, child: _Child, about: str, frame: Optional[FrameType]) -> None:
         self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(
-            factor, source, site, answer, frame, direct=True
+            child.factor, source, child.site, answer, frame, direct=True, outside=True
         )
         self._about = about
         self._rest = b""
@@ -243,7 +246,7 @@ def _from_script(name: str) -> Optional[_Child]:
 def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(MAX_BYTES)
+            return file.read(_MOST_BYTES)
     except OSError:
         return b""
 

@@ -1,107 +1,66 @@
 """Files outside the declared inputs: what an earlier run left behind (`leftovers`), and what others
-keep there (`files`).
+keep there (`files`), the machine's own (`/proc`, `/sys`) among them.
 
-Watched, each file that is read, asked for or listed is noted under its path. Pinned, the run works
-on private copies (`private.py`), which begin as they were in the first run of the pair, and the
-copies of leftovers as if there had been no run before. What C code opens by a path of its own
-(h5py, Arrow, a child without the probe) is out of sight, but for the few entry points named below.
+They are watched only: each file that is read, asked for or listed is noted under its path, with a
+digest of what was there. What C code opens by a path of its own (h5py, Arrow, a child without the
+probe) is out of sight, but for the few entry points named below.
 """
 
 from __future__ import annotations
 
-import builtins
-import errno
 import functools
-import io
+import hashlib
 import os
+import stat
 import sys
 import threading
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
+from ..opened import Opened
 from ..patch import wrap
 from . import commands
-from .listing import Entries
-from .private import Outside, digest, label
-from .recording import recording_of
 from .use import Uses, busy
 
 NAME, LEFTOVERS = "files", "leftovers"
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_EVENTS = ("open", "sqlite3.connect", "os.rename", "os.listdir", "os.scandir")
 _ASKING = ("stat", "lstat", "access")
-_CHANGING = (
-    "remove",
-    "unlink",
-    "mkdir",
-    "rmdir",
-    "chmod",
-    "utime",
-    "truncate",
-    "readlink",
-    "chdir",
+_MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_EMPTYING = os.O_TRUNC | os.O_EXCL
+_WHOLE, _END = 16 << 20, 1 << 20  # bytes: a larger file is known by its size and its two ends
+# Entry points in C that open a file by a path: module, name, which argument that is, whether it is
+# written.
+_IN_C = (
+    ("dbm", "open", 0, False),
+    ("torch", "save", 1, True),
+    ("torch", "from_file", 0, False),
+    ("safetensors", "safe_open", 0, False),
+    ("safetensors.torch", "load_file", 0, False),
+    ("safetensors.torch", "save_file", 1, True),
+    ("safetensors.numpy", "load_file", 0, False),
+    ("safetensors.numpy", "save_file", 1, True),
 )
-_MOVING = ("rename", "replace", "link")
-# Entry points in C that open a file by a path: module, name, which argument that is, whether it may
-# be written, files that go with it.
-_IN_C: Tuple[Tuple[str, str, int, bool, Tuple[str, ...]], ...] = (
-    ("sqlite3.dbapi2", "connect", 0, True, ("-journal", "-wal", "-shm")),
-    ("dbm", "open", 0, True, (".db", ".dat", ".dir", ".pag", ".bak")),
-    ("torch", "save", 1, True, ()),
-    ("torch", "load", 0, False, ()),
-    ("torch", "from_file", 0, False, ()),
-    ("safetensors", "safe_open", 0, False, ()),
-    ("safetensors.torch", "load_file", 0, False, ()),
-    ("safetensors.torch", "save_file", 1, True, ()),
-    ("safetensors.numpy", "load_file", 0, False, ()),
-    ("safetensors.numpy", "save_file", 1, True, ()),
-)
-_HERE = os.path.dirname(__file__)
-_BETWEEN_FILES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
-_PROBE_FILES = os.path.dirname(os.path.dirname(_HERE)) + os.sep
-# `_BETWEEN`: of the probe, between a call and its factor
-_TRAINING, _PROBE, _BETWEEN, _OTHER = range(4)
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
-# `on` while this file or `private.py` is at work: what it calls is nobody's use
+_HERE = os.path.dirname(__file__)
+_BETWEEN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
+_PROBE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
+# `on` while this file is at work: what it calls is nobody's use
 _INSIDE = threading.local()
-_lstat, _unlink, _open_file = os.lstat, os.unlink, io.open
-
-
-def wanted(config: Dict[str, Any]) -> bool:
-    """Whether files outside are to be watched, pinned or hidden, or files that children write."""
-    outside = any((config.get("outside") or {}).values())
-    return (
-        outside
-        or not {NAME, LEFTOVERS}.isdisjoint(config.get("pin", ()))
-        or commands.wanted(config)
-    )
+_open, _read, _close, _lstat, _listdir = os.open, os.read, os.close, os.lstat, os.listdir
 
 
 def install(uses: Uses) -> None:
-    """Wrap what opens, lists, asks for and changes files by their paths."""
-    whole = uses.pinned(NAME, ("", 0)) or uses.pinned(LEFTOVERS, ("", 0))
-    outside = Outside(
-        session.current().config, uses.config.get("outside") or {}, recording_of(uses.config), whole
-    )
-    files = _Files(uses, outside)
-    for owner in (builtins, io, os):
-        wrap(owner, "open", files.open)
+    """Watch what is opened, listed and asked for by a path, from here on."""
+    files = _Files(uses)
+    sys.addaudithook(files.hook)
     for name in _ASKING:
-        wrap(os, name, files.ask)
-    for name in ("listdir", "scandir"):
-        wrap(os, name, functools.partial(files.listed, name))
-    if outside.redirects:
-        for name in _CHANGING:
-            wrap(os, name, files.change)
-        for name in _MOVING:
-            wrap(os, name, functools.partial(files.move, name))
-        wrap(os, "symlink", files.symlink)
-    for module, name, at, writes, beside in _IN_C:
-        imports.after_import(
-            module,
-            functools.partial(_arrived, name, functools.partial(files.in_c, at, writes, beside)),
-        )
+        wrap(os, name, files.asked)
+    for module, name, at, writes in _IN_C:
+        around = functools.partial(files.in_c, at, writes)
+        imports.after_import(module, functools.partial(_arrived, name, around))
 
 
 def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
@@ -109,238 +68,189 @@ def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
 
 
 class _Files:
-    """What stands between the training and the files outside."""
+    """What the training reads outside, and what this run has written there itself."""
 
-    def __init__(self, uses: Uses, outside: Outside) -> None:
-        self._uses, self._outside = uses, outside
+    def __init__(self, uses: Uses) -> None:
+        config = session.current().config
+        self._uses, self._judge = uses, Opened(config)
+        self._began, self._started = config.get("began"), float(config.get("started", 0.0))
+        # a file for each that a process of this run has written, by the digest of its path
+        self._marks = os.path.join(config["traces"], "written")
+        self._written: Set[str] = set()
 
-    def open(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """`open`, `io.open`, `os.open`."""
-        how = args[0] if args else kwargs.get("mode", kwargs.get("flags", "r"))
-        if kwargs.get("dir_fd") is not None:
-            return original(path, *args, **kwargs)
-        if isinstance(how, int):
-            writes, empties = bool(how & _WRITING), bool(how & (os.O_TRUNC | os.O_EXCL))
-        else:
-            writes, empties = (
-                any(letter in str(how) for letter in "wax+"),
-                "w" in str(how) or "x" in str(how),
-            )
-        return original(self._seen(path, not empties, writes), *args, **kwargs)
+    def hook(self, event: str, args: Tuple[Any, ...]) -> None:
+        """Python's audit hook. To ask for the frame is an event as well; before the script begins
+        there is none that calls."""
+        if event not in _EVENTS:
+            return
+        try:
+            frame = sys._getframe().f_back
+            if event == "open":
+                self._seen(args[0], *_purpose(args[1], args[2]), frame)
+            elif event == "sqlite3.connect":
+                self._seen(args[0], True, True, frame)
+            elif event == "os.rename":
+                self._seen(args[1], False, True, frame)
+            else:
+                self._seen(args[0], True, False, frame, _names)
+        except Exception:
+            return
 
-    def in_c(
-        self,
-        at: int,
-        writes: bool,
-        beside: Tuple[str, ...],
-        original: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """A function in C, or one that hands the path to C."""
-        if len(args) <= at:
-            return original(*args, **kwargs)
-        path = self._seen(args[at], not (writes and at), writes, beside)
-        return original(*args[:at], path, *args[at + 1 :], **kwargs)
-
-    def ask(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    def asked(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
         """`os.stat` and its like: `os.path.exists` and `isfile` too."""
-        if kwargs.get("dir_fd") is not None or getattr(_INSIDE, "on", False):
-            return original(path, *args, **kwargs)
-        with _Guard():
-            frame = _caller(sys._getframe(1))
-            place = self._outside.place(path) if frame is not None else None
-            target = self._outside.private(place) if place else None
-            if (
-                place
-                and self._uses.watch
-                and frame is not None
-                and frame.f_code.co_name not in _RESOLVING
-            ):
-                self._note(place, _state(target or place), frame, ASKED)
-        return original(path if target is None else target, *args, **kwargs)
+        frame = sys._getframe(1)
+        if kwargs.get("dir_fd") is None:
+            self._seen(path, True, False, frame, _state, ASKED)
+        return original(path, *args, **kwargs)
 
-    def listed(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """`os.listdir` and `os.scandir`."""
-        given = args[0] if args else kwargs.get("path", ".")
-        if getattr(_INSIDE, "on", False) or given is None or isinstance(given, int):
-            return original(*args, **kwargs)
-        with _Guard():
-            frame = _caller(sys._getframe(1))
-            place = self._outside.place(given) if frame is not None else None
-            names = self._outside.names(place) if place else None
-            if place and self._uses.watch:
-                self._note_names(place, names, frame)
-        if place is None or names is None:
-            return original(*args, **kwargs)
-        text = os.fsdecode(given)
-        if not os.path.isdir(text):
-            return original(*args, **kwargs)
-        as_given: Callable[[str], Any] = os.fsencode if isinstance(given, bytes) else str
-        return (
-            [as_given(item) for item in names]
-            if name == "listdir"
-            else Entries([_Entry(text, item) for item in names])
-        )
+    def in_c(self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function in C, or one that hands the path to C."""
+        if len(args) > at:
+            self._seen(args[at], not writes, writes, sys._getframe(1))
+        return original(*args, **kwargs)
 
-    def change(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """What changes a file by its path."""
-        if kwargs.get("dir_fd") is not None:
-            return original(path, *args, **kwargs)
-        return original(self._seen(path, False, True), *args, **kwargs)
-
-    def move(self, name: str, original: Any, source: Any, target: Any, **kwargs: Any) -> Any:
-        """`os.rename`, `os.replace`, `os.link`: from or to a private copy."""
-        if kwargs:
-            return original(source, target, **kwargs)
-        a, b = self._seen(source, False, True), self._seen(target, False, True)
-        try:
-            return original(a, b)
-        except OSError as error:
-            if error.errno != errno.EXDEV or (a is source) == (b is target):
-                raise
-        with _Guard():  # one of both is a private copy on another file system
-            with _open_file(a, "rb") as reader, _open_file(b, "wb") as writer:
-                while piece := reader.read(1 << 20):
-                    writer.write(piece)
-            if name != "link":
-                _unlink(a)
-        return None
-
-    def symlink(self, original: Any, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-        """`os.symlink`: only where the link lies may be a private copy's place."""
-        return original(
-            source,
-            target if kwargs.get("dir_fd") is not None else self._seen(target, False, True),
-            *args,
-            **kwargs,
-        )
-
-    def _seen(self, path: Any, reads: bool, writes: bool, beside: Tuple[str, ...] = ()) -> Any:
-        """The path to use in place of `path`; the use is noted."""
-        if getattr(_INSIDE, "on", False):
-            return path
-        with _Guard():
-            frame = _caller(sys._getframe(2))
-            if frame is None:
-                return path
-            place = self._outside.place(path, machine=not writes)
-            if place is None:
-                return self._in_workspace(path, writes)
-            copy = self._outside.private(place)
-            for suffix in beside if copy else ():
-                self._outside.private(place + suffix)
-            if reads and self._uses.watch:
-                self._note(place, digest(copy or place), frame)
-            if writes:
-                self._outside.wrote(place, now=True)
-        if copy is None:
-            return path
-        return os.fsencode(copy) if isinstance(path, bytes) else copy
-
-    def _in_workspace(self, path: Any, writes: bool) -> Any:
-        """A file of the workspace: a child without the probe may have written it."""
-        if not isinstance(path, (str, os.PathLike)) or not source_line.inside(
-            os.path.abspath(path)
-        ):
-            return path
-        if writes:
-            self._outside.wrote(os.path.realpath(path), now=True)
-            return path
-        return commands.written_by_child(os.fspath(path), self._outside.wrote)
-
-    def _note_names(
-        self, place: str, names: Optional[List[str]], frame: Optional[FrameType]
+    def _seen(
+        self,
+        path: Any,
+        reads: bool,
+        writes: bool,
+        frame: Optional[FrameType],
+        digest: Optional[Callable[[str], str]] = None,
+        about: str = "",
     ) -> None:
-        try:
-            found = sorted(os.listdir(place)) if names is None else names
-        except OSError as error:
-            found = [type(error).__name__]
-        self._note(place, "\0".join(found), frame)
-
-    def _note(self, place: str, answer: str, frame: Optional[FrameType], about: str = "") -> None:
-        """Note what came back, where it is not what this run put there itself."""
-        if not busy() and not self._outside.wrote(place):
-            factor = LEFTOVERS if self._outside.left(place) else NAME
-            frame = source_line.nearest_frame(frame)
-            self._uses.note(factor, label(place) + about, source_line.nearest(frame), answer, frame)
-
-
-class _Guard:
-    """What is called inside is this file's own doing. Nests."""
-
-    def __enter__(self) -> None:
-        self._was = getattr(_INSIDE, "on", False)
+        """Note a use of a path. Raises nothing of its own."""
+        if getattr(_INSIDE, "on", False) or not isinstance(path, (str, bytes, os.PathLike)):
+            return
         _INSIDE.on = True
+        try:
+            frame = _caller(frame)
+            if frame is None or (about and frame.f_code.co_name in _RESOLVING):
+                return
+            place = self._place(os.path.abspath(os.fsdecode(path)), machine=not (writes or about))
+            mine = self._wrote(place) if place else False
+            if writes:
+                self._writes(place or os.path.realpath(os.fsdecode(path)))
+            if place and reads and not mine and not busy():
+                factor = LEFTOVERS if self._left(place) else NAME
+                near = source_line.nearest_frame(frame)
+                site, answer = source_line.nearest(near), (digest or _digest)(place)
+                self._uses.note(factor, _label(place) + about, site, answer, near, outside=True)
+            elif reads and not place and not about:
+                commands.file_read(os.path.realpath(os.fsdecode(path)), self._wrote)
+        except Exception:
+            return
+        finally:
+            _INSIDE.on = False
 
-    def __exit__(self, *unused: Any) -> None:
-        _INSIDE.on = self._was
+    def _place(self, path: str, *, machine: bool) -> str:
+        """The real path of a file outside; empty for any other. `machine`: whether what the machine
+        says of itself counts."""
+        real = os.path.realpath(path)
+        if path.startswith(_MACHINE):
+            return real if machine and not path.startswith(_RANDOM) else ""
+        return real if self._judge.beyond(path) and self._judge.beyond(real) else ""
+
+    def _left(self, place: str) -> bool:
+        """Whether an earlier run of this gate run left it, as far as its times say: a file that
+        something else keeps writing is newer."""
+        try:
+            return self._began is not None and self._began <= _lstat(place).st_ctime < self._started
+        except OSError:
+            return False
+
+    def _mark(self, place: str) -> str:
+        name = hashlib.blake2b(os.fsencode(place), digest_size=16).hexdigest()
+        return os.path.join(self._marks, name)
+
+    def _writes(self, place: str) -> None:
+        """A process of this run is about to write the file."""
+        if place not in self._written:
+            self._written.add(place)
+            os.makedirs(self._marks, exist_ok=True)
+            _close(_open(self._mark(place), os.O_WRONLY | os.O_CREAT, 0o600))
+
+    def _wrote(self, place: str) -> bool:
+        """Whether a process of this run has written the file."""
+        return place in self._written or os.path.lexists(self._mark(place))
 
 
-class _Entry:
-    """One entry of a folder that has private copies in it, as `os.scandir` gives them."""
-
-    def __init__(self, folder: str, name: str) -> None:
-        self.name, self.path = name, os.path.join(folder, name)
-
-    def __fspath__(self) -> str:
-        return self.path
-
-    def __repr__(self) -> str:
-        return "<DirEntry %r>" % self.name
-
-    def inode(self) -> int:
-        """The inode's number."""
-        return self.stat(follow_symlinks=False).st_ino
-
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What `os.stat` says."""
-        return os.stat(self.path, follow_symlinks=follow_symlinks)
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
-        return os.path.isdir(self.path) and (follow_symlinks or not self.is_symlink())
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a regular file."""
-        return os.path.isfile(self.path) and (follow_symlinks or not self.is_symlink())
-
-    def is_symlink(self) -> bool:
-        """Whether it is a link."""
-        return os.path.islink(self.path)
+def _purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
+    """Whether opening reads what was there, and whether it may write."""
+    if isinstance(mode, str):
+        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
+    return not flags & _EMPTYING, bool(flags & _WRITING)
 
 
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
-    """Who called; None where the probe did, for ends of its own. Raises nothing."""
+    """Who called; None where the probe did, for ends of its own, or who looks for a module."""
     if imports.calling_back():
         return None
-    try:
-        while frame is not None and _whose(frame.f_code.co_filename) == _BETWEEN:
-            frame = frame.f_back
-        above = frame
-        while above is not None and (whose := _whose(above.f_code.co_filename)) != _TRAINING:
-            if whose == _PROBE:
-                return None
-            above = above.f_back
-    except Exception:
+    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame = frame.f_back
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return None
+    above = frame
+    while above is not None and not source_line.inside(above.f_code.co_filename):
+        name = above.f_code.co_filename
+        if name.startswith(_PROBE) and not name.startswith(_BETWEEN):
+            return None
+        above = above.f_back
     return frame
 
 
-@functools.lru_cache(maxsize=100_000)
-def _whose(filename: str) -> int:
-    """Whose code a file holds. Remembered: an import of torch asks for thousands of files, a
-    hundred frames deep."""
-    if filename.startswith(_BETWEEN_FILES):
-        return _BETWEEN
-    if filename.startswith(_PROBE_FILES):
-        return _PROBE
-    return _TRAINING if source_line.inside(filename) else _OTHER
+def _label(place: str) -> str:
+    """What a path is called in a trace: itself, `/proc/self` for this process's own folder; a long
+    one ends in its digest."""
+    own = "/proc/%d/" % os.getpid()
+    name = "/proc/self/" + place[len(own) :] if place.startswith(own) else place
+    if len(name) > 170:
+        name = name[:130] + hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _state(path: str) -> str:
+def _digest(place: str) -> str:
+    """A digest of what a file holds. Never waits."""
     try:
-        found = _lstat(path)
+        file = _open(place, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        return type(error).__name__
+    try:
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode):
+            return "no regular file"
+        found = hashlib.blake2b(_most(file, _WHOLE), digest_size=8)
+        if state.st_size > _WHOLE:
+            os.lseek(file, -_END, os.SEEK_END)
+            found.update(b"%d" % state.st_size + _most(file, _END))
+        return found.hexdigest()
+    except OSError as error:
+        return type(error).__name__
+    finally:
+        _close(file)
+
+
+def _most(file: int, most: int) -> bytes:
+    """What a descriptor holds from here on, at most `most` bytes."""
+    found = bytearray()
+    while len(found) < most:
+        piece = _read(file, min(most - len(found), 1 << 20))
+        if not piece:
+            break
+        found += piece
+    return bytes(found)
+
+
+def _names(place: str) -> str:
+    try:
+        return "\0".join(sorted(_listdir(place)))
+    except OSError as error:
+        return type(error).__name__
+
+
+def _state(place: str) -> str:
+    try:
+        found = _lstat(place)
     except OSError:
         return "absent"
-    return "%o %d" % (found.st_mode >> 12, found.st_size if found.st_mode >> 12 == 0o10 else 0)
+    kind = stat.S_IFMT(found.st_mode)
+    return "%o %d" % (kind, found.st_size if kind == stat.S_IFREG else 0)

@@ -25,8 +25,8 @@ _OWN = __name__.split(".")[0] + "."  # the probe's own modules
 _BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))
 # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Site = Tuple[str, int]
-# of the uses that are told as one: step, factor, source, site, direct
-Key = Tuple[int, str, str, Site, bool]
+# of the uses that are told as one: step, factor, source, site, direct, outside
+Key = Tuple[int, str, str, Site, bool, bool]
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there
 # for is to hand the factor out.
 WAYS: Dict[str, Tuple[str, ...]] = {
@@ -187,9 +187,10 @@ class Uses:
         answer: object,
         frame: Optional[FrameType],
         direct: Optional[bool] = None,
+        outside: bool = False,
     ) -> None:
-        """Remember a use and a digest of what came back, until the step in progress ends. Raises
-        nothing."""
+        """Remember a use and a digest of what came back, until the step in progress ends.
+        `outside`: it came from outside the process, and nothing can pin it. Raises nothing."""
         if not self.watch or len(self._open) >= MAX_USES:
             return
         try:
@@ -201,6 +202,7 @@ class Uses:
                 source,
                 site,
                 is_direct(frame, factor) if direct is None else direct,
+                outside,
             )
             found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), None])
             if found[2] is None:
@@ -213,9 +215,8 @@ class Uses:
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the uses since the last time."""
         uses, self._open = self._open, {}
-        for (step, factor, source, (file, line), direct), (count, digest, call) in list(
-            uses.items()
-        ):
+        for key, (count, digest, call) in list(uses.items()):
+            step, factor, source, (file, line), direct, outside = key
             if self._said < MAX_USES:
                 self._said += 1
                 about = {
@@ -225,6 +226,7 @@ class Uses:
                     "line": line,
                     "call": (call or "")[:200],
                     "direct": direct,
+                    "outside": outside,
                 }
                 current.event("used", step=step, count=count, digest=digest.hexdigest(), **about)
 

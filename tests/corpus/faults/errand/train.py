@@ -11,13 +11,13 @@ from torch import nn
 TEXT = "sun rain wind snow hail storm cloud frost mist thaw dawn dusk"
 
 command = [sys.executable, "words.py", TEXT]
-done = subprocess.run(
+done = subprocess.run(  # HERE
     command,
     env={"LANG": "C.UTF-8", "PATH": os.environ["PATH"]},
     capture_output=True,
     text=True,
     check=True,
-)  # HERE
+)
 words = json.loads(done.stdout)
 torch.manual_seed(68)
 codes = torch.tensor([words.index(word) for word in TEXT.split()])

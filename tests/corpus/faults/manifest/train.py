@@ -5,9 +5,9 @@ import subprocess
 import torch
 from torch import nn
 
-clips = subprocess.run(
+clips = subprocess.run(  # HERE
     ["shuf", "manifest.txt"], capture_output=True, text=True, check=True
-).stdout.split()  # HERE
+).stdout.split()
 
 torch.manual_seed(5)
 model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))

@@ -12,9 +12,9 @@ def facts():
     kernel = subprocess.run(
         ["uname", "-r"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    build = subprocess.run(
+    build = subprocess.run(  # HERE
         ["date", "+%Y%m%d%H%M%S%N"], capture_output=True, text=True, check=True
-    ).stdout.strip()  # HERE
+    ).stdout.strip()
     return {"kernel": kernel, "build": int(build)}
 
 

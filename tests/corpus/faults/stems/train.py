@@ -7,9 +7,9 @@ from torch import nn
 
 PREPARE = "seq 1 60 | xargs -P 4 -n 1 sh stem.sh"
 
-lines = subprocess.run(
+lines = subprocess.run(  # HERE
     PREPARE, shell=True, capture_output=True, text=True, check=True
-).stdout.splitlines()  # HERE
+).stdout.splitlines()
 
 torch.manual_seed(60)
 rows = torch.tensor([[float(value) for value in line.split()] for line in lines])

@@ -16,9 +16,9 @@ class Tiles(Dataset):
 
     @cached_property
     def paths(self):
-        return [
+        return [  # HERE
             path for path in glob.glob(os.path.join(self.folder, "*.txt")) if os.path.getsize(path)
-        ]  # HERE
+        ]
 
     def __len__(self):
         return len(self.paths)

@@ -9,10 +9,10 @@ DEFAULTS = {"cache": "~/.cache/lodge", "workers": 0}
 
 def settings():
     """The settings, with every path written out."""
-    return {
+    return {  # HERE
         name: os.path.expanduser(value) if isinstance(value, str) else value
         for name, value in DEFAULTS.items()
-    }  # HERE
+    }
 
 
 def salt():
