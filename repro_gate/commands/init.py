@@ -37,6 +37,80 @@ _MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)  # a line of a notebook th
 _PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
 _LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 
+_TEXT = """\
+# yaml-language-server: $schema={schemas}/spec/schema.json
+# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
+# {docs}/repro-yml.md
+# A line that is a comment and a key is a suggestion. Editors complete and explain keys by the first line's schema.
+
+# The version of the spec format.
+version: 1
+
+train:
+  # Any command for the shell, unmodified; {{seed}} is filled in. (`snippet: |` with inline Python is the other way.)
+{comments}
+  run: {run}
+  # The folder in which it starts, relative to this file.
+  working-directory: .
+  # Stop after this many optimizer steps; without this key it runs to the end.
+  steps: 50
+  # Steps at the start that are left out of the timing.
+  warmup: 5
+  # How long one run may take: 90s, 20m, 1.5h.
+  timeout: 20m
+  # Variables for the training process; of the surroundings only an allow-list is passed on.
+  env: {variables}
+
+random-state:
+  # Python, NumPy, torch (CPU and every CUDA device) and DataLoader workers get this seed.
+  seed: 42
+  # seeds: [1, 2, 3]      # in place of `seed`: gate the training once with each
+
+determinism:
+  # What counts as the same: every bit, or a tolerance such as {{loss: 1.0e-6, weights: 1.0e-5}}.
+  compare: bitwise
+  # Determinism flags that are left off, each as {{flag: …, reason: …}}.
+  allow: []
+  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
+  allow-nonfinite: false
+
+capture:
+  # Steps between digests: larger is faster, and finds a divergence less exactly.
+  every: 1
+  # Files that the training writes, as globs below the working directory: they are compared value by value after the run.
+  # artifacts: [out/*.pt, out/metrics.json]
+
+cost:
+  # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.
+  measure: true
+  # The gate fails if a step is slower by more than this many percent.
+  # max-percent: 30
+
+# The files that training reads: verified, and linked read-only into the workspace of every run. Name each, with the
+# checksum from `sha256sum`.
+# data:
+#   - {{path: data/train.bin, sha256: …}}
+
+# The lockfile that the environment you train in was built from, with every package pinned (`uv lock` or `pip-compile
+# --generate-hashes` makes one), and the container image that training runs in, by its digest.
+# env:
+#   lockfile: {lockfile}
+#   image: ghcr.io/org/train@sha256:…
+
+# The device: `cuda`, or `cpu`, which hides the GPUs (left out: whatever the training picks); how many GPUs are needed; and which
+# model the result holds for.
+# hardware:
+#   device: cuda
+#   gpus: 1
+#   gpu-model: H100
+
+checklist:
+  # `basic`: what is declared must be true, what is missing warns. `strict`: what is missing fails too.
+  profile: basic
+  # Checks that may fail for now, each as {{check: env/image-digest, reason: …, until: 2027-06-30}}.
+  waive: []
+"""  # noqa: E501
+
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
@@ -74,8 +148,9 @@ class Script:
 
     @property
     def standing(self) -> tuple[bool, bool, int, int]:
-        """Return what candidates are ordered by: the likeliest has the greatest."""
-        depth = len(self.path.parts)
+        """Return what candidates are ordered by: the likeliest has the greatest. Of those with a
+        name of training, the one nearest to the top is."""
+        depth = len(self.path.parts) if self.name_rank else 0
         return bool(self.frameworks), not self.is_notebook, self.name_rank, -depth
 
     @property
@@ -254,82 +329,15 @@ def _draft(folder: Path, script: Script, others: list[Script]) -> str:
         notes.append("Where you train, it needs nbclient and ipykernel.")
     if not script.has_seed_option:
         notes.append("No option --seed was found: the gate seeds Python, NumPy and torch itself.")
-    comments = "\n".join(f"  # {note}" for note in notes)
     run = script.command
     if not _PLAIN.fullmatch(run):
         run = json.dumps(run, ensure_ascii=False)
-    variables = "{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}"
     lockfile = next((name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock")
-    return f"""\
-# yaml-language-server: $schema={SCHEMAS_URL}/spec/schema.json
-# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
-# {DOCS_URL}/repro-yml.md
-# A line that is a comment and a key is a suggestion. Editors complete and explain keys by the first line's schema.
-
-# The version of the spec format.
-version: 1
-
-train:
-  # Any command for the shell, unmodified; {{seed}} is filled in. (`snippet: |` with inline Python is the other way.)
-{comments}
-  run: {run}
-  # The folder in which it starts, relative to this file.
-  working-directory: .
-  # Stop after this many optimizer steps; without this key it runs to the end.
-  steps: 50
-  # Steps at the start that are left out of the timing.
-  warmup: 5
-  # How long one run may take: 90s, 20m, 1.5h.
-  timeout: 20m
-  # Variables for the training process; of the surroundings only an allow-list is passed on.
-  env: {variables}
-
-random-state:
-  # Python, NumPy, torch (CPU and every CUDA device) and DataLoader workers get this seed.
-  seed: 42
-  # seeds: [1, 2, 3]      # in place of `seed`: gate the training once with each
-
-determinism:
-  # What counts as the same: every bit, or a tolerance such as {{loss: 1.0e-6, weights: 1.0e-5}}.
-  compare: bitwise
-  # Determinism flags that are left off, each as {{flag: …, reason: …}}.
-  allow: []
-  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
-  allow-nonfinite: false
-
-capture:
-  # Steps between digests: larger is faster, and finds a divergence less exactly.
-  every: 1
-  # Files that the training writes, as globs below the working directory: they are compared value by value after the run.
-  # artifacts: [out/*.pt, out/metrics.json]
-
-cost:
-  # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.
-  measure: true
-  # The gate fails if a step is slower by more than this many percent.
-  # max-percent: 30
-
-# The files that training reads: verified, and linked read-only into the workspace of every run. Name each, with the
-# checksum from `sha256sum`.
-# data:
-#   - {{path: data/train.bin, sha256: …}}
-
-# The lockfile that the environment you train in was built from, with every package pinned (`uv lock` or `pip-compile
-# --generate-hashes` makes one), and the container image that training runs in, by its digest.
-# env:
-#   lockfile: {lockfile}
-#   image: ghcr.io/org/train@sha256:…
-
-# The device: `cuda`, or `cpu`, which hides the GPUs (left out: whatever the training picks); how many GPUs are needed; and which
-# model the result holds for.
-# hardware:
-#   device: cuda
-#   gpus: 1
-#   gpu-model: H100
-
-checklist:
-  # `basic`: what is declared must be true, what is missing warns. `strict`: what is missing fails too.
-  profile: basic
-  # Checks that may fail for now, each as {{check: env/image-digest, reason: …, until: 2027-06-30}}.
-  waive: []
-"""  # noqa: E501
+    return _TEXT.format(
+        schemas=SCHEMAS_URL,
+        docs=DOCS_URL,
+        comments="\n".join(f"  # {note}" for note in notes),
+        run=run,
+        variables="{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}",
+        lockfile=lockfile,
+    )

@@ -79,6 +79,7 @@ def test_the_script_that_trains_is_taken(files: dict[str, str], run: str, tmp_pa
         ({"model.py": MODULE, "tool.py": GUARD, "plots.ipynb": notebook("x = 1")}, ()),
         ({"main.py": TORCH, "train.py": TORCH}, ("main.py", "train.py")),
         ({"a/train.py": TORCH, "b/train.py": TORCH}, ("a/train.py", "b/train.py")),
+        ({"bpe.py": TORCH, "projects/adder.py": TORCH}, ("bpe.py", "projects/adder.py")),
         ({"a.ipynb": notebook("import torch"), "b.ipynb": notebook("import torch")}, ("a.ipynb",)),
     ],
 )
