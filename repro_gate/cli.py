@@ -284,7 +284,7 @@ def _comment(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from repro_gate.commands.init.command import init
+    from repro_gate.commands.init import init
 
     if not options.folder.is_dir():
         raise UsageError(

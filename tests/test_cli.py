@@ -38,7 +38,7 @@ def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
         "import repro_gate.gate.run, repro_gate.commands.compare, repro_gate.report.terminal, "
         "repro_gate.report.markdown\n"
-        "import repro_gate.commands.init.draft\nprint('torch' in sys.modules, 'numpy' in "
+        "import repro_gate.commands.init\nprint('torch' in sys.modules, 'numpy' in "
         "sys.modules)"
     )
     done = subprocess.run(

@@ -1,0 +1,343 @@
+"""`repro-gate init`: takes the script that trains, by its name and its imports, and writes a
+commented `repro.yml` for it. Nothing of the checkout is run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from repro_gate._version import DOCS_URL, SCHEMAS_URL
+from repro_gate.errors import UsageError
+from repro_gate.escape import listed
+from repro_gate.files import Unreadable, is_inside, read_text
+from repro_gate.trace import notebook
+
+_MAX_SCRIPTS = 1_000
+_MAX_FOLDERS = 20_000
+_MAX_BYTES = 1024 * 1024  # of a script; notebooks hold pictures and may be larger
+_FRAMEWORKS = re.compile(
+    "torch|lightning|pytorch_lightning|transformers|accelerate|deepspeed|trl|fastai|ignite|composer"
+    "|repro_gate"
+)
+_NAMES = r"(pre[-_]?)?train(ing)?|fine[-_]?tun(e|ing)|fit|main"
+_NO_TRAINING = re.compile(r"\..*|test_.*|(conftest|setup|noxfile)\.py")
+_NOT_ENTERED = re.compile(
+    r"\..*|tests?|docs?|build|dist|v?env|virtualenv|node_modules|site-packages|.*\.egg-info"
+)
+_MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)  # a line of a notebook that is no Python
+_PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
+_LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
+
+_TEXT = """\
+# yaml-language-server: $schema={schemas}/spec/schema.json
+# repro.yml, drafted by `repro-gate init`. It says what trains and what has to repeat; every key is described in
+# {docs}/repro-yml.md
+# A line that is a comment and a key is a suggestion. Editors complete and explain keys by the first line's schema.
+
+# The version of the spec format.
+version: 1
+
+train:
+  # Any command for the shell, unmodified; {{seed}} is filled in. (`snippet: |` with inline Python is the other way.)
+{comments}
+  run: {run}
+  # The folder in which it starts, relative to this file.
+  working-directory: .
+  # Stop after this many optimizer steps; without this key it runs to the end.
+  steps: 50
+  # Steps at the start that are left out of the timing.
+  warmup: 5
+  # How long one run may take: 90s, 20m, 1.5h.
+  timeout: 20m
+  # Variables for the training process; of the surroundings only an allow-list is passed on.
+  env: {variables}
+
+random-state:
+  # Python, NumPy, torch (CPU and every CUDA device) and DataLoader workers get this seed.
+  seed: 42
+  # seeds: [1, 2, 3]      # in place of `seed`: gate the training once with each
+
+determinism:
+  # What counts as the same: every bit, or a tolerance such as {{loss: 1.0e-6, weights: 1.0e-5}}.
+  compare: bitwise
+  # Determinism flags that are left off, each as {{flag: …, reason: …}}.
+  allow: []
+  # Losses and parameters that are not finite from the first steps on fail, unless this is `true`.
+  allow-nonfinite: false
+
+capture:
+  # Steps between digests: larger is faster, and finds a divergence less exactly.
+  every: 1
+  # Files that the training writes, as globs below the working directory: they are compared value by value after the run.
+  # artifacts: [out/*.pt, out/metrics.json]
+
+cost:
+  # Runs without the flags measure what determinism costs, and the noise it removes; `false` leaves them out.
+  measure: true
+  # The gate fails if a step is slower by more than this many percent.
+  # max-percent: 30
+
+# The files that training reads: verified, and linked read-only into the workspace of every run. Name each, with the
+# checksum from `sha256sum`.
+# data:
+#   - {{path: data/train.bin, sha256: …}}
+
+# The lockfile that the environment you train in was built from, with every package pinned (`uv lock` or `pip-compile
+# --generate-hashes` makes one), and the container image that training runs in, by its digest.
+# env:
+#   lockfile: {lockfile}
+#   image: ghcr.io/org/train@sha256:…
+
+# The device: `cuda`, or `cpu`, which hides the GPUs (left out: whatever the training picks); how many GPUs are needed; and which
+# model the result holds for.
+# hardware:
+#   device: cuda
+#   gpus: 1
+#   gpu-model: H100
+
+checklist:
+  # `basic`: what is declared must be true, what is missing warns. `strict`: what is missing fails too.
+  profile: basic
+  # Checks that may fail for now, each as {{check: env/image-digest, reason: …, until: 2027-06-30}}.
+  waive: []
+"""  # noqa: E501
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A script or a notebook, as its syntax tree describes it."""
+
+    path: PurePosixPath  # in the checkout
+    imports: frozenset[str]  # the packages' names
+    has_relative_import: bool
+    has_seed_option: bool
+    does_something: bool  # when it is started; other files only define
+
+    @property
+    def is_notebook(self) -> bool:
+        """Return whether `jupyter` runs it."""
+        return self.path.suffix == notebook.SUFFIX
+
+    @property
+    def name_rank(self) -> int:
+        """Return 2 if it is named `train` or the like, 1 if a word of its name is, else 0."""
+        name = self.path.stem.lower()
+        if re.fullmatch(_NAMES, name):
+            return 2
+        return int(re.search(rf"(^|[-_. ])({_NAMES})($|[-_. ])", name) is not None)
+
+    @property
+    def frameworks(self) -> list[str]:
+        """Return the names of what it trains with."""
+        return sorted(filter(_FRAMEWORKS.fullmatch, self.imports))
+
+    @property
+    def is_candidate(self) -> bool:
+        """Return whether it may be what trains."""
+        by_name = self.name_rank > 0 and not self.is_notebook
+        return self.does_something and (by_name or bool(self.frameworks))
+
+    @property
+    def standing(self) -> tuple[bool, bool, int, int]:
+        """Return what candidates are ordered by: the likeliest has the greatest. Of those with a
+        name of training, the one nearest to the top is."""
+        depth = len(self.path.parts) if self.name_rank else 0
+        return bool(self.frameworks), not self.is_notebook, self.name_rank, -depth
+
+    @property
+    def described(self) -> str:
+        """Return its path, and what speaks for it."""
+        reasons = ["by its name"] if self.name_rank else []
+        if self.frameworks:
+            reasons.append(f"imports {', '.join(self.frameworks)}")
+        return f"{self.path} ({', '.join(reasons) or 'named by --script'})"
+
+    @property
+    def command(self) -> str:
+        """Return the command that runs it from the top of the checkout."""
+        path = f"./{self.path}" if str(self.path).startswith("-") else str(self.path)
+        if self.is_notebook:
+            return shlex.join(["jupyter", "execute", path])
+        words = ["python", path]
+        if self.has_relative_import:
+            words[1:] = ["-m", ".".join(self.path.with_suffix("").parts)]
+        return shlex.join(words) + (" --seed {seed}" if self.has_seed_option else "")
+
+
+def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> int:
+    """Write `repro.yml` for the checkout at `folder`, or print it. Return the exit code; raise
+    UsageError."""
+    target = folder / "repro.yml"
+    if not to_stdout and not force and target.exists():
+        raise UsageError(
+            f"{target}: already exists",
+            remedy="write it anew with --force, or see a draft with `repro-gate init --stdout`",
+        )
+    scripts = _find(folder) if script is None else [_named(folder, script)]
+    chosen = _choose(folder, scripts)
+    text = _draft(folder, chosen, [other for other in scripts if other is not chosen])
+    if to_stdout:
+        print(text, end="")
+        return 0
+    try:
+        with target.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
+    print(f"wrote {target} for {chosen.described}; next: repro-gate run {folder}")
+    return 0
+
+
+def _choose(folder: Path, scripts: list[Script]) -> Script:
+    """Return the script of the highest standing; of several, the one that a person picks. Raise
+    UsageError if there is none, or nobody to ask."""
+    by_hand = f"; or write another command by hand: {DOCS_URL}/repro-yml.md"
+    if not scripts:
+        raise UsageError(
+            f"{folder}: no training script was found",
+            remedy=f"name it with `--script PATH`{by_hand}",
+        )
+    best = [script for script in scripts if script.standing == scripts[0].standing]
+    if len(best) == 1:
+        return best[0]
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        print("Which script trains?")
+        for number, script in enumerate(best, 1):
+            print(f"  {number}  {script.described}")
+        with suppress(EOFError):
+            while True:
+                answer = input("number: ").strip()
+                if answer.isdecimal() and 0 < int(answer) <= len(best):
+                    return best[int(answer) - 1]
+    names = [str(script.path) for script in best]
+    raise UsageError(
+        f"{folder}: several scripts may be the training: {listed(names, 20)}",
+        remedy=f"name one, as in `--script {shlex.quote(names[0])}`{by_hand}",
+    )
+
+
+def _find(folder: Path) -> list[Script]:
+    """Return the candidates of a checkout, the likeliest first. Raise UsageError if it is too large
+    to be looked at."""
+    scripts = []
+    for number, path in enumerate(_paths(folder), 1):
+        if number > _MAX_SCRIPTS:
+            raise _too_large(folder, f"{_MAX_SCRIPTS:,} scripts")
+        with suppress(Unreadable):
+            scripts.append(_read(folder, path))
+    candidates = [script for script in scripts if script.is_candidate]
+    candidates.sort(key=lambda script: script.path)
+    return sorted(candidates, key=lambda script: script.standing, reverse=True)
+
+
+def _paths(folder: Path) -> Iterator[str]:
+    """Yield the scripts and notebooks, but for those of tests, environments and hidden folders."""
+    for number, (top, folders, names) in enumerate(os.walk(folder)):
+        if number > _MAX_FOLDERS:
+            raise _too_large(folder, f"{_MAX_FOLDERS:,} folders")
+        if number and {"pyvenv.cfg", "conda-meta"} & {*names, *folders}:
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not _NOT_ENTERED.fullmatch(name))
+        for name in names:
+            if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(name):
+                yield os.path.relpath(os.path.join(top, name), folder)
+
+
+def _too_large(folder: Path, most: str) -> UsageError:
+    return UsageError(
+        f"{folder}: has more than {most}", remedy="name the one that trains with --script PATH"
+    )
+
+
+def _named(folder: Path, script: Path) -> Script:
+    """Return the script of `--script`, a path from the checkout or from the current folder."""
+    for path in (folder / script, script):
+        if path.is_file() and path.suffix in (".py", notebook.SUFFIX) and is_inside(path, folder):
+            try:
+                return _read(folder, os.path.relpath(path.resolve(), folder.resolve()))
+            except Unreadable as error:
+                raise UsageError(f"--script {script}: {error}") from None
+    raise UsageError(
+        f"--script {script}: is not a Python file or a notebook in {folder}",
+        remedy="name one, or write another command under `train.run`",
+    )
+
+
+def _read(folder: Path, path: str) -> Script:
+    """Return what a script's syntax tree says. Raise Unreadable if it cannot be read or named in a
+    command; where it does not parse, it has no imports."""
+    if not path.isprintable() or "{seed}" in path:
+        raise Unreadable("has a name that no `train.run` can hold: rename it")
+    is_notebook = path.endswith(notebook.SUFFIX)
+    text = read_text(folder / path, folder, notebook.MAX_BYTES if is_notebook else _MAX_BYTES)
+    cells = [text]
+    if is_notebook:
+        cells = [_MAGIC.sub(r"\1pass", cell) for cell in notebook.code_cells(text.encode())]
+    top: list[ast.stmt] = []
+    for cell in cells:
+        with (
+            warnings.catch_warnings(),
+            suppress(SyntaxError, ValueError, RecursionError, MemoryError),
+        ):
+            warnings.simplefilter("ignore")  # of the code that is read
+            top += ast.parse(cell).body
+    imports: set[str] = set()
+    relative = seed = False
+    for node in (node for statement in top for node in ast.walk(statement)):
+        if isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imports.add(node.module or "")
+            relative = relative or node.level > 0
+        elif isinstance(node, ast.Call):
+            words = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            seed = seed or "--seed" in words
+    return Script(
+        path=PurePosixPath(path),
+        imports=frozenset(name.partition(".")[0] for name in imports),
+        has_relative_import=relative,
+        has_seed_option=seed,
+        does_something=is_notebook or any(map(_does_something, top)),
+    )
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return "__name__" in ast.unparse(statement.test)
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call)
+    return isinstance(statement, (ast.For, ast.While, ast.With))
+
+
+def _draft(folder: Path, script: Script, others: list[Script]) -> str:
+    """Return the text of a `repro.yml` that runs `script`."""
+    notes = [f"Taken: {script.described}."]
+    if others:
+        paths = listed([str(other.path) for other in others], 20)
+        notes.append(f"Also possible, with `repro-gate init --script PATH`: {paths}.")
+    if script.is_notebook:
+        notes.append("Where you train, it needs nbclient and ipykernel.")
+    if not script.has_seed_option:
+        notes.append("No option --seed was found: the gate seeds Python, NumPy and torch itself.")
+    run = script.command
+    if not _PLAIN.fullmatch(run):
+        run = json.dumps(run, ensure_ascii=False)
+    lockfile = next((name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock")
+    return _TEXT.format(
+        schemas=SCHEMAS_URL,
+        docs=DOCS_URL,
+        comments="\n".join(f"  # {note}" for note in notes),
+        run=run,
+        variables="{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}",
+        lockfile=lockfile,
+    )

@@ -1,0 +1,184 @@
+"""`repro-gate init`: which script it takes, asks for or refuses to choose, and that what it writes
+loads and runs that script."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from repro_gate.cli import main
+from repro_gate.commands import init as drafting
+from repro_gate.spec.loader import load_spec
+from repro_gate.spec.schema import schema
+
+TORCH = "import torch\nfor step in range(3):\n    pass\n"
+GUARD = "if __name__ == '__main__':\n    main()\n"
+SEEDED = TORCH + "parser.add_argument('-s', '--seed', type=int)\n"
+MODULE = "import torch\nLAYERS = 3\nclass Net(torch.nn.Module):\n    pass\n"
+
+
+def notebook(*cells: str) -> str:
+    return json.dumps({"cells": [{"cell_type": "code", "source": [cell]} for cell in cells]})
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    put(tmp_path, {"a/train.py": TORCH, "b/train.py": TORCH})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "run"),
+    [
+        ({"train.py": TORCH, "model.py": MODULE, "eval.py": TORCH}, "python train.py"),
+        ({"train.py": SEEDED}, "python train.py --seed {seed}"),
+        ({"train.py": TORCH + "seed = 1  # --seed\n"}, "python train.py"),
+        ({"train.py": "from engine import main\n" + GUARD}, "python train.py"),
+        (
+            {"main.py": GUARD, "experiment.py": "import lightning as L\n" + GUARD},
+            "python experiment.py",
+        ),
+        ({"train.py": MODULE, "main.py": "import torch\n" + GUARD}, "python main.py"),
+        ({"train.py": TORCH, "train_ddp.py": TORCH}, "python train.py"),
+        ({"tools/fine_tune.py": TORCH, "sample.py": TORCH}, "python tools/fine_tune.py"),
+        ({"train.py": TORCH, "examples/train.py": TORCH}, "python train.py"),
+        ({"pkg/train.py": "from .net import Net\n" + TORCH}, "python -m pkg.train"),
+        ({"run.py": TORCH, "tests/train.py": TORCH, "test_train.py": TORCH}, "python run.py"),
+        ({"run.py": TORCH, ".old/train.py": TORCH, "venv/train.py": TORCH}, "python run.py"),
+        ({"run.py": TORCH, "my/train.py": TORCH, "my/pyvenv.cfg": ""}, "python run.py"),
+        ({"run.py": TORCH, "train.py": "def (:\n"}, "python run.py"),
+        ({"a.ipynb": notebook("%pip install x\nimport torch")}, "jupyter execute a.ipynb"),
+        ({"train.ipynb": notebook("import torch"), "run.py": TORCH}, "python run.py"),
+    ],
+)
+def test_the_script_that_trains_is_taken(files: dict[str, str], run: str, tmp_path: Path) -> None:
+    put(tmp_path, files)
+    assert main(["init", str(tmp_path)]) == 0
+    assert load_spec(tmp_path).train.run == run
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({}, ()),
+        ({"model.py": MODULE, "tool.py": GUARD, "plots.ipynb": notebook("x = 1")}, ()),
+        ({"main.py": TORCH, "train.py": TORCH}, ("main.py", "train.py")),
+        ({"a/train.py": TORCH, "b/train.py": TORCH}, ("a/train.py", "b/train.py")),
+        ({"bpe.py": TORCH, "projects/adder.py": TORCH}, ("bpe.py", "projects/adder.py")),
+        ({"a.ipynb": notebook("import torch"), "b.ipynb": notebook("import torch")}, ("a.ipynb",)),
+    ],
+)
+def test_none_is_taken_where_there_is_none_or_none_is_likelier(
+    files: dict[str, str],
+    named: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put(tmp_path, files)
+    assert main(["init", str(tmp_path)]) == 2
+    printed = capsys.readouterr().err
+    assert "--script" in printed and all(name in printed for name in named)
+    assert not (tmp_path / "repro.yml").exists()
+
+
+def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
+    for answers, code in (("x\n9\n2\n", 0), ("\x04", 2)):
+        own, its = pty.openpty()
+        command = [sys.executable, "-m", "repro_gate", "init", str(twins), "--force"]
+        with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+            os.write(own, answers.encode())
+            assert process.wait(60) == code
+        printed = os.read(own, 65_536).decode()
+        os.close(its)
+        os.close(own)
+        assert "1  a/train.py" in printed and "2  b/train.py" in printed
+    assert load_spec(twins).train.run == "python b/train.py"
+
+
+def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
+    twins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, name in ((twins / "b", "../a/train.py"), (twins, "none.py"), (twins, "a")):
+        assert main(["init", str(folder), "--script", name]) == 2
+    assert main(["init", str(twins), "--script", "b/train.py"]) == 0
+    assert load_spec(twins).train.run == "python b/train.py"
+    monkeypatch.chdir(twins / "a")
+    assert main(["init", "..", "--force", "--script", "train.py"]) == 0
+    assert load_spec(twins).train.run == "python a/train.py"
+
+
+def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "poetry.lock": "", "repro.yml": "mine"})
+    assert main(["init", str(tmp_path)]) == 2 and "--force" in capsys.readouterr().err
+    assert main(["init", str(tmp_path), "--stdout"]) == 0
+    text = capsys.readouterr().out
+    assert (tmp_path / "repro.yml").read_text() == "mine"
+    assert main(["init", str(tmp_path), "--force"]) == 0
+    assert "train.py (by its name, imports torch)" in capsys.readouterr().out
+    assert (tmp_path / "repro.yml").read_text() == text
+    assert text.startswith(f"# yaml-language-server: $schema={schema()['$id']}\n")
+    assert "# Taken: train.py (by its name, imports torch)." in text and "b/run.py" in text
+    assert "#   lockfile: poetry.lock" in text and load_spec(tmp_path).env.lockfile is None
+    assert load_spec(tmp_path).data == ()
+    assert main(["init", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize(("limit", "most"), [("_MAX_SCRIPTS", 1), ("_MAX_FOLDERS", 1)])
+def test_a_checkout_that_is_too_large_needs_the_script_named(
+    limit: str, most: int, twins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (twins / "loop").symlink_to(twins)
+    monkeypatch.setattr(drafting, limit, most)
+    assert main(["init", str(twins)]) == 2
+    assert main(["init", str(twins), "--script", "a/train.py"]) == 0
+
+
+def test_a_script_that_is_too_large_or_leads_out_is_not_read(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    put(code, {"run.py": TORCH, "train.py": TORCH + "#" * 2**20})
+    put(tmp_path, {"secret.py": TORCH})
+    (code / "main.py").symlink_to("../secret.py")
+    os.mkfifo(code / "fit.py")
+    assert main(["init", str(code)]) == 0
+    assert load_spec(code).train.run == "python run.py"
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.one_of(
+        st.sampled_from(["-x", "it's a: {train} #1", "a #b", "é={x}", "$HOME `id`", '"\\', "{{a}"]),
+        st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=12),
+    )
+)
+def test_a_file_of_any_name_is_run_as_it_is_named(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    root = tmp_path_factory.mktemp("odd")
+    path = f"{name}.py"
+    put(root, {path: TORCH})
+    code = main(["init", str(root), f"--script={path}"])
+    assert code == (0 if name.isprintable() else 2)
+    if code == 0:
+        assert shlex.split(load_spec(root).train.run or "") in (
+            ["python", path],
+            ["python", f"./{path}"],
+        )
