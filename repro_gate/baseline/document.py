@@ -3,13 +3,12 @@ untrusted: the hashes are made again from the inputs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from repro_gate.baseline.config_hash import ConfigHash, InputValue, SelfCheck, hash_inputs, plain
+from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs, plain
 from repro_gate.baseline.model import Digest, problem_of
 from repro_gate.errors import UsageError
 
@@ -30,15 +29,13 @@ class _Document(msgspec.Struct, frozen=True):
     recipe: Digest
     platform: Digest
     inputs: _Halves
-    self_check: SelfCheck | None = None
 
 
 def to_json(given: ConfigHash) -> dict[str, Any]:
-    """`config_hash`, `recipe`, `platform`, `inputs` by root and name, and `self_check` (None where
-    there is none)."""
+    """Return `config_hash`, `recipe`, `platform`, and `inputs` by root and name."""
     inputs = _Halves(dict(given.recipe_inputs), dict(given.platform_inputs))
     written: dict[str, Any] = msgspec.to_builtins(
-        _Document(given.config_hash, given.recipe, given.platform, inputs, given.self_check)
+        _Document(given.config_hash, given.recipe, given.platform, inputs)
     )
     return written
 
@@ -63,10 +60,7 @@ def from_json(document: object) -> ConfigHash:
                 remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a "
                 "baseline: `repro-gate baseline`)",
             )
-    check, count = given.self_check, len(recipe) + len(platform)
-    if check is not None and (check.inputs != count or not 0 <= check.covered <= count):
-        raise _malformed("config_hash.self_check", f"expected `inputs` {count}, of which `covered`")
-    return replace(made, self_check=check)
+    return made
 
 
 def _inputs(given: dict[str, Any], where: str) -> dict[str, InputValue]:

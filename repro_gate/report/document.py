@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from repro_gate.baseline import document as hash_document
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
@@ -283,7 +283,6 @@ def report_from(document: object, name: str = "") -> Report:
             platform=hashed.platform,
             recipe_inputs=dict(hashed.inputs.recipe),
             platform_inputs=dict(hashed.inputs.platform),
-            self_check=_record(hashed.self_check),
         )
     return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
 
@@ -299,7 +298,6 @@ _RECORDS: Mapping[type, Any] = {
     schema.FingerprintRow: Fingerprint,
     schema.NoiseFloorRow: NoiseFloor,
     schema.SeedRow: Comparison,
-    schema.SelfCheckRow: SelfCheck,
     schema.SpeedRow: SpeedChange,
     schema.TallyRow: Tally,
     schema.ToleranceRow: Tolerance,

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from repro_gate.baseline.config_hash import Inputs, hash_inputs, self_checked
+from repro_gate.baseline.config_hash import Inputs, hash_inputs
 from repro_gate.baseline.document import MAX_INPUTS, MAX_VALUE, from_json, to_json
 from repro_gate.errors import UsageError
 from tests.support.config_hashes import LEAVES
 
 SAMPLE = to_json(
-    self_checked(
-        hash_inputs(
-            {"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2}
-        )
+    hash_inputs(
+        {"code": "sha256:ab", "seeds": [42], "steps": None}, {"python": "3.11.9", "threads": 2}
     )
 )
 ZEROS = "sha256:" + "0" * 64
@@ -42,16 +40,15 @@ def edited(place: str, value: object) -> dict[str, Any]:
 
 @given(LEAVES, LEAVES)
 def test_a_config_hash_comes_back_whole_through_a_text(recipe: Inputs, platform: Inputs) -> None:
-    made = self_checked(hash_inputs(recipe, platform))
+    made = hash_inputs(recipe, platform)
     document = to_json(made)
     back = from_json(json.loads(json.dumps(document, allow_nan=False, sort_keys=True)))
     assert to_json(back) == document
-    assert (back.config_hash, back.self_check) == (made.config_hash, made.self_check)
+    assert back == made
 
 
-def test_inputs_stand_as_they_are_hashed_and_the_proof_may_be_missing() -> None:
+def test_inputs_stand_as_they_are_hashed() -> None:
     assert SAMPLE["inputs"]["recipe"] == {"code": "sha256:ab", "seeds": [42], "steps": None}
-    assert from_json(edited("self_check", None)).self_check is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(
         UsageError,
         match=r"^config_hash\.\w+ is sha256:\w{64}, but what it is made of gives sha256:\w{64}$",
     ) as caught:
-        from_json({**edited(place, value), "self_check": None})
+        from_json(edited(place, value))
     assert caught.value.reason_id == "config-hash/forged"
 
 
@@ -100,10 +97,6 @@ def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(
         ("recipe", "sha256:ab"),
         ("recipe", "sha512:" + "0" * 64),
         ("recipe", f"{SAMPLE['recipe']}\n"),
-        ("self_check/inputs", 9),
-        ("self_check/covered", 6),
-        ("self_check/stable", 1),
-        ("self_check", []),
     ],
 )
 def test_a_corrupt_config_hash_is_refused_in_one_line(place: str, value: object) -> None:

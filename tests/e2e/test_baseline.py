@@ -110,8 +110,6 @@ def test_the_same_checkout_is_unchanged_and_its_config_hash_is_the_recorded_one(
     assert baseline is not None
     hashed = gated.report["config_hash"]
     assert [entry.config_hash for entry in baseline.entries.values()] == [hashed["config_hash"]]
-    self_check = hashed["self_check"]
-    assert self_check["stable"] and self_check["covered"] == self_check["inputs"] > 20
 
 
 def test_a_refactor_is_a_no_op(code: Path, tmp_path: Path) -> None:
