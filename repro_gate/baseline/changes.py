@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from repro_gate.baseline.config_hash import (
     PLATFORM,
@@ -48,7 +48,7 @@ def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
             f"  {digest}  {root}",
             *(f"    {name:<{width}}  {input_text(inputs[name])}" for name in inputs),
         ]
-    return (*lines, *_self_check_line(hashed))
+    return tuple(lines)
 
 
 def diff_lines(moves: Sequence[ChangedInput]) -> tuple[str, ...]:
@@ -95,10 +95,3 @@ def _reads_as_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _self_check_line(hashed: ConfigHash) -> Iterator[str]:
-    self_check = hashed.self_check
-    if self_check is not None:
-        twice = "hashed twice: equal" if self_check.stable else "hashed twice: NOT equal"
-        yield f"{twice}; {self_check.covered} of {self_check.inputs} inputs affect it"

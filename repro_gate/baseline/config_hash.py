@@ -1,21 +1,19 @@
-"""The config hash: inputs to sections to the roots of recipe and platform to one hash, and the
-check that each input affects it.
+"""The config hash: inputs to the roots of recipe and platform to one hash.
 
 Every hash is SHA-256 over a name that says what is hashed and in which version, a NUL, and the
 content, so that no hash of one kind can be taken for one of another:
 
-    input     repro-gate/input/v1     RFC 8785 of [name, value] section   repro-gate/section/v1
-    the 32-byte hashes of up to 100 inputs, in the order of their names (by code point) recipe
-    repro-gate/recipe/v1    the hashes of its sections, in the same order platform
-    repro-gate/platform/v1  likewise config    repro-gate/config/v1    the 32 bytes of the recipe
-    root, then those of the platform root
+    input     repro-gate/input/v1     RFC 8785 of [name, value]
+    recipe    repro-gate/recipe/v1    the 32-byte hashes of its inputs, ordered by name (code point)
+    platform  repro-gate/platform/v1  likewise
+    config    repro-gate/config/v1    the 32 bytes of the recipe root, then those of the platform
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import rfc8785
@@ -25,7 +23,6 @@ from repro_gate.errors import UsageError
 RECIPE, PLATFORM = "recipe", "platform"
 ROOTS = (RECIPE, PLATFORM)
 VERSION = "v1"
-SECTION = 100  # inputs; the self-check hashes one section again for each input
 MAX_DEPTH = 16  # of an input's value
 
 # the value of one input
@@ -44,40 +41,24 @@ class ChangedInput:
     after: str | None
 
 
-@dataclass(frozen=True)
-class SelfCheck:
-    """What a config hash showed of itself: hashed twice equal, and how many of its `inputs` changed
-    it when each was perturbed."""
-
-    stable: bool
-    inputs: int
-    covered: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether the config hash sees every one of its inputs."""
-        return self.stable and self.covered == self.inputs > 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConfigHash:
     """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has
-    them; `self_check` is None where none was made."""
+    them."""
 
     config_hash: str
     recipe: str
     platform: str
     recipe_inputs: Inputs
     platform_inputs: Inputs
-    self_check: SelfCheck | None = None
 
 
 def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
-    """The config hash of these inputs, whatever order they come in; without a self-check. Raises
-    UsageError for names that become one, and ValueError for a value that is nested too deep."""
+    """Return the config hash of these inputs, whatever order they come in. Raises UsageError for
+    names that become one, and ValueError for a value that is nested too deep."""
     halves = (_plain_inputs(recipe), _plain_inputs(platform))
     roots = [
-        root_hash(half, _section_hashes(_input_hashes(inputs)))
+        _hash(half, b"".join(input_hash(name, value) for name, value in inputs.items()))
         for half, inputs in zip(ROOTS, halves, strict=True)
     ]
     return ConfigHash(
@@ -87,38 +68,6 @@ def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
         recipe_inputs=halves[0],
         platform_inputs=halves[1],
     )
-
-
-def self_checked(given: ConfigHash) -> ConfigHash:
-    """The config hash with its self-check, in time linear in the inputs.
-
-    Stable: the inputs hash to the same again. Covered: an input counts if another value of it gives
-    another config hash.
-    """
-    halves = (given.recipe_inputs, given.platform_inputs)
-    hashes = [_input_hashes(inputs) for inputs in halves]
-    sections = [_section_hashes(found) for found in hashes]
-    roots = [root_hash(half, found) for half, found in zip(ROOTS, sections, strict=True)]
-    again = _shown(_hash("config", b"".join(roots)))
-    stable = (again, _shown(roots[0]), _shown(roots[1])) == (
-        given.config_hash,
-        given.recipe,
-        given.platform,
-    )
-    covered = 0
-    for number, half in enumerate(ROOTS):
-        for place, (name, value) in enumerate(halves[number].items()):
-            start = place - place % SECTION
-            changed = [*hashes[number][start : start + SECTION]]
-            changed[place - start] = input_hash(name, "" if value is None else None)
-            replaced = [*sections[number]]
-            replaced[place // SECTION] = _hash("section", b"".join(changed))
-            root = root_hash(half, replaced)
-            covered += (
-                _shown(_hash("config", root + roots[1] if number == 0 else roots[0] + root))
-                != again
-            )
-    return replace(given, self_check=SelfCheck(stable, sum(map(len, halves)), covered))
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
@@ -145,11 +94,6 @@ def input_hash(name: str, value: InputValue) -> bytes:
     return _hash("input", rfc8785.dumps([name, value]))
 
 
-def root_hash(half: str, sections: Sequence[bytes]) -> bytes:
-    """The 32 bytes of a root (RECIPE or PLATFORM) over the hashes of its sections."""
-    return _hash(half, b"".join(sections))
-
-
 def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
     found = {str(plain(name)): plain(value) for name, value in inputs.items()}
     if len(found) < len(inputs):
@@ -159,17 +103,6 @@ def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
             remedy="rename one of the files",
         )
     return {name: found[name] for name in sorted(found)}
-
-
-def _input_hashes(inputs: Inputs) -> list[bytes]:
-    return [input_hash(name, value) for name, value in inputs.items()]
-
-
-def _section_hashes(hashes: Sequence[bytes]) -> list[bytes]:
-    return [
-        _hash("section", b"".join(hashes[start : start + SECTION]))
-        for start in range(0, len(hashes), SECTION)
-    ]
 
 
 def _hash(kind: str, content: bytes) -> bytes:

@@ -7,19 +7,18 @@ is refused, at its line.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import yaml
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.config_hash import hash_inputs, plain
+from repro_gate.baseline.config_hash import hash_inputs
+from repro_gate.baseline.document import wrong_input
 from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline, Entry, problem_of
 from repro_gate.errors import GateError, UsageError
 from repro_gate.spec.document import parse, scalar
@@ -30,7 +29,6 @@ from repro_gate.trace.format import MAX_STEP
 VERSION = 1
 MAX_NODES = 100_000  # values in all
 MAX_BYTES = 1 << 20
-MAX_INPUT = 100_000  # characters of an input's text: a snippet may be long
 
 _HEADER = f"""\
 # What this training ended with, on each platform that it was gated on. Written by `repro-gate baseline`; how to read it:
@@ -44,6 +42,14 @@ _EDITED = "the entry was edited by hand, or two were merged"
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 _POINT = re.compile(r"([0-9]{1,10}) (-?[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?|nan|-?inf)")
 _STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+|\.\.\.)\]")
+
+
+_Found = TypeVar("_Found")
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    version: Literal[1]
+    entries: dict[str, dict[str, Any]]
 
 
 class _Wrong(Exception):
@@ -136,40 +142,49 @@ def _decoded(text: str | bytes, source: str) -> str:
 
 
 def _baseline(data: object) -> Baseline:
-    if not isinstance(data, dict):
-        raise _Wrong((), f"found {shown(data)}, wanted a mapping")
-    version, entries = data.get("version"), data.get("entries")
-    if type(version) is int and version > VERSION:
+    version = data.get("version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > VERSION:
         message = f"written by a newer repro-gate: version {version}, this one reads {VERSION}"
         remedy = (
             "install the repro-gate that wrote it, or delete it and write it anew with `repro-gate "
             "baseline`"
         )
         raise _Wrong(("version",), message, remedy=remedy)
-    if version is not None and (type(version) is not int or version != VERSION):
-        raise _Wrong(("version",), f"found {shown(version)}, wanted {VERSION}")
-    for name in sorted(data.keys() ^ {"version", "entries"}, reverse=True):
-        known = name in ("version", "entries")
-        raise _Wrong(
-            () if known else (name,),
-            f"`{name}` is missing" if known else "is not a key of a baseline",
-            about_key=True,
-        )
-    if not isinstance(entries, dict):
-        raise _Wrong(("entries",), f"found {shown(entries)}, wanted a mapping")
+    entries = _of_type(data, _File, ()).entries
     return Baseline({root: _entry(root, value) for root, value in sorted(entries.items())})
 
 
-def _entry(root: str, value: object) -> Entry:
+def _entry(root: str, value: dict[str, Any]) -> Entry:
     """One entry, strictly by its type; then every hash over its inputs is made again. Raises
     _Wrong."""
     path: KeyPath = ("entries", root)
-    if not isinstance(value, dict) or "platform" in value:
-        raise _Wrong(
-            path, "wanted a mapping without the key `platform`: that is the entry's own key"
-        )
+    if "platform" in value:
+        raise _Wrong((*path, "platform"), "is the entry's own key, and stands nowhere else")
+    entry = _of_type({**value, "platform": root}, Entry, path)
+    for name in ("recipe-inputs", "platform-inputs"):
+        if wrong := wrong_input(value[name]):
+            raise _Wrong((*path, name, wrong[0]), wrong[1])
+    seeds = [result.seed for result in entry.outcomes]
+    for number, result in enumerate(entry.outcomes):
+        if result.seed in seeds[:number]:
+            raise _Wrong((*path, "outcomes", number, "seed"), f"seed {result.seed} stands twice")
+        _check_curve(result.loss_curve, (*path, "outcomes", number, "loss-curve"))
+    real = hash_inputs(entry.recipe_inputs, entry.platform_inputs)
+    for name, place in (
+        ("recipe", (*path, "recipe")),
+        ("platform", path),
+        ("config_hash", (*path, "config-hash")),
+    ):
+        if getattr(entry, name) != getattr(real, name):
+            message = f"its inputs give {name} {getattr(real, name)}: {_EDITED}"
+            raise _Wrong(place, message, about_key=place == path)
+    return entry
+
+
+def _of_type(value: object, kind: type[_Found], path: KeyPath) -> _Found:
+    """Return a value by its type. Raises _Wrong, at the key as far as msgspec names it."""
     try:
-        entry = msgspec.convert({**value, "platform": root}, Entry)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, where = problem_of(error)
         inside = tuple(
@@ -178,57 +193,24 @@ def _entry(root: str, value: object) -> Entry:
             if number != "..."
         )
         raise _Wrong(path if inside == ("platform",) else (*path, *inside), message) from None
-    for name in ("recipe-inputs", "platform-inputs"):
-        _check_inputs(value[name], (*path, name))
-    seeds = [result.seed for result in entry.outcomes]
-    for number, result in enumerate(entry.outcomes):
-        if result.seed in seeds[:number]:
-            raise _Wrong((*path, "outcomes", number, "seed"), f"seed {result.seed} stands twice")
-        _check_curve(result.loss_curve, (*path, "outcomes", number, "loss-curve"))
-    real = hash_inputs(entry.recipe_inputs, entry.platform_inputs)
-    if entry.recipe != real.recipe:
-        raise _Wrong((*path, "recipe"), f"the recipe-inputs below give {real.recipe}: {_EDITED}")
-    if entry.platform != real.platform:
-        message = (
-            "stands under a platform root that is not its own, its platform-inputs give "
-            f"{real.platform}: {_EDITED}"
-        )
-        raise _Wrong(path, message, about_key=True)
-    if entry.config_hash != real.config_hash:
-        raise _Wrong(
-            (*path, "config-hash"), f"recipe and platform root give {real.config_hash}: {_EDITED}"
-        )
-    return entry
-
-
-def _check_inputs(inputs: Mapping[str, Any], path: KeyPath) -> None:
-    for name, value in inputs.items():
-        try:
-            same = plain(value) == value
-        except ValueError as error:
-            raise _Wrong((*path, name), str(error)) from None
-        if not same:
-            raise _Wrong((*path, name), f"found {shown(value)}, wanted no number beyond 2**53")
-        if (size := len(json.dumps(value, ensure_ascii=False))) > MAX_INPUT:
-            raise _Wrong((*path, name), f"found {size:,} characters, wanted at most {MAX_INPUT:,}")
 
 
 def _check_curve(text: str, path: KeyPath) -> None:
-    """Lines of `STEP LOSS`, steps ascending, as Python writes the loss."""
-    lines, last = text.split("\n") if text else [], -1
-    if len(lines) > MAX_CURVE:
-        raise _Wrong(path, f"found {len(lines)} lines, wanted at most {MAX_CURVE}")
-    for line in lines:
+    """Raise _Wrong for what is not lines of `STEP LOSS`, steps ascending, as Python writes the
+    loss."""
+    last = -1
+    for number, line in enumerate(text.split("\n") if text else []):
         found = _POINT.fullmatch(line)
-        if found is None:
-            raise _Wrong(
-                path, f"found {shown(line)}, wanted a step and its loss, such as `49 0.0123`"
-            )
-        if int(found[1]) <= last:
-            raise _Wrong(path, f"step {int(found[1])} comes after step {last}")
-        last = int(found[1])
-        if last > MAX_STEP or f"{last} {float(found[2])!r}" != line:
-            raise _Wrong(path, f"found {shown(line)}, which no training writes so")
+        step = int(found[1]) if found else -1
+        if (
+            found is None
+            or not last < step <= MAX_STEP
+            or f"{step} {float(found[2])!r}" != line
+            or number >= MAX_CURVE
+        ):
+            message = "wanted steps that ascend, each with its loss, such as `49 0.0123`, at most"
+            raise _Wrong(path, f"found {shown(line)}, {message} {MAX_CURVE}")
+        last = step
 
 
 def _refused(problem: Problem, source: str, remedy: str = "") -> UsageError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
 
-from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs, self_checked
+from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
 from repro_gate.baseline.model import FILE_NAME
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
@@ -48,7 +48,7 @@ def config_hash_of(
     machine: Mapping[str, str],
     image: str | None,
 ) -> ConfigHash:
-    """The config hash of a snapshot, with its self-check. `data` are the declared items as found,
+    """The config hash of a snapshot. `data` are the declared items as found,
     `facts` those of the first process that trained.
 
     Raises Inconclusive where the snapshot cannot be read.
@@ -61,7 +61,7 @@ def config_hash_of(
         snapshot.records,
     )
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
-    return self_checked(hash_inputs(recipe, platform_inputs(facts, machine, image)))
+    return hash_inputs(recipe, platform_inputs(facts, machine, image))
 
 
 def config_hash_of_spec(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, hash_inputs
-from repro_gate.baseline.document import from_json, to_json
+from repro_gate.baseline.document import made_again, to_json
 from repro_gate.baseline.file import read_baseline
 from repro_gate.baseline.inputs import config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
@@ -20,7 +20,8 @@ from repro_gate.escape import for_terminal
 from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
-from repro_gate.report.document import validate
+from repro_gate.report import schema
+from repro_gate.report.document import config_hash_of, validate
 from repro_gate.report.untrusted_json import read_json
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
@@ -59,18 +60,17 @@ def load_config_hash(path: Path) -> ConfigHash:
     name = for_terminal(str(path), 200)
     raw = read_json(path)
     if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
-        document = raw
+        row: schema.ConfigHashRow | None = validate(raw, schema.ConfigHashRow, name)
     else:
-        validate(raw, name)
-        document = raw["config_hash"]
-    if document is None:
+        row = validate(raw, schema.Document, name).config_hash
+    if row is None:
         raise UsageError(
             f"{name}: this report carries no config hash: no run of it came to its end",
             reason_id="config-hash/none",
             remedy="name a report of a gate run whose deterministic runs ended well",
         )
     try:
-        return from_json(document)
+        return made_again(config_hash_of(row))
     except UsageError as error:
         raise UsageError(
             f"{name}: {for_terminal(error.message, 600)}",

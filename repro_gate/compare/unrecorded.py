@@ -1,55 +1,38 @@
 """What differs between two runs though nothing recorded does: printed numbers, written files,
-modules that no optimizer updates. A difference found here is a notice, never a failure. Pure but
-for the clock: what is compared is untrusted, so it has one deadline."""
+modules that no optimizer updates. A difference found here is a notice, never a failure. Pure."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 
-from repro_gate.compare.printed import Late, differing_numbers
+from repro_gate.compare.printed import differing_numbers
 from repro_gate.compare.traces import processes
 from repro_gate.compare.written import Left, differing_files
 from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.trace.model import Trace
 
-_SECONDS = 20.0  # for all notices together
 _SHOWN = 3  # printed numbers in a notice
 _NAMED = 4  # files or folders in a notice
 
 
-def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str, str]]:
-    """Id of a notice -> (message, remedy), at most one for files and one for the log. What takes
-    longer than `seconds` is cut, and told."""
+def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
+    """Return id of a notice -> (message, remedy), at most one for files and one for the log."""
     found: dict[str, tuple[str, str]] = {}
-    until, late = time.monotonic() + seconds, f"what {seconds:g} s were enough for"
-    try:
-        numbers, log_cut = differing_numbers(a.printed, b.printed, until), ""
-    except Late:
-        numbers, log_cut = [], late
-    names, files_cut = set[str](), a.cut or b.cut
-    try:
-        for name in differing_files(a, b, until):
-            names.add(name)
-    except Late:
-        files_cut = late
+    names, cut = differing_files(a, b), a.cut or b.cut
+    numbers = differing_numbers(a.printed, b.printed)
     if names:
         many = (
             f"{len(names):,} files that the runs wrote differ and are"
             if len(names) > 1
             else "1 file that the runs wrote differs and is"
         )
-        cut = f" (looked at: {files_cut})" if files_cut else ""
-        message = f"{many} not declared: {_folded(sorted(names))}{cut}"
+        message = f"{many} not declared: {_folded(names)}" + (f" (looked at: {cut})" if cut else "")
         found["unrecorded/files"] = (message, "declare under capture.artifacts what has to repeat")
-    elif files_cut:
-        found["unrecorded/files"] = (
-            f"not every file that the runs wrote was compared: {files_cut}",
-            "",
-        )
+    elif cut:
+        found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {cut}", "")
     if numbers:
         shown = listed(
             [
@@ -64,8 +47,6 @@ def notices(a: Left, b: Left, seconds: float = _SECONDS) -> dict[str, tuple[str,
             message,
             "evaluate with a seeded sampler, or call repro_gate.record to compare it",
         )
-    elif log_cut:
-        found["unrecorded/log"] = (f"not every printed number was compared: {log_cut}", "")
     return found
 
 

@@ -1,41 +1,41 @@
 """Which files that two runs wrote and nobody declared differ by more than times, ids and the like.
-What they hold is untrusted."""
+What they hold is untrusted: each regular expression is linear in it."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from repro_gate.compare.printed import (
-    differing_numbers,
-    in_time,
-    kind_of,
-    line_of,
-    without_times,
-    without_volatile,
-    words,
-)
+from repro_gate.compare.printed import NAMED, differing_numbers, moves
 
 # bytes of a text file that are kept for a look inside; of a longer log its end
 MAX_TEXT = 64 * 1024
 _TABLES = {".csv": ",", ".tsv": "\t"}
 LOGS = frozenset((".log", ".out", ".err"))
-TEXTS = (
-    LOGS
-    | _TABLES.keys()
-    | words(".json .jsonl .ndjson .txt .yaml .yml .toml .ini .md .html .xml .svg")
+TEXTS = LOGS | {
+    *_TABLES,
+    *(".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml", ".ini", ".md", ".html"),
+    *(".xml", ".svg"),
+}
+_IGNORED = re.compile(
+    r"""(?:^|/)(?:
+    (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
+      |\.(?:git|cache|triton|ipynb_checkpoints|(?:pytest|mypy|ruff)_cache|aim|neptune|comet))/
+    |(?:[^/]*\.(?:pyc|pyo|lock|pid|nbi|nbc|trace\.json(?:\.gz)?)
+      |events\.out\.tfevents\.[^/]*|\.nfs[^/]*|_repro_gate_[^/]*)\Z)""",
+    re.VERBOSE,
 )
-_IGNORED_FOLDERS = words(
-    "__pycache__ .git .cache .triton .ipynb_checkpoints .pytest_cache .mypy_cache .ruff_cache "
-    "wandb mlruns mlartifacts .aim .neptune .comet"
+# In a name: digits, hexadecimal ones too, and what stands between them in dates, times and ids.
+_MOVING_NAME = re.compile(r"[\dA-Fa-f_.:T-]{6,}|\btmp\w{6,}")
+# In a text: dates, times of day, UUIDs, addresses and absolute paths.
+_MOVING_TEXT = re.compile(
+    r"\b\d{2,4}[-/]\d\d[-/]\d{2,4}T?|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b|\b0x[\da-f]+|(?<![\w.)\]/~])/[A-Za-z_.][^\s'\",;:)\]]*"
 )
-_IGNORED_FILE = re.compile(
-    r".*\.(?:pyc|pyo|lock|pid|nbi|nbc|trace\.json(?:\.gz)?)|events\.out\.tfevents\..*|\.nfs.*|_repro_gate_.*"
-)
+_NAMED = re.compile(NAMED, re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -61,92 +61,64 @@ class Left:
 
 
 def ignored(name: str) -> bool:
-    """Whether a file in the workspace cannot matter, or differs by nature: byte code, caches, what
-    experiment trackers write."""
-    *folders, last = name.split("/")
-    return any(
-        part in _IGNORED_FOLDERS or part.startswith("torchinductor_") for part in folders
-    ) or bool(_IGNORED_FILE.fullmatch(last))
+    """Return whether a file in the workspace cannot matter, or differs by nature: byte code,
+    caches, what experiment trackers write."""
+    return _IGNORED.search(name) is not None
 
 
-def differing_files(a: Left, b: Left, until: float = math.inf) -> Iterator[str]:
-    """Names of the files that differ. Times and ids in names do not count; of a search that was
-    cut, only files of both runs do."""
-    left, right = _by_masked_name(a.files, until), _by_masked_name(b.files, until)
-    cut = bool(a.cut or b.cut)
+def differing_files(a: Left, b: Left) -> list[str]:
+    """Return the names of the files that differ, sorted. Times and ids in names do not count; of a
+    search that was cut, only files of both runs do."""
+    left, right = _by_masked_name(a.files), _by_masked_name(b.files)
+    found = set[str]()
     for key in left.keys() | right.keys():
         ours, theirs = left.get(key, {}), right.get(key, {})
-        if cut and not (ours and theirs):
+        if (a.cut or b.cut) and not (ours and theirs):
             continue
-        if Counter(item.digest for item in ours.values()) == Counter(
-            item.digest for item in theirs.values()
-        ):
-            continue
-        logs = [
-            item.text
-            for side in (ours, theirs)
-            for name, item in side.items()
-            if item.text is not None and _suffix(name) in LOGS
-        ]
-        if (
-            len(ours) == len(theirs) == 1
-            and len(logs) == 2
-            and not differing_numbers(_rows(logs[0]), _rows(logs[1]), until)
-        ):
-            continue
-        first, second = _contents(ours, until), _contents(theirs, until)
-        if Counter(first.values()) != Counter(second.values()):
-            common = Counter(second.values())
-            for name, content in first.items():
-                if common[content]:
-                    common[content] -= 1
-                else:
-                    yield name
-            if len(first) < len(second):
-                yield from sorted(set(second) - set(first))[: len(second) - len(first)]
+        contents = {name: _steady(name, item) for name, item in ours.items()}
+        only_ours = Counter(contents.values()) - Counter(
+            _steady(name, item) for name, item in theirs.items()
+        )
+        found |= {name for name, content in contents.items() if only_ours[content]}
+        if len(theirs) > len(ours):
+            found |= set(sorted(theirs.keys() - ours)[: len(theirs) - len(ours)])
+        if differing_numbers(_logged(ours), _logged(theirs)):
+            found |= {name for name, item in ours.items() if _is_log(name, item)}
+    return sorted(found)
 
 
-def _by_masked_name(files: Mapping[str, Written], until: float) -> dict[str, dict[str, Written]]:
+def _by_masked_name(files: Mapping[str, Written]) -> dict[str, dict[str, Written]]:
     grouped: dict[str, dict[str, Written]] = defaultdict(dict)
     for name, item in files.items():
-        in_time(until)
         if not ignored(name):
-            grouped["/".join(without_times(part) for part in name.split("/"))][name] = item
+            grouped[_MOVING_NAME.sub("§", name)][name] = item
     return grouped
 
 
-def _contents(files: Mapping[str, Written], until: float) -> dict[str, object]:
-    """What is compared of each file: the steady part of a text, else the digest."""
-    found: dict[str, object] = {}
+def _steady(name: str, item: Written) -> object:
+    """Return what is compared of a file: the digest, or of a text what is left without times and
+    the like. Of a log only its numbers are compared, elsewhere."""
+    if item.text is None:
+        return item.digest
+    if _is_log(name, item):
+        return "log"
+    text = _MOVING_TEXT.sub("§", item.text.decode("utf-8", "backslashreplace"))
+    separator = _TABLES.get(os.path.splitext(name)[1].lower())
+    if separator is None:
+        return _NAMED.sub(lambda named: named[1] if moves(named[1]) else named[0], text)
+    rows = [line.split(separator) for line in text.splitlines()]
+    moving = {place for place, cell in enumerate(rows[0] if rows else ()) if moves(cell)}
+    return tuple(
+        tuple(cell for place, cell in enumerate(row) if place not in moving) for row in rows
+    )
+
+
+def _is_log(name: str, item: Written) -> bool:
+    return item.text is not None and os.path.splitext(name)[1].lower() in LOGS
+
+
+def _logged(files: Mapping[str, Written]) -> Iterator[str]:
+    """Return the lines of the logs among these files."""
     for name, item in files.items():
-        in_time(until)
-        found[name] = item.digest if item.text is None else steady(name, item.text)
-    return found
-
-
-def steady(name: str, data: bytes) -> object:
-    """What is left of a text file's content when times, durations, speeds and the like are taken
-    out."""
-    text, suffix = data.decode("utf-8", "backslashreplace"), _suffix(name)
-    if suffix in LOGS:
-        return tuple(filter(None, map(line_of, _rows(data))))
-    if suffix in _TABLES:
-        rows = [line.split(_TABLES[suffix]) for line in text.splitlines()]
-        dropped = {
-            place
-            for place, cell in enumerate(rows[0] if rows else ())
-            if kind_of(cell, True) == "volatile"
-        }
-        return tuple(
-            tuple(without_times(cell) for place, cell in enumerate(row) if place not in dropped)
-            for row in rows
-        )
-    return without_volatile(text)
-
-
-def _suffix(name: str) -> str:
-    return os.path.splitext(name)[1].lower()
-
-
-def _rows(data: bytes) -> list[str]:
-    return data.decode("utf-8", "backslashreplace").replace("\r", "\n").splitlines()
+        if item.text is not None and _is_log(name, item):
+            yield from item.text.decode("utf-8", "backslashreplace").splitlines()

@@ -143,7 +143,7 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
 
 
 def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | None:
-    """The config hash of one series' runs, with its self-check; None where no deterministic run
+    """The config hash of one series' runs; None where no deterministic run
     came to its end: the platform is not known.
 
     Of `evidence` are declared data as found, this machine and the image, which every series of a

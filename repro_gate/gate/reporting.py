@@ -45,7 +45,6 @@ def findings_of(
     *,
     policy: EffectivePolicy,
     diagnosis: Diagnosis | None,
-    hashed: ConfigHash | None,
     entry: Entry | None,
     against: AgainstFinding | None,
     bare: Run | None,
@@ -80,7 +79,6 @@ def findings_of(
         not_compared=_NOT_COMPARED
         if policy.baseline is not None and entry is None and not options.locking
         else "",
-        unproven=_unproven(hashed),
         unrecorded=results.unrecorded,
         remarks=(*policy.notes, *evidence.notes, *results.notes),
     )
@@ -150,19 +148,6 @@ def _ignored(evidence: Evidence) -> dict[str, str]:
         os.path.relpath(evidence.root / path, evidence.folder): place
         for path, place in ignored_data(evidence).items()
     }
-
-
-def _unproven(hashed: ConfigHash | None) -> str:
-    """Why a config hash does not stand for its inputs; empty where it does, or where there is
-    none."""
-    check = None if hashed is None else hashed.self_check
-    if check is None or check.complete:
-        return ""
-    again = "" if check.stable else ", and hashing twice gave two hashes"
-    return (
-        f"internal error: {check.inputs - check.covered} of {check.inputs} inputs do not affect "
-        f"the config hash{again}"
-    )
 
 
 def _subject(options: Options, evidence: Evidence) -> Subject:

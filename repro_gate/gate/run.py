@@ -154,7 +154,6 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             results,
             policy=policy,
             diagnosis=diagnosis,
-            hashed=hashed,
             entry=entry,
             against=against,
             bare=bare,

@@ -64,7 +64,6 @@ class Findings:
     )
     against: AgainstFinding | None = None
     not_compared: str = ""  # why a baseline that is there says nothing about this gate run
-    unproven: str = ""  # why the config hash does not stand for its inputs, where it does not
     # id of a notice -> message and remedy
     unrecorded: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     remarks: tuple[
@@ -373,10 +372,6 @@ def _not_answered(findings: Findings) -> Iterator[Reason]:
             "`notice`"
         )
         yield Reason("baseline/not-compared", findings.not_compared, remedy)
-    if findings.unproven:
-        yield Reason(
-            "config-hash/unproven", findings.unproven, "please report it: this is a bug of the gate"
-        )
     if against is not None and against.status == "inconclusive" and not diverged:
         remedy = "that ref's own runs must be reproducible first; or drop --against"
         yield Reason("against/inconclusive", f"--against {against.ref}: {against.message}", remedy)

@@ -1,31 +1,85 @@
-"""Which checks a change weakens compared with its base: in `repro.yml`, and in
+"""Which checks a change weakens compared with its base: in `repro.yml`, by one table, and in
 `repro.baseline.yml`. Pure.
 
 What asks for more, and what asks for something else of the same weight (another seed, a newer image
-digest), is not listed. Three things without a direction are: what is run, its environment, and the
-bytes of declared data; `python train.py` -> `true` is the simplest cheat.
+digest), is not listed. Listed without a direction are: what is run, its environment, the bytes of
+declared data, the lockfile and the GPUs; `python train.py` -> `true` is the simplest cheat.
 """
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
-from itertools import chain
+import os
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter, ne
+from typing import Any
 
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
-from repro_gate.baseline.status import unlike
-from repro_gate.escape import listed
+from repro_gate.escape import and_more, listed
 from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.errors import KeyPath, escaped, shortened
-from repro_gate.spec.model import DataItem, Spec
+from repro_gate.spec.model import Spec
 
-LineOf = Callable[[KeyPath], str]
-_Found = Iterator[tuple[KeyPath, str]]  # the path of a key in the change's spec, and the sentence
+_MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
+_PARTS = 5  # parts of a recorded result in a sentence
 
-_RANKS = {"warn": 1, "fail": 2}
-# changed variables that are listed by themselves; parts of a result, or seeds, in one sentence
-_FEW = 5
+
+def _falls(*order: object) -> Callable[[Any, Any], bool]:
+    """Return the rule for values that ask for more the later they stand in this order."""
+    return lambda before, after: order.index(after) < order.index(before)
+
+
+def _is_another(before: object, after: object) -> bool:
+    """Return whether what was asked for is gone or another."""
+    return before is not None and before != after
+
+
+def _rises(before: Any, after: Any) -> bool:
+    """Return whether a limit is higher; None is no limit."""
+    return before is not None and (after is None or after > before)
+
+
+def _drops(before: Any, after: Any) -> bool:
+    """Return whether less of something is asked for; None asks for all."""
+    return _rises(after, before)
+
+
+def _is_granted(before: Any, after: Any) -> bool:
+    """Return whether an exception is new, or wider than it was."""
+    return after is not None and (before is None or after > before)
+
+
+# (key of the spec, rule, sentence): who judges and how strictly, then what is run and recorded.
+# `{}` is the name of an item below the key.
+_TABLE = (
+    ("baseline.on-change", _falls("notice", "fail"), "other results than recorded no longer fail"),
+    ("policy", _falls("head", "base"), "a change would be judged by its own spec"),
+    ("checklist.profile", _falls("basic", "strict"), "what is missing warns and no longer fails"),
+    ("checklist.waive", _is_granted, "{} is waived, or for longer"),
+    ("checklist.severity", _falls("warn", None, "fail"), "{} has a lower severity"),
+    ("determinism.allow", _is_granted, "now leaves off {}"),
+    ("determinism.allow-nonfinite", _falls(True, False), "losses need no longer be finite"),
+    ("determinism.repeat", _drops, "fewer deterministic runs are compared"),
+    ("determinism.compare", _is_granted, "the tolerance for {} was raised"),
+    ("robustness.vary", _is_another, "the second run is no longer varied in {}"),
+    ("robustness.stress", _falls(False, True), "no run is stressed any more"),
+    ("train.run", ne, "what is run changed"),
+    ("train.snippet", ne, "what is run changed"),
+    ("train.working-directory", ne, "training starts in another folder"),
+    ("train.steps", _drops, "fewer optimizer steps are run and compared"),
+    ("train.env", ne, "the training's environment changed in {}"),
+    ("random-state.seeds", _drops, "fewer seeds are declared"),
+    ("capture.every", _rises, "compared steps are further apart"),
+    ("capture.artifacts", _is_another, "no longer compares every file of {}"),
+    ("cost.measure", _falls(False, True), "what determinism costs is no longer measured"),
+    ("cost.max-percent", _rises, "the budget of determinism was raised"),
+    ("cost.max-regression-percent", _rises, "the budget of a regression was raised"),
+    ("env.lockfile", _is_another, "this lockfile is no longer required"),
+    ("env.image", _falls(None, "by tag", "by digest"), "the image is no longer required"),
+    ("hardware.device", _falls(None, "cpu", "cuda"), "this device is no longer required"),
+    ("hardware.gpus", _is_another, "this number of GPUs is no longer required"),
+    ("hardware.gpu-model", _is_another, "this GPU model is no longer required"),
+    ("data", _is_another, "the bytes of {} are no longer verified"),
+)
 
 
 def weakened(
@@ -33,365 +87,92 @@ def weakened(
     head: Spec,
     old_baseline: Baseline | None,
     new_baseline: Baseline | None,
-    line_of: LineOf = lambda _: "",
+    line_of: Callable[[KeyPath], str] = lambda _: "",
 ) -> tuple[WeakenedCheck, ...]:
-    """Every check that `head` weakens compared with `base`: first who judges and how strictly, then
-    the baseline, then what is run and recorded.
+    """Return every check that `head` weakens compared with `base`: the baseline, then the spec in
+    the table's order.
 
     `line_of` gives the line of a key of the change's spec (`repro.yml:12`), or an empty text.
     """
-
-    def located(found: _Found) -> Iterator[WeakenedCheck]:
-        for path, message in found:
-            yield WeakenedCheck(
-                ".".join(part for part in path if isinstance(part, str)), message, line_of(path)
-            )
-
-    rules = chain.from_iterable(
-        section(base, head) for section in (_rules, _waivers, _severities, _determinism)
-    )
-    rest = chain.from_iterable(section(base, head) for section in (_train, _recorded, _environment))
-    return (
-        *located(rules),
-        *_baseline(old_baseline, new_baseline),
-        *located(rest),
-        *_data(base, head, line_of),
-    )
+    found = list(_baseline(old_baseline, new_baseline or Baseline()))
+    old, new = _asked(base), _asked(head)
+    for key, rule, sentence in _TABLE:
+        path, before, after = tuple(key.split(".")), old[key], new[key]
+        names = [name for name in {**before, **after} if rule(before.get(name), after.get(name))]
+        for name in names[:_MOST]:
+            message = sentence.format(_text(name))
+            change = _change(before.get(name), after.get(name))
+            found.append(WeakenedCheck(key, f"{message}: {change}", line_of((*path, name))))
+        if left := and_more(len(names) - _MOST):
+            found.append(WeakenedCheck(key, left, line_of(path)))
+    return tuple(found)
 
 
-def _rules(base: Spec, head: Spec) -> _Found:
-    if (base.baseline.on_change, head.baseline.on_change) == ("fail", "notice"):
-        yield (
-            ("baseline", "on-change"),
-            "a result that differs from the recorded one no longer fails: fail -> notice",
-        )
-    if (base.policy, head.policy) == ("base", "head"):
-        yield ("policy",), "a change would be judged by its own spec: base -> head"
-    if (base.checklist.profile, head.checklist.profile) == ("strict", "basic"):
-        yield ("checklist", "profile"), "what is missing warns and no longer fails: strict -> basic"
+def _asked(spec: Spec) -> dict[str, Mapping[str, object]]:
+    """Return what a spec asks for under each key of the table, by name; '' if the key has none."""
+    tolerance, image = spec.determinism.tolerance, spec.env.image
+    waived = {item.check: item.until for item in reversed(spec.checklist.waive)}  # the first counts
+    asked: dict[str, Mapping[str, object]] = {
+        # as text: words are greater than dates
+        "checklist.waive": {check: str(until or "for ever") for check, until in waived.items()},
+        "checklist.severity": spec.checklist.severity,
+        "determinism.allow": {item.flag: "off" for item in spec.determinism.allow},
+        "determinism.compare": vars(tolerance) if tolerance else {},
+        "robustness.vary": dict.fromkeys(spec.robustness.vary, "varied"),
+        "train.env": spec.train.env,
+        "random-state.seeds": {"": len(spec.random_state.seeds)},
+        "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
+        "env.image": {"": image and ("by digest" if "@" in image else "by tag")},
+        # the strongest digest: where it stands, another one beside it may go
+        "data": {item.path: item.sha256 or item.md5 or item.size for item in spec.data},
+    }
+    return asked | {
+        key: {"": attrgetter(key.replace("-", "_"))(spec)}
+        for key, _, _ in _TABLE
+        if key not in asked
+    }
 
 
-def _waivers(base: Spec, head: Spec) -> _Found:
-    """Of two waivers for one check the first counts, as in `run_checks`."""
-    ends = {waiver.check: waiver.until for waiver in reversed(base.checklist.waive)}
-    seen = set[str]()
-    for number, waiver in enumerate(head.checklist.waive):
-        check, until, end = waiver.check, waiver.until, ends.get(waiver.check)
-        if check in seen:
-            continue
-        seen.add(check)
-        if check not in ends:
-            lasts = "without an end" if until is None else f"until {until}"
-            yield (
-                ("checklist", "waive", number),
-                f"{check} is waived {lasts}: {shortened(escaped(waiver.reason))}",
-            )
-        elif end is not None and (until is None or until > end):
-            yield (
-                ("checklist", "waive", number),
-                f"the waiver of {check} lasts longer: until {end} -> {until or 'without an end'}",
-            )
-
-
-def _severities(base: Spec, head: Spec) -> _Found:
-    old, new = base.checklist.severity, head.checklist.severity
-    for check in sorted(old.keys() | new):
-        before, after = (_ranks(spec, check) for spec in (base, head))
-        if old.get(check) != new.get(check) and any(
-            now < was for was, now in zip(before, after, strict=True)
-        ):
-            said = [severity.get(check, "as its profile says") for severity in (old, new)]
-            yield (
-                ("checklist", "severity", check),
-                f"{check} has a lower severity: {said[0]} -> {said[1]}",
-            )
-
-
-def _ranks(spec: Spec, check: str) -> tuple[int, int, int]:
-    """How a failure, something missing and a notice of this check end: 1 warns, 2 fails
-    (`checks.interface` says it of statuses)."""
-    said = spec.checklist.severity.get(check)
-    if said is not None:
-        return (_RANKS[said],) * 3
-    return 2, 2 if spec.checklist.profile == "strict" else 1, 1
-
-
-def _determinism(base: Spec, head: Spec) -> _Found:
-    allowed = {item.flag for item in base.determinism.allow}
-    for number, item in enumerate(head.determinism.allow):
-        if item.flag not in allowed:
-            yield (
-                ("determinism", "allow", number),
-                f"now leaves off {item.flag}: {shortened(escaped(item.reason))}",
-            )
-    if head.determinism.allow_nonfinite and not base.determinism.allow_nonfinite:
-        yield ("determinism", "allow-nonfinite"), "losses and parameters need no longer be finite"
-    if head.determinism.repeat < base.determinism.repeat:
-        message = (
-            f"fewer deterministic runs are compared: {base.determinism.repeat} -> "
-            f"{head.determinism.repeat}"
-        )
-        yield ("determinism", "repeat"), message
-    gone = [name for name in base.robustness.vary if name not in head.robustness.vary]
-    if gone:
-        yield ("robustness", "vary"), f"the second run is no longer varied in: {', '.join(gone)}"
-    if base.robustness.stress and not head.robustness.stress:
-        yield ("robustness", "stress"), "no run is stressed any more: true -> false"
-    old, new = base.determinism.tolerance, head.determinism.tolerance
-    if new is not None and old is None:
-        message = (
-            f"bits need no longer be equal: bitwise -> losses within {new.loss:g}, weights within "
-            f"{new.weights:g}"
-        )
-        yield ("determinism", "compare"), message
-    elif new is not None and old is not None:
-        for key, before, after in (
-            ("loss", old.loss, new.loss),
-            ("weights", old.weights, new.weights),
-        ):
-            if after > before:
-                yield (
-                    ("determinism", "compare", key),
-                    f"the tolerance was raised: {before:g} -> {after:g}",
-                )
-
-
-def _train(base: Spec, head: Spec) -> _Found:
-    old, new = base.train, head.train
-    if (old.run, old.snippet) != (new.run, new.snippet):
-        programs = [
-            train.run if train.run is not None else train.snippet or "" for train in (old, new)
-        ]
-        yield (
-            ("train", "run" if new.run is not None else "snippet"),
-            f"what is run changed: {_change(*programs)}",
-        )
-    if _other_path(old.working_directory, new.working_directory):
-        folders = (posixpath.normpath(train.working_directory) for train in (old, new))
-        yield (
-            ("train", "working-directory"),
-            f"training starts in another folder: {_change(*folders)}",
-        )
-    if new.steps is not None and (old.steps is None or new.steps < old.steps):
-        steps = "to the end" if old.steps is None else f"{old.steps}"
-        yield (
-            ("train", "steps"),
-            f"fewer optimizer steps are run and compared: {steps} -> {new.steps}",
-        )
-    # The first few variables by themselves, the rest as a number: a flood of them must not hide
-    # what stands behind it.
-    changed = [
-        name for name in sorted(old.env.keys() | new.env) if old.env.get(name) != new.env.get(name)
-    ]
-    for name in changed[:_FEW]:
-        yield (
-            ("train", "env", name),
-            f"the training's environment changed: {_change(old.env.get(name), new.env.get(name))}",
-        )
-    if len(changed) > _FEW:
-        yield (
-            ("train", "env"),
-            f"{len(changed) - _FEW} more variables of the training's environment changed",
-        )
-
-
-def _recorded(base: Spec, head: Spec) -> _Found:
-    """Seeds, captured steps and artifacts, cost."""
-    old, new = base.random_state.seeds, head.random_state.seeds
-    if len(new) < len(old):
-        yield (
-            ("random-state", "seeds"),
-            f"fewer seeds are declared: {_listed(old)} -> {_listed(new)}",
-        )
-    before, after = base.capture, head.capture
-    if after.every > before.every:
-        steps = [
-            "step" if every == 1 else f"{every} steps" for every in (before.every, after.every)
-        ]
-        yield (
-            ("capture", "every"),
-            f"fewer steps are compared: every {steps[0]} -> every {steps[1]}",
-        )
-    for glob in dict.fromkeys(before.artifacts):
-        if not any(_covers(other, glob) for other in after.artifacts):
-            yield ("capture", "artifacts"), f"no longer compares every file of {_text(glob)}"
-    if base.cost.measure and not head.cost.measure:
-        yield ("cost", "measure"), "what determinism costs is no longer measured: true -> false"
-    budget, now = base.cost.max_percent, head.cost.max_percent
-    if budget is not None and now is None:
-        yield ("cost", "max-percent"), f"the budget of determinism is gone: {budget:g} % -> none"
-    elif budget is not None and now is not None and now > budget:
-        yield (
-            ("cost", "max-percent"),
-            f"the budget of determinism was raised: {budget:g} % -> {now:g} %",
-        )
-
-
-def _covers(glob: str, other: str) -> bool:
-    """Whether every file that `other` matches is one that `glob` matches, as far as that is plain
-    from the two texts."""
-    if glob == other:
-        return True
-    parts, others = glob.split("/"), other.split("/")
-    if len(parts) != len(others) or "**" in parts or any(sign in glob + other for sign in "[?"):
-        return False
-    return all(
-        fnmatchcase(name, part) and part.startswith(".") == name.startswith(".")
-        for part, name in zip(parts, others, strict=True)
-    )
-
-
-def _environment(base: Spec, head: Spec) -> _Found:
-    """`env` and `hardware`."""
-    old, new = base.env.lockfile, head.env.lockfile
-    if old is not None and new is None:
-        yield ("env", "lockfile"), f"no lockfile is required any more: {_text(old)} -> none"
-    elif old is not None and new is not None and _other_path(old, new):
-        yield ("env", "lockfile"), f"another lockfile is required: {_text(old)} -> {_text(new)}"
-    old, new = base.env.image, head.env.image
-    if old is not None and new is None:
-        yield ("env", "image"), f"no container image is required any more: {_text(old)} -> none"
-    elif old is not None and new is not None and "@" in old and "@" not in new:
-        yield ("env", "image"), f"the image is no longer pinned by its digest: {_change(old, new)}"
-    before, after = base.hardware, head.hardware
-    if before.device is not None and after.device != before.device and after.device != "cuda":
-        message = (
-            f"the device {before.device} is no longer required: {before.device} -> "
-            f"{after.device or 'any'}"
-        )
-        yield ("hardware", "device"), message
-    if before.gpus is not None and after.gpus is None:
-        yield ("hardware", "gpus"), f"no number of GPUs is required any more: {before.gpus} -> any"
-    old, new = before.gpu_model, after.gpu_model
-    if old is not None and new is None:
-        yield ("hardware", "gpu-model"), f"no GPU model is required any more: {_text(old)} -> any"
-    elif old is not None and new is not None and new.lower() in old.lower() and len(new) < len(old):
-        yield ("hardware", "gpu-model"), f"more GPU models will do: {_change(old, new)}"
-
-
-def _data(base: Spec, head: Spec, line_of: LineOf) -> Iterator[WeakenedCheck]:
-    # items that a .dvc file stands for have no line of their own in the spec
-    plain = not any(item.source for item in head.data)
-    now = {posixpath.normpath(item.path): (number, item) for number, item in enumerate(head.data)}
-    for old in base.data:
-        number, new = now.get(posixpath.normpath(old.path), (0, None))
+def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
+    """Yield each platform's entry that is gone, or holds other results than it did."""
+    for platform, old in sorted(base.entries.items() if base else ()):
+        new = head.entries.get(platform)
+        lost = _results(old) - (_results(new) if new else set())
         if new is None:
-            message = f"{_text(old.path)} is no longer declared, so it is no longer verified"
-            yield WeakenedCheck("data", message, line_of(("data",)))
-            continue
-        for key, message in _digests(old, new):
-            yield WeakenedCheck(
-                f"data.{key}",
-                message,
-                new.source or line_of(("data", number, key) if plain else ("data", key)),
-            )
-
-
-def _digests(old: DataItem, new: DataItem) -> Iterator[tuple[str, str]]:
-    """(key, sentence) of each digest that is gone or another. One that is gone where a stronger one
-    stands weakens nothing."""
-    name = _text(old.path)
-    sizes = [None if item.size is None else str(item.size) for item in (old, new)]
-    for key, before, after, stronger in (
-        ("sha256", old.sha256, new.sha256, None),
-        ("md5", old.md5, new.md5, new.sha256),
-        ("size", sizes[0], sizes[1], new.sha256 or new.md5),
-    ):
-        if before is not None and after is None and stronger is None:
-            yield key, f"the {key} of {name} is gone: {_short(before)} -> none"
-        elif before is not None and after is not None and before != after:
-            yield (
-                key,
-                (
-                    f"the {key} of {name} changed, so it stands for other bytes: {_short(before)} "
-                    f"-> {_short(after)}"
-                ),
-            )
-
-
-def _baseline(base: Baseline | None, head: Baseline | None) -> Iterator[WeakenedCheck]:
-    if base is None:
-        return
-    if head is None:
-        entries = f"{len(base.entries)} platform" + ("" if len(base.entries) == 1 else "s")
-        yield WeakenedCheck(
-            FILE_NAME, f"the baseline is gone, with what it recorded for {entries}", FILE_NAME
-        )
-        return
-    for root, old in sorted(base.entries.items()):
-        new = head.entries.get(root)
-        if new is None:
-            yield WeakenedCheck(
-                FILE_NAME,
-                f"the entry of platform {_short(root)} is gone, recorded {old.recorded}",
-                FILE_NAME,
-            )
-        elif message := _renewed(old, new):
+            how = "gone"
+        elif old.config_hash == new.config_hash:
+            how = "rewritten: the same config hash has other results"
+        else:
+            how = "renewed: inputs changed and other results are recorded"
+        if lost:
+            parts = listed([shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS)
+            message = f"the entry of platform {platform[:19]} is {how}: {parts}"
             yield WeakenedCheck(FILE_NAME, message, FILE_NAME)
 
 
-def _renewed(old: Entry, new: Entry) -> str:
-    """What became of one platform's entry, empty where it records the same results or more."""
-    parts = _no_longer(old, new)
-    if not parts:
-        return ""
-    named = listed([shortened(escaped(part)) for part in parts], _FEW)
-    platform = _short(old.platform)
-    if old.config_hash == new.config_hash:
-        return (
-            f"rewritten: the same config hash {_short(old.config_hash)} now records other results "
-            f"on platform {platform}: {named}"
+def _results(entry: Entry) -> set[tuple[str, str]]:
+    """Return the parts of what an entry records, with their names."""
+    return {
+        (f"{part} of seed {item.seed}", str(bits))
+        for item in entry.outcomes
+        for part, bits in (
+            ("steps", item.steps),
+            ("losses", item.losses),
+            ("weights", item.weights),
+            ("optimizer", item.optimizer),
+            *item.artifacts.items(),
         )
-    return f"renewed: inputs changed and other results are recorded on platform {platform}: {named}"
+        if bits is not None
+    }
 
 
-def _no_longer(old: Entry, new: Entry) -> tuple[str, ...]:
-    """The parts of the old results that the new ones do not hold as they were."""
-    now = {result.seed: result for result in new.outcomes}
-    parts: dict[str, None] = {}
-    for result in old.outcomes:
-        other = now.get(result.seed)
-        if other is None:
-            parts[f"seed {result.seed}"] = None
-            continue
-        parts |= dict.fromkeys(
-            part for part in unlike((result,), (other,)) if getattr(result, part, "") is not None
-        )
-        parts |= {
-            f"artifact {name}": None for name in sorted(result.artifacts.keys() - other.artifacts)
-        }
-    return tuple(parts)
-
-
-def _change(before: str | None, after: str | None) -> str:
-    """Two texts with an arrow, each cut to its part around the first difference."""
-    return f"{_around(before, after)} -> {_around(after, before)}"
-
-
-def _around(value: str | None, other: str | None) -> str:
-    if value is None:
-        return "none"
-    start = next(
-        (index for index, (a, b) in enumerate(zip(value, other or "", strict=False)) if a != b),
-        min(len(value), len(other or "")),
-    )
-    return _text(value if start < 30 else f"…{value[start - 20 :]}")
+def _change(before: object, after: object) -> str:
+    """Return two values with an arrow, both cut shortly before the first difference."""
+    values = ["none" if value is None else str(value) for value in (before, after)]
+    cut = max(len(os.path.commonprefix(values)) - 20, 0)  # noqa: RUF071 - they are no paths
+    return " -> ".join(_text(f"…{value[cut:]}" if cut else value) for value in values)
 
 
 def _text(value: str) -> str:
-    """Text from the spec as a sentence holds it: in back quotes, on one line, cut short."""
+    """Return text from the spec as a sentence holds it: on one line, in back quotes, cut short."""
     return f"`{shortened(escaped(value))}`"
-
-
-def _short(digest: str) -> str:
-    name, colon, digits = digest.rpartition(":")
-    return name + colon + digits[:12]
-
-
-def _listed(seeds: tuple[int, ...]) -> str:
-    few = ", ".join(str(seed) for seed in seeds[:_FEW])
-    return f"[{few}]" if len(seeds) <= _FEW else f"[{few}, …] ({len(seeds)})"
-
-
-def _other_path(old: str, new: str) -> bool:
-    return posixpath.normpath(old) != posixpath.normpath(new)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from repro_gate.baseline.changes import input_text
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.compare.model import SpeedChange
 from repro_gate.escape import and_more
@@ -61,21 +61,6 @@ def inputs(found: ConfigHash) -> Iterator[tuple[str, str, str]]:
                 # an integer of thousands of digits, a bottomless list
                 said = "too large to show"
             yield root, name, said
-
-
-def self_check(found: SelfCheck | None) -> str:
-    """What the config hash showed of itself."""
-    if found is None:
-        return "self-check not run"
-    if not found.stable:
-        return "hash is not stable"
-    if found.complete:
-        return f"covers {numbers.count(found.inputs, 'input', 'inputs')}"
-    return (
-        f"only {numbers.of(found.covered, found.inputs)} inputs affect it"
-        if found.inputs
-        else "it has no inputs"
-    )
 
 
 def move(item: ChangedInput) -> Phrase:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from repro_gate.baseline import document as hash_document
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
@@ -43,6 +43,7 @@ from repro_gate.report.untrusted_json import (
 )
 from repro_gate.spec.model import Tolerance
 
+_Kind = TypeVar("_Kind")
 _CHARACTERS = 8_192  # of one text
 # (characters of one text, entries of one list or mapping, levels), the next only where the document
 # would pass MAX_BYTES. No smaller than what the format itself needs: a digest has 71 characters,
@@ -233,11 +234,11 @@ def load(path: str | os.PathLike[str]) -> Report:
     return report_from(read_json(path), for_terminal(os.fspath(path), 200))
 
 
-def validate(document: object, name: str = "") -> schema.Document:
-    """A parsed document by its type. Raises ReportError with the file's name and the JSON pointer
-    of the first problem."""
+def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
+    """Return a parsed document, or a part of one, by its type. Raises ReportError with the file's
+    name and the JSON pointer of the first problem."""
     try:
-        return msgspec.convert(document, schema.Document, dec_hook=_number)
+        return msgspec.convert(document, kind, dec_hook=_number)
     except msgspec.ValidationError as error:
         raise ReportError(
             f"{name}{name and ': '}not a report of this version: {_problem(str(error))}",
@@ -247,9 +248,9 @@ def validate(document: object, name: str = "") -> schema.Document:
 
 def report_from(document: object, name: str = "") -> Report:
     """The Report that a document tells of: `to_json` of it is the document again, as far as that
-    was not cut short. The config hash is carried as it is claimed (`baseline.document.from_json`
+    was not cut short. The config hash is carried as it is claimed (`baseline.document.made_again`
     hashes it again). Raises ReportError where the document is not valid."""
-    given = validate(document, name)
+    given = validate(document, schema.Document, name)
     found, cost, hashed = given.determinism, given.cost, given.config_hash
     same = (
         "verdict",
@@ -277,15 +278,19 @@ def report_from(document: object, name: str = "") -> Report:
         parts["non_finite"] = tuple((row.step, row.value) for row in found.non_finite)
         parts["tolerance"] = _record(found.tolerance)
     if hashed is not None:
-        parts["config_hash"] = ConfigHash(
-            config_hash=hashed.config_hash,
-            recipe=hashed.recipe,
-            platform=hashed.platform,
-            recipe_inputs=dict(hashed.inputs.recipe),
-            platform_inputs=dict(hashed.inputs.platform),
-            self_check=_record(hashed.self_check),
-        )
+        parts["config_hash"] = config_hash_of(hashed)
     return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
+
+
+def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
+    """Return a config hash as it is claimed."""
+    return ConfigHash(
+        config_hash=row.config_hash,
+        recipe=row.recipe,
+        platform=row.platform,
+        recipe_inputs=dict(row.inputs.recipe),
+        platform_inputs=dict(row.inputs.platform),
+    )
 
 
 _RECORDS: Mapping[type, Any] = {
@@ -299,7 +304,6 @@ _RECORDS: Mapping[type, Any] = {
     schema.FingerprintRow: Fingerprint,
     schema.NoiseFloorRow: NoiseFloor,
     schema.SeedRow: Comparison,
-    schema.SelfCheckRow: SelfCheck,
     schema.SpeedRow: SpeedChange,
     schema.TallyRow: Tally,
     schema.ToleranceRow: Tolerance,

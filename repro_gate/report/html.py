@@ -244,7 +244,6 @@ def _config_hash(found: ConfigHash | None, rows: int, text: int) -> dict[str, ob
             for root, name, value in islice(comparisons.inputs(found), 2 * rows)
         ],
         "more": max(len(found.recipe_inputs) + len(found.platform_inputs) - 2 * rows, 0),
-        "check": comparisons.self_check(found.self_check),
     }
 
 

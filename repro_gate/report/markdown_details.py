@@ -190,8 +190,6 @@ def _compared(report: Report, form: Form) -> list[tuple[str, list[Markup], Marku
 def _config_hash(found: ConfigHash, form: Form) -> dict[str, object]:
     return {
         "roots": [(name, code(root, form)) for name, root in comparisons.roots(found)],
-        "self_check": comparisons.self_check(found.self_check),
-        "complete": found.self_check is None or found.self_check.complete,
         "inputs": [
             (root, code(name, form), code(value, form))
             for root, name, value in islice(comparisons.inputs(found), _INPUTS)

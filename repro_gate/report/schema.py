@@ -271,16 +271,6 @@ class CheckRow(_Row, frozen=True, kw_only=True):
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
 
-class SelfCheckRow(_Row, frozen=True):
-    """The self-check of the config hash in this gate run."""
-
-    stable: Annotated[bool, about("Whether hashing twice gave the same config hash.")]
-    inputs: Annotated[Count, about("Inputs that were perturbed, one at a time.")]
-    covered: Annotated[
-        Count, about("How many of `inputs` changed the config hash when they were perturbed.")
-    ]
-
-
 class InputsRow(_Row, frozen=True):
     """The inputs by root and name, each as it is hashed."""
 
@@ -301,9 +291,6 @@ class ConfigHashRow(_Row, frozen=True):
     inputs: Annotated[
         InputsRow, about("Each input as it is hashed. Whole numbers from 2**53 on are text.")
     ]
-    self_check: Annotated[
-        SelfCheckRow | None, about("The self-check of this gate run; null where it was not run.")
-    ] = None
 
 
 class ChangedInputRow(_Row, frozen=True):

@@ -111,15 +111,7 @@ def _comparison_lines(report: Report) -> Iterator[tuple[str, Text]]:
         yield "", text((("message", against.message),))
         yield from (("", text(line)) for line in comparisons.against_lines(against, _FEW))
     if report.config_hash is not None:
-        found = report.config_hash.self_check
         yield "config hash", text(comparisons.config_hash(report.config_hash))
-        yield (
-            "",
-            say(
-                comparisons.self_check(found),
-                "dim" if found is None or found.complete else "bold yellow",
-            ),
-        )
     if base is not None and not base.weakened:
         yield "base", text(comparisons.nothing_less(base), "dim")
 

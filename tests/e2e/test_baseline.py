@@ -110,8 +110,6 @@ def test_the_same_checkout_is_unchanged_and_its_config_hash_is_the_recorded_one(
     assert baseline is not None
     hashed = gated.report["config_hash"]
     assert [entry.config_hash for entry in baseline.entries.values()] == [hashed["config_hash"]]
-    self_check = hashed["self_check"]
-    assert self_check["stable"] and self_check["covered"] == self_check["inputs"] > 20
 
 
 def test_a_refactor_is_a_no_op(code: Path, tmp_path: Path) -> None:
@@ -328,7 +326,7 @@ def test_the_base_branch_judges_and_what_is_weakened_is_listed(code: Path, tmp_p
         base["policy"] == "base" and judged.exit_code == 1 and "env/lockfile" in judged.reason_ids
     ), judged.stdout
     keys = {item["key"] for item in base["weakened"]}
-    assert {"policy", "checklist.severity.env/lockfile", "determinism.compare"} <= keys
+    assert {"policy", "checklist.severity", "determinism.compare"} <= keys
     assert all(item["where"].startswith("repro.yml") for item in base["weakened"])
     own = gate(code, "--base", "main-line", "--policy", "head", out=tmp_path)
     assert (

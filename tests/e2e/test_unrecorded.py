@@ -22,7 +22,7 @@ for number in range(4):
     print(f"{time.ctime()} step {number}: loss {loss:.6f}, time {1000 * (time.time() - begun):.2f}ms", flush=True)
 noise = NOISE
 val_acc = 0.7 + noise / 10
-print(f"epoch 0: val_acc {val_acc:.6f}, {64 / (time.time() - begun):.1f} samples/s, pid {os.getpid()}", flush=True)
+print(f"{time.ctime()} epoch 0 val_acc: {val_acc:.6f}\\nsamples/s: {64 / (time.time() - begun):.1f}\\npid={os.getpid()}", flush=True)
 with open("out/metrics.csv", "w") as file:
     file.write(f"step,val_acc,seconds\\n4,{val_acc},{time.time() - begun}\\n")
 code = f"open('out/eval.bin', 'wb').write(repr({noise}).encode())"

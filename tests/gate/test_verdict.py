@@ -471,14 +471,6 @@ def test_a_change_is_too_slow_only_where_the_whole_interval_is(
 ARMS = {"deterministic": 0.0, "default": 50.0}  # the default arm has no budget
 
 
-def test_a_config_hash_that_does_not_see_its_inputs_passes_nothing() -> None:
-    assert decided(unproven="3 of 4 inputs moved it") == (
-        "inconclusive",
-        ["config-hash/unproven"],
-        [],
-    )
-
-
 def test_a_reason_shows_the_first_of_what_was_seen() -> None:
     item = replace(FAILED, evidence=("one", "two", "three", "four"))
     (reason,) = decide(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, SelfCheck
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
@@ -333,7 +333,6 @@ ADDRESS = ConfigHash(
         "command": ["python", "train.py", "--seed", "{seed}"],
     },
     platform_inputs={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
-    self_check=SelfCheck(stable=True, inputs=10, covered=10),
 )
 MOVES = (
     ChangedInput("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
@@ -417,17 +416,11 @@ WEAKENED = replace(
         ),
     ),
 )
-UNPROVEN = replace(
-    LOCKED,
-    config_hash=replace(ADDRESS, self_check=SelfCheck(True, 10, 9)),
-    baseline=BaselineFinding(status="new-platform", message="nothing recorded"),
-)
 ALL = {
     "locked": LOCKED,
     "drift": DRIFT,
     "changed": CHANGED,
     "weakened": WEAKENED,
-    "unproven": UNPROVEN,
     "pass": PASS,
     "fail": FAIL,
     "explained": EXPLAINED,
