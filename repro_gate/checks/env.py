@@ -28,7 +28,6 @@ from repro_gate.files import Unreadable, read_text
 from repro_gate.install.lockfiles import Lock, Pin, applies, kind_of, read_lock, same_version
 from repro_gate.install.requirements import LockfileError
 from repro_gate.runs.launch import Run
-from repro_gate.runs.stress import VARIABLES as STRESS
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import THREADS
@@ -338,7 +337,7 @@ def _varied(name: str, one: Mapping[str, str], other: Mapping[str, str], run: Ru
         "OMP_NUM_THREADS": THREADS,
         "MKL_NUM_THREADS": THREADS,
     }
-    if by_name.get(name) in run.plan.varied or (run.plan.stress and name in STRESS):
+    if by_name.get(name) in run.plan.varied:
         return True
     both = name in one and name in other and bool(run.plan.varied)
     return both and as_first(other[name]) == as_first(one[name])

@@ -9,10 +9,11 @@ told otherwise before that is tried first, what nobody asked for last.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from repro_gate.diagnosis.model import Diagnosis, Line, ShownUse, Unit, Use
-from repro_gate.diagnosis.search import Exhausted, smallest
+from repro_gate.diagnosis.model import Diagnosis, Line, ShownUse, Use
+from repro_gate.diagnosis.search import Exhausted
 from repro_gate.diagnosis.suspects import remoteness
 from repro_gate.escape import listed
 from repro_gate.factors import BY_NAME, Cause
@@ -105,7 +106,7 @@ _UNWATCHED = (
     "threads",
     "memory",
 )
-_ALONE = 4  # names that lines asked for are tried one by one before halves are
+_HALVINGS = 4  # runs, at most, between all that was varied and what decides
 _HOST = ("os.uname", "socket.gethostname", "socket.getfqdn", "platform.node")
 _NAMED = 3  # names that a message holds
 _USED_UP = "the runs or the time of the search were used up before it was known which"
@@ -151,16 +152,33 @@ def diagnose(
             )
             for name in names
         }
-        units = [Unit(name) for name in _likeliest(asked)]
-        alone = min(max(sum(remote == 0 for remote in asked.values()), 2), _ALONE)
-        found, reduced = smallest(
-            units, lambda chosen: outcome(frozenset(unit.factor for unit in chosen)).differs, alone
+        first = sum(remote == 0 for remote in asked.values())
+        found, shown = _halved(
+            _likeliest(asked), first, lambda some: outcome(frozenset(some)).differs
         )
-        varied = outcome(frozenset(unit.factor for unit in found))
     except Exhausted:
         return _unknown(_USED_UP)
-    told = [_told(unit.factor, plain.uses, varied.uses, until, where) for unit in found]
-    return replace(told[0], also=tuple(told[1:])) if reduced else _one_of(told)
+    varied = known.get(frozenset(found), everything)
+    told = [_told(name, plain.uses, varied.uses, until, where) for name in found]
+    return told[0] if shown else _one_of(told)
+
+
+def _halved(
+    names: Sequence[str], first: int, differs: Callable[[Sequence[str]], bool]
+) -> tuple[Sequence[str], bool]:
+    """Return the one of `names` that a run differs by, or those of which it is one or several, and
+    whether a run with it alone has shown it. The likeliest stand in front; `first` of them are
+    tried before halves are."""
+    left, size, alone = names, first or len(names) // 2, False
+    with suppress(Exhausted):
+        for _ in range(_HALVINGS):
+            half = left[: max(size, 1)]
+            alone = differs(half)
+            left = half if alone else left[len(half) :]
+            alone, size = alone and len(left) == 1, len(left) // 2
+            if alone or not left:
+                break
+    return left or names, alone
 
 
 def _remoteness(uses: Sequence[Use]) -> int | None:
@@ -199,10 +217,12 @@ def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
         _NAMED,
     )
     first = left[0] if left[0].file else replace(_unknown(_USED_UP), remedy="")
-    message = (
-        f"repeatable, but not robust: it is one of these {len(left)}, or several of them, "
-        f"likeliest first: {names} ({_USED_UP})"
+    which = (
+        f"it is one of these {len(left)}, or several of them, likeliest first: {names} ({_USED_UP})"
+        if len(left) > 1
+        else f"none of the others decides, so it is {names}, which was not varied alone"
     )
+    message = f"repeatable, but not robust: {which}"
     remedy = "; or ".join(text for text in (first.remedy, _VARY_LESS) if text)
     return replace(
         first, message=message, confirmed=False, evidence=(), one_of=lines, remedy=remedy

@@ -61,7 +61,6 @@ _TABLE = (
     ("determinism.repeat", _drops, "fewer deterministic runs are compared"),
     ("determinism.compare", _is_granted, "the tolerance for {} was raised"),
     ("robustness.vary", _is_another, "the second run is no longer varied in {}"),
-    ("robustness.stress", _falls(False, True), "no run is stressed any more"),
     ("train.run", ne, "what is run changed"),
     ("train.snippet", ne, "what is run changed"),
     ("train.working-directory", ne, "training starts in another folder"),

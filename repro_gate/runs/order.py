@@ -54,11 +54,6 @@ def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) ->
         for number in range(3, spec.determinism.repeat + 1)
         if again(plan, number) not in plans
     ]
-    if spec.robustness.stress:
-        plans += [
-            replace(again(plan, 1), name=f"{plan.name[:-1]}stressed", stress=True)
-            for plan in firsts
-        ]
     return tuple(plans)
 
 
@@ -97,10 +92,7 @@ def timed_runs(
 ) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
     """The traces of the deterministic runs of the first seed and of the default runs that came to
     their end, as many of each."""
-    seed, good = (
-        spec.random_state.seeds[0],
-        [run for run in runs if run.good and not run.plan.stress],
-    )
+    seed, good = spec.random_state.seeds[0], [run for run in runs if run.good]
     on: list[Sequence[Trace]] = [
         run.traces
         for run in good

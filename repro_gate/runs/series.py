@@ -278,7 +278,7 @@ class _Series:
         more."""
         first = self._named(plan.second_of).plan
         repeat = next(
-            (item for item in waiting if item.second_of == first.name and not item.stress),
+            (item for item in waiting if item.second_of == first.name),
             order.again(first, 3),
         )
         self.watch.said(
@@ -298,11 +298,6 @@ class _Series:
         ):
             return
         self.comparisons[seed], self.second[seed] = comparison, run.plan.name
-        if run.plan.stress:
-            self.said[
-                f"{run.plan.name} diverged: a run under load, with jitter and a tiny switch "
-                "interval"
-            ] = None
         # else what is not recorded only follows
         if comparison.identical and not self.unrecorded and run.good:
             self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])

@@ -51,7 +51,7 @@ STILL = (
     "baseline.on-change=fail",
     "policy=base",
     "code={}",
-    "robustness={vary: false, stress: true}",
+    "robustness={vary: false}",
     "diagnosis=false",
 )
 # tested below, in test_build, or of one value

@@ -111,7 +111,8 @@ def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_a
         "hash-seed", uses=asked, by={"environment": "wandb.init()", "home": "import torch"}
     )
     assert diagnose(VARIED, 3, WHERE, training) is not None
-    assert training.runs[2:4] == [frozenset({"path"}), frozenset({"hash-seed"})]
+    assert training.runs[2] == {"path"} and "hash-seed" in training.runs[3]
+    assert "environment" in training.runs[3] and "umask" not in training.runs[3]
 
 
 def test_what_is_left_where_the_search_ends_is_named_with_its_lines_and_not_confirmed() -> None:
@@ -146,21 +147,23 @@ def test_a_process_number_is_no_host_name() -> None:
 
 
 def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
+    confirmed = 0
     for name in VARIED:
         training = Training(name)
         found = diagnose(VARIED, 3, WHERE, training)
-        assert found is not None
-        assert (found.factor, found.file, found.confirmed) == (name, "", True)
-        assert len(training.runs) <= 12, name
+        assert found is not None and found.file == "" and len(training.runs) <= 6, name
+        left = [item.factor for item in found.one_of] or [found.factor]
+        assert name in left and len(left) <= 2 and found.confirmed == (left == [found.factor])
+        confirmed += found.confirmed
+    assert confirmed > len(VARIED) / 2
 
 
-def test_two_that_decide_together_are_both_named() -> None:
-    found = diagnose(VARIED, 3, WHERE, Training("path", "clock", uses={"path": 2, "clock": 5}))
-    assert found is not None
-    assert {(item.factor, item.line) for item in (found, *found.also)} == {
-        ("path", 2),
-        ("clock", 5),
-    }
+def test_two_that_decide_only_together_are_among_those_that_are_named() -> None:
+    training = Training("path", "clock", uses={"path": 2, "clock": 5})
+    found = diagnose(VARIED, 3, WHERE, training)
+    assert found is not None and (found.factor, found.line, found.confirmed) == ("path", 2, False)
+    assert {("path", 2), ("clock", 5)} <= {(item.factor, item.line) for item in found.one_of}
+    assert len(training.runs) <= 6
 
 
 def test_a_racy_training_a_rare_divergence_and_an_exhausted_search_name_nothing() -> None:

@@ -257,28 +257,6 @@ def test_more_runs_exclude_rarer_faults_and_a_plain_repeat_that_is_planned_serve
     assert (found.report["determinism"]["runs"], found.check(ROBUST)["status"]) == (2, "warn")
 
 
-@pytest.mark.slow
-def test_a_race_that_the_others_hardly_show_diverges_in_the_stressed_run(tmp_path: Path) -> None:
-    """Two threads, the first of which has nothing to wait for; and the same with the results in
-    order."""
-    race = """
-    import threading, time
-    for trial in range(10):
-        order = []
-        threads = [threading.Thread(target=lambda n=n: (time.sleep(0.003 * n), order.append(n))) for n in range(2)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        x += ORDER[0]
-"""
-    spec = SPEC + "robustness: {stress: true}\n"
-    found = gated(tmp_path / "a", race.strip().replace("ORDER", "sorted(order)"), spec)
-    assert found.exit_code == 0 and found.report["determinism"]["runs"] == 3, (
-        found.stdout + found.stderr
-    )
-    found = gated(tmp_path / "b", race.strip().replace("ORDER", "order"), spec)
-    assert found.exit_code == 1, found.stdout + found.stderr
-
-
 def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> None:
     found = gated(
         tmp_path,

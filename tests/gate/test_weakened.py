@@ -88,7 +88,6 @@ LESS = [
         spec(determinism=Determinism(Tolerance(1e-6, 1e-3))),
     ),
     ("robustness.vary", spec(), spec(robustness=Robustness(Robustness().vary[1:]))),
-    ("robustness.stress", spec(robustness=Robustness(stress=True)), spec()),
     ("train.steps", train(), train(steps=50)),
     ("train.steps", train(steps=50), train(steps=5)),
     ("random-state.seeds", spec(random_state=RandomState((1, 2))), spec()),

@@ -142,16 +142,15 @@ def test_further_pairs_take_no_longer_than_the_gate_took_until_then() -> None:
     assert series(asked, [0.0, 0.5], before=7.9) == FIVE
 
 
-def test_a_plain_repeat_that_is_done_anyway_counts_and_a_stressed_run_does_not() -> None:
+def test_a_plain_repeat_that_is_done_anyway_counts() -> None:
     asked = replace(
         spec(),
         train=Train(run="x", warmup=0),
         determinism=Determinism(repeat=3),
-        robustness=Robustness(stress=True),
     )
-    stressed = [*FIVE, "on3", "onstressed"]
     assert series(asked, [0.0, 0.5]) == [
-        *stressed,
+        *FIVE,
+        "on3",
         "off3",
         "off4",
         "on4",
@@ -214,14 +213,6 @@ def test_more_deterministic_runs_are_plain_and_come_last() -> None:
         ("seed2-deterministic-2", "seed2-deterministic-1", {"path"}),
         ("deterministic-3", "deterministic-1", set()),
         ("seed2-deterministic-3", "seed2-deterministic-1", set()),
-    ]
-
-
-def test_a_stressed_run_of_each_seed_is_the_last_and_no_repeat() -> None:
-    plans = gate_runs(replace(spec(1, 2, measure=False), robustness=Robustness(stress=True)), 2)
-    assert [(plan.name, plan.second_of) for plan in plans if plan.stress] == [
-        ("deterministic-stressed", "deterministic-1"),
-        ("seed2-deterministic-stressed", "seed2-deterministic-1"),
     ]
 
 
