@@ -17,8 +17,7 @@ from repro_gate.commands.init.scripts import TrainingScript, training_scripts
 from repro_gate.commands.init.survey import walk
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal, listed
-from repro_gate.install.lockfiles import read_lock
-from repro_gate.install.requirements import LockfileError
+from repro_gate.install.lockfiles import LockfileError, read_lock
 from repro_gate.trace import notebook
 
 _INSTALLED = (

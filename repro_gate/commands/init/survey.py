@@ -23,8 +23,6 @@ MAX_LISTED = 50  # data files that get an entry of their own
 _LOCKFILES = (
     "requirements*.lock",
     "uv.lock",
-    "poetry.lock",
-    "pdm.lock",
     "pylock.toml",
     "pylock.*.toml",
 )

@@ -135,8 +135,6 @@ def test_the_script_that_trains_is_found_and_started_as_it_asks(
 
 LOCKS = (
     "uv.lock",
-    "poetry.lock",
-    "pdm.lock",
     "pylock.toml",
     "pylock.dev.toml",
     "requirements.lock",
