@@ -23,8 +23,8 @@ from uv import find_uv_bin
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.files import Unreadable, cache_folder, make_folder, read_text
-from repro_gate.install.lockfiles import MAX_BYTES, REMEDY, Lock, LockfileError, applies, read_lock
+from repro_gate.files import cache_folder, make_folder
+from repro_gate.install.lockfiles import REMEDY, Lock, LockfileError, applies, read_lock, text_of
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Sandbox
@@ -39,7 +39,7 @@ SECONDS = 1800.0
 _INSTALLER, _BUILDER = 10, 20
 _PASSED = re.compile(
     r"PATH|LANG|LC_\w+|TZ|LD_LIBRARY_PATH|PYENV_\w+|CC|CXX|CUDA_HOME|SSL_CERT_(?:FILE|DIR)"
-    r"|UV_(?:(?:DEFAULT_|EXTRA_)?INDEX\w*|FIND_LINKS|OFFLINE|INSECURE_HOST|HTTP_\w+)"
+    r"|UV_(?:(?:DEFAULT_|EXTRA_)?INDEX(?:_URL)?|FIND_LINKS|OFFLINE|INSECURE_HOST|HTTP_\w+)"
     r"|(?i:https?|all|no)_(?i:proxy)"
 )
 _PASSWORD = re.compile(r"(?<=//)[^/\s@]+(?=@)")
@@ -68,9 +68,7 @@ for item in importlib.metadata.distributions(path=sites):
                 file.write(f"import sys, {entry[1]}\nsys.exit({entry[1]}.{entry[2]}())\n")
 """
 _SCRIPT = r"""
-set -eu
-base=$1 on_top=$2 lock=requirements.txt
-shift 2
+base=$1 on_top=$2 lock=requirements.txt && shift 2
 ./uv venv --quiet --clear --python "$base" venv
 venv/bin/python -I -c "$on_top" "$base" < locked.json > work/excluded.txt
 if [ -e uv.lock ]; then
@@ -92,8 +90,8 @@ def installed(
     cache_root: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Mapping[str, str]]:
-    """The environment that trainings are started from: `outer`, with the locked environment first
-    on PATH if `env.install` asks for it.
+    """Yield the environment that trainings are started from: `outer`, with the locked environment
+    first on PATH if `env.install` asks for it.
 
     `root` is the checkout's; `cache_root` a folder that a person named. `tell` is given a line that
     is safe to print before anything that takes long. Raises UsageError for a lock that cannot be
@@ -108,19 +106,19 @@ def installed(
             remedy="take PATH out of train.env, or leave env.install out",
             reason_id="install/path",
         )
-    lock, texts = wanted(spec, root)
+    lock, files = installable(spec, root)
     base = training_interpreter(spec, {"PATH": os.defpath, **outer})
     with fixed_folder(sandbox, environments_root(outer, cache_root, sandbox)) as place:
         place.chmod(0o755)
         tell(f"installing what {for_terminal(lock.path, 200)} pins ({len(lock.pins)})")
-        _install(place, base, lock, texts, outer, sandbox)
+        _install(place, base, files, outer, sandbox)
         environment = {name: value for name, value in outer.items() if name != "PYTHONHOME"}
         search = os.pathsep.join([str(place / "venv" / "bin"), outer.get("PATH", os.defpath)])
         yield {**environment, "PATH": search, "VIRTUAL_ENV": str(place / "venv")}
 
 
-def wanted(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
-    """Return what `env.lockfile` pins, and the files that uv reads, by name. Raises UsageError if
+def installable(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
+    """Return what `env.lockfile` pins, and the files to install from, by name. Raises UsageError if
     an entry cannot be installed by version and hash; the checkout's own code is not installed."""
     folder, root = Path(os.path.realpath(spec.path.parent)), Path(os.path.realpath(root))
     path = Path(os.path.normpath(folder / (spec.env.lockfile or "")))
@@ -129,19 +127,20 @@ def wanted(spec: Spec, root: Path) -> tuple[Lock, dict[str, str]]:
         for pin in lock.pins:
             if not pin.own and not pin.requirement:
                 why = pin.fault or "is no version with hashes; name an index in UV_INDEX"
-                raise LockfileError(f"{pin.place}: {pin.name}: {why}")
-        texts = {"requirements.txt": "".join(f"{pin.requirement}\n" for pin in lock.pins)}
+                raise LockfileError(f"{pin.place}: {pin.name or 'an option'}: {why}")
+        files = {"requirements.txt": "".join(f"{pin.requirement}\n" for pin in lock.pins)}
         for name in ("uv.lock", "pyproject.toml") if lock.kind == "uv" else ():
-            try:
-                texts[name] = read_text(path.with_name(name), root, MAX_BYTES)
-            except Unreadable as error:
-                raise LockfileError(f"{name}, which `uv export` reads, {error}") from None
-        if "$" in texts["requirements.txt"] + texts.get("uv.lock", ""):
+            files[name] = text_of(path.with_name(name), root)
+        if "$" in files["requirements.txt"] + files.get("uv.lock", ""):
             raise LockfileError(f"{lock.path}: has a `$`, and variables are not filled in")
     except LockfileError as error:
         message = f"env.install: {error}"
         raise UsageError(message, remedy=REMEDY, reason_id="install/lockfile") from None
-    return lock, texts
+    versions: dict[str, list[str | None]] = {}
+    for pin in lock.pins:
+        if "python" in pin.marker or applies(pin.marker, None):  # the training's may be another
+            versions.setdefault(pin.name, []).append(pin.version)
+    return lock, {**files, "locked.json": json.dumps(versions)}
 
 
 def environments_root(
@@ -174,12 +173,7 @@ def environments_root(
 
 
 def _install(
-    place: Path,
-    base: str,
-    lock: Lock,
-    texts: Mapping[str, str],
-    outer: Mapping[str, str],
-    sandbox: Sandbox,
+    place: Path, base: str, files: Mapping[str, str], outer: Mapping[str, str], sandbox: Sandbox
 ) -> None:
     """Make `place / "venv"`: of wheels in the cache, else of wheels, else, if no address has a
     password that could be read meanwhile, of source archives that are built, too."""
@@ -187,11 +181,7 @@ def _install(
         shutil.copy(find_uv_bin(), place)  # where every user can start it
     except OSError as error:
         raise _failed("install/failed", f"uv is missing, `pip install uv`: {error}") from None
-    versions: dict[str, list[str | None]] = {}
-    for pin in lock.pins:
-        if applies(pin.marker, None):
-            versions.setdefault(pin.name, []).append(pin.version)
-    for name, text in {**texts, "locked.json": json.dumps(versions)}.items():
+    for name, text in files.items():
         (place / name).write_text(text, encoding="utf-8")
     environment = {name: value for name, value in outer.items() if _PASSED.fullmatch(name)}
     shared, work, wheels = place.parent / "uv", place / "work", ["--only-binary", ":all:"]
@@ -201,7 +191,7 @@ def _install(
     environment |= {"HOME": str(work), "TMPDIR": str(work)}
     environment |= {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
     shared.mkdir(mode=0o700, exist_ok=True)
-    said = ""
+    message = ""
     for above, cache, flags in attempts:
         user = sandbox
         if sandbox.uid:
@@ -211,21 +201,18 @@ def _install(
         if cache == shared and os.lstat(shared).st_uid != user.uid:
             new.append(shared)
         chown_to_training(user, *new)
+        command = ["/bin/sh", "-euc", _SCRIPT, "sh", base, _ON_TOP, *flags]
+        environment["UV_CACHE_DIR"] = str(cache)
         ended = supervise(
-            ["/bin/sh", "-c", _SCRIPT, "sh", base, _ON_TOP, *flags],
-            cwd=place,
-            env={**environment, "UV_CACHE_DIR": str(cache)},
-            timeout=SECONDS,
-            tick=lambda _: None,
-            sandbox=user,
+            command, cwd=place, env=environment, timeout=SECONDS, tick=lambda _: None, sandbox=user
         )
         if not ended.exit_code and not ended.timed_out:
             break
-        lines = [line.strip() for line in ended.tail if line.strip()]
-        said = "; ".join(line for line in lines if not line.startswith("warning:"))
+        lines = "; ".join(line.strip() for line in ended.tail[-20:] if line.strip())
+        lines = for_terminal(_PASSWORD.sub("***", lines)[-1000:], 1000)
+        message = f"uv ended after {ended.seconds:.0f} s: {lines}"
     else:
-        said = _PASSWORD.sub("***", said)[-1000:] or "uv said nothing"
-        raise _failed("install/failed", for_terminal(said, 1000))
+        raise _failed("install/failed", message)
     if not sandbox.own_user:  # this stops mistakes alone, such as writing into uv's hard links
         subprocess.run(["chmod", "-R", "a-w", place / "venv"], check=False)
 

@@ -5,6 +5,7 @@ wrong with it is a LockfileError."""
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"--hash(?:=|\s+)(\S+)")
 # MD5 and SHA-1 can be forged, so they pin nothing.
 _STRONG = re.compile(r"sha(?:256:[0-9a-f]{64}|384:[0-9a-f]{96}|512:[0-9a-f]{128})", re.IGNORECASE)
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
+_COMMIT = re.compile(r"(?:.*#)?(?:[0-9a-f]{40}|[0-9a-f]{64})", re.IGNORECASE)
 _FOLDERS = ("editable", "virtual", "directory")  # in uv.lock
 _HEADER = re.compile(r"\s*\[\[\s*packages?\s*\]\]")
 
@@ -47,9 +48,9 @@ class Pin:
     name: str  # normalised; empty for an option
     version: str | None  # None: a commit or a URL pins it, or nothing
     place: str  # `path:line`
+    fault: str = ""  # why it is not pinned
     marker: str = ""
     requirement: str = ""  # with hashes, as one line to install it by; empty: it cannot be
-    fault: str = ""  # why it is not pinned
     own: bool = False  # its code lies in the checkout
 
 
@@ -65,7 +66,7 @@ class Lock:
     def faults(self) -> tuple[str, ...]:
         """Return `path:line: name: why it is not pinned` of each entry that is open."""
         open_pins = (pin for pin in self.pins if pin.fault)
-        return tuple(f"{pin.place}: {pin.name}: {pin.fault}" for pin in open_pins)
+        return tuple(f"{pin.place}: {pin.name or 'an option'}: {pin.fault}" for pin in open_pins)
 
 
 class _File(msgspec.Struct):
@@ -102,24 +103,29 @@ def kind_of(name: str) -> str | None:
 def read_lock(path: Path, root: Path) -> Lock:
     """Return what the lockfile at `path` pins; it must lie in the checkout at `root`. Raises
     LockfileError."""
-    shown, kind = os.path.relpath(path, root), kind_of(path.name)
+    name, kind = os.path.relpath(path, root), kind_of(path.name)
     if kind is None:
-        known = "requirements file, pylock.toml or uv.lock"
-        raise LockfileError(f"{shown}: is no lockfile that the gate reads ({known}): {REMEDY}")
+        raise LockfileError(f"{name}: is no requirements, pylock.toml or uv.lock: {REMEDY}")
+    text = text_of(path, root)
     try:
-        text = read_text(path, root, MAX_BYTES)
-        if kind == "requirements":
-            entries = _requirements(text, shown)
-        else:
-            entries = _packages(text, shown, path.parent, root)
+        is_toml = kind != "requirements"
+        entries = _packages(text, path, root) if is_toml else _requirements(text, name)
         pins = tuple(islice(entries, MAX_PACKAGES + 1))
     except (Unreadable, ValueError) as error:
-        raise LockfileError(f"{shown}: {error}") from None
+        raise LockfileError(f"{name}: {error}") from None
     if len(pins) > MAX_PACKAGES:
-        raise LockfileError(f"{shown}: more than {MAX_PACKAGES} packages")
+        raise LockfileError(f"{name}: more than {MAX_PACKAGES} packages")
     if not any(pin.name or pin.fault for pin in pins):
-        raise LockfileError(f"{shown}: pins nothing")
-    return Lock(kind, shown, pins)
+        raise LockfileError(f"{name}: pins nothing")
+    return Lock(kind, name, pins)
+
+
+def text_of(path: Path, root: Path) -> str:
+    """Return the text of a file of the checkout at `root`. Raises LockfileError."""
+    try:
+        return read_text(path, root, MAX_BYTES)
+    except Unreadable as error:
+        raise LockfileError(f"{os.path.relpath(path, root)}: {error}") from None
 
 
 def same_version(locked: str, installed: str) -> bool:
@@ -135,25 +141,24 @@ def same_version(locked: str, installed: str) -> bool:
 def applies(marker: str, python: str | None) -> bool:
     """Return whether a lock's marker holds on this machine under the training's Python (`3.12.7`).
     What cannot be judged, or is a person's choice (an extra), holds."""
-    known = None
-    if python:
-        known = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
+    python = python or platform.python_version()
+    known = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
     try:
         return not marker or Marker(marker).evaluate(known, context="requirement")
     except (UndefinedEnvironmentName, ValueError, RecursionError):
         return True
 
 
-def _requirements(text: str, shown: str) -> Iterator[Pin]:
-    held, start = list[str](), 1
+def _requirements(text: str, name: str) -> Iterator[Pin]:
+    parts, start = list[str](), 1
     for number, line in enumerate([*text.splitlines(), ""], 1):
         bare = _COMMENT.sub("", line).rstrip()
-        held.append(bare.removesuffix("\\"))
+        parts.append(bare.removesuffix("\\"))
         if bare.endswith("\\"):
             continue
-        if whole := "".join(held).strip():
-            yield _requirement(whole, f"{shown}:{start}")
-        held, start = [], number + 1
+        if whole := "".join(parts).strip():
+            yield _requirement(whole, f"{name}:{start}")
+        parts, start = [], number + 1
 
 
 def _requirement(line: str, place: str) -> Pin:
@@ -163,13 +168,12 @@ def _requirement(line: str, place: str) -> Pin:
     if line.startswith("-"):
         fault = f"`{line[:80]}` has no hash" if line.startswith(("-e", "--editable")) else ""
         return Pin(name="", version=None, place=place, fault=fault)
-    text, *options = re.split(r"(?<!\S)(?=--)", line, maxsplit=1)
+    text, *options = (part.strip() for part in re.split(r"(?<!\S)(?=--)", line, maxsplit=1))
     try:
-        parsed = Requirement(text.strip() if len(text.strip()) <= MAX_REQUIREMENT else "")
+        parsed = Requirement(text if len(text) <= MAX_REQUIREMENT else "")
     except (ValueError, RecursionError):
-        message = f"{place}: `{text.strip()[:80]}` is no requirement: {REMEDY}"
-        raise LockfileError(message) from None
-    hashes = tuple(_HASH.findall("".join(options)))
+        raise LockfileError(f"{place}: `{text[:80]}` is no requirement: {REMEDY}") from None
+    hashes = _HASH.findall("".join(options))
     exact, fault = re.fullmatch(r"===?([^,*]+)", str(parsed.specifier)), _unpinned(hashes)
     if parsed.url is not None and not parsed.url.startswith(("https://", "http://")):
         fault = f"{parsed.url[:80]} is a path or a repository, which has no hash"
@@ -180,54 +184,46 @@ def _requirement(line: str, place: str) -> Pin:
         name=str(canonicalize_name(parsed.name)),
         version=exact[1] if exact else None,
         place=place,
+        fault=fault,
         marker=str(parsed.marker or ""),
         requirement="" if fault else line,
-        fault=fault,
     )
 
 
-def _packages(text: str, shown: str, folder: Path, root: Path) -> Iterator[Pin]:
+def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
     document = msgspec.convert(parse_toml(text), _Document)
     packages = document.package + document.packages
     # tomllib keeps no lines, so headers are counted; if they do not add up, no place has a line
-    lines = [number for number, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
-    places = [f"{shown}:{line}" for line in lines]
-    if len(places) != len(packages):
-        places = [shown] * len(packages)
-    for item, place in zip(packages, places, strict=True):
+    lines = [f":{number}" for number, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
+    lines = lines if len(lines) == len(packages) else [""] * len(packages)
+    for item, line in zip(packages, lines, strict=True):
+        place = os.path.relpath(path, root) + line
         commit = item.vcs.get("commit-id") or item.source.get("git")
-        folders = [item.source[key] for key in _FOLDERS if key in item.source]
-        inner = next(iter(folders), item.directory.get("path"))
-        files = [file for file in (item.sdist, item.archive, *item.wheels) if file is not None]
-        digests = tuple(_digest(file) for file in files)
-        if inner is None and commit is None and item.version:
+        inner = next(filter(None, map(item.source.get, _FOLDERS)), item.directory.get("path"))
+        files = (item.sdist, item.archive, *item.wheels)
+        digests = [_digest(file) for file in files if file is not None]
+        if inner is not None:
+            fault = "" if is_inside(path.parent / str(inner), root) else "its folder lies outside"
+        elif commit is not None:
+            fault = "" if _COMMIT.fullmatch(str(commit)) else "a repository at no commit"
+        elif item.version:
             marker = f" ; {item.marker}" if item.marker else ""
             hashes = "".join(f" --hash={digest}" for digest in digests)
             yield _requirement(f"{item.name}=={item.version}{marker}{hashes}", place)
             continue
-        fault = _unpinned(digests)
-        if inner is not None:
-            inside = is_inside(folder / str(inner), root)
-            fault = "" if inside else "its folder lies outside the checkout"
-        elif commit is not None:
-            whole = _COMMIT.fullmatch(str(commit).rpartition("#")[2])
-            fault = "" if whole else "a repository at no commit"
-        yield Pin(
-            name=str(canonicalize_name(item.name)),
-            version=item.version,
-            place=place,
-            fault=fault,
-            own=inner is not None,
-        )
+        else:
+            fault = _unpinned(digests)
+        name, own = str(canonicalize_name(item.name)), inner is not None
+        yield Pin(name=name, version=item.version, place=place, fault=fault, own=own)
 
 
 def _digest(file: _File) -> str:
     """Return the first strong digest of a file, else another one."""
-    found = [file.hash or "none", *(f"{name}:{digits}" for name, digits in file.hashes.items())]
-    return next(filter(_STRONG.fullmatch, found), found[-1])
+    digests = [file.hash or "none", *(":".join(item) for item in file.hashes.items())]
+    return next(filter(_STRONG.fullmatch, digests), digests[-1])
 
 
-def _unpinned(digests: tuple[str, ...]) -> str:
+def _unpinned(digests: list[str]) -> str:
     """Return why files with these digests are not pinned; empty if they are."""
     weak = next((digest for digest in digests if not _STRONG.fullmatch(digest)), None)
     if weak is None:

@@ -19,7 +19,7 @@ import pytest
 from repro_gate.checks.env import installed as env_installed
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.install import install
-from repro_gate.install.install import installed, wanted
+from repro_gate.install.install import installable, installed
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Env, Spec
 from tests.support.built_traces import evidence
@@ -157,7 +157,7 @@ def test_each_format_is_installed_and_what_the_cache_holds_needs_no_index_again(
         spec = checkout(tmp_path / "c", served_lock(name, address, line), name)
         if name == "uv.lock":
             with pytest.raises(UsageError, match=r"pyproject.toml"):
-                wanted(spec, tmp_path / "c")
+                installable(spec, tmp_path / "c")
         (tmp_path / "c/pyproject.toml").write_text(
             '[project]\nname = "mine"\nversion = "0.1"\nrequires-python = ">=3.10"\n'
             "dependencies = [\"tiny; python_version > '3'\"]\n"
@@ -297,7 +297,7 @@ def test_what_cannot_be_installed_by_version_and_hash_is_refused_with_the_line(
     text: str, place: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        wanted(checkout(tmp_path, text), tmp_path)
+        installable(checkout(tmp_path, text), tmp_path)
     assert caught.value.reason_id == "install/lockfile" and "uv pip compile" in caught.value.remedy
     assert caught.value.message.startswith(f"env.install: {place}")
 
@@ -308,14 +308,14 @@ def test_a_repository_of_a_toml_lock_is_refused_and_so_is_a_variable(
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("")
     with pytest.raises(UsageError, match=f"{name}:.*: six: "):
-        wanted(checkout(tmp_path, ALL[name], name), tmp_path)
+        installable(checkout(tmp_path, ALL[name], name), tmp_path)
     text = served_lock(name, "https://example.org/${UV_INDEX}", GOOD)
     with (
         pytest.raises(UsageError, match="variables")
         if name == "uv.lock"
         else contextlib.nullcontext()
     ):
-        _, texts = wanted(checkout(tmp_path, text, name), tmp_path)
+        _, texts = installable(checkout(tmp_path, text, name), tmp_path)
         assert "$" not in texts["requirements.txt"]
 
 
@@ -324,4 +324,4 @@ def test_a_lock_that_is_not_there_or_not_inside_is_refused(tmp_path: Path) -> No
     (tmp_path / "outside.txt").write_text(GOOD)
     for name, message in (("../outside.txt", "outside"), ("gone.lock", "is not there")):
         with pytest.raises(UsageError, match=message):
-            wanted(replace(spec, env=Env(name, install=True)), tmp_path / "c")
+            installable(replace(spec, env=Env(name, install=True)), tmp_path / "c")

@@ -201,7 +201,12 @@ def test_another_file_and_what_is_no_requirement_are_refused_with_the_line(
 
 def test_lines_that_join_or_say_nothing_cost_no_time(tmp_path: Path) -> None:
     began = time.process_time()
-    for text in ("\n" * 100_000, "\\\n" * 100_000, " " * 100_000 + "?\n", "x" * 100_000 + "!\n"):
+    for text in (
+        "\n" * 100_000,
+        "\\\n" * 100_000,
+        "a" + " " * 100_000 + "?\n",
+        "x" * 100_000 + "!\n",
+    ):
         with pytest.raises(LockfileError):
             read(tmp_path, "a.lock", text)
     assert time.process_time() - began < 2
@@ -218,6 +223,7 @@ def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:
     [
         ("requirements.lock", "requirements"),
         ("requirements-train.txt", "requirements"),
+        ("poetry-requirements.txt", "requirements"),
         ("uv.lock", "uv"),
         ("pylock.train.toml", "pylock"),
         *((name, None) for name in ("environment.yml", "gpu.conda-lock.yml", "Pipfile.lock")),
@@ -229,5 +235,8 @@ def test_the_kind_follows_from_the_name_and_another_format_is_told_the_command(
 ) -> None:
     assert kind_of(name) == kind
     if kind is None:
-        with pytest.raises(LockfileError, match=f"^{name}: is no lockfile .*`uv pip compile"):
+        with pytest.raises(
+            LockfileError,
+            match=f"^{name}: is no requirements, pylock.toml or uv.lock: .*`uv pip compile",
+        ):
             read(tmp_path, name, "dependencies: [python]\n")
