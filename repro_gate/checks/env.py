@@ -25,8 +25,16 @@ from repro_gate.checks.interface import (
 )
 from repro_gate.compare.traces import processes
 from repro_gate.files import Unreadable, read_text
-from repro_gate.install.lockfiles import Lock, Pin, applies, kind_of, read_lock, same_version
-from repro_gate.install.requirements import LockfileError
+from repro_gate.install.lockfiles import (
+    REMEDY,
+    Lock,
+    LockfileError,
+    Pin,
+    applies,
+    kind_of,
+    read_lock,
+    same_version,
+)
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
@@ -80,24 +88,20 @@ def lockfile(evidence: Evidence) -> Finding:
         return failed(
             f"the declared lockfile cannot be used: {error}",
             (str(error),),
-            "commit it, or correct env.lockfile",
+            f"correct env.lockfile, commit the file, or {REMEDY}",
         )
     if lock.faults:
-        remedy = "lock with hashes, such as `uv pip compile --generate-hashes` or `uv lock`"
         return missing(
             f"{declared} leaves {len(lock.faults)} entries open, so a rerun may install other "
             "files",
             lock.faults,
-            remedy,
+            REMEDY,
         )
-    untracked = [
-        path for path in lock.files if evidence.tracked is not None and path not in evidence.tracked
-    ]
-    if untracked:
+    if evidence.tracked is not None and lock.path not in evidence.tracked:
         return missing(
             "the lockfile is not tracked by git, so a checkout lacks it",
-            untracked,
-            f"run `git add {untracked[0]}`",
+            (lock.path,),
+            f"run `git add {lock.path}`",
         )
     return passed(
         f"{declared} pins {len(lock.pins)} distributions by version and hash",
@@ -416,12 +420,14 @@ def compare_with_lock(
     machine and this Python."""
     pins: dict[str, list[Pin]] = {}
     for pin in lock.pins:
-        pins.setdefault(pin.name, []).append(pin)
+        if not pin.own:
+            pins.setdefault(pin.name, []).append(pin)
+    own |= {pin.name for pin in lock.pins if pin.own}
     equal, differing, absent, loose = list[str](), list[str](), list[str](), list[str]()
     for given, versions in sorted(imported.items()):
         name = str(canonicalize_name(given))
         here = [pin for pin in pins.get(name, ()) if applies(pin.marker, python)]
-        if not here and (name in _TOOLS or name in own or name in lock.own):
+        if not here and (name in _TOOLS or name in own):
             continue
         for version in sorted(versions):
             if not here:
@@ -440,7 +446,7 @@ def compare_with_lock(
                     + (f" ({match.version} in the lock)" if match.version != version else "")
                 )
             elif bare := next((pin for pin in here if pin.version is None), None):
-                (loose if bare.open else equal).append(
+                (loose if bare.fault else equal).append(
                     f"{given} {version}: {bare.place} names no version"
                 )
             else:

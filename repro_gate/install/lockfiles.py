@@ -1,318 +1,231 @@
-"""What a lockfile pins and what it leaves open, whichever tool wrote it. The file comes from the
-checkout and is untrusted: sizes, counts and depths are bounded, and whatever is wrong is a
-LockfileError."""
+"""What a lockfile pins and what it leaves open: a requirements file, `pylock.toml` or `uv.lock`.
+It comes from the checkout and is untrusted: size, count and depth are bounded, and whatever is
+wrong with it is a LockfileError."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+import msgspec
+from packaging.markers import Marker, UndefinedEnvironmentName
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
-from repro_gate.install.requirements import (
-    MAX_BYTES,
-    Entry,
-    LockfileError,
-    Reading,
-    read_requirements,
+
+MAX_BYTES, MAX_PACKAGES = 32 * 1024 * 1024, 50_000
+MAX_REQUIREMENT = 4096  # characters, without the hashes behind it
+REMEDY = "write it with `uv pip compile --generate-hashes`, `uv export` or `uv lock`"
+_KINDS = re.compile(
+    r"(?P<uv>uv\.lock)|(?P<pylock>pylock(?:\..+)?\.toml)"
+    r"|(?P<requirements>(?!(?:poetry|pdm|Pipfile)\.lock).+\.(?:txt|lock))"
 )
-
-MAX_PACKAGES = 50_000
-KINDS = "requirements.txt or requirements.lock, uv.lock, poetry.lock, pdm.lock and pylock.toml"
-_NAMES = {
-    **{name: name for name in ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")},
-    "pylock.*.toml": "pylock.toml",
-    "*.txt": "requirements",
-    "*.lock": "requirements",
-}
-# Hex digits of the digests that a tool may pin a file with. MD5 and SHA-1 can be forged, so they
-# pin nothing.
-_DIGITS = {
-    "sha256": 64,
-    "sha384": 96,
-    "sha512": 128,
-    "sha3_256": 64,
-    "sha3_384": 96,
-    "sha3_512": 128,
-    "blake2b": 128,
-    "blake2s": 64,
-}
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
-# markers that a person's choice decides, not the machine
-_CHOSEN = re.compile(r"\b(?:extra|extras|dependency_groups)\b")
-Table = Mapping[str, Any]
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_HASH = re.compile(r"--hash(?:=|\s+)(\S+)")
+# MD5 and SHA-1 can be forged, so they pin nothing.
+_STRONG = re.compile(r"sha(?:256:[0-9a-f]{64}|384:[0-9a-f]{96}|512:[0-9a-f]{128})", re.IGNORECASE)
+_COMMIT = re.compile(r"(?:.*#)?(?:[0-9a-f]{40}|[0-9a-f]{64})", re.IGNORECASE)
+_FOLDERS = ("editable", "virtual", "directory")  # in uv.lock
+_HEADER = re.compile(r"\s*\[\[\s*packages?\s*\]\]")
 
 
-@dataclass(frozen=True)
+class LockfileError(Exception):
+    """A lockfile that cannot be used. The message starts with `path` or `path:line`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pin:
-    """One distribution of the lock: its normalised name, and its version (None where a commit or a
-    URL pins it, or, `open`, nothing)."""
+    """One entry of a lock."""
 
-    name: str
-    version: str | None
+    name: str  # normalised; empty for an option
+    version: str | None  # None: a commit or a URL pins it, or nothing
     place: str  # `path:line`
+    fault: str = ""  # why it is not pinned
     marker: str = ""
-    open: bool = False
+    requirement: str = ""  # with hashes, as one line to install it by; empty: it cannot be
+    own: bool = False  # its code lies in the checkout
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A lockfile. `faults` are `path:line: what is not pinned`; `files` all files that were read,
-    by their paths in the checkout; `own` the names of distributions whose code lies in the
-    checkout."""
+    """A lockfile: its format, its path in the checkout, and its entries."""
 
     kind: str
+    path: str
     pins: tuple[Pin, ...]
-    faults: tuple[str, ...]
-    files: tuple[str, ...]
-    own: frozenset[str] = frozenset()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return `path:line: name: why it is not pinned` of each entry that is open."""
+        open_pins = (pin for pin in self.pins if pin.fault)
+        return tuple(f"{pin.place}: {pin.name or 'an option'}: {pin.fault}" for pin in open_pins)
+
+
+class _File(msgspec.Struct):
+    hash: str = ""  # uv.lock
+    hashes: dict[str, str] = {}  # pylock.toml
+
+
+class _Package(msgspec.Struct):
+    """A package of uv.lock, which has `source`, or of pylock.toml."""
+
+    name: str
+    version: str | None = None
+    marker: str = ""
+    source: dict[str, Any] = {}
+    vcs: dict[str, Any] = {}
+    directory: dict[str, Any] = {}
+    sdist: _File | None = None
+    archive: _File | None = None
+    wheels: tuple[_File, ...] = ()
+
+
+class _Document(msgspec.Struct, rename="kebab"):
+    lock_version: Literal["1.0"] = "1.0"  # of pylock.toml, by PEP 751
+    package: tuple[_Package, ...] = ()  # uv.lock
+    packages: tuple[_Package, ...] = ()  # pylock.toml
 
 
 def kind_of(name: str) -> str | None:
-    """The format that a file of this name has; None for a name that no format has."""
-    if name == "Pipfile.lock":
-        return None
-    return next((kind for pattern, kind in _NAMES.items() if fnmatchcase(name, pattern)), None)
+    """Return the format that a file of this name has; None for a name that no format has."""
+    match = _KINDS.fullmatch(name)
+    return match and match.lastgroup
 
 
 def read_lock(path: Path, root: Path) -> Lock:
-    """What the lockfile at `path` pins; it and all that it includes must lie in the checkout at
-    `root`. Raises LockfileError."""
-    shown, kind = os.path.relpath(path, root), kind_of(path.name)
+    """Return what the lockfile at `path` pins; it must lie in the checkout at `root`. Raises
+    LockfileError."""
+    name, kind = os.path.relpath(path, root), kind_of(path.name)
     if kind is None:
-        raise LockfileError(f"{shown}: is not a lockfile that the gate reads; it reads {KINDS}")
-    reading = Reading(root)
-    entries = (
-        read_requirements(path, reading)
-        if kind == "requirements"
-        else _toml(path, root, shown, kind)
-    )
-    pins, faults, own = list[Pin](), list[str](), set[str]()
-    for count, entry in enumerate(entries):
-        if count >= MAX_PACKAGES:
-            raise LockfileError(f"{shown}: more than {MAX_PACKAGES} packages")
-        fault, name = (
-            entry.fault or _fault(entry, path.parent, root),
-            str(canonicalize_name(entry.name)),
-        )
-        if fault:
-            faults.append(
-                f"{entry.place}: {entry.name}: {fault}" if name else f"{entry.place}: {fault}"
-            )
-        if name and entry.folder is not None:
-            own.add(name)
-        elif name:
-            pins.append(
-                Pin(
-                    name,
-                    entry.version,
-                    entry.place,
-                    entry.marker,
-                    bool(fault) and entry.version is None,
-                )
-            )
-    if not pins and not own and not faults:
-        raise LockfileError(f"{shown}: pins nothing")
-    return Lock(kind, tuple(pins), tuple(faults), tuple(reading.files or [shown]), frozenset(own))
+        raise LockfileError(f"{name}: is no requirements, pylock.toml or uv.lock: {REMEDY}")
+    text = text_of(path, root)
+    try:
+        is_toml = kind != "requirements"
+        entries = _packages(text, path, root) if is_toml else _requirements(text, name)
+        pins = tuple(islice(entries, MAX_PACKAGES + 1))
+    except (Unreadable, ValueError) as error:
+        raise LockfileError(f"{name}: {error}") from None
+    if len(pins) > MAX_PACKAGES:
+        raise LockfileError(f"{name}: more than {MAX_PACKAGES} packages")
+    if not any(pin.name or pin.fault for pin in pins):
+        raise LockfileError(f"{name}: pins nothing")
+    return Lock(kind, name, pins)
 
 
-def strong(digest: str) -> bool:
-    """Whether `algorithm:hex` is a digest that pins a file."""
-    algorithm, _, figure = digest.partition(":")
-    return (
-        bool(re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS.get(algorithm.lower(), 1)}}}", figure))
-        and algorithm.lower() in _DIGITS
-    )
+def text_of(path: Path, root: Path) -> str:
+    """Return the text of a file of the checkout at `root`. Raises LockfileError."""
+    try:
+        return read_text(path, root, MAX_BYTES)
+    except Unreadable as error:
+        raise LockfileError(f"{os.path.relpath(path, root)}: {error}") from None
 
 
 def same_version(locked: str, installed: str) -> bool:
-    """Whether two versions are the same release; the local label of the installed one counts where
-    the locked one has a label."""
+    """Return whether two versions are the same release; the local label of the installed one counts
+    if the locked one has a label."""
     try:
-        wanted, found = Version(locked), Version(installed)
-    except InvalidVersion:
+        one, other = Version(locked), Version(installed)
+    except ValueError:
         return locked.strip().lower() == installed.strip().lower()
-    return wanted == found if wanted.local else wanted == Version(found.public)
+    return one == (other if one.local else Version(other.public))
 
 
 def applies(marker: str, python: str | None) -> bool:
-    """Whether a lock's marker holds on this machine under the training's Python (`3.12.7`). What
-    cannot be judged holds."""
-    if not marker or _CHOSEN.search(marker):
-        return True
-    environment = (
-        {}
-        if python is None
-        else {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
-    )
+    """Return whether a lock's marker holds on this machine under the training's Python (`3.12.7`).
+    What cannot be judged, or is a person's choice (an extra), holds."""
+    python = python or platform.python_version()
+    known = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
     try:
-        return Marker(marker).evaluate(environment)
-    except (
-        InvalidMarker,
-        UndefinedComparison,
-        UndefinedEnvironmentName,
-        ValueError,
-        RecursionError,
-    ):
+        return not marker or Marker(marker).evaluate(known, context="requirement")
+    except (UndefinedEnvironmentName, ValueError, RecursionError):
         return True
 
 
-def _fault(entry: Entry, base: Path, root: Path) -> str:
-    """What is not pinned about an entry; empty where it is pinned."""
-    if not entry.name:
-        return "a package without a name"
-    if entry.folder is not None:
-        return (
-            ""
-            if "\0" not in entry.folder and is_inside(base / entry.folder, root)
-            else "its folder lies outside the checkout"
-        )
-    if entry.commit is not None:
-        return "" if _COMMIT.fullmatch(entry.commit) else "a repository at no commit"
-    if not entry.hashes:
-        return "no hash" if entry.version else "neither a version nor a hash"
-    weak = next((digest for digest in entry.hashes if not strong(digest)), None)
-    if weak is None:
-        return ""
-    return f"{weak[:80]} is not a digest that pins a file" if weak else "a file of it has no hash"
+def _requirements(text: str, name: str) -> Iterator[Pin]:
+    parts, start = list[str](), 1
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        bare = _COMMENT.sub("", line).rstrip()
+        parts.append(bare.removesuffix("\\"))
+        if bare.endswith("\\"):
+            continue
+        if whole := "".join(parts).strip():
+            yield _requirement(whole, f"{name}:{start}")
+        parts, start = [], number + 1
 
 
-def _toml(path: Path, root: Path, shown: str, kind: str) -> list[Entry]:
-    """The packages of a TOML lockfile. tomllib keeps no lines, so headers are counted; where they
-    do not add up, no place has a line."""
-    key = "packages" if kind == "pylock.toml" else "package"
+def _requirement(line: str, place: str) -> Pin:
+    """Return the entry that one logical line is. Raises LockfileError for what is none."""
+    if line.startswith(("-r", "--requirement")):
+        raise LockfileError(f"{place}: `{line[:80]}`: other files are not read: {REMEDY}")
+    if line.startswith("-"):
+        fault = f"`{line[:80]}` has no hash" if line.startswith(("-e", "--editable")) else ""
+        return Pin(name="", version=None, place=place, fault=fault)
+    text, *options = (part.strip() for part in re.split(r"(?<!\S)(?=--)", line, maxsplit=1))
     try:
-        text = read_text(path, root, MAX_BYTES)
-        document = parse_toml(text)
-    except Unreadable as error:
-        raise LockfileError(f"{shown}: {error}") from None
-    tables = document.get(key, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise LockfileError(f"{shown}: `{key}` is not a list of tables")
-    header = re.compile(rf"\s*\[\[\s*{key}\s*\]\]")
-    lines = [number for number, line in enumerate(text.split("\n"), 1) if header.match(line)]
-    places = (
-        [f"{shown}:{line}" for line in lines]
-        if len(lines) == len(tables)
-        else [shown] * len(tables)
-    )
-    if kind == "pylock.toml":
-        return _pylock(document, places, shown)
-    entries = [_of_tool(table, place) for table, place in zip(tables, places, strict=True)]
-    hashed = {(entry.name, entry.version) for entry in entries if entry.hashes}
-    # pdm's `black[jupyter]` stands beside `black`, in some versions without files of its own
-    return [
-        entry
-        for entry, table in zip(entries, tables, strict=True)
-        if entry.hashes
-        or not isinstance(table.get("extras"), list)
-        or (entry.name, entry.version) not in hashed
-    ]
-
-
-def _of_tool(table: Table, place: str) -> Entry:
-    """One `[[package]]` of uv, poetry or pdm, whose keys do not collide."""
-    name, version, source = (
-        _text(table.get("name")),
-        _text(table.get("version")),
-        _table(table.get("source")),
-    )
-    files = table.get("files") or []
-    listed = (
-        [*files, table.get("sdist"), *(table.get("wheels") or [])]
-        if isinstance(files, list)
-        else [{}]
-    )
-    commit = folder = None
-    if "git" in source:  # uv
-        commit = str(source["git"]).rpartition("#")[2]
-    elif source.get("type") == "git":  # poetry
-        commit = _text(source.get("resolved_reference"))
-    elif any(key in table for key in ("git", "hg", "svn", "bzr")):  # pdm
-        commit = _text(table.get("revision"))
-    elif source.get("type") == "directory":
-        folder = str(source.get("url"))
-    else:
-        where = {
-            key: source[key] for key in ("editable", "virtual", "directory") if key in source
-        } or ({} if files else table)
-        folder = next(
-            (
-                str(where[key])
-                for key in ("editable", "virtual", "directory", "path")
-                if key in where
-            ),
-            None,
-        )
-    hashes = tuple(_text(_table(file).get("hash")) for file in listed if file is not None)
-    marker = _text(table.get("markers")) or _text(table.get("marker"))
-    return Entry(
-        name=name,
-        version=version or None,
+        parsed = Requirement(text if len(text) <= MAX_REQUIREMENT else "")
+    except (ValueError, RecursionError):
+        raise LockfileError(f"{place}: `{text[:80]}` is no requirement: {REMEDY}") from None
+    hashes = _HASH.findall("".join(options))
+    exact, fault = re.fullmatch(r"===?([^,*]+)", str(parsed.specifier)), _unpinned(hashes)
+    if parsed.url is not None and not parsed.url.startswith(("https://", "http://")):
+        fault = f"{parsed.url[:80]} is a path or a repository, which has no hash"
+    elif parsed.url is None and exact is None:
+        fault = f"`{str(parsed.specifier) or 'any version'}` is no one version"
+    line = " ".join([*str(parsed).split(), *(f"--hash={digest}" for digest in hashes)])
+    return Pin(
+        name=str(canonicalize_name(parsed.name)),
+        version=exact[1] if exact else None,
         place=place,
-        hashes=hashes,
-        marker=marker,
-        commit=commit,
-        folder=folder,
+        fault=fault,
+        marker=str(parsed.marker or ""),
+        requirement="" if fault else line,
     )
 
 
-def _pylock(document: dict[str, Any], places: list[str], shown: str) -> list[Entry]:
-    """The packages of a pylock.toml, as PEP 751 defines it."""
-    # 20 ms, for this format alone
-    from packaging.pylock import (
-        Pylock,
-        PylockUnsupportedVersionError,
-        PylockValidationError,
-    )
-
-    try:
-        packages = Pylock.from_dict(document).packages
-    except PylockUnsupportedVersionError as error:
-        raise LockfileError(f"{shown}: {error}; PEP 751 describes version 1.0") from None
-    except (PylockValidationError, RecursionError) as error:
-        raise LockfileError(f"{shown}: does not follow PEP 751: {str(error)[:300]}") from None
-    entries = []
-    for item, place in zip(packages, places, strict=True):
-        files = [
-            file for file in (item.sdist, *(item.wheels or ()), item.archive) if file is not None
-        ]
-        hashes = [
-            [f"{algorithm}:{figure}" for algorithm, figure in file.hashes.items()] for file in files
-        ]
-        best = tuple(
-            next((digest for digest in file if strong(digest)), file[0]) for file in hashes
-        )
-        marker, version = str(item.marker or ""), str(item.version) if item.version else None
-        commit, folder = (
-            item.vcs.commit_id if item.vcs else None,
-            item.directory.path if item.directory else None,
-        )
-        entries.append(
-            Entry(
-                name=item.name,
-                version=version,
-                place=place,
-                hashes=best,
-                marker=marker,
-                commit=commit,
-                folder=folder,
-            )
-        )
-    return entries
+def _packages(text: str, path: Path, root: Path) -> Iterator[Pin]:
+    document = msgspec.convert(parse_toml(text), _Document)
+    packages = document.package + document.packages
+    # tomllib keeps no lines, so headers are counted; if they do not add up, no place has a line
+    lines = [f":{number}" for number, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
+    lines = lines if len(lines) == len(packages) else [""] * len(packages)
+    for item, line in zip(packages, lines, strict=True):
+        place = os.path.relpath(path, root) + line
+        commit = item.vcs.get("commit-id") or item.source.get("git")
+        inner = next(filter(None, map(item.source.get, _FOLDERS)), item.directory.get("path"))
+        files = (item.sdist, item.archive, *item.wheels)
+        digests = [_digest(file) for file in files if file is not None]
+        if inner is not None:
+            fault = "" if is_inside(path.parent / str(inner), root) else "its folder lies outside"
+        elif commit is not None:
+            fault = "" if _COMMIT.fullmatch(str(commit)) else "a repository at no commit"
+        elif item.version:
+            marker = f" ; {item.marker}" if item.marker else ""
+            hashes = "".join(f" --hash={digest}" for digest in digests)
+            yield _requirement(f"{item.name}=={item.version}{marker}{hashes}", place)
+            continue
+        else:
+            fault = _unpinned(digests)
+        name, own = str(canonicalize_name(item.name)), inner is not None
+        yield Pin(name=name, version=item.version, place=place, fault=fault, own=own)
 
 
-def _table(value: object) -> Table:
-    return value if isinstance(value, dict) else {}
+def _digest(file: _File) -> str:
+    """Return the first strong digest of a file, else another one."""
+    digests = [file.hash or "none", *(":".join(item) for item in file.hashes.items())]
+    return next(filter(_STRONG.fullmatch, digests), digests[-1])
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _unpinned(digests: list[str]) -> str:
+    """Return why files with these digests are not pinned; empty if they are."""
+    weak = next((digest for digest in digests if not _STRONG.fullmatch(digest)), None)
+    if weak is None:
+        return "" if digests else "no hash"
+    return f"{weak[:80]} is not a digest that pins a file"

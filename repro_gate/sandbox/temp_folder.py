@@ -25,14 +25,14 @@ _SAME_USER = Sandbox()
 
 
 @contextlib.contextmanager
-def fixed_folder(sandbox: Sandbox = _SAME_USER) -> Iterator[Path]:
-    """A folder of mode 0700 that nobody else uses; removed at the end whatever happens. Raises
-    OSError where none can be made.
+def fixed_folder(sandbox: Sandbox = _SAME_USER, parent: Path | None = None) -> Iterator[Path]:
+    """A folder of mode 0700 that nobody else uses, in `parent` or the temporary folder; removed at
+    the end whatever happens. Raises OSError where none can be made.
 
     A training with a user of its own may pass through it to what it is given there, and sees
     nothing else of it. Signals wait inside. Raises Inconclusive where nothing can be started in it.
     """
-    base = Path(tempfile.gettempdir()).resolve()
+    base = (parent or Path(tempfile.gettempdir())).resolve()
     _require_exec(base)
     with held():
         slots = (base / f"repro-gate-{os.getuid()}-{number}" for number in range(SLOTS))

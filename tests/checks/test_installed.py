@@ -75,12 +75,9 @@ def test_a_marker_is_judged_for_the_python_given() -> None:
 
 
 def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() -> None:
-    lock = Lock(
-        "uv.lock",
-        (Pin("numpy", "1.26", "uv.lock:3"), Pin("numpy", "2.4.6", "uv.lock:9")),
-        (),
-        ("uv.lock",),
-    )
+    versions = (("1.26", "uv.lock:3"), ("2.4.6", "uv.lock:9"))
+    pins = (Pin(name="numpy", version=version, place=place) for version, place in versions)
+    lock = Lock("uv", "uv.lock", tuple(pins))
     held = compare_with_lock({"NumPy": frozenset({"2.4.6"})}, lock, frozenset(), "3.12.7")
     assert held.equal == ("NumPy 2.4.6",) and not held.differing
     held = compare_with_lock({"numpy": frozenset({"1.26", "2.0"})}, lock, frozenset(), "3.12.7")
@@ -91,7 +88,8 @@ def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() ->
 
 
 def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
-    lock = Lock("uv.lock", (Pin("setuptools", "80.0", "uv.lock:3"),), (), ("uv.lock",))
+    pin = Pin(name="setuptools", version="80.0", place="uv.lock:3")
+    lock = Lock("uv", "uv.lock", (pin,))
     assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
     assert compare_with_lock(
         {"pip": frozenset({"23.2.1"})}, lock, frozenset(), None

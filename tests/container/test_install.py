@@ -41,7 +41,7 @@ def test_a_lock_is_installed_on_top_of_the_images_torch_and_its_cache_serves_the
         tmp_path / "job", {"train.py": TRAINING, "repro.yml": SPEC, "requirements.lock": lock}
     )
     inputs = {"comment": "never", "cache": ".cache/gate"}
-    more = ("-v", f"{index}:/wheels:ro", "-e", "PIP_NO_INDEX=1", "-e", "PIP_FIND_LINKS=/wheels")
+    more = ("-v", f"{index}:/wheels:ro", "-e", "UV_OFFLINE=1", "-e", "UV_FIND_LINKS=/wheels")
     first = start(engine, image.name, layout, inputs, more=more)
     assert first.exit_code == 0, first.log
     assert "installing what requirements.lock pins" in first.log

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -19,11 +18,13 @@ import pytest
 
 from repro_gate.checks.env import installed as env_installed
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.install.install import _SOURCES, installed, wanted
+from repro_gate.install import install
+from repro_gate.install.install import installable, installed
 from repro_gate.sandbox.identity import Sandbox
 from repro_gate.spec.model import Env, Spec
 from tests.support.built_traces import evidence
 from tests.support.gates import LOOP
+from tests.support.lockfiles import ALL
 from tests.support.tracing import trace_script
 from tests.support.wheels import archive, builds, checkout, outer, wheel
 
@@ -32,14 +33,10 @@ CODE = "import tiny; print(tiny.VERSION)"
 HASH = f"--hash=sha256:{'0' * 64}"
 
 
-def python(environment: Mapping[str, str], code: str) -> str:
+def python(environment: Mapping[str, str], code: str, name: str = "python") -> str:
+    command = [name, "-c", code] if code else [name]
     return subprocess.run(
-        ["python", "-c", code],
-        env=dict(environment),
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd="/",
+        command, env=dict(environment), check=True, capture_output=True, text=True, cwd="/"
     ).stdout.strip()
 
 
@@ -50,11 +47,9 @@ def seen(spec: Spec, environment: Mapping[str, str], cache: Path, code: str) -> 
 
 
 def failure(spec: Spec, environment: Mapping[str, str], cache: Path) -> Inconclusive:
-    with (
-        pytest.raises(Inconclusive) as caught,
-        installed(spec, spec.path.parent, environment, SAME, cache_root=cache),
-    ):
-        pass
+    with pytest.raises(Inconclusive) as caught:
+        seen(spec, environment, cache, "")
+    assert caught.value.reason_id == "install/failed" and caught.value.remedy
     return caught.value
 
 
@@ -62,20 +57,12 @@ def test_without_the_key_nothing_changes_and_a_path_that_would_hide_the_lock_is_
     tmp_path: Path,
 ) -> None:
     spec, given = checkout(tmp_path / "c", ""), outer(tmp_path)
-    with installed(
-        replace(spec, env=Env("requirements.lock")),
-        tmp_path / "c",
-        given,
-        SAME,
-        cache_root=tmp_path / "cache",
-    ) as made:
+    without = replace(spec, env=Env("requirements.lock"))
+    with installed(without, tmp_path, given, SAME, cache_root=tmp_path / "cache") as made:
         assert made == given
     spec = replace(spec, train=replace(spec.train, env={"PATH": "/usr/bin"}))
-    with (
-        pytest.raises(UsageError, match=r"train\.env\.PATH"),
-        installed(spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache"),
-    ):
-        pass
+    with pytest.raises(UsageError, match=r"train\.env\.PATH"):
+        seen(spec, given, tmp_path / "cache", "")
     assert not (tmp_path / "cache").exists()
 
 
@@ -84,45 +71,57 @@ def test_what_the_lock_pins_is_imported_on_top_of_what_is_there_and_is_gone_afte
 ) -> None:
     spec = checkout(tmp_path / "c", wheel(tmp_path / "index", "tiny", "1.0") + "# a word\n")
     told: list[str] = []
-    given = outer(tmp_path / "index")
-    with installed(
-        spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache", tell=told.append
-    ) as made:
-        assert (
-            python(made, "import tiny, sys; print(tiny.VERSION, sys.prefix)")
-            == f"1.0 {made['VIRTUAL_ENV']}"
-        )
-        assert made["PATH"].startswith(made["VIRTUAL_ENV"] + "/bin" + os.pathsep)
-        # the base's
-        assert (
-            python(made, "import importlib.util as u; print(bool(u.find_spec('torch')))") == "True"
-        )
-        with installed(spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache") as beside:
-            assert beside["VIRTUAL_ENV"] != made["VIRTUAL_ENV"]
-            assert python(beside, CODE) == "1.0"
+    given, cache = outer(tmp_path / "index"), tmp_path / "cache"
+    with installed(spec, tmp_path / "c", given, SAME, cache_root=cache, tell=told.append) as made:
         first = made["VIRTUAL_ENV"]
+        code = "import tiny, sys, importlib.util as u; print(tiny.VERSION, sys.prefix, bool(u.find_spec('torch')))"
+        assert python(made, code) == f"1.0 {first} True"
+        assert made["PATH"].startswith(f"{first}/bin{os.pathsep}")
+        with installed(spec, tmp_path / "c", given, SAME, cache_root=cache) as beside:
+            assert beside["VIRTUAL_ENV"] != first and python(beside, CODE) == "1.0"
+        paths = [Path(first), *Path(first).rglob("*")]
+        assert any(path.name == "tiny.py" for path in paths)
+        assert not [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o222]
     assert told == ["installing what requirements.lock pins (1)"] and not Path(first).exists()
-    with installed(spec, tmp_path / "c", given, SAME, cache_root=tmp_path / "cache") as made:
-        assert made["VIRTUAL_ENV"] == first  # each gate run alone trains at the same path
+    # each gate run alone trains at the same path
+    assert seen(spec, given, cache, "import sys; print(sys.prefix)") == first
 
 
-def test_another_lock_is_another_environment_and_an_include_is_installed_too(
-    tmp_path: Path,
-) -> None:
-    one, two = wheel(tmp_path, "tiny", "1.0"), wheel(tmp_path, "tiny", "2.0")
-    assert seen(checkout(tmp_path / "c", one), outer(tmp_path), tmp_path / "cache", CODE) == "1.0"
-    (tmp_path / "c/more").mkdir()
-    (tmp_path / "c/more/other.txt").write_text(wheel(tmp_path, "small", "3.0"))
-    spec = checkout(tmp_path / "c", f"-r more/other.txt\n{two}")
-    assert (
-        seen(
-            spec,
-            outer(tmp_path),
-            tmp_path / "cache",
-            "import tiny, small; print(tiny.VERSION, small.VERSION)",
-        )
-        == "2.0 3.0"
-    )
+def served_lock(name: str, address: str, line: str) -> str:
+    """A lock of `tiny` and the checkout's own package, in each format."""
+    digest = line.strip().rpartition(":")[2]
+    url = f"{address}/tiny/tiny-1.0-py3-none-any.whl"
+    return {
+        "requirements.txt": line,
+        "pylock.toml": f"""\
+lock-version = "1.0"
+created-by = "a test"
+[[packages]]
+name = "tiny"
+version = "1.0"
+marker = "python_version > '3'"
+wheels = [{{ url = "{url}", hashes = {{ sha256 = "{digest}" }} }}]
+[[packages]]
+name = "mine"
+directory = {{ path = "." }}
+""",
+        "uv.lock": f"""\
+version = 1
+requires-python = ">=3.10"
+[[package]]
+name = "mine"
+version = "0.1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "tiny", marker = "python_version > '3'" }}]
+[package.metadata]
+requires-dist = [{{ name = "tiny", marker = "python_version > '3'" }}]
+[[package]]
+name = "tiny"
+version = "1.0"
+source = {{ registry = "{address}" }}
+wheels = [{{ url = "{url}", hash = "sha256:{digest}" }}]
+""",
+    }[name]
 
 
 @contextlib.contextmanager
@@ -144,135 +143,105 @@ def served(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def test_what_the_cache_holds_needs_no_index_again(tmp_path: Path) -> None:
-    lock = wheel(tmp_path / "index/tiny", "tiny", "1.0")
-    spec = checkout(tmp_path / "c", lock)
+@pytest.mark.parametrize("name", ALL)
+def test_each_format_is_installed_and_what_the_cache_holds_needs_no_index_again(
+    name: str, tmp_path: Path
+) -> None:
+    line = wheel(tmp_path / "index/tiny", "tiny", "1.0")
     with served(tmp_path / "index") as address:
         given = {
             "PATH": outer(tmp_path)["PATH"],
-            "PIP_INDEX_URL": address,
-            "PIP_RETRIES": "0",
-            "PIP_CONFIG_FILE": os.devnull,
+            "UV_DEFAULT_INDEX": address,
+            "UV_HTTP_RETRIES": "0",
         }
+        spec = checkout(tmp_path / "c", served_lock(name, address, line), name)
+        if name == "uv.lock":
+            with pytest.raises(UsageError, match=r"pyproject.toml"):
+                installable(spec, tmp_path / "c")
+        (tmp_path / "c/pyproject.toml").write_text(
+            '[project]\nname = "mine"\nversion = "0.1"\nrequires-python = ">=3.10"\n'
+            "dependencies = [\"tiny; python_version > '3'\"]\n"
+        )
         assert seen(spec, given, tmp_path / "cache", CODE) == "1.0"
+        digest = line.strip().rpartition(":")[2]
+        (tmp_path / f"c/{name}").write_text(
+            served_lock(name, address, line).replace(digest, "0" * 64)
+        )
+        assert "Hash mismatch" in failure(spec, given, tmp_path / "other cache").message
+    checkout(tmp_path / "c", served_lock(name, address, line), name)
     assert seen(spec, given, tmp_path / "cache", CODE) == "1.0"  # nobody serves it any more
-    error = failure(spec, given, tmp_path / "other cache")
-    assert error.reason_id == "install/network" and "PIP_FIND_LINKS" in error.remedy
+    assert "UV_INDEX" in failure(spec, given, tmp_path / "other cache").remedy
 
 
-def test_what_a_killed_gate_run_left_is_cleared_away_and_no_file_of_the_environment_can_be_written(
+def test_a_source_archive_is_built_without_the_token_and_its_wheel_is_kept_for_nobody(
     tmp_path: Path,
 ) -> None:
-    spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
-    left = tmp_path / "cache/environments/0"
-    (left / "venv/lib").mkdir(parents=True)
-    (left / "venv/lib/half.py").write_text("")
-    left.chmod(0o500)
-    with installed(
-        spec, tmp_path / "c", outer(tmp_path), SAME, cache_root=tmp_path / "cache"
-    ) as made:
-        assert (
-            made["VIRTUAL_ENV"] == str(left / "venv") and not (left / "venv/lib/half.py").exists()
-        )
-        paths = [left / "venv", *(left / "venv").rglob("*")]
-        assert any(path.name == "tiny.py" for path in paths)
-        assert not [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o222]
+    index, cache = tmp_path / "index", tmp_path / "cache"
+    build = builds("said.update(names=sorted(os.environ))")
+    spec = checkout(tmp_path / "c", archive(index, "built", "1.0", build))
+    given = {**outer(index), "GITHUB_TOKEN": "x", "PYTHONPATH": "/x", "INPUT_TOKEN": "x"}
+    names = seen(spec, given, cache, "import built; print(built.SAID)")
+    assert '"UV_FIND_LINKS"' in names and "TOKEN" not in names and "PYTHONPATH" not in names
+    assert not list(cache.rglob("built.py"))
+    password = {**given, "UV_INDEX": "https://me:secret@pypi.example.org/simple"}
+    message = failure(spec, password, cache).message
+    assert "built==1.0" in message and "secret" not in message
+    broken = {**builds(), "backend.py": "raise SystemExit('no such compiler \\x1b[2J')\n"}
+    spec = checkout(tmp_path / "c", archive(index, "built", "1.0", broken))
+    message = failure(spec, given, tmp_path / "new").message
+    assert "no such compiler" in message and message.isprintable()
 
 
-def test_a_source_archive_is_built_and_its_wheel_is_kept_for_nobody(tmp_path: Path) -> None:
-    index, spec = (
-        tmp_path / "index",
-        checkout(tmp_path / "c", archive(tmp_path / "index", "built", "1.0", builds())),
-    )
-    assert seen(spec, outer(index), tmp_path / "cache", "import built; print(built.SAID)") == "{}"
-    assert not list((tmp_path / "cache").rglob("built.py"))
-    broken = {**builds(), "backend.py": "raise SystemExit('no such compiler')\n"}
-    error = failure(
-        checkout(tmp_path / "c", archive(index, "built", "1.0", broken)),
-        outer(index),
-        tmp_path / "new",
-    )
-    assert error.reason_id == "install/build" and "no such compiler" in error.message
-
-
-def test_a_folder_of_wheels_that_the_lock_names_is_found_beside_it(tmp_path: Path) -> None:
-    spec = checkout(
-        tmp_path / "c",
-        "--no-index\n--find-links ./wheels\n" + wheel(tmp_path / "c/wheels", "tiny", "1.0"),
-    )
-    given = {"PATH": outer(tmp_path)["PATH"], "PIP_CONFIG_FILE": os.devnull}
-    assert seen(spec, given, tmp_path / "cache", CODE) == "1.0"
-
-
-def test_blank_lines_of_a_lock_cost_no_time(tmp_path: Path) -> None:
-    lock = "\n" * 40_000 + f"  --find-links wheels\ntiny==1.0 {HASH}\n"
-    began = time.process_time()
-    _, texts = wanted(checkout(tmp_path / "c", lock), tmp_path / "c")
-    [text] = texts.values()
-    assert not _SOURCES.search(text)
-    assert time.process_time() - began < 2
-    assert f"\n  --find-links {tmp_path}/c/wheels\n" in text
-    assert all(
-        _SOURCES.search(f"\n{line}\n")
-        for line in ("--no-binary=:all:", "  --no-binary tiny", "--no-binary")
-    )
-
-
-def test_a_file_that_is_not_the_locked_one_or_that_no_index_has_is_named_and_nothing_is_kept(
-    tmp_path: Path,
+def test_what_no_index_has_or_no_uv_installs_is_named_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel(tmp_path, "tiny", "1.0")
-    for name, reason in (("tiny", "install/hash"), ("nowhere", "install/not-found")):
-        error = failure(
-            checkout(tmp_path / "c", f"{name}==1.0 {HASH}\n"), outer(tmp_path), tmp_path / "cache"
-        )
-        assert error.reason_id == reason and name in error.message
-    assert not (tmp_path / "cache/environments/0").exists() and not list(
-        (tmp_path / "cache").rglob("tiny.py")
-    )
+    spec = checkout(tmp_path / "c", f"nowhere==1.0 {HASH}\n")
+    assert "nowhere" in failure(spec, outer(tmp_path), tmp_path / "cache").message
+    assert not [path for path in (tmp_path / "cache/environments").iterdir() if path.name != "uv"]
+
+    def missing() -> str:
+        raise FileNotFoundError("no uv")
+
+    monkeypatch.setattr(install, "find_uv_bin", missing)
+    assert "pip install uv" in failure(spec, outer(tmp_path), tmp_path / "cache").message
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment as an image has it: itself a virtual environment, with two distributions, a
-    command, and pip from further below."""
+    command of each, and pip from further below."""
     folder = tmp_path_factory.mktemp("base") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = next((folder / "lib").glob("python*/site-packages"))
     below = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     for name in ("kept", "older"):
-        (site / f"{name}.py").write_text("VERSION = 'of the base'\n")
-        (site / f"{name}-1.0.dist-info").mkdir()
-        (site / f"{name}-1.0.dist-info/METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        (site / f"{name}.py").write_text(
+            "import sys\nVERSION = 'of the base'\n"
+            "def main():\n    import older\n    print(older.VERSION, sys.prefix)\n"
         )
-    for name, first in (
-        ("launch", f"#!{folder}/bin/python\n"),
-        ("elsewhere", "#!/usr/bin/env python3\n"),
-    ):
-        (folder / "bin" / name).write_text(
-            first + "import sys, older\nprint(older.VERSION, sys.prefix)\n"
-        )
-        (folder / "bin" / name).chmod(0o755)
+        info = site / f"{name}-1.0+cpu.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0+cpu\n")
+        (info / "entry_points.txt").write_text(f"[console_scripts]\n{name}-launch = {name}:main\n")
+        (folder / "bin" / f"{name}-launch").write_text(f"#!{folder}/bin/python\nraise SystemExit\n")
+        (folder / "bin" / f"{name}-launch").chmod(0o755)
     return folder
 
 
-def test_the_base_keeps_what_it_has_pinned_the_lock_goes_before_the_rest_and_the_bases_commands_start_it(
+def test_the_base_keeps_what_it_has_as_locked_with_its_commands_and_the_lock_goes_before_the_rest(
     tmp_path: Path, base: Path
 ) -> None:
     environment = outer(tmp_path, os.pathsep.join([str(base / "bin"), os.defpath]))
     spec = checkout(tmp_path / "c", f"kept==1.0 {HASH}\n" + wheel(tmp_path, "older", "2.0"))
     with installed(spec, tmp_path / "c", environment, SAME, cache_root=tmp_path / "cache") as made:
-        assert (
-            python(made, "import kept, older; print(kept.VERSION, older.VERSION)")
-            == "of the base 2.0"
-        )
-        launched = subprocess.run(
-            ["launch"], env=dict(made), check=True, capture_output=True, text=True
-        ).stdout.strip()
-        assert launched == f"2.0 {made['VIRTUAL_ENV']}"
-        assert not (Path(made["VIRTUAL_ENV"]) / "bin/elsewhere").exists()
+        code = "import kept, older; print(kept.VERSION, older.VERSION)"
+        assert python(made, code) == "of the base 2.0"
+        assert python(made, "", "kept-launch") == f"2.0 {made['VIRTUAL_ENV']}"
+        assert not Path(made["VIRTUAL_ENV"], "bin/older-launch").exists()
+    for version in ("1.1", "1.0+cu128"):
+        spec = checkout(tmp_path / "c", f"kept=={version} {HASH}\n")
+        assert "kept" in failure(spec, environment, tmp_path / "cache").message
 
 
 def test_an_interpreter_that_cannot_carry_an_environment_is_named(tmp_path: Path) -> None:
@@ -280,12 +249,8 @@ def test_an_interpreter_that_cannot_carry_an_environment_is_named(tmp_path: Path
     (tmp_path / "bin/python").write_text("#!/bin/sh\necho 'no such interpreter here'; exit 3\n")
     (tmp_path / "bin/python").chmod(0o755)
     spec = checkout(tmp_path / "c", wheel(tmp_path, "tiny", "1.0"))
-    error = failure(
-        spec,
-        outer(tmp_path, os.pathsep.join([str(tmp_path / "bin"), os.defpath])),
-        tmp_path / "cache",
-    )
-    assert error.reason_id == "install/interpreter" and "no such interpreter here" in error.message
+    given = outer(tmp_path, os.pathsep.join([str(tmp_path / "bin"), os.defpath]))
+    assert "no such interpreter here" in failure(spec, given, tmp_path / "cache").message
 
 
 def test_a_traced_training_sees_the_lock_and_the_check_compares_it(tmp_path: Path) -> None:
@@ -302,10 +267,61 @@ def test_a_traced_training_sees_the_lock_and_the_check_compares_it(tmp_path: Pat
     # what is installed is no undeclared file
     assert not [item for item in trace.opened or () if "tiny" in str(item)]
     found = env_installed(evidence(spec=spec, runs=(run,)))
-    assert (
-        found.status == "fail"
-        and "yaml" in " ".join(found.evidence).lower()
-        and "tiny" not in " ".join(found.evidence)
-    )
+    lines = " ".join(found.evidence).lower()
+    assert found.status == "fail" and "yaml" in lines and "tiny" not in lines
     (tmp_path / "c/requirements.lock").write_text(f"tiny==1.1 {HASH}\n")
     assert "tiny 1.0" in " ".join(env_installed(evidence(spec=spec, runs=(run,))).evidence)
+
+
+GOOD = f"six==1.17.0 {HASH}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("six==1.17.0\n", "requirements.lock:1: six: no hash"),
+        (f"{GOOD}six>=1 {HASH}\n", "requirements.lock:2: six: "),
+        (f"{GOOD}-c other.txt\n", "requirements.lock:2: "),
+        (f"{GOOD}-r other.txt\n", "requirements.lock:2: "),
+        (f"{GOOD}-e .\n", "requirements.lock:2: "),
+        (f"{GOOD}--index-url https://example.org/simple\n", "requirements.lock:2: "),
+        (f"{GOOD}--no-binary=:all:\n", "requirements.lock:2: "),
+        (f"{GOOD}./six.whl {HASH}\n", "requirements.lock:2: "),
+        (f"{GOOD}six @ file:///six.whl {HASH}\n", "requirements.lock:2: six: "),
+        (f"{GOOD}six @ git+https://example.org/six@{'0' * 40}\n", "requirements.lock:2: six: "),
+        (f"{GOOD}six @ https://example.org/${{UV_INDEX}}/six.whl {HASH}\n", "requirements.lock: "),
+        (f"{GOOD}six==${{V}} {HASH}\n", "requirements.lock:2: "),
+    ],
+)
+def test_what_cannot_be_installed_by_version_and_hash_is_refused_with_the_line(
+    text: str, place: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        installable(checkout(tmp_path, text), tmp_path)
+    assert caught.value.reason_id == "install/lockfile" and "uv pip compile" in caught.value.remedy
+    assert caught.value.message.startswith(f"env.install: {place}")
+
+
+@pytest.mark.parametrize("name", ["uv.lock", "pylock.toml"])
+def test_a_repository_of_a_toml_lock_is_refused_and_so_is_a_variable(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    with pytest.raises(UsageError, match=f"{name}:.*: six: "):
+        installable(checkout(tmp_path, ALL[name], name), tmp_path)
+    text = served_lock(name, "https://example.org/${UV_INDEX}", GOOD)
+    with (
+        pytest.raises(UsageError, match="variables")
+        if name == "uv.lock"
+        else contextlib.nullcontext()
+    ):
+        _, texts = installable(checkout(tmp_path, text, name), tmp_path)
+        assert "$" not in texts["requirements.txt"]
+
+
+def test_a_lock_that_is_not_there_or_not_inside_is_refused(tmp_path: Path) -> None:
+    spec = checkout(tmp_path / "c", GOOD)
+    (tmp_path / "outside.txt").write_text(GOOD)
+    for name, message in (("../outside.txt", "outside"), ("gone.lock", "is not there")):
+        with pytest.raises(UsageError, match=message):
+            installable(replace(spec, env=Env(name, install=True)), tmp_path / "c")

@@ -119,7 +119,7 @@ def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Pa
     (place / "private").mkdir(mode=0o700)
     (place / "cache").mkdir()
     (place / "cache/environments").symlink_to(place / "private")
-    with pytest.raises(Inconclusive, match="cache folder cannot be used"):
+    with pytest.raises(Inconclusive, match="it is a link"):
         environments_root(environment(place), place / "cache", OWN)
     assert (place / "private").stat().st_mode & 0o777 == 0o700
 
@@ -133,7 +133,7 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
             "import built; print(built.SAID)",
         ]
         said = json.loads(subprocess.run(code, check=True, capture_output=True, text=True).stdout)
-    # the token is in no environment of pip's
+    # the token is in no environment of uv's
     assert said == {
         "uid": os.geteuid(),
         "did": ["secret", "marker", "checkout", "root"],
@@ -141,17 +141,14 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
 
 
 def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> None:
-    given = {
-        **environment(place),
-        "PIP_EXTRA_INDEX_URL": "https://user:secret@pypi.example.org/simple",
-    }
+    given = {**environment(place), "UV_INDEX": "https://user:secret@pypi.example.org/simple"}
     spec = checkout(place / "c", source(place))
     with (
-        pytest.raises(Inconclusive) as caught,
+        pytest.raises(Inconclusive, match=r"built==1\.0") as caught,
         installed(spec, place / "c", given, OWN, cache_root=place / "cache"),
     ):
         pass
-    assert caught.value.reason_id == "install/not-found"  # the source archive does not count
+    assert "secret" not in caught.value.message
 
 
 def _run(made: Mapping[str, str], code: str) -> str:

@@ -113,14 +113,8 @@ def checkout(
 
 
 def outer(index: Path, path: str = SYSTEM) -> dict[str, str]:
-    """The gate's environment: pip finds the wheels in `index` and nothing else."""
-    return {
-        "PATH": path,
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(index),
-        "PIP_CONFIG_FILE": os.devnull,
-        "HOME": "/nonexistent",
-    }
+    """The gate's environment: uv finds the wheels in `index` and nothing else."""
+    return {"PATH": path, "UV_OFFLINE": "1", "UV_FIND_LINKS": str(index), "HOME": "/nonexistent"}
 
 
 def _digest(text: str) -> str:

@@ -9,8 +9,8 @@ DEFAULTS = {"cache": "~/.cache/lodge", "workers": 0}
 
 def settings():
     """The settings, with every path written out."""
-    return {  # HERE
-        name: os.path.expanduser(value) if isinstance(value, str) else value
+    return {
+        name: os.path.expanduser(value) if isinstance(value, str) else value  # HERE
         for name, value in DEFAULTS.items()
     }
 
