@@ -152,10 +152,7 @@ def diagnose(
             )
             for name in names
         }
-        first = sum(remote == 0 for remote in asked.values())
-        found, shown = _halved(
-            _likeliest(asked), first, lambda some: outcome(frozenset(some)).differs
-        )
+        found, shown = _halved(_likeliest(asked), lambda some: outcome(frozenset(some)).differs)
     except Exhausted:
         return _unknown(_USED_UP)
     varied = known.get(frozenset(found), everything)
@@ -164,21 +161,22 @@ def diagnose(
 
 
 def _halved(
-    names: Sequence[str], first: int, differs: Callable[[Sequence[str]], bool]
+    names: Sequence[str], differs: Callable[[Sequence[str]], bool]
 ) -> tuple[Sequence[str], bool]:
     """Return the one of `names` that a run differs by, or those of which it is one or several, and
-    whether a run with it alone has shown it. The likeliest stand in front; `first` of them are
-    tried before halves are."""
-    left, size, alone = names, first or len(names) // 2, False
+    whether a run with it alone has shown it. The likeliest stands in front, and is tried alone
+    before halves are."""
+    left, size, found = names, 1, False
+    among = False  # whether a run has shown that it is among those that are left
     with suppress(Exhausted):
         for _ in range(_HALVINGS):
             half = left[: max(size, 1)]
-            alone = differs(half)
-            left = half if alone else left[len(half) :]
-            alone, size = alone and len(left) == 1, len(left) // 2
-            if alone or not left:
+            found = differs(half)
+            left, among = half if found else left[len(half) :], among or found
+            if not left or (found and len(left) == 1):
                 break
-    return left or names, alone
+            size = len(left) // 2
+    return (left, found and len(left) == 1) if among and left else (names, False)
 
 
 def _remoteness(uses: Sequence[Use]) -> int | None:
@@ -220,7 +218,7 @@ def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
     which = (
         f"it is one of these {len(left)}, or several of them, likeliest first: {names} ({_USED_UP})"
         if len(left) > 1
-        else f"none of the others decides, so it is {names}, which was not varied alone"
+        else f"it is likely {names}, which was not varied alone"
     )
     message = f"repeatable, but not robust: {which}"
     remedy = "; or ".join(text for text in (first.remedy, _VARY_LESS) if text)

@@ -146,7 +146,7 @@ class _Pipe(io.RawIOBase):
 
     def __init__(self, file: Any, note: Callable[[bytes], None]) -> None:
         super().__init__()
-        self._file, self.note = file, note
+        self._file, self.on_data = file, note
         self.mode = "rb"
         _PIPES[file.fileno()] = self
 
@@ -167,7 +167,7 @@ class _Pipe(io.RawIOBase):
         """As a file does it; None where nothing has come yet and the pipe does not wait."""
         count = self._file.readinto(buffer)
         if count is not None and len(buffer):
-            self.note(bytes(buffer[:count]))
+            self.on_data(bytes(buffer[:count]))
         return int(count) if count is not None else None
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ def _read_pipe(original: Any, descriptor: Any, most: int) -> bytes:
     data = bytes(original(descriptor, most))
     pipe = _PIPES.get(descriptor) if _PIPES and isinstance(descriptor, int) else None
     if pipe is not None and not pipe.closed and most > 0:
-        pipe.note(data)
+        pipe.on_data(data)
     return data
 
 
@@ -204,8 +204,9 @@ class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
     def __init__(self, uses: Uses, child: _Child, about: str, frame: Optional[FrameType]) -> None:
+        factor = child.factor
         self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(
-            child.factor, source, child.site, answer, frame, direct=True, outside=True
+            factor, source, child.site, answer, frame, direct=True, outside=True
         )
         self._about = about
         self._rest = b""
