@@ -10,17 +10,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import AbstractContextManager
 
 from repro_gate.commands import output
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import for_encoding
 from repro_gate.github.workflow import log_guard
 from repro_gate.ops import command
+from repro_gate.runs.progress import Watch
 
 _FORMS = {"json": "json", "markdown": "md", "html": "html"}
 
 
-def ops(options: argparse.Namespace) -> int:
+def ops(options: argparse.Namespace, watching: AbstractContextManager[Watch]) -> int:
     """Measure and show, or only show or compare what is in files. Raises GateError."""
     given = {name: path for name in _FORMS if (path := getattr(options, name)) is not None}
     read = [path for path in (options.catalog, options.compare) if path is not None]
@@ -38,8 +40,8 @@ def ops(options: argparse.Namespace) -> int:
         fresh=options.fresh,
     )
     if options.catalog is None:
-        stream = None if options.quiet else sys.stderr
-        catalog = command.measured(wanted, os.environ, stream)
+        with watching as watch:
+            catalog = command.measured(wanted, os.environ, watch)
     elif wanted != command.Wanted():
         raise UsageError(
             "nothing is measured if a catalog is named",

@@ -22,11 +22,13 @@ from repro_gate._version import SCHEMAS_URL
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, cache_folder, read_whole, replace_file
+from repro_gate.report import numbers
 
 PATH = Path(__file__).with_name("schema.json")
 MAX_BYTES = 32 * 1024 * 1024
 MAX_ROWS = 50_000
 DEAR = 1.25  # a price is told from here on, with the whole interval above
+ENDED = {"crash", "timeout"}
 Device = Literal["cpu", "cuda"]
 Direction = Literal["forward", "backward"]
 Outcome = Literal["repeats", "differs", "raises", "no-kernel", "uninitialised", "crash", "timeout"]
@@ -39,7 +41,8 @@ def _is(description: str, **bounds: Any) -> Meta:
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=300)]
 Text = Annotated[str, Meta(max_length=1_000)]
-Times = Annotated[tuple[float, ...], _is("Milliseconds; only while it is measured.", max_length=99)]
+Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
+Times = Annotated[tuple[Milliseconds, ...], _is("Only while it is measured.", max_length=99)]
 Key = tuple[Name, Name, Direction]  # case, dtype, direction
 
 
@@ -80,6 +83,14 @@ class Arm(_Record, frozen=True, kw_only=True):
         tuple[Name, ...], _is("Of each size's first result; only while measured.", max_length=9)
     ] = ()
 
+    def __str__(self) -> str:
+        if self.outcome == "differs":
+            far = "" if self.max_ulp is None else f", up to {numbers.ulps(self.max_ulp)}"
+            return f"differs in {numbers.of(self.differing, self.runs)} runs{far}"
+        if self.outcome == "repeats":
+            return f"repeats in {numbers.count(self.runs, 'run')}"
+        return f"{self.outcome}: {self.message}" if self.outcome in ENDED else self.outcome
+
 
 class Price(_Record, frozen=True, kw_only=True):
     """The time with the flags on over the time with them off."""
@@ -87,6 +98,9 @@ class Price(_Record, frozen=True, kw_only=True):
     ratio: Annotated[float, _is("Of the geometric means, over both processes.", gt=0)]
     low: Annotated[float, _is("The lower end of the two processes' 95 % intervals.", gt=0)]
     high: Annotated[float, _is("Their upper end.", gt=0)]
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Row(_Record, frozen=True, kw_only=True):
@@ -107,7 +121,6 @@ class Row(_Record, frozen=True, kw_only=True):
         Literal["", "deterministic", "raises"],
         _is("What torch documents of it under the flag; empty if it is not on torch's list."),
     ] = ""
-    elements: Annotated[Count, _is("Elements of its largest input.")] = 0
     price: Annotated[
         Price | None, _is("What the flags cost; null unless both processes timed it.")
     ] = None
@@ -164,18 +177,18 @@ _DECODER = msgspec.json.Decoder(Catalog)
 def read(path: Path) -> Catalog:
     """Read a catalog from an untrusted file: at most 32 MiB, valid by the schema. Raises
     UsageError, naming the file and what is wrong."""
-    name, reason = for_terminal(os.fspath(path), 200), "ops/invalid"
-    remedy = "measure it anew with `repro-gate ops --json FILE`"
+    name = for_terminal(os.fspath(path), 200)
     try:
         return _DECODER.decode(read_whole(path, MAX_BYTES))
     except Unreadable as error:
-        problem, reason = str(error), "ops/unreadable"
-        remedy = f"check that {name} is there and readable"
-    except RecursionError:
-        problem = "not a catalog of operators: nested too deep"
-    except (ValueError, msgspec.MsgspecError) as error:  # UnicodeDecodeError is a ValueError
+        problem = str(error)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         problem = f"not a catalog of operators: {for_terminal(str(error), 200)}"
-    raise UsageError(f"{name}: {problem}", remedy=remedy, reason_id=reason)
+    raise UsageError(
+        f"{name}: {problem}",
+        remedy="measure it anew with `repro-gate ops --json FILE`",
+        reason_id="ops/unreadable",
+    )
 
 
 def text(catalog: Catalog) -> str:
@@ -207,7 +220,7 @@ def platform_of(
         device=where,
         device_name=facts.get("gpu-model", "") if gpu else machine.get("cpu-model", ""),
         python=facts.get("python", ""),
-        threads=int(threads) if threads.isdecimal() and len(threads) < 6 else 0,
+        threads=int(threads[:5]) if threads.isdecimal() else 0,
         isa=facts.get("cpu-isa", ""),
         system=machine.get("os", ""),
         driver=machine.get("driver", "") if gpu else "",

@@ -4,10 +4,9 @@ prices, operators that came and went. Pure: two files are enough."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
-from repro_gate.ops.catalog import Arm, Catalog, Key, Row
+from repro_gate.ops.catalog import Arm, Catalog, Row
 
 KINDS = (  # those that matter most first
     "newly differs",
@@ -24,18 +23,15 @@ KINDS = (  # those that matter most first
 MOVED = 1.25  # between two prices: smaller changes come from the machine's mood
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One thing that changed. `flags` says in which arm; empty for prices and rows. `before` or
-    `after` is None if a row is new or gone."""
+class Change(NamedTuple):
+    """A row that changed in one way; `before` or `after` is None if it is new or gone."""
 
     kind: str
-    flags: Literal["off", "on", ""] = ""
-    before: Row | None = None
-    after: Row | None = None
+    before: Row | None
+    after: Row | None
 
 
-def changes(before: Catalog, after: Catalog) -> tuple[tuple[Change, ...], tuple[int, int]]:
+def changes(before: Catalog, after: Catalog) -> tuple[list[Change], tuple[int, int]]:
     """Return every change, and how many rows only the first and only the second catalog holds
     without being new or gone.
 
@@ -44,33 +40,36 @@ def changes(before: Catalog, after: Catalog) -> tuple[tuple[Change, ...], tuple[
     measurement takes nothing away.
     """
     old, new = ({row.key: row for row in catalog.rows} for catalog in (before, after))
-    found = [change for key, row in new.items() if key in old for change in _changed(old[key], row)]
-    came, went = _without(new, old), _without(old, new)
+    found = [
+        Change(kind, old[key], row)
+        for key, row in new.items()
+        if key in old
+        for kind in dict.fromkeys(_kinds(old[key], row))
+    ]
+    came, went = (
+        [new[key] for key in new if key not in old],
+        [old[key] for key in old if key not in new],
+    )
     same = before.command == after.command
     if "some" not in (before.scope, after.scope):
         same = before.scope == after.scope
     if not (same and before.complete and after.complete):
-        return tuple(found), (len(went), len(came))
-    found += [Change(kind="new", after=row) for row in came]
-    found += [Change(kind="gone", before=row) for row in went]
-    return tuple(found), (0, 0)
+        return found, (len(went), len(came))
+    found += [Change("new", None, row) for row in came]
+    found += [Change("gone", row, None) for row in went]
+    return found, (0, 0)
 
 
-def _without(rows: dict[Key, Row], others: dict[Key, Row]) -> list[Row]:
-    return [row for key, row in rows.items() if key not in others]
-
-
-def _changed(old: Row, new: Row) -> Iterator[Change]:
-    if old.off.outcome != new.off.outcome:
-        yield Change(kind=_kind(old.off, new.off), flags="off", before=old, after=new)
-    if old.on.outcome != new.on.outcome:
-        yield Change(kind=_kind(old.on, new.on), flags="on", before=old, after=new)
-    was, now = old.price, new.price
-    if was is not None and now is not None:
-        if now.low > was.high and now.ratio > MOVED * was.ratio:
-            yield Change(kind="dearer", before=old, after=new)
-        elif now.high < was.low and was.ratio > MOVED * now.ratio:
-            yield Change(kind="cheaper", before=old, after=new)
+def _kinds(old: Row, new: Row) -> Iterator[str]:
+    for was, now in ((old.off, new.off), (old.on, new.on)):
+        if was.outcome != now.outcome:
+            yield _kind(was, now)
+    before, after = old.price, new.price
+    if before is not None and after is not None:
+        if after.low > before.high and after.ratio > MOVED * before.ratio:
+            yield "dearer"
+        elif after.high < before.low and before.ratio > MOVED * after.ratio:
+            yield "cheaper"
 
 
 def _kind(was: Arm, now: Arm) -> str:

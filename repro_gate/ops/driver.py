@@ -7,24 +7,20 @@ goes on after it.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
-import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal, TextIO
-
-import psutil
+from typing import Any, Literal
 
 from repro_gate._version import __version__
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.escape import for_encoding, for_log, for_terminal
+from repro_gate.escape import for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.machine import gpu_devices, read_machine
 from repro_gate.ops.catalog import (
@@ -32,7 +28,6 @@ from repro_gate.ops.catalog import (
     Catalog,
     Device,
     Key,
-    Platform,
     Row,
     cached_path,
     platform_of,
@@ -42,11 +37,10 @@ from repro_gate.ops.rows import merged
 from repro_gate.ops.state import Kept
 from repro_gate.runs import arms
 from repro_gate.runs.interpreter import interpreter_on, unprobed
+from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
 
 BATCH = 4_000  # rows of one process: it imports torch and its samples first, which takes seconds
-ROW_SECONDS, QUICK_ROW_SECONDS = 120.0, 60.0  # of one row; torch.compile takes most of a minute
-MEMORY_SHARE, LEAST_MEMORY = 0.6, 1 << 30  # of what is free; bytes
 EVERY = 30.0  # seconds between two lines of progress
 _SETTINGS: Mapping[bool, Mapping[str, Any]] = {  # by --quick
     False: {"repeats": 4, "contended": 3, "seconds": 0.35, "sizes": 2},
@@ -55,7 +49,7 @@ _SETTINGS: Mapping[bool, Mapping[str, Any]] = {  # by --quick
 _AGAIN = {"repeats": 1, "contended": 0, "price": 4, "record": False}  # is the first the same?
 _CONTROL = {"repeats": 12, "price": 0}
 _EXPECTED = {"control/races": "differs", "control/repeats": "repeats"}
-_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS is refused under the flags
+_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # without it, the flags refuse cuBLAS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,26 +79,6 @@ class Wanted:
         return shlex.join([*words, *(word for own in self.own for word in ("--op", own))])[:1_000]
 
 
-class Watch:
-    """Tells a person how it goes, in plain lines; without a stream nobody."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream, self._last = stream, time.monotonic()
-
-    def said(self, text: str) -> None:
-        """Print a line; the text is safe to print."""
-        if self._stream is not None:
-            line = for_encoding(for_log(text, os.environ), self._stream.encoding or "utf-8")
-            with contextlib.suppress(OSError):  # nobody reads any more
-                print(line, file=self._stream, flush=True)
-
-    def advanced(self, done: int, total: int, now: str) -> None:
-        """Say now and then how many rows are done, and what is executed next (untrusted)."""
-        if time.monotonic() - self._last > EVERY:
-            self._last = time.monotonic()
-            self.said(f"{done:,} of {total:,} measurements: {for_terminal(now, 120)}")
-
-
 def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: Watch) -> Catalog:
     """Measure, on a Ctrl-C too: `complete` is then False, and what was done is kept for the next
     start of the same command.
@@ -122,22 +96,20 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
         request = {**base, "mode": "list", "settings": {**settings, **_CONTROL}}
         dead = ask(worker, request, lines.append)
         _require_controls([line.row for line in (*lines, Line(row=dead)) if line.row])
-        about = next((line.about for line in lines if line.about), {})
-        platform = platform_of(about, read_machine(), device)
+        platform = platform_of(lines[0].about, read_machine(), device)
         listed = [line.listed for line in lines if line.listed][:MAX_ROWS]
         if not listed:
             remedy = "give `--only` a part of a name, or a pattern such as `*pool*`"
             raise UsageError("no case fits", remedy=remedy)
-        notes = [line.note for line in lines if line.note][:99]
-        notes += _limits(platform)
+        notes = [line.note for line in lines if line.note][:100]
         watch.said(
             f"{for_terminal(platform.torch)} on {for_terminal(platform.device_name, 80)}: both "
             f"controls are right; {len(listed):,} rows"
         )
         # what is somebody's own may be another by the next start
         path = None if wanted.own else cached_path(outer, platform)
-        identity = hashlib.sha256(f"{__version__} {wanted.python} {wanted.command}".encode())
-        path = path and path.with_name(f"{path.stem}-{identity.hexdigest()[:8]}.partial")
+        identity = zlib.crc32(f"{__version__} {wanted.python} {wanted.command}".encode())
+        path = path and path.with_name(f"{path.stem}-{identity}.partial")
         kept, complete = Kept(path, watch.said, fresh=wanted.fresh), True
         try:
             for phase, how in ((0, settings), (1, {**settings, **_AGAIN})):
@@ -164,21 +136,16 @@ def measure(wanted: Wanted, outer: Mapping[str, str], sandbox: Sandbox, watch: W
 def _worker(
     wanted: Wanted, device: Device, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
 ) -> Worker:
-    arm = arms.Arm("default", 0, {}, dict([_WORKSPACE]) if device == "cuda" else {})
+    arm = arms.Arm("default", 0, {}, _WORKSPACE if device == "cuda" else {})
     environment = unprobed(arm, outer, sandbox, folder, {}, device)
+    environment["PYTHONHASHSEED"] = "0"  # some of PyTorch's samples come in the order of a set
     if wanted.python and shutil.which(wanted.python, path=environment["PATH"]) is None:
         raise UsageError(
             f"--python {wanted.python}: is no program",
             remedy="name the interpreter of the environment that you train in",
         )
-    return Worker(
-        python=interpreter_on(environment["PATH"], [wanted.python] if wanted.python else []),
-        environment=environment,
-        folder=folder,
-        sandbox=sandbox,
-        memory=max(int(psutil.virtual_memory().available * MEMORY_SHARE), LEAST_MEMORY),
-        row_seconds=QUICK_ROW_SECONDS if wanted.quick else ROW_SECONDS,
-    )
+    python = interpreter_on(environment["PATH"], [wanted.python] if wanted.python else [])
+    return Worker(python, environment, folder, sandbox)
 
 
 def _require_controls(rows: Sequence[Row]) -> None:
@@ -195,17 +162,6 @@ def _require_controls(rows: Sequence[Row]) -> None:
                 "processor; if it stays, please report it",
                 reason_id="ops/control",
             )
-
-
-def _limits(platform: Platform) -> Iterator[str]:
-    """Yield what the rows cannot show."""
-    if platform.device == "cuda":
-        yield (
-            f"{_WORKSPACE[0]}={_WORKSPACE[1]} was set with the flags off too: races that it "
-            "prevents do not show, nor does its price"
-        )
-    elif platform.threads == 1:
-        yield "torch computes with one thread here: no kernel of the CPU can race"
 
 
 def _require_own(wanted: Wanted, rows: Sequence[Row]) -> None:
@@ -234,12 +190,15 @@ def _phase(
     first, done = kept.phases[0], kept.phases[phase]
     wanted = [key for key in listed if phase == 0 or (key in first and _repeats(first[key]))]
     pending = dict.fromkeys(key for key in wanted if key not in done)
+    told = time.monotonic()
 
     def take(line: Line) -> None:
-        if line.began is not None:
-            measured = (phase + 1) * len(listed) - len(pending)
-            watch.advanced(measured, 2 * len(listed), " ".join(line.began))
-        elif line.row is not None and line.row.key in pending:
+        nonlocal told
+        if line.began is not None and time.monotonic() - told > EVERY:
+            told, measured = time.monotonic(), (phase + 1) * len(listed) - len(pending)
+            now = for_terminal(" ".join(line.began), 120)
+            watch.said(f"{measured:,} of {2 * len(listed):,} measurements: {now}")
+        if line.row is not None and line.row.key in pending:
             kept.add(phase, line.row)
             del pending[line.row.key]
 

@@ -5,21 +5,19 @@ catalog is a file of this machine's user, and is read as untrusted all the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.errors import UsageError
 from repro_gate.escape import listed
-from repro_gate.ops.catalog import Arm, Catalog, Row, cached_path, platform_of, read
-from repro_gate.report import numbers
+from repro_gate.ops.catalog import Catalog, Row, cached_path, platform_of, read
 from repro_gate.report.model import Reason
 from repro_gate.trace.model import Trace
 
 _FEW = 5  # operators that a note names
 _WORST = ("differs", "raises")  # outcomes that count before all others
-_WORDS = {"raises": "is refused by torch", "uninitialised": "reads unwritten memory"}
 
 
 @dataclass(frozen=True)
@@ -31,26 +29,26 @@ class Known:
     mixed: bool
 
     @property
-    def refused(self) -> bool:
-        """Return whether it has no deterministic form, whichever form the training has."""
-        return not self.mixed and self.row.on.outcome == "raises" != self.row.off.outcome
-
-    @property
-    def dear(self) -> bool:
-        """Return whether the flags make it slower, whichever form the training has."""
-        return not self.mixed and self.row.dear
+    def name(self) -> str:
+        row = self.row
+        return f"{row.operator} ({row.dtype}, {row.direction}){' in some forms' * self.mixed}"
 
     def __str__(self) -> str:
-        row, price = self.row, self.row.price
-        cost = (
-            f", {price.ratio:.2f} times the time [{price.low:.2f}, {price.high:.2f}]"
-            if price is not None
-            else ""
-        )
-        return (
-            f"{_name(row)}: without the flags it {_came_to(row.off)}; with them it "
-            f"{_came_to(row.on)}{cost}" + "; other forms of it came to something else" * self.mixed
-        )
+        row = self.row
+        cost = "" if row.price is None else f", {row.price} times the time"
+        return f"{self.name}: {row.off} without the flags; {row.on} with them{cost}"
+
+
+# what is told of, whichever form of the operator the training has
+_TOLD: dict[str, Callable[[Known], bool]] = {
+    "operators of this training that differ on this machine without the flags": lambda item: (
+        item.row.off.outcome == "differs"
+    ),
+    "without a deterministic form": lambda item: (
+        not item.mixed and item.row.on.outcome == "raises" != item.row.off.outcome
+    ),
+    "slower with the flags": lambda item: item.row.dear and not item.mixed,
+}
 
 
 @dataclass(frozen=True)
@@ -82,16 +80,20 @@ def look_up(
         # all of them if the catalog has none of this form
         rows = [row for row in rows if row.form == form] or rows
         found += [_most_telling(rows)] if rows else []
-    told = [item for item in found if item.row.off.outcome == "differs"]
-    told += [item for item in found if item.refused or item.dear]
+    told = {words: list(filter(fits, found)) for words, fits in _TOLD.items()}
     looked_up = (
         f"{len(found)} of {len(asked)} operators by dtype, pass and form are in this machine's "
         f"catalog of {catalog.date[:10]}"
     )
-    lines = (*dict.fromkeys(map(str, told)), looked_up)
-    message = "; ".join(_notes(found))
+    lines = dict.fromkeys(str(item) for items in told.values() for item in items)
+    message = "; ".join(
+        f"{words}: {listed(list(dict.fromkeys(item.name for item in items)), _FEW)}"
+        for words, items in told.items()
+        if items
+    )
     remedy = "`random-state/operators` has a line for each; `repro-gate ops` measures them again"
-    return Lookup(catalog, lines, (Reason("ops/known", message, remedy),) if message else ())
+    notes = (Reason("ops/known", message, remedy),) if message else ()
+    return Lookup(catalog, (*lines, looked_up), notes)
 
 
 def cited(diagnosis: Diagnosis | None, found: Lookup) -> Diagnosis | None:
@@ -139,36 +141,3 @@ def _most_telling(rows: Sequence[Row]) -> Known:
         return off, on, row.price.ratio if row.price is not None else 0.0
 
     return Known(max(rows, key=weight), len({row.outcomes for row in rows}) > 1)
-
-
-def _name(row: Row) -> str:
-    return f"{row.operator} ({row.dtype}, {row.direction})"
-
-
-def _came_to(arm: Arm) -> str:
-    if arm.outcome == "differs":
-        far = "" if arm.max_ulp is None else f", up to {numbers.ulps(arm.max_ulp)}"
-        return f"differs in {numbers.of(arm.differing, arm.runs)}{far}"
-    if arm.outcome == "repeats":
-        return f"repeats in {numbers.of(arm.runs, arm.runs)}"
-    return _WORDS.get(arm.outcome, f"came to `{arm.outcome}`")
-
-
-def _notes(found: Sequence[Known]) -> Iterator[str]:
-    """Yield what differs and what costs."""
-    parts = {
-        "operators of this training that differ on this machine without the flags": [
-            _name(item.row) + " in some forms" * item.mixed
-            for item in found
-            if item.row.off.outcome == "differs"
-        ],
-        "without a deterministic form": [_name(item.row) for item in found if item.refused],
-        "slower with the flags": [
-            f"{_name(item.row)} {item.row.price.ratio:.1f} times"
-            for item in found
-            if item.dear and item.row.price is not None
-        ],
-    }
-    for words, names in parts.items():
-        if names:
-            yield f"{words}: {listed(list(dict.fromkeys(names)), _FEW)}"

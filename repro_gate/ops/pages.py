@@ -11,20 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from repro_gate import escape
-from repro_gate.ops.catalog import DEAR, Arm, Catalog, Platform, Row
+from repro_gate.ops.catalog import DEAR, ENDED, Arm, Catalog, Platform, Row
 from repro_gate.ops.compare import KINDS, Change, changes
 from repro_gate.report import numbers
 
-_TEXT = 300  # characters of one cell
+_TEXT = 600  # characters of one cell
 _SHOWN = 25  # rows of one table on a terminal
 _ROWS = 2_000  # elsewhere
-_COMMONEST = 3
-_ENDED = {"crash", "timeout"}
-SMALL = 1_000  # elements of the largest input
 _COLUMNS = (
     "case",
     "direction",
@@ -34,20 +32,13 @@ _COLUMNS = (
     "time on / off",
     "torch documents",
 )
-_ESCAPES: dict[str, Callable[[str], str]] = {
-    "txt": escape.for_terminal,
-    "md": escape.for_markdown,
-    "html": escape.for_terminal,  # and by the engine
-}
-
-
 _TABLES: tuple[tuple[str, Callable[[Row], bool]], ...] = (
     ("Differ even with the flags", lambda row: row.on.outcome == "differs"),
     ("Differ without the flags", lambda row: row.outcomes[0] == "differs" != row.outcomes[1]),
     ("Raise with the flags", lambda row: row.outcomes == ("repeats", "raises")),
     (f"Surely more than {DEAR:g} times slower with the flags", lambda row: row.dear),
     ("Read memory before it is written", lambda row: "uninitialised" in row.outcomes),
-    ("Ended their process, or never ended", lambda row: not _ENDED.isdisjoint(row.outcomes)),
+    ("Ended their process, or never ended", lambda row: not ENDED.isdisjoint(row.outcomes)),
     (
         "Documented by torch, and repeat here",
         lambda row: bool(row.documented) and row.outcomes == ("repeats", "repeats"),
@@ -75,10 +66,11 @@ class Page:
 def render(page: Page, form: str, *, verbose: bool = True) -> str:
     """Return the page as `txt`, `md` or `html`; without `verbose` the first rows of each table."""
 
+    # for HTML the engine escapes as well
+    escaped = escape.for_markdown if form == "md" else escape.for_terminal
+
     def safe(value: object) -> object:
-        if isinstance(value, Markup | int):
-            return value
-        return _ESCAPES[form](escape.clip(str(value), 2 * _TEXT))
+        return value if isinstance(value, Markup) else escaped(escape.clip(str(value), _TEXT))
 
     templates = ("repro_gate.ops", "repro_gate.report")
     environment = Environment(
@@ -101,7 +93,7 @@ def page_of(catalog: Catalog) -> Page:
     return Page(
         title="Which torch operators repeat their bits",
         facts=[
-            *_platform(catalog.platform),
+            *((name, str(value)) for name, value in msgspec.to_builtins(catalog.platform).items()),
             ("date", catalog.date),
             ("command", catalog.command),
             ("repro-gate", catalog.repro_gate),
@@ -124,48 +116,30 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
     for name, side in (("first", before), ("second", after)):
         if not side.complete:
             lines.append(f"the {name} catalog is of an interrupted measurement")
-    old, new = (dict(_platform(side.platform)) for side in (before, after))
+    was, now = before.platform, after.platform
     moved = [
-        (name, f"{old.get(name, '(none)')} -> {new.get(name, '(none)')}")
-        for name in {**old, **new}
-        if old.get(name) != new.get(name)
+        (name, f"{getattr(was, name)} -> {getattr(now, name)}")
+        for name in Platform.__struct_fields__
+        if getattr(was, name) != getattr(now, name)
     ]
     return Page(
         title="What changed between two catalogs of operators",
         facts=moved or [("platform", "the same")],
         summary=lines,
-        columns=("case", "direction", "dtypes", "flags", "before", "after"),
+        columns=("when", *_COLUMNS),
         tables={
-            kind.capitalize(): _changed(change for change in found if change.kind == kind)
+            kind.capitalize(): _changed([change for change in found if change.kind == kind])
             for kind in KINDS
         },
     )
 
 
-def _changed(found: Iterable[Change]) -> list[tuple[str, ...]]:
-    """Return a line for each case that changed in one way, with its dtypes."""
-    merged: dict[tuple[str, ...], list[str]] = {}
-    for change in found:
-        row = change.after or change.before
-        assert row is not None
-        sides = (_side(side, change) for side in (change.before, change.after))
-        key = (row.case, row.direction, change.flags, *sides)
-        merged.setdefault(key, []).append(row.dtype)
-    return [(case, way, ", ".join(of), *rest) for (case, way, *rest), of in merged.items()]
-
-
-def _side(row: Row | None, change: Change) -> str:
-    if row is None or change.kind in ("dearer", "cheaper"):
-        return _price(row)
-    if change.flags:
-        return _arm([row.off if change.flags == "off" else row.on])
-    return ", ".join(row.outcomes)
-
-
-def _platform(platform: Platform) -> Iterator[tuple[str, str]]:
-    for name in Platform.__struct_fields__:
-        if value := getattr(platform, name):
-            yield name, str(value)
+def _changed(found: Sequence[Change]) -> list[tuple[str, ...]]:
+    """Return the lines of what changed in one way, those before next to those after."""
+    before = _lines(change.before for change in found if change.before is not None)
+    after = _lines(change.after for change in found if change.after is not None)
+    lines = [("before", *cells) for cells in before] + [("after", *cells) for cells in after]
+    return sorted(lines, key=lambda cells: cells[1:3])
 
 
 def _summary(catalog: Catalog) -> Iterator[str]:
@@ -179,18 +153,12 @@ def _summary(catalog: Catalog) -> Iterator[str]:
     for flags in ("off", "on"):
         outcomes = Counter(getattr(row, flags).outcome for row in rows).most_common()
         yield f"flags {flags}: {', '.join(f'{count:,} {name}' for name, count in outcomes)}"
-    # how often what repeats was executed, the commonest counts first, and what that excludes
-    counts = Counter(row.off.runs for row in rows if row.off.outcome == "repeats").most_common()
-    if counts:
-        often = ", ".join(
-            f"{runs} executions in {numbers.count(those, 'row')} (at most "
-            f"{numbers.percent(numbers.excluded(runs), signed=False)})"
-            for runs, those in counts[:_COMMONEST]
+    if often := sorted(row.off.runs for row in rows if row.off.outcome == "repeats"):
+        half = often[len(often) // 2]
+        yield (
+            f"what repeats was executed {often[0]} to {often[-1]} times, half of it {half} times "
+            f"or more: at 95 % it differs in {numbers.excluded(half):.0f}% of executions at most"
         )
-        yield f"what repeats, and the share that may differ all the same, at 95 %: {often}"
-    if small := sum(0 < row.elements < SMALL for row in rows):
-        few = f"{numbers.count(small, 'row')} of samples below {SMALL:,} elements"
-        yield f"{few}: too small for a kernel to split its work"
 
 
 def _lines(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
@@ -204,28 +172,13 @@ def _lines(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
             dearest.case,
             dearest.direction,
             ", ".join(row.dtype for row in group),
-            _arm([row.off for row in group]),
-            _arm([row.on for row in group]),
-            _price(dearest),
+            str(max((row.off for row in group), key=_worse)),
+            str(max((row.on for row in group), key=_worse)),
+            str(dearest.price or ""),
             dearest.documented,
         )
 
 
-def _arm(group: Sequence[Arm]) -> str:
-    """Return the outcome that these arms share, and how far it went: `differs (in 5 of 9 runs, 3
-    ULP)`, `repeats (9 runs)`."""
-    worst = max(group, key=lambda arm: (arm.differing, arm.max_ulp or 0))
-    if worst.outcome == "differs":
-        far = max((arm.max_ulp for arm in group if arm.max_ulp is not None), default=None)
-        ulps = "" if far is None else f", {numbers.ulps(far)}"
-        return f"differs (in {worst.differing} of {worst.runs} runs{ulps})"
-    if worst.outcome == "repeats":
-        return f"repeats ({numbers.count(min(arm.runs for arm in group), 'run')})"
-    return worst.outcome + (f" ({worst.message})" if worst.outcome in _ENDED else "")
-
-
-def _price(row: Row | None) -> str:
-    """Return `2.40 (1.90 to 3.00)` times; nothing if it was not timed."""
-    if row is None or row.price is None:
-        return ""
-    return f"{row.price.ratio:.2f} ({row.price.low:.2f} to {row.price.high:.2f})"
+def _worse(arm: Arm) -> tuple[int, int, int]:
+    """Return how bad an outcome is beside others of its kind."""
+    return arm.differing, arm.max_ulp or 0, -arm.runs

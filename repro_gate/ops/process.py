@@ -31,7 +31,8 @@ from repro_gate.sandbox.ownership import chown_to_training
 WORKER = Path(__file__).resolve().parent / "worker"
 MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
 START_SECONDS = 300.0  # until the first row: importing torch from a cold network disk takes minutes
-_REMEDY = "activate the environment that you train in, or name its `python` with `--python`"
+ROW_SECONDS = 120.0  # of one row; torch.compile takes most of a minute
+MEMORY_SHARE, LEAST_MEMORY = 0.6, 1 << 30  # of what is free; bytes, of all its processes
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,17 +49,15 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 _LINE = msgspec.json.Decoder(Line)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Worker:
-    """How the worker is started. `environment` and `folder` as `interpreter.unprobed` makes them;
-    `memory` in bytes of resident memory of all its processes, `row_seconds` of one row."""
+    """How the worker is started; `environment` and `folder` as `interpreter.unprobed` makes
+    them."""
 
     python: str
     environment: Mapping[str, str]
     folder: Path
     sandbox: Sandbox
-    memory: int
-    row_seconds: float
 
 
 def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]) -> Row | None:
@@ -91,14 +90,10 @@ def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], No
     if answer.done:
         return None
     if answer.row is None:
-        if any("No module named 'torch'" in line for line in ended.tail):
-            raise Inconclusive(
-                f"{worker.python} has no torch", remedy=_REMEDY, reason_id="ops/no-torch"
-            )
-        raise _no_answer(_how(ended, START_SECONDS))
+        raise _no_answer(f"{worker.python}: {_how(ended, START_SECONDS)}")
     case, dtype, direction = answer.row
     outcome: Outcome = "timeout" if ended.stopped == "timeout" else "crash"
-    arm = Arm(outcome=outcome, message=_how(ended, worker.row_seconds))
+    arm = Arm(outcome=outcome, message=_how(ended, ROW_SECONDS))
     return Row(case=case, dtype=dtype, direction=direction, off=arm, on=arm)
 
 
@@ -115,8 +110,9 @@ def _how(ended: Ended, seconds: float) -> str:
 
 def _no_answer(why: str) -> Inconclusive:
     return Inconclusive(
-        f"what the measuring process wrote cannot be used: {why}",
-        remedy=f"{_REMEDY}; leave out what writes into the worker's files (a function of `--op`?)",
+        f"the measuring process's answer cannot be used: {why}",
+        remedy="activate the environment that you train in, or name its `python`, which needs "
+        "torch, with `--python`; leave out what writes into the worker's files",
         reason_id="ops/no-answer",
     )
 
@@ -126,6 +122,7 @@ class _Answer:
 
     def __init__(self, worker: Worker, path: Path, take: Callable[[Line], None]) -> None:
         self.worker, self.path, self.take = worker, path, take
+        self.memory = max(int(psutil.virtual_memory().available * MEMORY_SHARE), LEAST_MEMORY)
         self.done = False
         self.row: Key | None = None  # begun, and not ended
         self.offset, self.rest = 0, b""
@@ -135,15 +132,15 @@ class _Answer:
         """Take in what is new. A text ends the process."""
         if self.read():
             self.since = time.monotonic()
-        limit = START_SECONDS if self.row is None else self.worker.row_seconds
+        limit = START_SECONDS if self.row is None else ROW_SECONDS
         if time.monotonic() - self.since > limit:
             return "timeout"
         resident = 0
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 resident += process.memory_info().rss
-        most = self.worker.memory
-        return f"it took more than {most >> 20:,} MiB of memory" if resident > most else None
+        more = resident > self.memory
+        return f"it took more than {self.memory >> 20:,} MiB of memory" if more else None
 
     def read(self) -> bool:
         """Return whether there was anything new. Raises Inconclusive for what is no answer."""

@@ -14,7 +14,6 @@ from repro_gate.ops.catalog import Arm, Price, Row
 
 _FEWEST = 3  # timed executions of an arm, for a price
 _RESOLUTION = 1e-3  # milliseconds; below it a time says nothing
-_RAN = {"repeats", "differs", "uninitialised"}
 
 
 def merged(row: Row, again: Row | None) -> Row:
@@ -24,7 +23,7 @@ def merged(row: Row, again: Row | None) -> Row:
         same_inputs = row.inputs == again.inputs
         off = _arm(row.off, again.off, same_inputs)
         on = _arm(row.on, again.on, same_inputs)
-        if {off.outcome, on.outcome} <= _RAN:
+        if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"}:
             price = _price(price_of(row.on_ms, row.off_ms), price_of(again.on_ms, again.off_ms))
     off, on = replace(off, digests=()), replace(on, digests=())
     return replace(row, off=off, on=on, price=price, inputs="", off_ms=(), on_ms=())
@@ -73,7 +72,7 @@ def price_of(on: Sequence[float], off: Sequence[float]) -> Price | None:
     turn, with the interval of `compare.cost` (Student's, of the difference of two means of
     logarithms). None for fewer than three of each, or times below the clock's."""
     count = min(len(on), len(off))
-    if count < _FEWEST or min(*on, *off) < _RESOLUTION or not all(map(math.isfinite, (*on, *off))):
+    if count < _FEWEST or min(*on, *off) < _RESOLUTION:
         return None
     sides = [[(value,) for value in times[:count]] for times in (on, off)]
     low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(sides[0], sides[1]))

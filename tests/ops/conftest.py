@@ -32,7 +32,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
         folder = tmp_path_factory.mktemp("ops")
         out, question = folder / "answer.jsonl", folder / "request.json"
         question.write_text(json.dumps({"device": "cpu", **request, "out": str(out)}))
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        environment.pop("PYTHONPATH", None)
         done = subprocess.run(
             [sys.executable, str(WORKER), str(question)],
             env=environment,

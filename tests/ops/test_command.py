@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate.cli import main
-from repro_gate.ops.catalog import cached_path, read, text, write
+from repro_gate.ops.catalog import Row, cached_path, read, text, write
+from repro_gate.ops.state import Kept
 from tests.support.operators import DIFFERS, Double, catalog, changed, row
 
 
@@ -36,23 +37,18 @@ def test_a_measurement_is_printed_written_and_kept(
     assert kept == cached_path({"XDG_CACHE_HOME": str(double.cache)}, found.platform)
 
 
-def test_a_part_is_not_kept_and_a_quick_one_replaces_no_whole_one(
-    double: Double, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("part", [("--only", "races"), ("--quick",)])
+def test_only_a_catalog_of_all_is_kept(
+    double: Double, capsys: pytest.CaptureFixture[str], part: tuple[str, ...]
 ) -> None:
     folder = double.cache / "repro-gate" / "ops"
     double.set("repeats", "races")
-    assert run("--only", "races", "--quiet") == 0 and not list(folder.iterdir())
-    assert "1 row of 1 case" in capsys.readouterr().out
-    for option, scope, damaged in (
-        ("--quick", "quick", False),
-        ("--quiet", "all", False),
-        ("--quick", "all", True),
-        ("--quick", "quick", False),
-    ):
-        assert run(option) == 0
-        (kept,) = folder.iterdir()
-        assert read(kept).scope == scope
-        kept.write_text("{" if damaged else kept.read_text())
+    assert run(*part, "--quiet") == 0 and not list(folder.iterdir())
+    assert f"{3 - len(part)} row" in capsys.readouterr().out
+    assert run("--quiet") == 0
+    (kept,) = folder.iterdir()
+    whole = kept.read_text()
+    assert run(*part, "--quiet") == 0 and kept.read_text() == whole
 
 
 def test_a_wrong_control_is_exit_code_3_without_a_catalog(
@@ -74,11 +70,12 @@ def test_an_interrupted_one_is_shown_written_and_exit_code_3(
 ) -> None:
     double.set("a", "b", "c")
 
-    def interrupts(self: object, done: int, total: int, now: str) -> None:
-        if done == 2:
+    def interrupts(self: Kept, phase: int, row: Row) -> None:
+        if len(self.phases[0]) == 2:
             raise KeyboardInterrupt
+        self.phases[phase][row.key] = row
 
-    monkeypatch.setattr("repro_gate.ops.driver.Watch.advanced", interrupts)
+    monkeypatch.setattr(Kept, "add", interrupts)
     assert run("--json", str(tmp_path / "ops.json")) == 3
     assert "INTERRUPTED" in capsys.readouterr().out and len(read(tmp_path / "ops.json").rows) == 2
     assert [path.suffix for path in (double.cache / "repro-gate" / "ops").iterdir()] == [".partial"]

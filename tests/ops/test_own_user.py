@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.ops.driver import Wanted, Watch, measure
+from repro_gate.ops.driver import Wanted, measure
+from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of

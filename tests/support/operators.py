@@ -16,6 +16,7 @@ import pytest
 
 from repro_gate.ops import driver, process
 from repro_gate.ops.catalog import Arm, Catalog, Platform, Price, Row
+from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
 
 Cases = Mapping[str, Mapping[str, Any]]
@@ -40,10 +41,10 @@ class Double:
         found = {**{f"kernel/{name}": dict[str, Any]() for name in names}, **(cases or {})}
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
-    def measure(self, watch: driver.Watch | None = None, **wanted: Any) -> Catalog:
+    def measure(self, watch: Watch | None = None, **wanted: Any) -> Catalog:
         """Measure as the gate does."""
         asked = driver.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
-        return driver.measure(asked, os.environ, Sandbox(), watch or driver.Watch())
+        return driver.measure(asked, os.environ, Sandbox(), watch or Watch())
 
     def executed(self) -> list[str]:
         """Return every row that a worker began since this was asked last: process, case, dtype."""

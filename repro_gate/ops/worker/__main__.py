@@ -12,10 +12,6 @@ import types
 
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
-    # some of PyTorch's samples come in the order of a set
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, here, *sys.argv[1:]])  # noqa: S606
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     package = types.ModuleType("_repro_gate")
     package.__path__ = [os.path.dirname(os.path.dirname(here))]

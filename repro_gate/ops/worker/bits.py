@@ -9,14 +9,6 @@ from typing import Any
 
 from ...trace import ulp
 
-_PARTS = {  # what a sparse tensor is made of
-    "torch.sparse_coo": ("indices", "values"),
-    "torch.sparse_csr": ("crow_indices", "col_indices", "values"),
-    "torch.sparse_bsr": ("crow_indices", "col_indices", "values"),
-    "torch.sparse_csc": ("ccol_indices", "row_indices", "values"),
-    "torch.sparse_bsc": ("ccol_indices", "row_indices", "values"),
-}
-_INTEGERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 _MOST_ULP = 1 << 62
 
 
@@ -28,8 +20,8 @@ def tensors(torch: Any, value: Any) -> list[Any]:
 
 
 def leaves(torch: Any, value: Any) -> list[Any]:
-    """Return the dense tensors in a result, in order, a sparse one as its parts; what is no tensor
-    as text."""
+    """Return the dense tensors in a result, in order, a sparse one as indices and values; what is
+    no tensor as text."""
     from torch.utils._pytree import tree_leaves
 
     found: list[Any] = []
@@ -44,10 +36,9 @@ def leaves(torch: Any, value: Any) -> list[Any]:
 def _dense(torch: Any, tensor: Any) -> list[Any]:
     if tensor.is_nested:
         return [part for item in tensor.unbind() for part in _dense(torch, item)]
-    parts = _PARTS.get(str(tensor.layout))
-    if parts is not None:
-        tensor = tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
-        return [getattr(tensor, name)() for name in parts]
+    if str(tensor.layout).startswith("torch.sparse"):
+        tensor = tensor.to_sparse_coo().coalesce()
+        return [tensor.indices(), tensor.values()]
     if tensor.is_quantized:
         tensor = tensor.int_repr()
     tensor = tensor.resolve_conj().resolve_neg()
@@ -68,13 +59,8 @@ def _same(torch: Any, a: Any, b: Any) -> bool:
     return (
         a.dtype == b.dtype
         and a.shape == b.shape
-        and bool(torch.equal(_integers(torch, a), _integers(torch, b)))
+        and bool(torch.equal(*(side.reshape(-1).view(torch.uint8) for side in (a, b))))
     )
-
-
-def _integers(torch: Any, tensor: Any) -> Any:
-    name = _INTEGERS.get(tensor.element_size())
-    return tensor if name is None else tensor.view(getattr(torch, name))
 
 
 def digest(torch: Any, found: list[Any]) -> str:
@@ -113,9 +99,3 @@ def size(tensor: Any) -> int:
     if tensor.is_sparse or tensor.is_nested or tensor.device.type == "meta":
         return 0
     return int(tensor.untyped_storage().nbytes())
-
-
-def fill(tensor: Any, byte: int, start: int = 0) -> None:
-    """Write one byte all over a tensor's memory, from an offset on."""
-    if size(tensor) > start:
-        tensor.untyped_storage()[start:].fill_(byte)

@@ -3,47 +3,37 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from . import samples
-from .case import FLOATS, Build, Case, Making
+from .case import FLOATS, Case, Making, Sample
 
 TABLE = Path(__file__).with_name("cases.txt")
 _OPTIONAL = ("torchvision", "torch_scatter")  # packages that may be missing
-_OPTIONS = ("forward", "risky", "cpu", "cuda")
+_OPTIONS = ("forward", "risky", "cpu", "cuda", "floats")
 _THREADS = 8  # of the control that races
-_SHAPES = [(256, 256), (256,), (1024, 64), (64, 32, 3, 3)]  # of a small model's weights
 
 
 def catalog(torch: Any, device: str, request: dict[str, Any]) -> tuple[list[Case], list[str]]:
     """Return the two controls and the cases of a request, and a note for each thing that cannot be
     measured. With `user` in the request, those functions alone."""
-    missing = dict(filter(None, map(_unusable, _OPTIONAL)))
-    notes = ["%s %s" % item for item in missing.items()]
+    missing = [name for name in _OPTIONAL if find_spec(name) is None]
+    notes = ["%s is not installed" % name for name in missing]
     found = [case for case in _listed(device) if case.name.partition("/")[0] not in missing]
     if request.get("user"):
-        return found[:2] + [_of_a_user(spec, device) for spec in request["user"]], []
+        own = [Case("user/" + spec, partial(_own, spec), sizes=1) for spec in request["user"]]
+        return found[:2] + own, []
     rows = request.get("rows")
     # importing the samples takes seconds
     if rows is None or any(name.startswith("opinfo/") for name, *_ in rows):
         listed, said = samples.cases(torch, device)
         found, notes = found + listed, notes + said
     return found, notes
-
-
-def _unusable(package: str) -> tuple[str, str] | None:
-    """Return (package, why it cannot be used), None if it can."""
-    try:
-        importlib.import_module(package)
-    except Exception as error:  # not installed, or built for another torch
-        absent = isinstance(error, ImportError) and error.name == package
-        why = "is not installed" if absent else "cannot be used: %s" % error
-        return package, " ".join(why.split())[:200]
-    return None
 
 
 def _listed(device: str) -> Iterator[Case]:
@@ -57,72 +47,116 @@ def _listed(device: str) -> Iterator[Case]:
         name, expression, options, entry = (*columns, "", "")[:4]
         words = options.split()
         dtypes = tuple(word for word in words if word not in _OPTIONS)
-        more = tuple(word[1:] for word in dtypes if word.startswith("+"))
+        dtypes = (*FLOATS, *dtypes) if "floats" in words else dtypes or FLOATS
         name = name if "/" in name else "kernel/" + name
         if device not in words and {"cpu", "cuda"} & set(words):
             continue
         case = Case(
             name,
-            _built(inputs, expression, compiled=name.startswith("compile/")),
-            dtypes=(*FLOATS, *more) if more else dtypes or FLOATS,
-            backward="forward" not in words,
+            partial(_built, inputs, expression, name.startswith("compile/")),
+            dtypes=dtypes,
             entry=entry,
             risky="risky" in words,
         )
         case.sizes = 1 if name.startswith(("compile/", "control/")) else 2
+        case.backward = () if "forward" in words else case.backward
         yield case
 
 
-def _built(inputs: str, expression: str, compiled: bool) -> Build:
-    def build(make: Making) -> tuple[Callable[..., Any], list[Any]]:
-        names, made = _names(make), dict[str, Any]()
-        exec(inputs, names, made)  # noqa: S102  our own table
-        given = {name: value for name, value in made.items() if len(name) == 1}
-        flat: list[Any] = []
-        for value in given.values():
-            flat += value if isinstance(value, list) else [value]
-        heads = ("*" * isinstance(value, list) + name for name, value in given.items())
-        code = compile("lambda %s: %s" % (", ".join(heads), expression), str(TABLE), "eval")
-        function = eval(code, {**names, **made})  # noqa: S307  our own table
-        if compiled:
-            make.torch._dynamo.reset()  # a graph that another arm compiled is not this arm's
-            function = make.torch.compile(function, dynamic=False)
-        return function, flat
-
-    return build
+def _built(inputs: str, expression: str, compiled: bool, make: Making) -> Sample:
+    names, made = _names(make), dict[str, Any]()
+    exec(inputs, names, made)  # noqa: S102  our own table
+    given = {name: value for name, value in made.items() if len(name) == 1}
+    flat: list[Any] = []
+    for value in given.values():
+        flat += value if isinstance(value, list) else [value]
+    heads = ("*" * isinstance(value, list) + name for name, value in given.items())
+    code = compile("lambda %s: %s" % (", ".join(heads), expression), str(TABLE), "eval")
+    function = eval(code, {**names, **made})  # noqa: S307  our own table
+    if compiled:
+        make.torch._dynamo.reset()  # a graph that another arm compiled is not this arm's
+        function = make.torch.compile(function, dynamic=False)
+    return Sample(function, flat, names["parameters"])
 
 
 def _names(make: Making) -> dict[str, Any]:
-    """Return what a line of the table can use."""
-    torch, cpu = make.torch, make.device == "cpu"
-    nn = torch.nn
+    """Return what a line of the table can use: every name in here.
+
+    Numbers come from a CPU generator that is seeded by the case's name, so each process makes the
+    same bits.
+    """
+    torch, device, dtype, module = make.torch, make.device, make.dtype, importlib.import_module
+    nn, F = torch.nn, torch.nn.functional  # noqa: N806  as everybody calls it
+    cuda = device == "cuda"
+    cpu_float16 = not cuda and dtype == torch.float16
+    cpu_half = cpu_float16 or (not cuda and dtype == torch.bfloat16)
+    weight_shapes = [(256, 256), (256,), (1024, 64), (64, 32, 3, 3)]  # of a small model
+    generator = torch.Generator().manual_seed(make.seed)
+    parameters: list[Any] = []  # of the layers made here
+
+    def n(elements: int) -> int:
+        """Return how many elements there are at this size."""
+        return elements * make.times
+
+    def drawn(draw: Callable[..., Any], shape: tuple[int, ...]) -> Any:
+        """Draw numbers; half precisions are rounded float32."""
+        kind = dtype if dtype in (torch.float64, torch.complex64) else torch.float32
+        return draw(shape, generator=generator, dtype=kind).to(dtype).to(device)
+
+    def normal(*shape: int) -> Any:
+        """Return standard normal numbers; of an integer dtype, numbers from -100 to 99."""
+        if dtype == torch.int64:
+            return torch.randint(-100, 100, shape, generator=generator).to(device)
+        return drawn(torch.randn, shape)
+
+    def uniform(*shape: int) -> Any:
+        """Return numbers in [0, 1)."""
+        return drawn(torch.rand, shape)
+
+    def index(high: int, *shape: int) -> Any:
+        """Return whole numbers in [0, high): far fewer values than places, so that many are
+        equal."""
+        return torch.randint(0, high, shape, generator=generator).to(device)
+
+    def order(count: int) -> Any:
+        """Return a permutation of 0 … count-1."""
+        return torch.randperm(count, generator=generator).to(device)
+
+    def of(kind: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return a layer with normal weights."""
+        layer = kind(*args, **kwargs).to(dtype)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator).mul_(0.1))
+        layer = layer.to(device)
+        parameters.extend(layer.parameters())
+        return layer
 
     def image(dimensions: int) -> Any:
         """About 2^17 elements, or four times as many."""
         shapes = {1: (16, 4096), 2: (16, 64, 64), 3: (8, 16, 32, 16)}
-        return make.normal(make.n(2), *shapes[dimensions])
+        return normal(n(2), *shapes[dimensions])
 
     def sparse(shape: tuple[int, ...], count: int) -> Any:
-        places = torch.stack([make.index(side, count) for side in shape])
-        return torch.sparse_coo_tensor(places, make.normal(count), shape).coalesce()
+        places = torch.stack([index(side, count) for side in shape])
+        return torch.sparse_coo_tensor(places, normal(count), shape).coalesce()
 
     def attend(kernel: str, *tensors: Any, **kwargs: Any) -> Any:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         with sdpa_kernel(getattr(SDPBackend, kernel)):
-            return nn.functional.scaled_dot_product_attention(*tensors, **kwargs)
+            return F.scaled_dot_product_attention(*tensors, **kwargs)
 
     def in_streams(x: Any, y: Any) -> Any:
         """Four products, each in a CUDA stream of its own, where it may get its own workspace."""
-        if cpu:
-            return [torch.mm(x, y) for _ in range(4)]
-        streams, found = [torch.cuda.Stream() for _ in range(4)], []
-        for stream in streams:
-            stream.wait_stream(torch.cuda.current_stream())
+        found = []
+        for stream in [torch.cuda.Stream() for _ in range(4)] if cuda else [None] * 4:
+            if stream is not None:
+                stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 found.append(torch.mm(x, y))
-        for stream in streams:
-            torch.cuda.current_stream().wait_stream(stream)
+        if cuda:
+            torch.cuda.synchronize()
         return found
 
     def steps(name: str, tensors: Any, **kwargs: Any) -> Any:
@@ -157,58 +191,27 @@ def _names(make: Making) -> dict[str, Any]:
                 total.copy_(total * 1.1 + own)
 
         numbers = (3.0 ** (index * 2) + 0.1 for index in range(_THREADS))
-        threads = [threading.Thread(target=add, args=(number,)) for number in numbers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(add, numbers))
         return total
 
-    own: list[Callable[..., Any]] = [image, sparse, attend, in_streams, steps, clipped, race]
-    makers = ("n", "normal", "uniform", "index", "order", "of", "device", "dtype")
-    return {
-        **{function.__name__: function for function in own},
-        **{name: getattr(make, name) for name in makers},
-        **{name: sys.modules.get(name) for name in _OPTIONAL},
-        "torch": torch,
-        "nn": nn,
-        "F": nn.functional,
-        "cuda": not cpu,
-        "cpu_float16": cpu and make.dtype == torch.float16,
-        "cpu_half": cpu and make.dtype in (torch.float16, torch.bfloat16),
-        "weight_shapes": _SHAPES,
-    }
+    return locals()
 
 
-def _of_a_user(spec: str, device: str) -> Case:
-    """Return the case of `module:function`. The function takes nothing, or (torch, device, dtype),
-    and returns what is measured: a function that returns tensors. If that has an attribute
-    `inputs`, a list of tensors, it is called with them and its backward is measured as well.
+def _own(spec: str, make: Making) -> Sample:
+    """Make the sample of a user's `module:function`: it is called with (torch, device, dtype) and
+    returns what is measured, a function that returns tensors. If that has an attribute `inputs`, a
+    list of tensors, it is called with them and its backward is measured as well.
 
     It is called right after `torch.manual_seed`, so what torch draws is the same in every process.
     """
-    try:
-        maker, arguments = _load(spec)
-    except Exception:  # told by the row
-        maker, arguments = None, False
-
-    def build(make: Making) -> tuple[Callable[..., Any], list[Any]]:
-        found = maker or _load(spec)[0]
-        make.torch.manual_seed(make.generator.initial_seed())
-        function = found(make.torch, device, make.dtype) if arguments else found()
-        if not callable(function):
-            kind = type(function).__name__
-            raise TypeError("%s must return a function of no arguments, not %s" % (spec, kind))
-        return function, list(getattr(function, "inputs", []))
-
-    dtypes = FLOATS if arguments else FLOATS[:1]
-    return Case("user/" + spec, build, dtypes=dtypes, backward=arguments, sizes=1)
-
-
-def _load(spec: str) -> tuple[Callable[..., Any], bool]:
-    """Return the function, and whether it takes arguments."""
-    module, _, name = spec.partition(":")
+    module, _, names = spec.partition(":")
     found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found, len(inspect.signature(found).parameters) >= 3
+    for name in names.split("."):
+        found = getattr(found, name)
+    make.torch.manual_seed(make.seed)
+    function = found(make.torch, make.device, make.dtype)
+    if not callable(function):
+        kind = type(function).__name__
+        raise TypeError("%s must return a function, not %s" % (spec, kind))
+    return Sample(function, list(getattr(function, "inputs", [])))

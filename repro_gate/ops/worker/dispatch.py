@@ -72,7 +72,8 @@ def record(
             raise
         if byte is not None and gives_unwritten(name):
             for tensor in bits.tensors(torch, result):
-                bits.fill(tensor, byte, held)
+                if bits.size(tensor) > held:
+                    tensor.untyped_storage()[held:].fill_(byte)
         if digests:
             written = (result, args) if function._schema.is_mutable else result
             call.got.append(_digest(torch, written))

@@ -25,8 +25,12 @@ from .case import Case
 from .cases import catalog
 from .measure import Load, Measurement, Settings
 
-Write = Callable[[Any], None]
 QUICK_DTYPES = ("float32", "bfloat16", "int64")
+_LIMIT = {  # what the rows cannot show
+    "cuda": "CUBLAS_WORKSPACE_CONFIG was set with the flags off too: races that it prevents do not "
+    "show, nor does its price",
+    "cpu": "torch computes with one thread here: no kernel of the CPU can race",
+}
 _HEADINGS = (
     (r"will act\s+deterministically when ``mode", "deterministic"),
     (r"will throw a\s+:class:`RuntimeError` when ``mode", "raises"),
@@ -50,87 +54,66 @@ def main(path: str) -> None:
             out.write(json.dumps(line) + "\n")
             out.flush()
 
-        _settle(torch, request["device"])
-        {"list": _list, "measure": _measure}[request["mode"]](torch, request, write)
+        answer(torch, request, write)
         write({"done": True})
 
 
-def _settle(torch: Any, device: str) -> None:
-    """Switch the flags off, and do what a process does only once: two threads in its first call of
-    MKL's vector math race, whatever the operator."""
+def answer(torch: Any, request: dict[str, Any], write: Callable[[Any], None]) -> None:
+    """Write the lines of one request."""
+    device, quick = request["device"], request.get("quick")
     flags.switch(torch, False)
     if torch.backends.mkl.is_available():
+        # two threads in a process's first call of MKL's vector math race, whatever the operator
         torch.ones(1).sqrt()
     if device == "cuda":
         torch.cuda.init()
+    load, settings = Load(torch, device), Settings(**request["settings"])
+    cases, notes = catalog(torch, device, request)
+    notes += assign(cases, torch.use_deterministic_algorithms.__doc__ or "", device)
+
+    def measure(case: Case, dtype: str, direction: str, dear: bool = False) -> None:
+        write({"began": [case.name, dtype, direction]})
+        measurement = Measurement(torch, load, case, dtype, direction)
+        write({"row": measurement.measure(settings._replace(dear=dear))})
+
+    if request["mode"] == "measure":
+        by_name = {case.name: case for case in cases}
+        for name, dtype, direction, dear in request["rows"]:
+            measure(by_name[name], dtype, direction, dear)
+        return
+    write({"about": about(torch, device)})
+    controls = [case for case in cases if case.name.startswith("control/")]
+    for case in controls:
+        measure(case, "float32", "forward")
+    for case in matching(cases[len(controls) :], request.get("pattern", "")):
+        few = tuple(name for name in case.dtypes if name in QUICK_DTYPES) or case.dtypes[:1]
+        for dtype in few if quick else case.dtypes:
+            for direction in case.directions(dtype) if not (quick and case.compiled) else ():
+                write({"listed": [case.name, dtype, direction]})
+    if device == "cuda" or torch.get_num_threads() == 1:
+        notes.append(_LIMIT[device])
+    for note in notes:
+        write({"note": note})
 
 
-def _list(torch: Any, request: dict[str, Any], write: Write) -> None:
-    device, load = request["device"], Load(torch, request["device"])
-    # names as a trace has them
-    about = {
+def about(torch: Any, device: str) -> dict[str, str]:
+    """Return the facts of the platform by the names that a trace has."""
+    found = {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         "cpu-isa": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
+        "gpu-model": torch.cuda.get_device_properties(0).name if device == "cuda" else "",
     }
-    if device == "cuda":
-        about["gpu-model"] = torch.cuda.get_device_properties(0).name
-    write({"about": {name: str(value) for name, value in about.items()}})
-    cases, notes = catalog(torch, device, request)
-    controls = [case for case in cases if case.name.startswith("control/")]
-    for case in controls:
-        _row(torch, device, load, case, "float32", "forward", request, write)
-    cases = cases[len(controls) :]
-    if not request.get("user"):
-        notes += assign(cases, torch.use_deterministic_algorithms.__doc__ or "", device)
-    for case in matching(cases, request.get("pattern", "")):
-        if request.get("quick") and case.compiled:
-            continue
-        dtypes = case.dtypes
-        if request.get("quick"):
-            dtypes = tuple(name for name in dtypes if name in QUICK_DTYPES) or dtypes[:1]
-        for dtype in dtypes:
-            for direction in case.directions(dtype):
-                write({"listed": [case.name, dtype, direction]})
-    for note in notes:
-        write({"note": note})
-
-
-def _measure(torch: Any, request: dict[str, Any], write: Write) -> None:
-    device, load = request["device"], Load(torch, request["device"])
-    cases, _ = catalog(torch, device, request)
-    assign(cases, torch.use_deterministic_algorithms.__doc__ or "", device)
-    by_name = {case.name: case for case in cases}
-    for name, dtype, direction, dear in request["rows"]:
-        _row(torch, device, load, by_name[name], dtype, direction, request, write, dear=dear)
-
-
-def _row(
-    torch: Any,
-    device: str,
-    load: Load,
-    case: Case,
-    dtype: str,
-    direction: str,
-    request: dict[str, Any],
-    write: Write,
-    dear: bool = False,
-) -> None:
-    write({"began": [case.name, dtype, direction]})
-    measurement = Measurement(torch, device, load, case, dtype, direction)
-    write({"row": measurement.measure(Settings(**request["settings"]), dear)})
+    return {name: str(value) for name, value in found.items()}
 
 
 def matching(cases: Sequence[Case], pattern: str) -> list[Case]:
-    """Return the cases whose name fits a shell pattern, or has the text in it if it is none;
-    capitals are ignored. A pattern without a slash is about the name behind the source."""
-    wanted = pattern.lower()
-    if not any(sign in wanted for sign in "*?["):
-        return [case for case in cases if wanted in case.name.lower()]
-    wanted = wanted if "/" in wanted else "*/" + wanted
+    """Return the cases with the text, or what fits the shell pattern, in their name; capitals are
+    ignored."""
+    wanted = "*%s*" % pattern.lower()
     return [case for case in cases if fnmatch.fnmatchcase(case.name.lower(), wanted)]
 
 

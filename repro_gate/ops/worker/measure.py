@@ -38,6 +38,7 @@ class Settings(NamedTuple):
     price: int = 6
     sizes: int = 2
     record: bool = True
+    dear: bool = False  # take the price in any case
 
 
 class Load:
@@ -45,7 +46,7 @@ class Load:
     matrices while `busy`, on a GPU in a second stream."""
 
     def __init__(self, torch: Any, device: str) -> None:
-        self._torch, self._device = torch, device
+        self._torch, self.device = torch, device
         self._wanted, self._idle = threading.Event(), threading.Event()
         threading.Thread(target=self._work, daemon=True).start()
 
@@ -60,9 +61,9 @@ class Load:
             self._idle.wait(5)
 
     def _work(self) -> None:
-        torch, cuda = self._torch, self._device == "cuda"
+        torch, cuda = self._torch, self.device == "cuda"
         side = _SIDE * 8 if cuda else _SIDE
-        matrix = torch.full((side, side), 1e-3, device=self._device)
+        matrix = torch.full((side, side), 1e-3, device=self.device)
         stream = torch.cuda.Stream() if cuda else None
         while True:
             if not self._wanted.is_set():
@@ -122,17 +123,16 @@ class Runner:
         """Return outputs, their fixed cotangents, and what gradients are taken of."""
         torch, sample = self.torch, self.sample
         inputs = [item for place, item in enumerate(sample.inputs) if place not in sample.constants]
-        wanted = [item for item in inputs + sample.parameters if _differentiable(torch, item)]
-        for item in wanted:
+        wanted = [
             item.requires_grad_(True)
-        if self.unflagged:
-            flags.switch(torch, False)
-        try:
-            flags.seed(torch)
-            outputs = bits.tensors(torch, sample.function(*self._inputs()))
-        finally:
-            if self.unflagged:
-                flags.switch(torch, True)
+            for item in inputs + sample.parameters
+            if item.is_leaf and (item.is_floating_point() or item.is_complex())
+        ]
+        on = torch.are_deterministic_algorithms_enabled()
+        flags.switch(torch, on and not self.unflagged)
+        flags.seed(torch)
+        outputs = bits.tensors(torch, sample.function(*self._inputs()))
+        flags.switch(torch, on)
         outputs = [item for item in outputs if item.requires_grad]
         if not outputs or not wanted:
             raise NotImplementedError("no output has a gradient")
@@ -170,7 +170,7 @@ class Arm:
         """Note that it raised. Raises what leaves no later operator of this process a chance."""
         self.outcome = flags.outcome_of(error)
         text = " ".join(str(error).split()) or type(error).__name__
-        self.message = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+        self.message = text[:_LONGEST_MESSAGE]
 
     def row(self) -> dict[str, Any]:
         """Return it as the catalog has it."""
@@ -181,27 +181,25 @@ class Arm:
 class Measurement:
     """One row: `measure` returns it as the catalog has it."""
 
-    def __init__(
-        self, torch: Any, device: str, load: Load, case: Case, dtype: str, direction: str
-    ) -> None:
-        self.torch, self.device, self.load = torch, device, load
-        self.case, self.dtype, self.direction = case, dtype, direction
+    def __init__(self, torch: Any, load: Load, case: Case, dtype: str, direction: str) -> None:
+        self.torch, self.load, self.case = torch, load, case
+        self.dtype, self.direction = dtype, direction
         self.documented = case.documented.get(direction, "")
         # a race that shows in few executions needs more of them
         self.risky = case.risky or bool(self.documented)
         self.off, self.on = Arm(), Arm()
         self.kernel = dispatch.Call("inductor" if case.compiled else "", "", False, "", [])
-        self.elements, self.inputs = 0, ""
+        self.inputs = ""
 
-    def measure(self, settings: Settings, dear: bool = False) -> dict[str, Any]:
-        """Execute it. Torch's flags are off afterwards; `dear` asks for a price in any case. Raises
-        what no later row of this process would survive."""
+    def measure(self, settings: Settings) -> dict[str, Any]:
+        """Execute it. Torch's flags are off afterwards. Raises what no later row of this process
+        would survive."""
         off, on = self.off, self.on
         sizes = min(self.case.sizes, settings.sizes)
         try:
             for size in range(sizes):
                 if size == 0 or "repeats" in (off.outcome, on.outcome):
-                    self._one_size(size, size + 1 == sizes, settings, dear)
+                    self._one_size(size, size + 1 == sizes, settings)
         except Exception as error:
             # a sample that cannot be made, or an operator that this device, dtype or torch does not
             # have
@@ -213,30 +211,26 @@ class Measurement:
             flags.switch(self.torch, False)
         if off.outcome == "no-kernel" and not on.runs:
             on.outcome, on.message = off.outcome, off.message
+        names = ("dtype", "direction", "documented", "inputs")
         return {
+            **{name: getattr(self, name) for name in names},
             "case": self.case.name,
-            "dtype": self.dtype,
-            "direction": self.direction,
-            "documented": self.documented,
             "kernel": self.kernel.name,
             "form": self.kernel.form,
-            "elements": self.elements,
-            "inputs": self.inputs,
             "off": off.row(),
             "on": on.row(),
-            "off_ms": [round(value, 4) for value in off.priced],
-            "on_ms": [round(value, 4) for value in on.priced],
+            "off_ms": off.priced,
+            "on_ms": on.priced,
         }
 
     def _sample(self, size: int) -> Sample:
-        return self.case.make(self.torch, self.device, self.dtype, self.direction, size)
+        device = self.load.device
+        return self.case.make(self.torch, device, self.dtype, self.direction, size)
 
-    def _one_size(self, size: int, last: bool, settings: Settings, dear: bool) -> None:
+    def _one_size(self, size: int, last: bool, settings: Settings) -> None:
         torch, off, on = self.torch, self.off, self.on
         flags.switch(torch, False)
         sample = self._sample(size)
-        given = bits.tensors(torch, sample.inputs)
-        self.elements = self.elements or max((item.numel() for item in given), default=0)
         self.inputs = self.inputs or bits.digest(
             torch, [*bits.leaves(torch, sample.inputs), sample.numbers]
         )
@@ -262,7 +256,7 @@ class Measurement:
                 found = dispatch.first_differing(torch, off.runner.run, _CULPRIT_SECONDS)
                 self.kernel = found or self.kernel
         self.kernel = on.refused or self.kernel
-        priced = dear or (settings.record and self._worth_a_price())
+        priced = settings.dear or (settings.record and self._worth_a_price())
         if settings.price and not size and len(running) == 2 and priced:
             self._repeat(running, settings, "priced")
 
@@ -330,7 +324,7 @@ class Measurement:
                     self._again(arm, place)
 
     def _again(self, arm: Arm, place: str) -> None:
-        torch, cuda = self.torch, self.device == "cuda"
+        torch, cuda = self.torch, self.load.device == "cuda"
         flags.seed(torch)
         if cuda:
             torch.cuda.synchronize()
@@ -340,7 +334,7 @@ class Measurement:
             result = arm.runner.execute()
             if cuda:
                 torch.cuda.synchronize()
-            took = (time.perf_counter() - started) * 1000
+            took = round((time.perf_counter() - started) * 1000, 4)
             found = bits.leaves(torch, result)
         except Exception as error:  # it ran the first time
             arm.fail(error)
@@ -375,14 +369,6 @@ def _versions(torch: Any, sample: Sample) -> list[int]:
 
 def _copied(torch: Any, found: list[Any]) -> list[Any]:
     return [item.clone() if isinstance(item, torch.Tensor) else item for item in found]
-
-
-def _differentiable(torch: Any, item: Any) -> bool:
-    return (
-        isinstance(item, torch.Tensor)
-        and (item.is_floating_point() or item.is_complex())
-        and item.is_leaf
-    )
 
 
 def _cotangent(torch: Any, output: Any, generator: Any) -> Any:

@@ -15,9 +15,8 @@ import sys
 import types
 import unittest
 import warnings
-import zlib
 from functools import partial
-from typing import Any, Iterator
+from typing import Any
 
 from . import bits
 from .case import FLOATS, Case, Making, Sample
@@ -43,7 +42,7 @@ def cases(torch: Any, device: str) -> tuple[list[Case], list[str]]:
     except Exception as error:  # NumPy is missing, or the module has moved
         why = " ".join(str(error).split())[:200]
         return [], ["PyTorch's operator samples cannot be imported: %s" % why]
-    found = [_OperatorCase(item, device) for item in listed if item.name not in _LEFT_OUT]
+    found = [_case(item, device) for item in listed if item.name not in _LEFT_OUT]
     return list({case.name: case for case in found if case.dtypes}.values()), []
 
 
@@ -74,94 +73,76 @@ def _names(dtypes: Any) -> set[str]:
     return {str(dtype).split(".")[-1] for dtype in dtypes}
 
 
-class _OperatorCase(Case):
-    """One OpInfo."""
+def _case(info: Any, device: str) -> Case:
+    name = info.name + (" (%s)" % info.variant_test_name if info.variant_test_name else "")
+    known = _names(info.supported_dtypes(device))
+    dtypes = [dtype for dtype in FLOATS if dtype in known]
+    if name.startswith(("fft", "linalg")) and "complex64" in known:
+        dtypes.append("complex64")
+    chosen = tuple(dtypes or [dtype for dtype in _OTHERS if dtype in known][:1])
+    backward = _names(info.supported_backward_dtypes(device)) if info.supports_autograd else ()
+    return Case("opinfo/" + name, partial(_built, info, {}), chosen, backward, sizes=1)
 
-    def __init__(self, info: Any, device: str) -> None:
-        name = info.name + (" (%s)" % info.variant_test_name if info.variant_test_name else "")
-        known = _names(info.supported_dtypes(device))
-        others = [dtype for dtype in _OTHERS if dtype in known]
-        dtypes = [dtype for dtype in FLOATS if dtype in known]
-        if name.startswith(("fft", "linalg")) and "complex64" in known:
-            dtypes.append("complex64")
-        chosen = tuple(dtypes or others[:1])
-        backward = bool(info.supports_autograd)
-        super().__init__("opinfo/" + name, _no_build, dtypes=chosen, backward=backward, sizes=1)
-        self._info = info
-        # dimension -> whether the operator takes a sample repeated along it
-        self._bearable: dict[int, bool] = {}
-        self._backward = _names(info.supported_backward_dtypes(device))
 
-    def directions(self, dtype: str) -> list[str]:
-        found = super().directions(dtype)
-        return found if dtype in self._backward else found[:1]
+def _built(info: Any, bearable: dict[int, bool], make: Making) -> Sample:
+    """Return a sample's tensors as inputs, each its own; the rest is the function's."""
+    from torch.utils._pytree import tree_flatten, tree_unflatten
 
-    def make(self, torch: Any, device: str, dtype: str, direction: str, size: int) -> Sample:
-        number, backward = zlib.crc32(self.name.encode()), direction == "backward"
-        _seed(torch, number)
-        wanted = _ENOUGH_SLOW if _SLOW.search(self._info.name) else _ENOUGH
-        sample = _largest(torch, self._info, device, getattr(torch, dtype), backward)
-        return self._plain(torch, self._enlarged(torch, sample, wanted, number), backward)
+    torch = make.torch
+    _seed(torch, make.seed)
+    sample = _enlarged(info, bearable, make, _largest(info, make))
+    found, shape = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+    at = [index for index, leaf in enumerate(found) if isinstance(leaf, torch.Tensor)]
+    finish = sample.output_process_fn_grad if make.backward else _as_it_is
 
-    def _enlarged(self, torch: Any, sample: Any, wanted: int, number: int) -> Any:
-        """Return the first larger form that the operator takes, the sample itself if it takes none.
-        A form that is three times as large is tried first: where the result is nine times as large,
-        what it would be of all elements does not fit the memory."""
-        for dimension, times in _ways(torch, sample, wanted):
-            larger = partial(_repeated, torch, sample, dimension, times)
-            if dimension not in self._bearable:
-                small = self._result(torch, sample, number)
-                tripled = self._result(torch, _repeated(torch, sample, dimension, 3), number)
-                self._bearable[dimension] = (
-                    None not in (small, tripled)
-                    and tripled <= 4 * max(small, 1)
-                    and small * times <= _MOST
-                    and self._result(torch, larger(), number) is not None
-                )
-            if self._bearable[dimension]:
-                return larger()
+    def function(*tensors: Any) -> Any:
+        filled = list(found)
+        for index, tensor in zip(at, tensors):
+            filled[index] = tensor
+        first, args, kwargs = tree_unflatten(filled, shape)
+        return finish(info(first, *args, **kwargs))
+
+    constants = [place for place, index in enumerate(at) if not found[index].requires_grad]
+    numbers = [leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))]
+    inputs = [found[index].detach() for index in at]
+    return Sample(function, inputs, constants=constants, numbers=repr(numbers))
+
+
+def _enlarged(info: Any, bearable: dict[int, bool], make: Making, sample: Any) -> Any:
+    """Return the first larger form that the operator takes, the sample itself if it takes none. A
+    form that is three times as large is tried first: where the result is nine times as large, what
+    it would be of all elements does not fit the memory. `bearable`: dimension -> whether the
+    operator takes a sample repeated along it."""
+    torch, first = make.torch, _first(sample)
+    wanted = _ENOUGH_SLOW if _SLOW.search(info.name) else _ENOUGH
+    if not _dense(torch, first) or not 0 < first.numel() < wanted:
         return sample
+    times = -(-wanted // first.numel())
 
-    def _result(self, torch: Any, sample: Any, number: int) -> Any:
-        """Return how many elements the result has, None if it raises."""
-        _seed(torch, number)
+    def result(tried: Any) -> int:
+        """Return how many elements the result has, -1 if it raises."""
+        _seed(torch, make.seed)
         try:
             with torch.no_grad():
-                return _elements(torch, self._info(sample.input, *sample.args, **sample.kwargs))
+                return _elements(torch, info(tried.input, *tried.args, **tried.kwargs))
         except Exception:
-            return None
+            return -1
 
-    def _plain(self, torch: Any, sample: Any, backward: bool) -> Sample:
-        """Return the sample's tensors as inputs, each its own; the rest is the function's."""
-        from torch.utils._pytree import tree_flatten, tree_unflatten
-
-        found, shape = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
-        at = [index for index, leaf in enumerate(found) if isinstance(leaf, torch.Tensor)]
-        finish = sample.output_process_fn_grad if backward else _as_it_is
-
-        def function(*tensors: Any) -> Any:
-            filled = list(found)
-            for index, tensor in zip(at, tensors):
-                filled[index] = tensor
-            first, args, kwargs = tree_unflatten(filled, shape)
-            return finish(self._info(first, *args, **kwargs))
-
-        constants = [place for place, index in enumerate(at) if not found[index].requires_grad]
-        numbers = [leaf for leaf in found if isinstance(leaf, (bool, int, float, complex, str))]
-        return Sample(
-            function,
-            [found[index].detach() for index in at],
-            constants=frozenset(constants),
-            numbers=repr(numbers),
-        )
+    for dimension in (0, -1) if first.ndim > 1 else (0,):
+        if dimension not in bearable:
+            small, tripled = result(sample), result(_repeated(torch, sample, dimension, 3))
+            bearable[dimension] = (
+                small >= 0 <= tripled <= 4 * max(small, 1)
+                and small * times <= _MOST
+                and result(_repeated(torch, sample, dimension, times)) >= 0
+            )
+        if bearable[dimension]:
+            return _repeated(torch, sample, dimension, times)
+    return sample
 
 
 def _as_it_is(result: Any = None) -> Any:
     return result
-
-
-def _no_build(make: Making) -> Any:
-    raise NotImplementedError("a sample is made by its OpInfo")
 
 
 def _seed(torch: Any, number: int) -> None:
@@ -174,13 +155,14 @@ def _seed(torch: Any, number: int) -> None:
         numpy.random.seed(number % (1 << 32))
 
 
-def _largest(torch: Any, info: Any, device: str, dtype: Any, gradients: bool) -> Any:
+def _largest(info: Any, make: Making) -> Any:
     """Return the sample with the most elements among the first."""
+    torch = make.torch
     seeding = torch.manual_seed
     # the samples seed once for each; torch's own takes a millisecond
     torch.manual_seed = lambda number: _seed(torch, int(number))
     try:
-        listed = info.sample_inputs(device, dtype, requires_grad=gradients)
+        listed = info.sample_inputs(make.device, make.dtype, requires_grad=make.backward)
         samples = list(itertools.islice(listed, _LOOKED_AT))
     finally:
         torch.manual_seed = seeding
@@ -191,15 +173,6 @@ def _largest(torch: Any, info: Any, device: str, dtype: Any, gradients: bool) ->
 
 def _elements(torch: Any, value: Any) -> int:
     return sum(item.numel() for item in bits.tensors(torch, value))
-
-
-def _ways(torch: Any, sample: Any, wanted: int) -> Iterator[tuple[int, int]]:
-    """Yield (dimension, times) to repeat a sample, the likeliest first: along the first dimension,
-    along the last."""
-    first = _first(sample)
-    if _dense(torch, first) and 0 < first.numel() < wanted:
-        for dimension in (0, -1) if first.ndim > 1 else (0,):
-            yield dimension, -(-wanted // first.numel())
 
 
 def _first(sample: Any) -> Any:
