@@ -266,7 +266,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _ops(options: argparse.Namespace) -> int:
     from repro_gate.commands.ops import ops
 
-    return ops(options)
+    return ops(options, _watch(options))
 
 
 def _comment(options: argparse.Namespace) -> int:

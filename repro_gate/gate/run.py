@@ -34,13 +34,13 @@ from repro_gate.gate.evidence import (
     gathering,
     with_runs,
 )
-from repro_gate.gate.known_operators import cited, known_operators, lines_of
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
 from repro_gate.gate.refused import refused_operators
 from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.gate.robustness import robustness_of, told
 from repro_gate.install.install import environments_root, installed
+from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Reason, Report
 from repro_gate.runs.gate_folder import GateFolder, open_gate_folder, remove_copies
 from repro_gate.runs.launch import Run
@@ -119,7 +119,8 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             )
             results = replace(results, said=(*results.said, *unkept))
         fragile, results = robustness_of(spec, folder, results, watch)
-        known, said = known_operators(results.control, evidence.machine, options.environment)
+        noted = () if results.control is None else results.control.traces
+        known = look_up(noted, evidence.machine, options.environment)
         found = diagnosis_of(spec, folder, results, watch)
         diagnosis = cited(found or fragile, known)
         refused = refused_operators(spec, folder, results, watch)
@@ -130,7 +131,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             blamed=blamed(found),
             refused=refused,
         )
-        evidence = replace(evidence, operators=lines_of(known))
+        evidence = replace(evidence, operators=known.lines)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
         recorded = (
@@ -166,7 +167,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             findings,
             hashed=hashed,
             base=policy.base,
-            before=(*_worth_knowing(found_before, facts, results.runs), *said),
+            before=(*_worth_knowing(found_before, facts, results.runs), *known.notes),
             started=started,
             seconds=monotonic() - clock,
         )

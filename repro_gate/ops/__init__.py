@@ -1,2 +1,2 @@
-"""Measures, in the training's interpreter, which torch operators repeat their bits on this machine.
-`worker.py` has the protocol."""
+"""The operator catalog: which torch operators repeat their bits on this machine. `worker/` measures
+in the training's interpreter; the gate asks `lookup`, the command line `command`."""

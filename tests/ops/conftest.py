@@ -1,5 +1,5 @@
 """Starts the worker as the gate does: a fresh process of an interpreter, one request, lines in a
-file."""
+file. Or its double."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import repro_gate
+from repro_gate.ops.process import WORKER
+from tests.support.operators import Double
 
 Lines = list[dict[str, Any]]
-PACKAGE = Path(repro_gate.__file__).resolve().parent / "ops"
+
+
+@pytest.fixture
+def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
+    return Double(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +30,12 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
 
     def answer(status: int = 0, **request: Any) -> Lines:
         folder = tmp_path_factory.mktemp("ops")
-        request["out"] = str(folder / "answer.jsonl")
-        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        command = [sys.executable, str(PACKAGE), str(folder / "request.json")]
+        out, question = folder / "answer.jsonl", folder / "request.json"
+        question.write_text(json.dumps({"device": "cpu", **request, "out": str(out)}))
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        environment.pop("PYTHONPATH", None)
         done = subprocess.run(
-            command,
+            [sys.executable, str(WORKER), str(question)],
             env=environment,
             cwd=folder,
             capture_output=True,
@@ -39,16 +44,13 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
             check=False,
         )
         assert done.returncode == status, done.stderr
-        return [
-            json.loads(line)
-            for line in Path(request["out"]).read_text(encoding="utf-8").splitlines()
-        ]
+        return [json.loads(line) for line in out.read_text().splitlines()]
 
     return answer
 
 
 @pytest.fixture
-def torch() -> Any:
+def torch() -> Iterator[Any]:
     """Torch, with the flags as they were, afterwards."""
     module = pytest.importorskip("torch")
     fill = module.utils.deterministic.fill_uninitialized_memory

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.ops import bits
+from repro_gate.ops.worker import bits
 
 
 def test_zeros_of_two_signs_differ_and_one_nan_equals_itself(torch: Any) -> None:

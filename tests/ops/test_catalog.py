@@ -13,28 +13,15 @@ from jsonschema import Draft202012Validator
 
 from repro_gate._version import SCHEMAS_URL
 from repro_gate.errors import UsageError
-from repro_gate.ops import bits
 from repro_gate.ops import catalog as file
-from repro_gate.ops.catalog import (
-    cached,
-    cached_path,
-    platform_key,
-    platform_of,
-    read,
-    rows_of,
-    text,
-)
+from repro_gate.ops.catalog import cached_path, platform_of, read, text
+from repro_gate.ops.worker import bits
 from tests.support.operators import DIFFERS, PLATFORM, RAISES, catalog, price, row
 
+KERNEL = "aten.index_put_.default"
 WHOLE = catalog(
-    row("kernel/index_put_", DIFFERS, kernel="aten.index_put_.default", price=price(2.5, 2.0, 3.1)),
-    row(
-        "kernel/index_put_",
-        DIFFERS,
-        dtype="float64",
-        kernel="aten.index_put_.default",
-        direction="backward",
-    ),
+    row("kernel/index_put_", DIFFERS, kernel=KERNEL, price=price(2.5, 2.0, 3.1)),
+    row("kernel/index_put_", DIFFERS, dtype="float64", kernel=KERNEL, direction="backward"),
     row("kernel/put_", on=RAISES, kernel="aten.put_.default"),
     row("kernel/weird"),
 )
@@ -50,9 +37,7 @@ def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path
     path = tmp_path / "deep" / "ops.json"
     file.write(path, WHOLE)
     assert read(path) == WHOLE and path.stat().st_mode & 0o777 == 0o600
-    assert text(WHOLE).isascii() and sum(
-        '"case": "kernel' in line for line in text(WHOLE).splitlines()
-    ) == len(WHOLE.rows)
+    assert text(WHOLE).isascii() and text(WHOLE).count('\n  {"case": "kernel') == len(WHOLE.rows)
     schema = json.loads(file.schema_text())
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(json.loads(text(WHOLE)))
@@ -143,73 +128,29 @@ def test_too_many_rows_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_platform_finds_its_own_catalog_and_no_other(tmp_path: Path) -> None:
-    environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    assert cached(environment, PLATFORM) is None and cached_path({}, PLATFORM) is None
-    path = cached_path(environment, PLATFORM)
-    assert path is not None and path.parent == tmp_path / "repro-gate" / "ops"
-    file.write(path, WHOLE)
-    assert cached(environment, PLATFORM) == path and WHOLE.key == platform_key(PLATFORM)
-    other = {
-        "torch": "2.4.0",
-        "device_name": "B CPU",
-        "threads": 4,
-        "isa": "AVX2",
-        "device": "cuda",
-    }
+    def path(**other: Any) -> Path | None:
+        platform = msgspec.structs.replace(PLATFORM, **other)
+        return cached_path({"XDG_CACHE_HOME": str(tmp_path)}, platform)
+
+    here = path()
+    assert here is not None and here.parent == tmp_path / "repro-gate" / "ops"
+    assert path(python="3.13", system="another") == here and cached_path({}, PLATFORM) is None
+    other = {"torch": "2.4", "device_name": "B", "threads": 4, "isa": "AVX2", "device": "cuda"}
     for name, value in other.items():
-        assert cached(environment, msgspec.structs.replace(PLATFORM, **{name: value})) is None, name
-    assert (
-        cached(environment, msgspec.structs.replace(PLATFORM, python="3.13", system="another"))
-        == path
+        assert path(**{name: value}) != here, name
+    assert path(device="cuda") == path(device="cuda", threads=64), (
+        "a GPU's bits do not depend on it"
     )
-
-
-def test_the_key_of_a_hostile_platform_is_a_plain_file_name() -> None:
-    key = platform_key(
-        msgspec.structs.replace(PLATFORM, torch="../../x\0", device_name="\u202e/etc" * 70)
-    )
-    assert "/" not in key and key.isascii() and key.isprintable() and len(key) < 100
+    hostile = path(torch="../../x\0", device_name="\u202e/etc" * 70)
+    assert hostile is not None and hostile.parent == here.parent and len(hostile.name) < 100
+    assert hostile.name.isascii() and hostile.name.isprintable()
 
 
 def test_the_platform_is_the_same_from_a_trace_and_from_the_machine() -> None:
-    facts = {
-        "torch": "2.13.0+cpu",
-        "python": "3.11.7",
-        "device": "cpu: AVX512",
-        "threads": "2",
-        "cpu-isa": "AVX512",
-        "cuda": "none",
-        "cudnn": "none",
-    }
+    facts = {"torch": "2.13.0+cpu", "python": "3.11.7", "device": "cpu: AVX512", "threads": "2"}
+    facts |= {"cpu-isa": "AVX512", "cuda": "none", "cudnn": "none"}
     assert platform_of(facts, {"cpu-model": "A CPU", "os": "Linux", "driver": "535"}) == PLATFORM
     gpu = {**facts, "device": "cuda: H200", "gpu-model": "H200", "cuda": "12.8", "cudnn": "91002"}
     found = platform_of(gpu, {"cpu-model": "A CPU", "driver": "570.1"})
-    assert (found.device, found.device_name, found.driver, found.cuda, found.cudnn) == (
-        "cuda",
-        "H200",
-        "570.1",
-        "12.8",
-        "91002",
-    )
-    assert platform_key(found) == platform_key(msgspec.structs.replace(found, threads=64)), (
-        "a GPU's bits do not depend on CPU threads"
-    )
-
-
-@pytest.mark.parametrize(
-    ("kernel", "dtype", "direction", "count"),
-    [
-        ("aten.index_put_.default", "", None, 2),
-        ("aten::index_put_", "", None, 2),
-        ("aten.index_put_", "float32", None, 1),
-        ("aten.index_put_", "", "backward", 1),
-        ("aten.index_put_", "float16", None, 0),
-        ("aten.index_put", "", None, 2),
-        ("aten.index_putter", "", None, 0),
-        ("", "", None, 0),
-    ],
-)
-def test_rows_are_looked_up_by_kernel_dtype_and_direction(
-    kernel: str, dtype: str, direction: str | None, count: int
-) -> None:
-    assert len(rows_of(WHOLE, kernel, dtype, direction)) == count
+    names = (found.device, found.device_name, found.driver, found.cuda, found.cudnn)
+    assert names == ("cuda", "H200", "570.1", "12.8", "91002")

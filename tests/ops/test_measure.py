@@ -4,34 +4,48 @@ refuses, and what does not run."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from repro_gate.ops.case import Case
-from repro_gate.ops.contention import Contention
-from repro_gate.ops.measure import Settings, measure
+from repro_gate.ops.worker.case import Case, Sample
+from repro_gate.ops.worker.cases import catalog
+from repro_gate.ops.worker.measure import Load, Measurement, Settings
 
 Row = dict[str, Any]
 Measured = Callable[..., Row]
 
 
 @pytest.fixture
-def row(torch: Any) -> Iterator[Measured]:
+def row(torch: Any) -> Measured:
     """Measure a function of one vector of 1,000 numbers."""
-    load = Contention(torch, "cpu")
+    load = Load(torch, "cpu")
+    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0))
 
     def made(
-        function: Any, direction: str = "forward", settings: Settings | None = None, **kwargs: Any
+        function: Any,
+        direction: str = "forward",
+        settings: Settings | None = None,
+        **kwargs: Any,
     ) -> Row:
-        case = Case("tried", lambda make: (function, [make.normal(1000)]), **kwargs)
-        return measure(
-            torch, case, "cpu", "float32", direction, settings or Settings(price=0), load
-        )
+        case = Case("kernel/tried", lambda _: Sample(function, [numbers.clone()]), **kwargs)
+        found = Measurement(torch, load, case, "float32", direction)
+        return found.measure(settings or Settings(price=0))
 
-    yield made
-    load.stop()
+    return made
+
+
+def test_both_controls_come_out_right(torch: Any) -> None:
+    load = Load(torch, "cpu")
+    races, repeats = catalog(torch, "cpu", {"user": ["none:none"]})[0][:2]
+    assert (races.name, repeats.name) == ("control/races", "control/repeats")
+    came = [
+        Measurement(torch, load, case, "float32", "forward").measure(Settings())["off"]
+        for case in (races, repeats)
+    ]
+    assert [arm["outcome"] for arm in came] == ["differs", "repeats"]
+    assert came[0]["differing"] > 0 < came[0]["max_ulp"] and came[1]["runs"] >= 4
 
 
 def test_a_function_that_repeats(row: Measured) -> None:
@@ -40,13 +54,9 @@ def test_a_function_that_repeats(row: Measured) -> None:
         assert (
             found[arm]["outcome"] == "repeats"
             and found[arm]["runs"] == 8
-            and found[arm]["distinct"] == 1
+            and found[arm]["differing"] == 0
         )
-    assert (
-        found["kernel"] == "aten.sin.default"
-        and found["size"] == "1000"
-        and found["times_off_ms"] == []
-    )
+    assert found["kernel"] == "aten.sin.default" and found["off_ms"] == []
     assert found["off"]["digests"] == found["on"]["digests"] and len(found["off"]["digests"]) == 1
 
 
@@ -61,19 +71,14 @@ def test_a_function_that_differs_by_one_bit_in_one_execution(row: Measured, torc
 
     found = row(late)
     assert found["off"]["outcome"] == "differs" and found["off"]["max_ulp"] == 1
-    assert (found["off"]["differing"], found["off"]["distinct"], len(found["off"]["results"])) == (
-        1,
-        2,
-        2,
-    )
+    assert found["off"]["differing"] == 1
     assert found["on"]["outcome"] == "repeats"
 
 
-def test_a_random_operator_repeats_with_its_seed_and_is_marked(row: Measured, torch: Any) -> None:
-    seeded = row(torch.rand_like)
-    assert seeded["off"]["outcome"] == "repeats" and seeded["random"]
+def test_a_random_operator_repeats_with_its_seed(row: Measured, torch: Any) -> None:
+    assert row(torch.rand_like)["off"]["outcome"] == "repeats"
     own = row(lambda x: torch.rand(8, generator=_fresh(torch)))
-    assert own["off"]["outcome"] == "differs" and own["random"]
+    assert own["off"]["outcome"] == "differs"
 
 
 def _fresh(torch: Any) -> Any:
@@ -123,7 +128,7 @@ def test_what_fails_only_later_differs_unless_the_memory_is_short(
         return late
 
     found = row(fails(RuntimeError("no workspace left")))["off"]
-    assert (found["outcome"], found["distinct"]) == ("differs", 2)
+    assert (found["outcome"], found["differing"]) == ("differs", 1)
     assert found["message"] == "the first execution ran, a later one did not: no workspace left"
     short = row(
         fails(
@@ -142,7 +147,7 @@ def test_what_fails_only_later_differs_unless_the_memory_is_short(
 
 def test_a_price_is_of_executions_of_its_own_and_taken_where_it_is_asked_for(row: Measured) -> None:
     found = row(lambda x: x.sin(), settings=Settings(price=5, dear=True))
-    assert len(found["times_off_ms"]) == len(found["times_on_ms"]) == 5
+    assert len(found["off_ms"]) == len(found["on_ms"]) == 5
 
 
 def test_the_backward_of_a_forward_that_the_flags_refuse_is_measured_by_itself(

@@ -1,19 +1,21 @@
-"""The worker in a fresh process: its lines, equal inputs in two processes, and what is known of a
-row that ends the process."""
+"""The worker: its cases and what torch documents of them; in a fresh process, its lines, equal inputs
+in two processes, and what is known of a row that ends the process."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from repro_gate.ops.case import Case
-from repro_gate.ops.worker import matching
+from repro_gate.ops.worker import bits
+from repro_gate.ops.worker.case import FLOATS, Case, Sample
+from repro_gate.ops.worker.cases import catalog
+from repro_gate.ops.worker.main import assign, matching
 
 Lines = list[dict[str, Any]]
+Rows = dict[tuple[str, str, str], dict[str, Any]]
 _SOME = [
     "kernel/sum",
     "kernel/put_ (no accumulate)",
@@ -23,109 +25,162 @@ _SOME = [
     "opinfo/addmm",
     "opinfo/empty",
     "opinfo/sin",
-    "opinfo/kron",
 ]
+_LIST = """Sets …, they will throw a :class:`RuntimeError` when called.
+
+    The following normally-nondeterministic operations will act
+    deterministically when ``mode=True``:
+
+        * :func:`torch.Tensor.index_copy` when called on a CPU or CUDA tensor
+        * :func:`torch.new_one` when attempting to differentiate a CUDA tensor
+          and the index is a list
+
+    The following normally-nondeterministic operations will throw a
+    :class:`RuntimeError` when ``mode=True``:
+
+        * :func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor
+          and one of the following modes is used:
+
+          - ``linear``
+        * :class:`torch.nn.MaxUnpool1d`
+
+    In addition, several operations …
+        * :func:`torch.not_listed`
+"""
 
 
-def _rows(lines: Lines) -> dict[tuple[str, str, str], dict[str, Any]]:
-    return {
-        (line["case"], line["dtype"], line["direction"]): line for line in lines if "off" in line
-    }
+def case(operator: str, entry: str = "") -> Case:
+    return Case("kernel/" + operator, lambda make: Sample(print, []), entry=entry)
 
 
-def _elements(shape: str) -> int:
-    return math.prod(int(side) for side in shape.split("x"))
+@pytest.mark.parametrize(
+    ("device", "documented", "missing"),
+    [
+        ("cpu", [{"forward": "deterministic"}, {}, {}], ["MaxUnpool1d"]),
+        (
+            "cuda",
+            [{"forward": "deterministic"}, {"backward": "deterministic"}, {"backward": "raises"}],
+            ["MaxUnpool1d"],
+        ),
+    ],
+)
+def test_an_entry_is_told_to_its_case_by_device_and_direction(
+    device: str, documented: list[dict[str, str]], missing: list[str]
+) -> None:
+    cases = [case("a", "index_copy"), case("b", "index is a list$"), case("c", "used: - linear$")]
+    found = assign(cases, _LIST, device)
+    assert [item.documented for item in cases] == documented
+    assert [note.rpartition(".")[2] for note in found] == missing and "not_listed" not in str(found)
+    assert not assign([case("d", "MaxUnpool1d"), *cases], _LIST, device)
+
+
+def test_every_entry_of_the_installed_torch_has_a_case(torch: Any) -> None:
+    cases, _ = catalog(torch, "cpu", {"rows": []})
+    documentation = torch.use_deterministic_algorithms.__doc__
+    assert not assign(cases, documentation, "cpu") and not assign(cases, documentation, "cuda")
+    assert sum(bool(item.documented) for item in cases) >= 40
+
+
+def test_the_cases_are_many_unique_and_in_all_four_float_dtypes(torch: Any) -> None:
+    cases, _ = catalog(torch, "cpu", {"rows": []})
+    assert len({item.name for item in cases}) == len(cases) > 220
+    kernels = [item for item in cases if item.name.startswith("kernel/")]
+    fewer = {item.name[7:] for item in kernels if not set(FLOATS) <= set(item.dtypes)}
+    integers = {"mm (integers)", "bincount", "cumsum (integers)"}
+    assert fewer == integers | {"randperm", "resize_ (quantized)"}, "by their nature"
+    there, _ = catalog(torch, "cuda", {"rows": []})
+    only_here = {item.name for item in cases} - {item.name for item in there}
+    assert only_here == {"kernel/GRU (dropout)"}, "no seed resets what it draws on CUDA"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("size", [0, 1])
+def test_every_case_of_the_table_makes_its_inputs(torch: Any, size: int) -> None:
+    cases, _ = catalog(torch, "cpu", {"rows": []})
+    for item in cases:
+        samples = [item.make(torch, "cpu", item.dtypes[0], "forward", size) for _ in range(2)]
+        one, two = (bits.leaves(torch, sample.inputs) for sample in samples)
+        assert one and bits.equal(torch, one, two) and callable(samples[0].function), item.name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [("", 2), ("SORT", 1), ("kernel/*", 2), ("*sum", 1), ("c*m", 1), ("none", 0)],
+)
+def test_a_pattern_is_text_or_a_shell_pattern(pattern: str, count: int) -> None:
+    assert len(matching([case("sort"), case("cumsum")], pattern)) == count
+
+
+def _rows(lines: Lines) -> Rows:
+    rows = [line["row"] for line in lines if "row" in line]
+    return {(row["case"], row["dtype"], row["direction"]): row for row in rows}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_samples_grow_but_for_one_whose_result_would_grow_by_the_square(torch: Any) -> None:
+    cases = {item.name: item for item in catalog(torch, "cpu", {})[0]}
+    sin, kron = (
+        cases[name].make(torch, "cpu", "float32", "forward", 0).inputs[0].numel()
+        for name in ("opinfo/sin", "opinfo/kron")
+    )
+    assert sin >= 1 << 17 > kron > 0
 
 
 @pytest.mark.slow
 def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Lines]) -> None:
-    request = {"mode": "measure", "cases": _SOME, "dtypes": ["float32"]}
-    first = ask(**request, settings={"repeats": 1, "contended": 1})
-    second = ask(
-        **request, settings={"repeats": 0, "contended": 0, "price": 0, "sizes": 1, "record": False}
-    )
-    assert "about" in first[0] and first[-1] == {"done": True}
-    began = [
-        tuple(line["began"][key] for key in ("case", "dtype", "direction"))
-        for line in first
-        if "began" in line
+    listed = [
+        [name, "float32", direction]
+        for name in _SOME
+        for direction in ("forward", "backward")
+        if direction == "forward" or not name.startswith(("optimizer", "opinfo/empty"))
     ]
-    rows, again = _rows(first), _rows(second)
-    assert began == list(rows) == list(again) and len(rows) >= 10
-    assert [line["inputs"] for line in rows.values()] == [line["inputs"] for line in again.values()]
-    for key, line in rows.items():
-        if line["off"]["outcome"] == "repeats":
-            assert again[key]["off"]["digests"][0] == line["off"]["digests"][0], key
-    outcomes = {
-        key[0]: (line["off"]["outcome"], line["on"]["outcome"])
-        for key, line in rows.items()
-        if key[2] == "forward"
-    }
-    sizes = {
-        key[0]: _elements(line["size"].split(",")[0])
-        for key, line in rows.items()
-        if key[0] in ("opinfo/sin", "opinfo/kron")
-    }
-    assert sizes["opinfo/sin"] >= 1 << 17 > sizes["opinfo/kron"] > 0, (
-        "samples grow, but for one whose result would grow by the square"
-    )
-    assert outcomes["kernel/sum"] == outcomes["opinfo/addmm"] == ("repeats", "repeats")
-    assert outcomes["kernel/put_ (no accumulate)"][1] == "raises" and outcomes["opinfo/empty"] == (
-        "uninitialised",
-        "repeats",
-    )
+    request = {"mode": "measure", "rows": [[*key, False] for key in listed]}
+    first = ask(**request, settings={"repeats": 1, "contended": 1})
+    again = {"repeats": 0, "contended": 0, "price": 0, "sizes": 1, "record": False}
+    rows, second = _rows(first), _rows(ask(**request, settings=again))
+    began = [line["began"] for line in first if "began" in line]
+    assert began == listed == [list(key) for key in rows] and first[-1] == {"done": True}
+    for key, row in rows.items():
+        assert row["inputs"] == second[key]["inputs"]
+        if row["off"]["outcome"] == "repeats":
+            assert second[key]["off"]["digests"][0] == row["off"]["digests"][0], key
+    forward = {key[0]: row for key, row in rows.items() if key[2] == "forward"}
+    came = {name: (row["off"]["outcome"], row["on"]["outcome"]) for name, row in forward.items()}
+    assert came["kernel/sum"] == came["opinfo/addmm"] == ("repeats", "repeats")
+    assert came["kernel/put_ (no accumulate)"][1] == "raises"
+    assert came["opinfo/empty"] == ("uninitialised", "repeats")
 
 
 @pytest.mark.slow
-def test_the_list_names_cases_dtypes_and_the_documentation(ask: Callable[..., Lines]) -> None:
-    lines = ask(mode="list", pattern="*put_*")
-    found = {line["case"]: line for line in lines if "case" in line}
-    assert found["kernel/put_ (accumulate)"]["documented"] == "deterministic"
-    assert found["kernel/put_ (accumulate)"]["documented_on"]["cuda"] == {"forward": "raises"}
-    assert found["kernel/put_ (no accumulate)"]["documented"] == "raises"
-    assert ["float32", "backward"] in found["kernel/put_ (accumulate)"][
-        "rows"
-    ] and "opinfo/index_put" not in found
+def test_the_list_has_the_controls_the_torch_and_what_fits(ask: Callable[..., Lines]) -> None:
+    lines = ask(mode="list", pattern="*put_*", settings={"repeats": 12, "price": 0})
+    assert {"torch", "threads", "cpu-isa"} <= set(lines[0]["about"])
+    outcomes = {row["case"]: row["off"]["outcome"] for row in _rows(lines).values()}
+    assert outcomes == {"control/races": "differs", "control/repeats": "repeats"}
+    listed = [line["listed"] for line in lines if "listed" in line]
+    assert ["kernel/put_ (accumulate)", "float32", "backward"] in listed
+    assert not any(name == "opinfo/index_put" for name, *_ in listed)
 
 
 @pytest.mark.slow
-def test_the_row_that_ends_the_process_has_begun_and_can_be_skipped(
+def test_the_row_that_ends_the_process_has_begun_and_can_be_left_out(
     ask: Callable[..., Lines], tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(
         "import os\n"
         "def dies(torch, device, dtype):\n"
         "    return lambda: os._exit(9)\n"
-        "def lives():\n"
-        "    import torch\n"
+        "def lives(torch, device, dtype):\n"
         "    x = torch.randn(100)\n"
         "    return lambda: x.sin()\n",
         encoding="utf-8",
     )
-    request = {
-        "mode": "measure",
-        "user": ["mine:dies", "mine:lives", "mine:missing"],
-        "path": [str(tmp_path)],
-        "dtypes": ["float32"],
-    }
-    lines = ask(9, **request)
-    assert lines[-1]["began"]["case"] == "user/mine:dies" and not _rows(lines)
-    rows = _rows(
-        ask(
-            **request,
-            skip=[
-                ["user/mine:dies", "float32", direction] for direction in ("forward", "backward")
-            ],
-        )
-    )
-    assert rows["user/mine:lives", "float32", "forward"]["off"]["outcome"] == "repeats"
-    missing = rows["user/mine:missing", "float32", "forward"]["off"]
-    assert missing["outcome"] == "no-kernel" and "missing" in missing["message"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "names"), [("", 2), ("SORT", 1), ("kernel/*", 2), ("*sum", 1), ("none", 0)]
-)
-def test_a_pattern_is_text_or_a_shell_pattern(pattern: str, names: int) -> None:
-    cases = [Case(name, lambda make: (print, [])) for name in ("sort", "cumsum")]
-    assert len(matching(cases, pattern)) == names
+    names = ["mine:dies", "mine:lives", "mine:missing"]
+    rows = [[f"user/{name}", "float32", "forward", False] for name in names]
+    request = {"mode": "measure", "user": names, "path": [str(tmp_path)], "settings": {}}
+    lines = ask(9, **request, rows=rows)
+    assert lines[-1]["began"][0] == "user/mine:dies" and not _rows(lines)
+    lives, missing = _rows(ask(**request, rows=rows[1:])).values()
+    assert lives["off"]["outcome"] == "repeats" and missing["off"]["outcome"] == "no-kernel"
+    assert "missing" in missing["off"]["message"]

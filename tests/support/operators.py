@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from repro_gate.gate import operators
-from repro_gate.ops.catalog import Arm, Catalog, Controls, Platform, Price, Repeats, Row
-from repro_gate.report.operator_progress import Quiet
-from repro_gate.runs import operators as worker
+from repro_gate.ops import driver, process
+from repro_gate.ops.catalog import Arm, Catalog, Platform, Price, Row
+from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
 
 Cases = Mapping[str, Mapping[str, Any]]
@@ -31,26 +30,28 @@ class Double:
         self.folder, self.cache = folder / "double", folder / "cache"
         self.folder.mkdir()
         shutil.copy(Path(__file__).with_name("ops_worker.py"), self.folder)
-        monkeypatch.setattr(worker, "WORKER", self.folder / "ops_worker.py")
+        monkeypatch.setattr(process, "WORKER", self.folder / "ops_worker.py")
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
         monkeypatch.setenv("GITHUB_TOKEN", "not for the training")
         monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
 
     def set(self, *names: str, cases: Cases | None = None, **more: Any) -> None:
-        """Which cases there are, each with what its rows say besides; and everything else that
+        """Set which cases there are, each with what its rows say besides; and everything else that
         `setting.json` knows."""
         found = {**{f"kernel/{name}": dict[str, Any]() for name in names}, **(cases or {})}
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
-    def measure(self, watch: Quiet | None = None, **wanted: Any) -> Catalog:
-        """A measurement by the gate."""
-        asked = operators.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
-        return operators.measure(asked, os.environ, Sandbox(), watch or Quiet())
+    def measure(self, watch: Watch | None = None, **wanted: Any) -> Catalog:
+        """Measure as the gate does."""
+        asked = driver.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
+        return driver.measure(asked, os.environ, Sandbox(), watch or Watch())
 
     def executed(self) -> list[str]:
-        """Every row that a worker began: which process, case and dtype."""
+        """Return every row that a worker began since this was asked last: process, case, dtype."""
         log = self.folder / "measured.txt"
-        return log.read_text().splitlines() if log.exists() else []
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return lines
 
 
 PLATFORM = Platform(
@@ -62,26 +63,17 @@ PLATFORM = Platform(
     isa="AVX512",
     system="Linux",
 )
-REPEATS = Arm(outcome="repeats", runs=9, distinct=1)
-DIFFERS = Arm(outcome="differs", runs=9, differing=5, distinct=4, max_ulp=3)
+REPEATS = Arm(outcome="repeats", runs=9)
+DIFFERS = Arm(outcome="differs", runs=9, differing=5, max_ulp=3)
 RAISES = Arm(outcome="raises", message="does not have a deterministic implementation")
 
 
 def row(
     case: str, off: Arm = REPEATS, on: Arm = REPEATS, dtype: str = "float32", **more: Any
 ) -> Row:
-    """One row, forward."""
+    """Return one row, forward."""
     return Row(
-        **{
-            "case": case,
-            "operator": case,
-            "dtype": dtype,
-            "direction": "forward",
-            "off": off,
-            "on": on,
-            "source": "kernel",
-            **more,
-        }
+        **{"case": case, "dtype": dtype, "direction": "forward", "off": off, "on": on, **more}
     )
 
 
@@ -90,7 +82,7 @@ def price(ratio: float, low: float, high: float) -> Price:
 
 
 def catalog(*rows: Row, **more: Any) -> Catalog:
-    """A whole catalog of these rows."""
+    """Return a whole catalog of these rows."""
     given: dict[str, Any] = {
         "schema": "repro-gate/ops/v1",
         "repro_gate": "0.1.0",
@@ -100,14 +92,11 @@ def catalog(*rows: Row, **more: Any) -> Catalog:
         "complete": True,
         "scope": "all",
         "platform": PLATFORM,
-        "repeats": Repeats(in_process=5, contended=3, again=4, processes=2, excludes_rate=0.221),
-        "controls": Controls(races=DIFFERS, repeats=REPEATS),
-        "documented": (),
         "rows": rows,
     }
     return Catalog(**{**given, **more})
 
 
 def changed(given: Catalog, **more: Any) -> Catalog:
-    """The catalog with other values."""
+    """Return the catalog with other values."""
     return msgspec.structs.replace(given, **more)

@@ -1,6 +1,6 @@
-"""Stands for the worker in `repro_gate/ops`: the same protocol, without torch. What each case does
-is its name; `setting.json` beside this file says which cases there are, and what the controls come
-to. It refuses a request that the real one would not understand."""
+"""Stands for the worker in `repro_gate/ops/worker`: the same protocol, without torch. What each
+case does is its name; `setting.json` beside this file says which cases there are, and what the
+controls come to. It refuses a request that the real one would not understand."""
 
 from __future__ import annotations
 
@@ -11,35 +11,15 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KNOWN = {
-    "mode",
-    "out",
-    "device",
-    "pattern",
-    "quick",
-    "user",
-    "path",
-    "cases",
-    "skip",
-    "dear",
-    "settings",
-}
-SETTINGS = {"repeats", "contended", "seconds", "price", "seed", "flags", "sizes", "record"}
-ABOUT = {
-    "torch": "9.9.0",
-    "python": "3.11.0",
-    "device": "cpu",
-    "threads": 2,
-    "cpu_capability": "AVX9",
-    "notes": ["a note"],
-    "documented": {"raises": 1},
-}
+KNOWN = {"mode", "out", "device", "pattern", "quick", "user", "path", "rows", "settings"}
+SETTINGS = {"repeats", "contended", "seconds", "price", "sizes", "record"}
+ABOUT = {"torch": "9.9.0", "python": "3.11.0", "threads": "2", "cpu-isa": "AVX9"}
 
 
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text())
     setting = json.loads((HERE / "setting.json").read_text())
-    assert set(request) <= KNOWN and set(request.get("settings", {})) <= SETTINGS, request
+    assert set(request) <= KNOWN and set(request["settings"]) <= SETTINGS, request
     assert not {"GITHUB_TOKEN", "REPRO_GATE_PROBE"} & set(os.environ)
     if "fails" in setting:
         raise ModuleNotFoundError(setting["fails"])
@@ -49,73 +29,35 @@ def main() -> None:
             out.write(json.dumps(line) + "\n")
             out.flush()
 
-        write({"about": {**ABOUT, **setting.get("about", {})}})
-        if request["mode"] == "controls":
-            assert not {"pattern", "user", "cases"} & set(request), (
-                "they would choose among the controls"
-            )
-            for name, came in {
-                "races": "differs",
-                "repeats": "repeats",
-                **setting.get("controls", {}),
-            }.items():
-                write(
-                    {
-                        "began": {
-                            "case": f"control/{name}",
-                            "dtype": "float32",
-                            "direction": "forward",
-                            "at": 0.0,
-                        }
-                    }
-                )
-                write({**row(f"control/{name}", "float32", "forward"), "off": arm(came)})
-        elif request["mode"] == "list":
-            for name, more in setting["cases"].items():
-                listed = {
-                    "case": name,
-                    "operator": name.split("/")[-1],
-                    "source": "kernel",
-                    "documented": "",
-                    "random": False,
-                }
-                rows = [[dtype, "forward"] for dtype in more.get("dtypes", ["float32"])]
-                write(
-                    {**listed, "documented_on": more.get("on", {}), "dtypes": [], "rows": rows}
-                    if request["pattern"] in name
-                    else {}
-                )
-            write(
-                {
-                    "case": "documented/nothing",
-                    "operator": "nothing",
-                    "source": "documented",
-                    "rows": [],
-                    "documented_on": {"cpu": {"forward": "raises"}},
-                }
-            )
+        if request["mode"] == "list":
+            listed(request, setting, write)
         else:
             measure(request, setting, write)
         write({"done": True})
 
 
+def listed(request: dict, setting: dict, write) -> None:
+    write({"about": {**ABOUT, **setting.get("about", {})}})
+    controls = {"races": "differs", "repeats": "repeats", **setting.get("controls", {})}
+    for name, came in controls.items():
+        write({"began": [f"control/{name}", "float32", "forward"]})
+        write({"row": {**row(f"control/{name}", "float32"), "off": arm(came)}})
+    for name, more in setting["cases"].items():
+        if request["pattern"] in name:
+            for dtype in more.get("dtypes", ["float32"]):
+                write({"listed": [name, dtype, "forward"]})
+    write({"note": "a note"})
+
+
 def measure(request: dict, setting: dict, write) -> None:
     again = not request["settings"].get("record", True)
-    for name in request["cases"]:
+    for name, dtype, direction, _ in request["rows"]:
         more = setting["cases"][name]
-        for dtype in more.get("dtypes", ["float32"]):
-            if [name, dtype, "forward"] in request["skip"]:
-                continue
-            with open(HERE / "measured.txt", "a") as log:
-                log.write(f"{2 if again else 1} {name} {dtype}\n")
-            write({"began": {"case": name, "dtype": dtype, "direction": "forward", "at": 0.0}})
-            write(
-                {
-                    **row(name, dtype, "forward"),
-                    **do(name.split("/")[-1].split(" ")[0], again),
-                    **more.get("row", {}),
-                }
-            )
+        with open(HERE / "measured.txt", "a") as log:
+            log.write(f"{2 if again else 1} {name} {dtype}\n")
+        write({"began": [name, dtype, direction]})
+        done = do(name.split("/")[-1].split(" ")[0], again)
+        write({"row": {**row(name, dtype), **done, **more.get("row", {})}})
 
 
 def do(name: str, again: bool) -> dict:
@@ -133,11 +75,9 @@ def do(name: str, again: bool) -> dict:
     if name == "prints":
         print('{"done": true}\n::error::no\n\x1b[31m' + "x" * 100_000, flush=True)
     if name == "races":
-        return {"off": {**arm("differs"), "differing": 5, "distinct": 3, "max_ulp": 7}}
+        return {"off": {**arm("differs"), "differing": 5, "max_ulp": 7}}
     if name == "raises":
-        return {
-            "on": {**arm("raises"), "message": "races does not have a deterministic implementation"}
-        }
+        return {"on": {**arm("raises"), "message": "does not have a deterministic implementation"}}
     if name in ("no-kernel", "uninitialised"):
         return {"off": arm(name), "on": arm(name)}
     if name == "process":
@@ -147,42 +87,23 @@ def do(name: str, again: bool) -> dict:
     return {}
 
 
-def row(name: str, dtype: str, direction: str) -> dict:
-    made = {
+def row(name: str, dtype: str) -> dict:
+    return {
         "case": name,
-        "operator": name,
-        "source": "kernel",
         "dtype": dtype,
-        "direction": direction,
-        "documented": "",
-        "random": False,
-    }
-    kernel = {
+        "direction": "forward",
         "kernel": "aten.index_put_.default",
-        "dispatched": ["aten.index_put_.default"],
-        "size": "8x8",
         "inputs": "same",
+        "off": arm("repeats"),
+        "on": arm("repeats"),
+        "off_ms": [1.0, 1.01, 0.99, 1.0],
+        "on_ms": [2.0, 2.02, 1.98, 2.0],
     }
-    times = {
-        "times_off_ms": [1.0, 1.01, 0.99, 1.0],
-        "times_on_ms": [2.0, 2.02, 1.98, 2.0],
-        "seconds": 0.1,
-    }
-    return {**made, **kernel, **times, "off": arm("repeats"), "on": arm("repeats")}
 
 
 def arm(outcome: str, digest: str = "d") -> dict:
     runs = 0 if outcome in ("raises", "no-kernel") else 8
-    found = [digest] * bool(runs)
-    counts = {"runs": runs, "differing": 0, "distinct": len(found)}
-    return {
-        "outcome": outcome,
-        **counts,
-        "max_ulp": None,
-        "digests": found,
-        "results": found,
-        "message": "",
-    }
+    return {"outcome": outcome, "runs": runs, "digests": [digest] * bool(runs)}
 
 
 if __name__ == "__main__":

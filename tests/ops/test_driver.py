@@ -1,0 +1,289 @@
+"""`repro-gate ops` with the worker's double: every outcome is found and its clean twin is not, what
+ends a process is a row, and an interrupted measurement goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from repro_gate.errors import Inconclusive, UsageError
+from repro_gate.ops import process
+from repro_gate.ops.catalog import Catalog, Row
+from repro_gate.ops.process import Line, Worker, ask
+from repro_gate.ops.state import Kept
+from repro_gate.runs.progress import Watch
+from repro_gate.sandbox.identity import Sandbox
+from tests.support.operators import Double
+
+
+def outcomes(found: Catalog) -> dict[str, tuple[str, str]]:
+    return {row.operator: row.outcomes for row in found.rows}
+
+
+def test_each_outcome_is_found_and_its_clean_twin_repeats(double: Double) -> None:
+    expected = {
+        "repeats": ("repeats", "repeats"),
+        "races": ("differs", "repeats"),
+        "raises": ("repeats", "raises"),
+        "no-kernel": ("no-kernel", "no-kernel"),
+        "uninitialised": ("uninitialised", "uninitialised"),
+        "process": ("differs", "repeats"),
+        "own-inputs": ("repeats", "repeats"),  # other inputs: nothing can be said across processes
+        "prints": ("repeats", "repeats"),
+    }
+    double.set(*expected)
+    found = double.measure()
+    assert outcomes(found) == expected and found.complete and found.scope == "all"
+    assert (found.platform.torch, found.platform.isa) == ("9.9.0", "AVX9")
+    rows = {row.operator: row for row in found.rows}
+    counts = {name: (row.off.runs, row.off.differing) for name, row in rows.items()}
+    assert counts["races"] == (16, 10) and counts["process"] == (16, 8), "both processes count"
+    assert "another process" in rows["process"].off.message
+    assert "deterministic implementation" in rows["raises"].on.message
+    cost = rows["repeats"].price
+    assert cost is not None and 1.9 < cost.low < cost.ratio < cost.high < 2.1
+    assert rows["raises"].price is None and found.notes == ("a note",)
+    assert double.executed()[:2] == ["1 kernel/repeats float32", "1 kernel/races float32"]
+
+
+def test_rows_that_do_not_repeat_are_not_measured_again(double: Double) -> None:
+    double.set("repeats", "no-kernel")
+    double.measure()
+    names = ["1 kernel/repeats", "1 kernel/no-kernel", "2 kernel/repeats"]
+    assert double.executed() == [f"{name} float32" for name in names]
+
+
+@pytest.mark.slow
+def test_what_crashes_hangs_or_takes_the_memory_is_a_row_and_the_rest_is_measured(
+    double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "ROW_SECONDS", 2.0)
+    monkeypatch.setattr(process, "MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(process, "LEAST_MEMORY", 200 << 20)
+    double.set(
+        "repeats",
+        "hang",
+        "eats",
+        "crash-later",
+        "last",
+        cases={"kernel/crash": {"dtypes": ["float32", "int64"]}},
+    )
+    found = double.measure()
+    came = {(row.operator, row.dtype): row for row in found.rows}
+    assert {key: row.off.outcome for key, row in came.items()} == {
+        ("repeats", "float32"): "repeats",
+        ("hang", "float32"): "timeout",
+        ("eats", "float32"): "crash",
+        ("crash-later", "float32"): "crash",
+        ("last", "float32"): "repeats",
+        ("crash", "float32"): "crash",
+        ("crash", "int64"): "crash",
+    }
+    messages = {row.case: row.off.message for row in found.rows}
+    assert messages["kernel/hang"] == "no answer in 2 s"
+    assert messages["kernel/eats"] == "it took more than 200 MiB of memory"
+    assert messages["kernel/crash"] == "it ended the process with signal 6: free(): invalid pointer"
+    assert messages["kernel/crash-later"].startswith(
+        "in a second process: it ended the process with signal 6"
+    )
+    assert found.complete
+
+
+@pytest.mark.parametrize(
+    ("name", "came"), [("races", "repeats"), ("repeats", "differs"), ("repeats", "no-kernel")]
+)
+def test_a_wrong_control_means_no_catalog(double: Double, name: str, came: str) -> None:
+    double.set("repeats", controls={name: came})
+    with pytest.raises(Inconclusive, match=f"control/{name} came out wrong: {came}") as refused:
+        double.measure()
+    assert refused.value.exit_code == 3 and double.executed() == []
+
+
+def test_a_python_without_torch_is_said_so(double: Double) -> None:
+    double.set("repeats", fails="No module named 'torch'")
+    with pytest.raises(Inconclusive, match="No module named 'torch'") as refused:
+        double.measure()
+    assert "--python" in refused.value.remedy
+    with pytest.raises(UsageError, match="--python /nowhere: is no program"):
+        double.measure(python="/nowhere")
+
+
+def test_a_pattern_that_nothing_fits_is_a_usage_error(double: Double) -> None:
+    double.set("repeats")
+    with pytest.raises(UsageError, match="no case fits"):
+        double.measure(pattern="nothing like it")
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A Ctrl-C once so many rows are kept; none any more without a number."""
+    real = Kept.add
+
+    def after(rows: int | None = None) -> None:
+        def add(self: Kept, phase: int, row: Row) -> None:
+            if phase == 0 and len(self.phases[0]) == rows:
+                raise KeyboardInterrupt
+            real(self, phase, row)
+
+        monkeypatch.setattr(Kept, "add", add)
+
+    return after
+
+
+class _Told(Watch):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines = list[str]()
+
+    def said(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_an_interrupted_measurement_goes_on_if_it_is_the_same(
+    double: Double, interrupt: Callable[..., None]
+) -> None:
+    names = ["a", "races", "c", "d", "e"]
+    double.set(*names)
+    interrupt(3)
+    first = double.measure()
+    assert not first.complete and list(outcomes(first)) == names[:3]
+    interrupt(0)
+    assert not double.measure(quick=True).rows, "another command"
+    interrupt()
+    double.executed()
+    watch = _Told()
+    second = double.measure(watch)
+    assert second.complete and list(outcomes(second)) == names
+    assert double.executed()[:2] == ["1 kernel/d float32", "1 kernel/e float32"]
+    assert any("3 rows are known from an interrupted start" in line for line in watch.lines)
+    double.measure()
+    assert len(double.executed()) == 10, "a complete one leaves nothing to go on with"
+
+
+@pytest.mark.parametrize("how", ["fresh", "another torch", "own"])
+def test_what_may_be_another_by_now_is_measured_anew(
+    double: Double, interrupt: Callable[..., None], how: str
+) -> None:
+    cases = {"user/a": {}, "user/b": {}} if how == "own" else {"kernel/a": {}, "kernel/b": {}}
+    own = ("a", "b") if how == "own" else ()
+    double.set(cases=cases)
+    interrupt(1)
+    double.measure(own=own)
+    interrupt()
+    double.executed()
+    double.set(cases=cases, about={"torch": "9.9.1"} if how == "another torch" else {})
+    found = double.measure(fresh=how == "fresh", own=own)
+    assert len(double.executed()) == 4 and found.scope == ("some" if own else "all")
+
+
+@pytest.mark.parametrize("damage", [b"[1, {", b"\xff\xfe\n", b"[3, {}]\n", b'[1, {"case": 5}]\n'])
+def test_a_line_that_cannot_be_read_is_measured_again(
+    double: Double, interrupt: Callable[..., None], damage: bytes
+) -> None:
+    double.set("a", "b")
+    interrupt(1)
+    double.measure()
+    interrupt()
+    (path,) = double.cache.rglob("*.partial")
+    with path.open("ab") as file:
+        file.write(damage)
+    double.executed()
+    assert list(outcomes(double.measure())) == ["a", "b"] and len(double.executed()) == 3
+    assert not list(double.cache.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("home", [False, True])
+def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: bool
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    (tmp_path / "file").write_text("no folder")
+    if home:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    double.set("a")
+    watch = _Told()
+    assert double.measure(watch).complete
+    assert any("cannot be written" in line for line in watch.lines) == home
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not JSON",
+        "[" * 100_000,
+        '{"began": ["' + "x" * 301 + '", "float32", "forward"]}',
+        '{"row": {"off": {"outcome": "excellent"}}}',
+        '{"row": {"off_ms": [1e308]}}',
+        '{"listed": ["k", "float32"]}',
+        "x" * (2 << 20),
+    ],
+)
+def test_a_worker_that_writes_nonsense_ends_the_measurement(double: Double, line: str) -> None:
+    double.set("a")
+    (double.folder / "ops_worker.py").write_text(
+        "import json, sys, time\nwith open(json.load(open(sys.argv[1]))['out'], 'a') as out:\n"
+        f"    out.write({line!r} + chr(10)); out.flush()\ntime.sleep(30)\n"
+    )
+    began = time.monotonic()
+    with pytest.raises(Inconclusive, match="cannot be used") as refused:
+        double.measure()
+    assert len(refused.value.message) < 400 and time.monotonic() - began < 10
+
+
+def test_a_worker_that_only_begins_rows_ends_the_measurement(double: Double) -> None:
+    """A death in a row that nobody asked for must not be tried for ever."""
+    double.set("a")
+    script = double.folder / "ops_worker.py"
+    begins = 'write({"began": [name, dtype, direction]})'
+    assert begins in script.read_text()
+    dies = 'write({"began": ["b", dtype, direction]}); os.abort()'
+    script.write_text(script.read_text().replace(begins, dies))
+    with pytest.raises(Inconclusive, match="without a result"):
+        double.measure()
+
+
+def test_an_unfinished_answer_is_no_row(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "START_SECONDS", 0.5)
+    double.set("a")
+    (double.folder / "ops_worker.py").write_text("import time\ntime.sleep(30)\n")
+    with pytest.raises(Inconclusive, match=r"no answer in 0.5 s"):
+        double.measure()
+
+
+def test_an_own_operator_that_cannot_be_executed_is_an_error_with_its_reason(
+    double: Double,
+) -> None:
+    double.set(cases={"user/no-kernel": {}})
+    with pytest.raises(UsageError, match="--op no-kernel: cannot be executed"):
+        double.measure(own=("no-kernel",))
+    double.set(cases={"user/add": {}})
+    assert double.measure(own=("add",)).complete
+
+
+def test_a_request_does_not_follow_what_an_earlier_worker_put_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, victim = tmp_path / "worker.py", tmp_path / "victim"
+    program.write_text(
+        "import json, os, sys\n"
+        "request = json.load(open(sys.argv[1]))\n"
+        "with open(request['out'], 'a') as out:\n"
+        "    out.write('{\"done\": true}\\n')\n"
+        "os.rename(sys.argv[1], sys.argv[1] + '.own')\n"
+        "os.symlink(request['victim'], sys.argv[1])  # for the next request, if it comes here\n"
+    )
+    victim.write_text("as it was")
+    monkeypatch.setattr(process, "WORKER", program)
+    (tmp_path / "empty").mkdir()
+    worker = Worker(sys.executable, dict(os.environ), tmp_path, Sandbox())
+    lines: list[Line] = []
+    for _ in range(3):
+        assert ask(worker, {"victim": str(victim)}, lines.append) is None
+    assert victim.read_text() == "as it was" and [line.done for line in lines] == [True] * 3

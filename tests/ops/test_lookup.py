@@ -1,0 +1,193 @@
+"""Claims about `ops.lookup`: what a catalog of this machine says of the operators that a training
+asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro_gate.diagnosis.model import Diagnosis, ShownOperator
+from repro_gate.ops.catalog import Arm, Row, cached_path, platform_of, write
+from repro_gate.ops.lookup import Lookup, cited, look_up, rows_of
+from repro_gate.trace.model import Trace
+from tests.support import operators
+from tests.support.built_traces import training
+from tests.support.operators import catalog, price
+
+FACTS = {"torch": "2.13.0", "device": "cpu: AVX512", "cpu-isa": "AVX512", "threads": "2"}
+MACHINE = {"cpu-model": "AMD EPYC", "os": "Linux"}
+REPEATS = Arm(outcome="repeats", runs=20)
+DIFFERS = Arm(outcome="differs", runs=20, differing=6, max_ulp=3)
+RAISES = Arm(outcome="raises", message="put_ does not have a deterministic implementation")
+FLOAT = ("float32", "forward")
+SAME = "repeats in 20 runs"
+ADD = (
+    "index_add_ (float32, forward): differs in 6 of 20 runs, up to 3 ULP without the flags; "
+    f"{SAME} with them"
+)
+
+
+def row(operator: str, off: Arm = REPEATS, on: Arm = REPEATS, **more: Any) -> Row:
+    given = {"case": f"kernel/{operator}", "kernel": f"aten.{operator}.default", **more}
+    return operators.row(given.pop("case"), off, on, **given)
+
+
+def control(*asked: tuple[str, str, Any], form: str = "") -> list[Trace]:
+    trace = training(2, facts=FACTS)
+    trace.dispatched = [
+        (f"aten.{name}.default", dtype, phase, form, 4) for name, dtype, phase in asked
+    ]
+    return [trace]
+
+
+def known(place: Path, traces: list[Trace], *rows: Row) -> Lookup:
+    found = catalog(*rows, platform=platform_of(FACTS, MACHINE))
+    environment = {"HOME": str(place)}
+    path = cached_path(environment, found.platform)
+    assert path is not None
+    write(path, found)
+    return look_up(traces, MACHINE, environment)
+
+
+def looked_up(found: int, asked: int) -> str:
+    words = "operators by dtype, pass and form are in this machine's catalog of 2026-11-23"
+    return f"{found} of {asked} {words}"
+
+
+def test_operators_that_differ_have_no_form_or_are_dear_are_told_of(tmp_path: Path) -> None:
+    asked = control(
+        ("index_add_", *FLOAT), ("put_", *FLOAT), ("mm", *FLOAT), ("relu", "", "forward")
+    )
+    found = known(
+        tmp_path,
+        asked,
+        row("index_add_", DIFFERS),
+        row("put_", DIFFERS, RAISES),
+        row("mm", price=price(6.04, 5.8, 6.3), documented="deterministic"),
+        row("bmm", DIFFERS),  # not asked for
+    )
+    assert found.lines == (
+        ADD,
+        ADD.replace("index_add_", "put_").replace(SAME, "raises"),
+        (
+            f"mm (float32, forward): {SAME} without the flags; {SAME} with them, 6.04 (5.80 to "
+            "6.30) times the time"
+        ),
+        looked_up(3, 4),
+    )
+    (note,) = found.notes
+    assert note.id == "ops/known" and note.message == (
+        "operators of this training that differ on this machine without the flags: index_add_ "
+        "(float32, forward), put_ (float32, forward); without a deterministic form: put_ "
+        "(float32, forward); slower with the flags: mm (float32, forward)"
+    )
+
+
+def test_if_all_repeat_at_no_price_there_is_no_note(tmp_path: Path) -> None:
+    cheap, dear = row("mm", price=price(1.3, 0.9, 1.9)), row("bmm", price=price(2.0, 1.9, 2.1))
+    asked = control(("mm", *FLOAT), ("bmm", *FLOAT))
+    (note,) = known(tmp_path, asked, cheap, dear).notes
+    assert note.message == "slower with the flags: bmm (float32, forward)"
+    # the training's own may be either
+    other = row("bmm", RAISES, RAISES, case="kernel/another")
+    found = known(tmp_path, asked, cheap, dear, other)
+    assert found.notes == () and found.lines == (looked_up(2, 2),)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("index_add_", "float64", "forward"),
+        ("index_add_", "float32", "backward"),
+        ("index", *FLOAT),
+    ],
+)
+def test_another_dtype_pass_or_operator_has_no_row(
+    tmp_path: Path, asked: tuple[str, str, str]
+) -> None:
+    found = known(tmp_path, control(asked), row("index_add_", DIFFERS))
+    assert found.notes == () and found.lines == (looked_up(0, 1),)
+
+
+def test_what_only_some_forms_of_an_operator_come_to_is_said_so(tmp_path: Path) -> None:
+    """`put_` that accumulates repeats, and one that does not is refused: a trace does not say which
+    it was. The most telling one is told."""
+    plain, adding = row("put_", DIFFERS, RAISES), row("put_", case="kernel/put_ (accumulate)")
+    found = known(tmp_path, control(("put_", *FLOAT)), adding, plain)
+    assert found.lines[0].startswith("put_ (float32, forward) in some forms: differs")
+    assert found.lines[0].endswith("; raises with them")
+    (note,) = found.notes
+    assert "put_ (float32, forward) in some forms" in note.message
+    assert "without a deterministic form" not in note.message
+
+
+def test_the_form_that_the_training_asks_for_is_the_one_that_is_told(tmp_path: Path) -> None:
+    case, dear = "kernel/put_ (accumulate)", price(3.0, 2.9, 3.1)
+    forms = (
+        row("put_", DIFFERS, RAISES),
+        row("put_", price=dear, form="accumulate=True", case=case),
+    )
+    plain, adding, unknown = (
+        known(tmp_path, control(("put_", *FLOAT), form=form), *forms)
+        for form in ("", "accumulate=True", "accumulate=maybe")
+    )
+    assert "raises with them" in plain.lines[0] and "some forms" not in plain.lines[0]
+    (note,) = adding.notes
+    assert note.message == "slower with the flags: put_ (accumulate) (float32, forward)"
+    assert unknown.lines[0] == plain.lines[0].replace("):", ") in some forms:")
+
+
+def test_without_a_control_a_note_of_operators_or_a_catalog_nothing_is_known(
+    tmp_path: Path,
+) -> None:
+    asked, differs = control(("index_add_", *FLOAT)), row("index_add_", DIFFERS)
+    assert known(tmp_path, [], differs) == known(tmp_path, control(), differs) == Lookup()
+    assert look_up(asked, MACHINE, {"HOME": str(tmp_path / "other")}) == Lookup()
+    other = {**MACHINE, "cpu-model": "another"}
+    assert look_up(asked, other, {"HOME": str(tmp_path)}) == Lookup()
+    assert look_up(asked, MACHINE, {"HOME": str(tmp_path)}) != Lookup()
+
+
+def test_a_catalog_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
+    path = cached_path({"HOME": str(tmp_path)}, platform_of(FACTS, MACHINE))
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    found = look_up(control(("mm", *FLOAT)), MACHINE, {"HOME": str(tmp_path)})
+    (note,) = found.notes
+    assert not found.lines and note.id == "ops/unreadable" and "not a catalog" in note.message
+
+
+def test_a_diagnosis_that_names_an_operator_cites_its_row(tmp_path: Path) -> None:
+    found = known(tmp_path, control(("mm", *FLOAT)), row("index_add_", DIFFERS))
+    name = "aten.index_add_.default"
+    diagnosis = Diagnosis(cause="nondeterministic-op", op=name, evidence=("seen",))
+    told = cited(diagnosis, found)
+    assert told is not None and told.evidence == ("seen", f"this machine's catalog: {ADD}")
+    seen = (ShownOperator(name=name, phase="backward", same_outputs=False),)  # no row of that pass
+    for other in (replace(diagnosis, op="aten.mm.default"), replace(diagnosis, operators=seen)):
+        assert cited(other, found) == other
+    assert cited(None, found) is None and cited(diagnosis, Lookup()) is diagnosis
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "direction", "count"),
+    [
+        ("aten.index_put_.default", "", None, 2),
+        ("aten::index_put_", "", None, 2),
+        ("aten.index_put_", "float32", None, 1),
+        ("aten.index_put_", "", "backward", 1),
+        ("aten.index_put_", "float16", None, 0),
+        ("aten.index_put", "", None, 2),
+        ("aten.index_putter", "", None, 0),
+        ("", "", None, 0),
+    ],
+)
+def test_rows_are_looked_up_by_kernel_dtype_and_direction(
+    kernel: str, dtype: str, direction: str | None, count: int
+) -> None:
+    rows = row("index_put_"), row("index_put_", dtype="float64", direction="backward"), row("put_")
+    assert len(rows_of(catalog(*rows), kernel, dtype, direction)) == count
