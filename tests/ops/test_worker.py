@@ -132,7 +132,11 @@ for name in ("opinfo/sin", "opinfo/kron"):
 def test_samples_grow_but_for_one_whose_result_would_grow_by_the_square() -> None:
     """In a process of its own: to import PyTorch's samples changes a process for good."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _SIZES], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-W", "ignore", "-c", _SIZES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     sin, kron = map(int, done.stdout.split())
     assert sin >= 1 << 17 > kron > 0, done.stderr
