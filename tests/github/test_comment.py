@@ -265,49 +265,6 @@ def test_the_text_gets_the_room_that_the_marker_leaves(github: GitHub) -> None:
     assert len(asked) == 1 and len(github.bodies(PULL)[0]) == LIMIT
 
 
-def test_a_text_that_github_finds_too_long_is_halved(github: GitHub) -> None:
-    too_long = Answer(
-        422,
-        {
-            "message": "Validation Failed",
-            "errors": [{"message": "Body is too long (maximum is 16384 characters)"}],
-        },
-    )
-    refused = iter([too_long, too_long])
-    github.before = lambda method, path: (
-        next(refused, None) if path.endswith(f"/{PULL}/comments") and method == "POST" else None
-    )
-    with client(github) as api:
-        assert (
-            post(
-                api,
-                PULL,
-                marker_of(),
-                lambda room, _: "x" * room,
-                when="always",
-                verdict="fail",
-                sleep=no_sleep,
-            ).outcome
-            == "created"
-        )
-    assert [len(body) for body in github.bodies(PULL)] == [LIMIT // 4]
-
-
-def test_a_text_that_stays_too_long_is_refused(github: GitHub) -> None:
-    with client(github) as api:
-        posted = post(
-            api,
-            PULL,
-            marker_of(),
-            lambda room, _: "x" * LIMIT,
-            when="always",
-            verdict="fail",
-            sleep=no_sleep,
-        )
-    assert posted.outcome == "refused" and "too long" in posted.reason
-    assert 4 <= len(github.writes) <= 7
-
-
 # The decision by itself.
 
 THE_PULL = a_pull(PULL, HEAD, "o/r", "o/r")
