@@ -67,7 +67,7 @@ def test_a_pull_request_of_this_repository_is_gated_and_its_head_is_what_is_test
 def test_a_fork_on_a_self_hosted_runner_is_refused(event_name: str) -> None:
     found = of(event_name, PULL, self_hosted=True)
     assert found.activity is Activity.REFUSE and found.tested_sha == ""
-    assert "the fork `stranger/train`" in found.reason and "self-hosted" in found.reason
+    assert "`stranger/train`" in found.reason and "self-hosted" in found.reason
     assert (
         'allow_forks: "true"' in found.remedy
         and "pull-request/7" in found.remedy
@@ -82,13 +82,9 @@ def test_a_fork_on_githubs_own_runner_is_gated(event_name: str) -> None:
     assert found.pull is not None and found.pull.fork
 
 
-def test_a_fork_that_the_input_allows_is_gated_on_a_self_hosted_runner() -> None:
-    assert of("pull_request", PULL, self_hosted=True, allow_forks=True).activity is Activity.GATE
-
-
 def test_a_deleted_fork_is_untrusted_too() -> None:
     found = of("pull_request", changed(PULL, "pull_request.head.repo", None), self_hosted=True)
-    assert found.activity is Activity.REFUSE and "a fork that has been deleted" in found.reason
+    assert found.activity is Activity.REFUSE and found.pull is not None and found.pull.fork
 
 
 @pytest.mark.parametrize("self_hosted", [False, True])
@@ -162,7 +158,7 @@ def test_a_deleted_branch_leaves_nothing_to_gate() -> None:
     )
 
 
-@pytest.mark.parametrize("event_name", ["merge_group", "schedule", "workflow_dispatch"])
+@pytest.mark.parametrize("event_name", ["merge_group", "schedule", "release"])
 def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str) -> None:
     assert of(event_name) == Decision(activity=Activity.GATE)
 
@@ -179,11 +175,6 @@ def test_the_input_says_which_pull_request_where_the_event_does_not(event_name: 
     )
 
 
-def test_an_unknown_event_is_gated_and_says_that_it_names_no_pull_request() -> None:
-    found = of("release")
-    assert (found.activity, found.find_by) == (Activity.GATE, "") and "`release`" in found.reason
-
-
 def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
     payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
     found = of("issue_comment", payload)
@@ -195,10 +186,6 @@ def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> No
     assert of("issue_comment", payload, allow_forks=True) == Decision(
         activity=Activity.GATE, find_by="number:7"
     )
-
-
-def test_a_comment_on_an_issue_is_as_any_other_event() -> None:
-    assert of("issue_comment", {"issue": {"number": 7}}).activity is Activity.GATE
 
 
 @pytest.mark.parametrize("number", [None, "7", True, 0])
@@ -241,7 +228,7 @@ def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None
         ("workflow_run.conclusion", "skipped", "`skipped`"),
         ("workflow_run.conclusion", "cancelled", "`cancelled`"),
         ("workflow_run.conclusion", "action_required", "`action_required`"),
-        ("workflow_run.conclusion", None, "no conclusion"),
+        ("workflow_run.conclusion", None, "`unknown`"),
         ("workflow_run.event", "push", "`push`"),
         ("workflow_run.event", "pull_request_target", "`pull_request_target`"),
     ],
