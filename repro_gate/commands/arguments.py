@@ -6,8 +6,12 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from repro_gate import __version__
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_RAW = argparse.RawDescriptionHelpFormatter
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         prog="repro-gate",
         description="Fails a pull request when training is not reproducible.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_RAW,
     )
     top.add_argument("--version", action="version", version=f"repro-gate {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
@@ -75,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     _add_selftest(commands)
     check = commands.add_parser("check", help="the checks that need no training, in a moment")
     _add_spec(check)
-    check.add_argument("--json", metavar="FILE", type=_path, help="write the results as JSON")
+    _file(check, "--json", "write the results as JSON")
     _add_quiet(check)
     baseline = commands.add_parser(
         "baseline",
@@ -101,12 +105,7 @@ def parser() -> argparse.ArgumentParser:
         type=_text,
         help="two of these: name the inputs that changed",
     )
-    hashed.add_argument(
-        "--json",
-        metavar="FILE",
-        type=_path,
-        help="write the config hash (with --diff: the inputs that changed) as JSON",
-    )
+    _file(hashed, "--json", "write the config hash (with --diff: the inputs that changed) as JSON")
     _add_quiet(hashed)
     _add_show(commands)
     compare = commands.add_parser(
@@ -114,9 +113,13 @@ def parser() -> argparse.ArgumentParser:
     )
     for name in ("a", "b"):
         compare.add_argument(name, metavar=name.upper(), type=_path)
-    compare.add_argument("--json", metavar="FILE", type=_path, help="write the differences as JSON")
-    measure = "interpreter with torch, to measure how far tensors of two checkpoints are apart"
-    compare.add_argument("--python", metavar="PYTHON", default="python3", help=measure)
+    _file(compare, "--json", "write the differences as JSON")
+    compare.add_argument(
+        "--python",
+        metavar="PYTHON",
+        default="python3",
+        help="interpreter with torch, to measure how far tensors of two checkpoints are apart",
+    )
     _add_ops(commands)
     _add_comment(commands)
     explain = commands.add_parser(
@@ -132,50 +135,50 @@ def parser() -> argparse.ArgumentParser:
     )
     init = commands.add_parser("init", help="write a commented repro.yml for this checkout")
     init.add_argument("folder", metavar="FOLDER", nargs="?", type=_path, default=Path("."))
+    _switch(init, "print it instead of writing FOLDER/repro.yml", "--stdout")
     init.add_argument(
-        "--stdout", action="store_true", help="print it instead of writing FOLDER/repro.yml"
+        "--script",
+        metavar="PATH",
+        type=_path,
+        help="the script that trains; without it, the likeliest is taken, or asked for",
     )
-    likeliest = "the script that trains; without it, the likeliest is taken, or asked for"
-    init.add_argument("--script", metavar="PATH", type=_path, help=likeliest)
-    init.add_argument("--force", action="store_true", help="write it anew where there is one")
+    _switch(init, "write it anew where there is one", "--force")
     schema = commands.add_parser(
         "schema", help="print the JSON Schema of repro.yml (or, with --report, of report.json)"
     )
-    schema.add_argument("--report", action="store_true", help="the schema of report.json")
-    schema.add_argument(
-        "--ops",
-        action="store_true",
-        help="the schema of the catalog that `repro-gate ops --json` writes",
-    )
+    _switch(schema, "the schema of report.json", "--report")
+    _switch(schema, "the schema of the catalog that `repro-gate ops --json` writes", "--ops")
     return top
 
 
-def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    formatter, about = (
-        argparse.RawDescriptionHelpFormatter,
-        "gate the training that a repro.yml declares",
-    )
-    run = commands.add_parser("run", help=about, epilog=EPILOG, formatter_class=formatter)
+def _add_run(commands: _Commands) -> None:
+    about = "gate the training that a repro.yml declares"
+    run = commands.add_parser("run", help=about, epilog=EPILOG, formatter_class=_RAW)
     _add_spec(run)
     _add_formats(run, FORMATS)
     _add_overrides(run)
-    run.add_argument(
+    _text_option(
+        run,
         "--against",
-        metavar="REF",
-        type=_text,
-        help="gate that ref's checkout too, and say whether this one changes its bits",
+        "REF",
+        "gate that ref's checkout too, and say whether this one changes its bits",
     )
-    base = (
+    _text_option(
+        run,
+        "--base",
+        "REF",
         "the ref that this change is to be merged into: the report lists the checks that the "
-        "change weakens"
+        "change weakens",
     )
-    run.add_argument("--base", metavar="REF", type=_text, help=base)
-    judge = "whose spec judges; without it, what the base's own spec says under `policy`"
-    run.add_argument("--policy", choices=("head", "base"), help=judge)
     run.add_argument(
+        "--policy",
+        choices=("head", "base"),
+        help="whose spec judges; without it, what the base's own spec says under `policy`",
+    )
+    _switch(
+        run,
+        "stop at the first divergence; what later runs measure, such as the cost, is left out",
         "--fail-fast",
-        action="store_true",
-        help="stop at the first divergence; what later runs measure, such as the cost, is left out",
     )
     run.add_argument(
         "--keep-traces",
@@ -186,29 +189,22 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_quiet(run, verbose=True)
 
 
-def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_diagnose(commands: _Commands) -> None:
     diagnose = commands.add_parser(
         "diagnose",
         help="find out by experiment why two deterministic runs diverge",
         description="Two deterministic runs; where they diverge, further short runs that hold one "
         "thing after the other fixed.",
         epilog=_EPILOG_OF_DIAGNOSE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_RAW,
     )
     _add_spec(diagnose)
-    diagnose.add_argument(
-        "--json-lines",
-        metavar="FILE",
-        type=_path,
-        help="write each pair of runs as a line of JSON, with what differed",
-    )
+    _file(diagnose, "--json-lines", "write each pair of runs as a line of JSON, with what differed")
     _add_overrides(diagnose)
-    diagnose.add_argument(
-        "--quiet", action="store_true", help="no progress, only the story and the answer"
-    )
+    _switch(diagnose, "no progress, only the story and the answer", "--quiet")
 
 
-def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_selftest(commands: _Commands) -> None:
     about = "put faults into the training on purpose, and see whether the gate catches each"
     selftest = commands.add_parser(
         "selftest",
@@ -216,15 +212,10 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         description="Two clean runs, then one short run for each fault (a flipped bit, a racing "
         "operator …), compared as the gate does.",
         epilog=_EPILOG_OF_SELFTEST,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_RAW,
     )
     _add_spec(selftest)
-    selftest.add_argument(
-        "--json",
-        metavar="FILE",
-        type=_path,
-        help="write what was put in, and what was found, as JSON",
-    )
+    _file(selftest, "--json", "write what was put in, and what was found, as JSON")
     selftest.add_argument(
         "--only",
         metavar="FAULT",
@@ -242,17 +233,17 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     _add_overrides(selftest, steps=False)
     selftest.set_defaults(steps=None)
-    selftest.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    _switch(selftest, "no progress, only the table", "--quiet")
 
 
-def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_show(commands: _Commands) -> None:
     show = commands.add_parser(
         "show",
         help="print a report.json again",
         description="Prints a report.json as the gate run that made it did, or writes it in "
         "another format.",
         epilog=_EPILOG_OF_SHOW,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_RAW,
     )
     show.add_argument(
         "report",
@@ -260,13 +251,11 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=_path,
         help="report.json, or the folder that holds it; nothing in it is believed",
     )
-    show.add_argument(
-        "-v", "--verbose", action="store_true", help="all of it: every check, figure and run"
-    )
+    _switch(show, "all of it: every check, figure and run", "-v", "--verbose")
     _add_formats(show, [form for form in FORMATS if form.option != "json"])
 
 
-def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_ops(commands: _Commands) -> None:
     ops = commands.add_parser(
         "ops",
         help="measure which torch operators repeat their bits on this machine, or show and compare "
@@ -275,7 +264,7 @@ def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "other work, in two processes of the interpreter that you train in. With a CATALOG, shows "
         "that one instead.",
         epilog=_EPILOG_OF_OPS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_RAW,
     )
     ops.add_argument(
         "catalog",
@@ -296,9 +285,7 @@ def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="PATTERN",
         help="cases with this in their name, or that fit it: `index`, `*pool*`, `opinfo/*`",
     )
-    ops.add_argument(
-        "--quick", action="store_true", help="one size, three dtypes, fewer executions"
-    )
+    _switch(ops, "one size, three dtypes, fewer executions", "--quick")
     ops.add_argument(
         "--op",
         metavar="MODULE:FUNCTION",
@@ -311,31 +298,20 @@ def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="PYTHON",
         help="the interpreter that you train in (default: `python` on PATH)",
     )
-    ops.add_argument(
-        "--fresh",
-        action="store_true",
-        help="begin anew, even where an interrupted start of this command left rows",
-    )
-    ops.add_argument("--json", metavar="FILE", type=_path, help="write the catalog")
-    ops.add_argument(
-        "--markdown",
-        metavar="FILE",
-        type=_path,
-        help="write what is printed as Markdown, every row of it",
-    )
-    ops.add_argument(
-        "--html", metavar="FILE", type=_path, help="write it as a page for a browser, in one file"
-    )
-    ops.add_argument("-v", "--verbose", action="store_true", help="every row of each table")
-    ops.add_argument("--quiet", action="store_true", help="no progress, only the answer")
+    _switch(ops, "begin anew, even where an interrupted start of this command left rows", "--fresh")
+    _file(ops, "--json", "write the catalog")
+    _file(ops, "--markdown", "write what is printed as Markdown, every row of it")
+    _file(ops, "--html", "write it as a page for a browser, in one file")
+    _switch(ops, "every row of each table", "-v", "--verbose")
+    _switch(ops, "no progress, only the answer", "--quiet")
 
 
 def _add_formats(command: argparse.ArgumentParser, formats: Sequence[Format]) -> None:
     for form in formats:
-        command.add_argument(f"--{form.option}", metavar="FILE", type=_path, help=form.about)
+        _file(command, f"--{form.option}", form.about)
 
 
-def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_comment(commands: _Commands) -> None:
     comment = commands.add_parser(
         "comment",
         help="post a report.json, or those of a matrix as one table, as the comment of its pull "
@@ -348,27 +324,26 @@ def _add_comment(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "nothing in them is believed: workflow, job and this path say which comment it is"
     )
     comment.add_argument("report", metavar="REPORT", type=_path, nargs="+", help=what)
-    when = "always, on failure, or when the finding changed"
     comment.add_argument(
-        "--when", choices=("always", "on-failure", "on-change"), default="always", help=when
+        "--when",
+        choices=("always", "on-failure", "on-change"),
+        default="always",
+        help="always, on failure, or when the finding changed",
     )
     comment.add_argument(
         "--repository", metavar="OWNER/NAME", type=_text, help="the repository of the pull request"
     )
-    comment.add_argument(
-        "--pull-request",
-        metavar="N",
-        type=int,
-        help="the pull request, whose head must be the commit of the report",
+    _number(
+        comment, "--pull-request", "the pull request, whose head must be the commit of the report"
     )
-    table = (
+    _text_option(
+        comment,
+        "--matrix",
+        "NAME",
         "one table of the reports under this name, however many there are; several reports are one "
-        "without a name"
+        "without a name",
     )
-    comment.add_argument("--matrix", metavar="NAME", type=_text, help=table)
-    comment.add_argument(
-        "--dry-run", action="store_true", help="print the Markdown and post nothing"
-    )
+    _switch(comment, "print the Markdown and post nothing", "--dry-run")
 
 
 def _text(value: str) -> str:
@@ -386,37 +361,48 @@ def _path(value: str) -> Path:
 
 
 def _add_spec(command: argparse.ArgumentParser) -> None:
-    where = "repro.yml, or the folder that holds it (default: repro.yml)"
     command.add_argument(
-        "spec", metavar="SPEC", nargs="?", type=_text, default="repro.yml", help=where
+        "spec",
+        metavar="SPEC",
+        nargs="?",
+        type=_text,
+        default="repro.yml",
+        help="repro.yml, or the folder that holds it (default: repro.yml)",
     )
 
 
 def _add_overrides(command: argparse.ArgumentParser, *, steps: bool = True) -> None:
-    command.add_argument(
-        "--seed", metavar="N", type=int, help="random-state.seed instead of the spec's"
-    )
+    _number(command, "--seed", "random-state.seed instead of the spec's")
     if steps:
-        command.add_argument(
-            "--steps", metavar="N", type=int, help="train.steps instead of the spec's"
-        )
-    any_key = "any key of the spec, the value as YAML; may be given often"
+        _number(command, "--steps", "train.steps instead of the spec's")
     command.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help=any_key
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="any key of the spec, the value as YAML; may be given often",
     )
 
 
 def _add_quiet(command: argparse.ArgumentParser, *, verbose: bool = False) -> None:
     if verbose:
-        command.add_argument(
-            "-v",
-            "--verbose",
-            action="store_true",
-            help="the whole report: every check, figure and run",
-        )
-    command.add_argument(
-        "--no-cache",
-        action="store_true",
-        help="hash all declared data anew, whatever is known of it",
-    )
-    command.add_argument("--quiet", action="store_true", help="no progress, only the answer")
+        _switch(command, "the whole report: every check, figure and run", "-v", "--verbose")
+    _switch(command, "hash all declared data anew, whatever is known of it", "--no-cache")
+    _switch(command, "no progress, only the answer", "--quiet")
+
+
+def _file(command: argparse.ArgumentParser, name: str, about: str) -> None:
+    command.add_argument(name, metavar="FILE", type=_path, help=about)
+
+
+def _switch(command: argparse.ArgumentParser, about: str, *names: str) -> None:
+    command.add_argument(*names, action="store_true", help=about)
+
+
+def _number(command: argparse.ArgumentParser, name: str, about: str) -> None:
+    command.add_argument(name, metavar="N", type=int, help=about)
+
+
+def _text_option(command: argparse.ArgumentParser, name: str, shown: str, about: str) -> None:
+    command.add_argument(name, metavar=shown, type=_text, help=about)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from repro_gate.commands.comment import Wanted, comment_command
+from repro_gate.commands.arguments import parser
+from repro_gate.commands.comment import comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
 from repro_gate.report.document import to_json
@@ -97,7 +98,9 @@ def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted:
     paths = [folder / f"{number}.json" for number in range(len(given))]
     for path, report in zip(paths, given, strict=True):
         path.write_text(json.dumps(to_json(report)))
-    return comment_command(Wanted(paths, **wanted), environment)
+    options = parser().parse_args(["comment", *map(str, paths)])
+    vars(options).update(wanted)
+    return comment_command(options, environment)
 
 
 def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted_text(
@@ -132,7 +135,7 @@ def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(ReportError):
-        comment_command(Wanted(tmp_path), {"GITHUB_TOKEN": "x"})
+        comment_command(parser().parse_args(["comment", str(tmp_path)]), {"GITHUB_TOKEN": "x"})
 
 
 def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not_posted(
