@@ -140,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
         "--script",
         metavar="PATH",
         type=_path,
-        help="the script that trains; without it, the likeliest is taken, or asked for",
+        help="the script that trains; without it, the likeliest is taken",
     )
     _switch(init, "write it anew where there is one", "--force")
     schema = commands.add_parser(
@@ -199,7 +199,6 @@ def _add_diagnose(commands: _Commands) -> None:
         formatter_class=_RAW,
     )
     _add_spec(diagnose)
-    _file(diagnose, "--json-lines", "write each pair of runs as a line of JSON, with what differed")
     _add_overrides(diagnose)
     _switch(diagnose, "no progress, only the story and the answer", "--quiet")
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +21,6 @@ from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.trace import notebook
 
 _MAX_SCRIPTS = 1_000
-_MAX_FOLDERS = 20_000
 _MAX_BYTES = 1024 * 1024  # of a script; notebooks hold pictures and may be larger
 _FRAMEWORKS = re.compile(
     "torch|lightning|pytorch_lightning|transformers|accelerate|deepspeed|trl|fastai|ignite|composer"
@@ -198,8 +196,7 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
 
 
 def _choose(folder: Path, scripts: list[Script]) -> Script:
-    """Return the script of the highest standing; of several, the one that a person picks. Raise
-    UsageError if there is none, or nobody to ask."""
+    """Return the script of the highest standing. Raise UsageError if there is none, or several."""
     by_hand = f"; or write another command by hand: {DOCS_URL}/repro-yml.md"
     if not scripts:
         raise UsageError(
@@ -209,15 +206,6 @@ def _choose(folder: Path, scripts: list[Script]) -> Script:
     best = [script for script in scripts if script.standing == scripts[0].standing]
     if len(best) == 1:
         return best[0]
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        print("Which script trains?")
-        for number, script in enumerate(best, 1):
-            print(f"  {number}  {script.described}")
-        with suppress(EOFError):
-            while True:
-                answer = input("number: ").strip()
-                if answer.isdecimal() and 0 < int(answer) <= len(best):
-                    return best[int(answer) - 1]
     names = [str(script.path) for script in best]
     raise UsageError(
         f"{folder}: several scripts may be the training: {listed(names, 20)}",
@@ -231,7 +219,10 @@ def _find(folder: Path) -> list[Script]:
     scripts = []
     for number, path in enumerate(_paths(folder), 1):
         if number > _MAX_SCRIPTS:
-            raise _too_large(folder, f"{_MAX_SCRIPTS:,} scripts")
+            raise UsageError(
+                f"{folder}: has more than {_MAX_SCRIPTS:,} scripts",
+                remedy="name the one that trains with --script PATH",
+            )
         with suppress(Unreadable):
             scripts.append(_read(folder, path))
     candidates = [script for script in scripts if script.is_candidate]
@@ -242,8 +233,6 @@ def _find(folder: Path) -> list[Script]:
 def _paths(folder: Path) -> Iterator[str]:
     """Yield the scripts and notebooks, but for those of tests, environments and hidden folders."""
     for number, (top, folders, names) in enumerate(os.walk(folder)):
-        if number > _MAX_FOLDERS:
-            raise _too_large(folder, f"{_MAX_FOLDERS:,} folders")
         if number and {"pyvenv.cfg", "conda-meta"} & {*names, *folders}:
             folders.clear()
             continue
@@ -251,12 +240,6 @@ def _paths(folder: Path) -> Iterator[str]:
         for name in names:
             if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(name):
                 yield os.path.relpath(os.path.join(top, name), folder)
-
-
-def _too_large(folder: Path, most: str) -> UsageError:
-    return UsageError(
-        f"{folder}: has more than {most}", remedy="name the one that trains with --script PATH"
-    )
 
 
 def _named(folder: Path, script: Path) -> Script:

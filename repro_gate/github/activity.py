@@ -18,7 +18,6 @@ from repro_gate.github.event import (
     IssueCommentEvent,
     PullRequest,
     PullRequestEvent,
-    PushEvent,
     WorkflowRun,
     WorkflowRunEvent,
     payload_of,
@@ -138,9 +137,6 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
 def _of_push(inputs: Inputs, job: Job) -> Decision:
     """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever
     runner."""
-    if job.event is not None and payload_of(job.event, job.event_name, PushEvent).deleted:
-        reason = f"{_shown(job.ref)} was deleted: there is nothing to gate"
-        return Decision(activity=Activity.NOTHING, reason=reason)
     by = f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
     if copied := _COPIED.fullmatch(job.ref):
         by = f"number:{copied[1]}"

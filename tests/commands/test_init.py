@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -96,20 +93,6 @@ def test_none_is_taken_where_there_is_none_or_none_is_likelier(
     assert not (tmp_path / "repro.yml").exists()
 
 
-def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
-    for answers, code in (("x\n9\n2\n", 0), ("\x04", 2)):
-        own, its = pty.openpty()
-        command = [sys.executable, "-m", "repro_gate", "init", str(twins), "--force"]
-        with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
-            os.write(own, answers.encode())
-            assert process.wait(60) == code
-        printed = os.read(own, 65_536).decode()
-        os.close(its)
-        os.close(own)
-        assert "1  a/train.py" in printed and "2  b/train.py" in printed
-    assert load_spec(twins).train.run == "python b/train.py"
-
-
 def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
     twins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,12 +123,11 @@ def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
     assert main(["init", str(tmp_path / "none")]) == 2
 
 
-@pytest.mark.parametrize(("limit", "most"), [("_MAX_SCRIPTS", 1), ("_MAX_FOLDERS", 1)])
 def test_a_checkout_that_is_too_large_needs_the_script_named(
-    limit: str, most: int, twins: Path, monkeypatch: pytest.MonkeyPatch
+    twins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (twins / "loop").symlink_to(twins)
-    monkeypatch.setattr(drafting, limit, most)
+    monkeypatch.setattr(drafting, "_MAX_SCRIPTS", 1)
     assert main(["init", str(twins)]) == 2
     assert main(["init", str(twins), "--script", "a/train.py"]) == 0
 

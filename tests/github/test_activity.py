@@ -149,15 +149,6 @@ def test_a_push_needs_no_payload() -> None:
     assert decide(Inputs(), replace(JOB, event=None)).find_by == f"commit:{MERGE}"
 
 
-def test_a_deleted_branch_leaves_nothing_to_gate() -> None:
-    found = of("push", {"deleted": True}, ref="refs/heads/a\n::error::`b")
-    assert (
-        found.activity is Activity.NOTHING
-        and "deleted" in found.reason
-        and found.reason.isprintable()
-    )
-
-
 @pytest.mark.parametrize("event_name", ["merge_group", "schedule", "release"])
 def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str) -> None:
     assert of(event_name) == Decision(activity=Activity.GATE)
