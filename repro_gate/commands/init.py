@@ -3,12 +3,10 @@ commented `repro.yml` for it. Nothing of the checkout is run."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import shlex
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,9 +29,13 @@ _NO_TRAINING = re.compile(r"\..*|test_.*|(conftest|setup|noxfile)\.py")
 _NOT_ENTERED = re.compile(
     r"\..*|tests?|docs?|build|dist|v?env|virtualenv|node_modules|site-packages|.*\.egg-info"
 )
-_MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)  # a line of a notebook that is no Python
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w[\w.]*)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
+_PACKAGE = re.compile(r"(?:^|,)\s*(\w+)")  # of `a.b as c, d`: a and d
+_RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.MULTILINE)
+_SEED = re.compile(r"""["']--seed["']""")
+# at the top of a file: what is done when it is started
+_ACTION = re.compile(r"^(?:if\b.*__name__|(?:for|while|with)\b|\w[\w.]*\()", re.MULTILINE)
 _PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
-_LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 
 _TEXT = """\
 # yaml-language-server: $schema={schemas}/spec/schema.json
@@ -92,7 +94,7 @@ cost:
 # The lockfile that the environment you train in was built from, with every package pinned (`uv lock` or `pip-compile
 # --generate-hashes` makes one), and the container image that training runs in, by its digest.
 # env:
-#   lockfile: {lockfile}
+#   lockfile: uv.lock
 #   image: ghcr.io/org/train@sha256:…
 
 # The device: `cuda`, or `cpu`, which hides the GPUs (left out: whatever the training picks); how many GPUs are needed; and which
@@ -112,7 +114,7 @@ checklist:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A script or a notebook, as its syntax tree describes it."""
+    """A script or a notebook, as its lines describe it."""
 
     path: PurePosixPath  # in the checkout
     imports: frozenset[str]  # the packages' names
@@ -182,7 +184,7 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
         )
     scripts = _find(folder) if script is None else [_named(folder, script)]
     chosen = _choose(folder, scripts)
-    text = _draft(folder, chosen, [other for other in scripts if other is not chosen])
+    text = _draft(chosen, [other for other in scripts if other is not chosen])
     if to_stdout:
         print(text, end="")
         return 0
@@ -257,52 +259,25 @@ def _named(folder: Path, script: Path) -> Script:
 
 
 def _read(folder: Path, path: str) -> Script:
-    """Return what a script's syntax tree says. Raise Unreadable if it cannot be read or named in a
-    command; where it does not parse, it has no imports."""
+    """Return what the lines of a script say. Raise Unreadable if it cannot be read or named in a
+    command."""
     if not path.isprintable() or "{seed}" in path:
         raise Unreadable("has a name that no `train.run` can hold: rename it")
     is_notebook = path.endswith(notebook.SUFFIX)
     text = read_text(folder / path, folder, notebook.MAX_BYTES if is_notebook else _MAX_BYTES)
-    cells = [text]
     if is_notebook:
-        cells = [_MAGIC.sub(r"\1pass", cell) for cell in notebook.code_cells(text.encode())]
-    top: list[ast.stmt] = []
-    for cell in cells:
-        with (
-            warnings.catch_warnings(),
-            suppress(SyntaxError, ValueError, RecursionError, MemoryError),
-        ):
-            warnings.simplefilter("ignore")  # of the code that is read
-            top += ast.parse(cell).body
-    imports: set[str] = set()
-    relative = seed = False
-    for node in (node for statement in top for node in ast.walk(statement)):
-        if isinstance(node, ast.Import):
-            imports.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imports.add(node.module or "")
-            relative = relative or node.level > 0
-        elif isinstance(node, ast.Call):
-            words = [word.value for word in node.args if isinstance(word, ast.Constant)]
-            seed = seed or "--seed" in words
+        text = "\n".join(notebook.code_cells(text.encode()))
+    imported = map("".join, _IMPORT.findall(text))
     return Script(
         path=PurePosixPath(path),
-        imports=frozenset(name.partition(".")[0] for name in imports),
-        has_relative_import=relative,
-        has_seed_option=seed,
-        does_something=is_notebook or any(map(_does_something, top)),
+        imports=frozenset(name for names in imported for name in _PACKAGE.findall(names)),
+        has_relative_import=_RELATIVE.search(text) is not None,
+        has_seed_option=_SEED.search(text) is not None,
+        does_something=is_notebook or _ACTION.search(text) is not None,
     )
 
 
-def _does_something(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.If):
-        return "__name__" in ast.unparse(statement.test)
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Call)
-    return isinstance(statement, (ast.For, ast.While, ast.With))
-
-
-def _draft(folder: Path, script: Script, others: list[Script]) -> str:
+def _draft(script: Script, others: list[Script]) -> str:
     """Return the text of a `repro.yml` that runs `script`."""
     notes = [f"Taken: {script.described}."]
     if others:
@@ -315,12 +290,10 @@ def _draft(folder: Path, script: Script, others: list[Script]) -> str:
     run = script.command
     if not _PLAIN.fullmatch(run):
         run = json.dumps(run, ensure_ascii=False)
-    lockfile = next((name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock")
     return _TEXT.format(
         schemas=SCHEMAS_URL,
         docs=DOCS_URL,
         comments="\n".join(f"  # {note}" for note in notes),
         run=run,
         variables="{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}",
-        lockfile=lockfile,
     )

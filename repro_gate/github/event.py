@@ -33,10 +33,9 @@ _Found = TypeVar("_Found")
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """A repository. `id` is 0 where it was not sent."""
+    """A repository."""
 
     full_name: Annotated[str, Meta(pattern=_REPOSITORY, max_length=200)]
-    id: int = 0
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
 def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "poetry.lock": "", "repro.yml": "mine"})
+    put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "repro.yml": "mine"})
     assert main(["init", str(tmp_path)]) == 2 and "--force" in capsys.readouterr().err
     assert main(["init", str(tmp_path), "--stdout"]) == 0
     text = capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
     assert (tmp_path / "repro.yml").read_text() == text
     assert text.startswith(f"# yaml-language-server: $schema={schema()['$id']}\n")
     assert "# Taken: train.py (by its name, imports torch)." in text and "b/run.py" in text
-    assert "#   lockfile: poetry.lock" in text and load_spec(tmp_path).env.lockfile is None
+    assert "#   lockfile: uv.lock" in text and load_spec(tmp_path).env.lockfile is None
     assert load_spec(tmp_path).data == ()
     assert main(["init", str(tmp_path / "none")]) == 2
 
