@@ -157,10 +157,8 @@ def test_reports_name_the_kind_that_comes_first_in_a_step(
     )
     assert main(["compare", str(a), str(b)]) == 1
     out = capsys.readouterr().out
-    assert (
-        "step 1, random state (any): " in out
-        and "rng, batch, buffer, loss, gradient, parameter, optimizer" in out
-    )
+    assert "step 1, random state (any): " in out
+    assert "rng, batch, buffer, loss, gradient, parameter, optimizer" in out
     assert "1 of the 2 steps that both have differ" in out
 
 

@@ -38,10 +38,8 @@ def test_a_fault_is_told_step_by_step_and_named_at_the_end_and_its_names_cannot_
     done = diagnosed(training(tmp_path, line, files=HOSTILE))
     assert done.returncode == 1, done.stderr
     story, answer = done.stdout.split("\n\n")
-    assert (
-        story.startswith("two runs with seed 42: they diverge at step 0, loss\n1. ")
-        and "held fixed: they agree" in story.splitlines()[-1]
-    )
+    assert story.startswith("two runs with seed 42: they diverge at step 0, loss\n1. ")
+    assert "held fixed: they agree" in story.splitlines()[-1]
     assert "\\x1b[31m::error::.py:3 differs" in story
     assert "drew from the operating system (unseeded-rng)\nConfirmed: " in answer
     assert answer.rstrip().endswith("/docs/causes/unseeded-rng.md)")

@@ -68,11 +68,9 @@ def test_a_fork_on_a_self_hosted_runner_is_refused(event_name: str) -> None:
     found = of(event_name, PULL, self_hosted=True)
     assert found.activity is Activity.REFUSE and found.tested_sha == ""
     assert "`stranger/train`" in found.reason and "self-hosted" in found.reason
-    assert (
-        'allow_forks: "true"' in found.remedy
-        and "pull-request/7" in found.remedy
-        and "runner of GitHub's" in found.remedy
-    )
+    assert 'allow_forks: "true"' in found.remedy
+    assert "pull-request/7" in found.remedy
+    assert "runner of GitHub's" in found.remedy
 
 
 @pytest.mark.parametrize("event_name", REVIEWS)
@@ -90,11 +88,9 @@ def test_a_deleted_fork_is_untrusted_too() -> None:
 @pytest.mark.parametrize("self_hosted", [False, True])
 def test_a_forks_code_never_meets_the_rights_of_pull_request_target(self_hosted: bool) -> None:
     found = of("pull_request_target", PULL, self_hosted=self_hosted)
-    assert (
-        found.activity is Activity.REFUSE
-        and "`stranger/train`" in found.reason
-        and "secrets" in found.reason
-    )
+    assert found.activity is Activity.REFUSE
+    assert "`stranger/train`" in found.reason
+    assert "secrets" in found.reason
     assert "on: pull_request" in found.remedy and 'allow_forks: "true"' in found.remedy
     assert (
         of("pull_request_target", PULL, self_hosted=self_hosted, allow_forks=True).activity
@@ -145,10 +141,6 @@ def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: str) -> None:
     )
 
 
-def test_a_push_needs_no_payload() -> None:
-    assert decide(Inputs(), replace(JOB, event=None)).find_by == f"commit:{MERGE}"
-
-
 @pytest.mark.parametrize("event_name", ["merge_group", "schedule", "release"])
 def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str) -> None:
     assert of(event_name) == Decision(activity=Activity.GATE)
@@ -169,29 +161,19 @@ def test_the_input_says_which_pull_request_where_the_event_does_not(event_name: 
 def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
     payload = {"issue": {"number": 7, "pull_request": {"url": "x"}}}
     found = of("issue_comment", payload)
-    assert (
-        found.activity is Activity.REFUSE
-        and "pull request 7" in found.reason
-        and 'allow_forks: "true"' in found.remedy
-    )
+    assert found.activity is Activity.REFUSE
+    assert "pull request 7" in found.reason
+    assert 'allow_forks: "true"' in found.remedy
     assert of("issue_comment", payload, allow_forks=True) == Decision(
         activity=Activity.GATE, find_by="number:7"
     )
 
 
-@pytest.mark.parametrize("number", [None, "7", True, 0])
-def test_a_comment_on_a_pull_request_without_a_number_is_an_error(number: object) -> None:
-    with pytest.raises(UsageError, match=r"\$\.issue\.number|`number` - at `\$\.issue`"):
-        of("issue_comment", {"issue": {"number": number, "pull_request": {}}}, allow_forks=True)
-
-
 @pytest.mark.parametrize("allow_forks", [False, True])
 def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
     found = of("workflow_run", RUN, allow_forks=allow_forks)
-    assert (
-        found.activity is Activity.REFUSE
-        and "`uses: repro-gate/repro-gate/comment`" in found.remedy
-    )
+    assert found.activity is Activity.REFUSE
+    assert "`uses: repro-gate/repro-gate/comment`" in found.remedy
 
 
 def test_the_report_of_a_forks_run_is_posted() -> None:

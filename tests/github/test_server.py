@@ -118,11 +118,8 @@ def test_the_script_tells_of_each_write() -> None:
         )
         told = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-    assert answer.status_code == 201 and started["tokens"] == [
-        {"login": BOT, "token": "ghs_x", "write": True}
-    ]
-    assert (
-        told["status"] == 201
-        and told["comments"]["7"][0]["body"] == "told"
-        and told["faults"] == []
-    )
+    assert answer.status_code == 201
+    assert started["tokens"] == [{"login": BOT, "token": "ghs_x", "write": True}]
+    assert told["status"] == 201
+    assert told["comments"]["7"][0]["body"] == "told"
+    assert told["faults"] == []

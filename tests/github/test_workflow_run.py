@@ -69,11 +69,9 @@ def test_a_report_of_an_earlier_attempt_is_the_runs_too(github: GitHub) -> None:
 def test_a_report_of_anything_else_is_refused(github: GitHub, origin: Origin, word: str) -> None:
     with pytest.raises(UsageError, match=f"not of the run it came with: its {word}") as caught:
         bound(github, origin=origin)
-    assert (
-        caught.value.reason_id == "workflow-run/origin"
-        and caught.value.remedy
-        and not github.requests
-    )
+    assert caught.value.reason_id == "workflow-run/origin"
+    assert caught.value.remedy
+    assert not github.requests
 
 
 def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
