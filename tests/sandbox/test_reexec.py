@@ -134,9 +134,9 @@ def test_without_memory_files_the_hand_over_works_too(monkeypatch: pytest.Monkey
     given: list[tuple[str, list[str], dict[str, str]]] = []
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(os, "execve", lambda *call: given.append(call))
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "repro_gate"])
     start_anew(
         {"GITHUB_TOKEN": "x", "GH_TOKEN": "y", "OTHER_TOKEN": "z", "HOME": "/h"},
-        ["-m", "repro_gate"],
         keep=["GITHUB_TOKEN", "HOME"],
     )
     [(program, argv, environment)] = given
