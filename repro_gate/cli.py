@@ -115,7 +115,7 @@ def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
     laid_over = {
         "overrides": tuple(options.overrides),
         "seed": options.seed,
-        "steps": options.steps,
+        "steps": getattr(options, "steps", None),  # `selftest` has steps of its own
     }
     spec = load_spec(Path(options.spec), **laid_over)
     return spec, Options(

@@ -18,7 +18,6 @@ from repro_gate.escape import listed
 from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.trace import notebook
 
-_MAX_SCRIPTS = 1_000
 _MAX_BYTES = 1024 * 1024  # of a script; notebooks hold pictures and may be larger
 _FRAMEWORKS = re.compile(
     "torch|lightning|pytorch_lightning|transformers|accelerate|deepspeed|trl|fastai|ignite|composer"
@@ -216,15 +215,9 @@ def _choose(folder: Path, scripts: list[Script]) -> Script:
 
 
 def _find(folder: Path) -> list[Script]:
-    """Return the candidates of a checkout, the likeliest first. Raise UsageError if it is too large
-    to be looked at."""
+    """Return the candidates of a checkout, the likeliest first."""
     scripts = []
-    for number, path in enumerate(_paths(folder), 1):
-        if number > _MAX_SCRIPTS:
-            raise UsageError(
-                f"{folder}: has more than {_MAX_SCRIPTS:,} scripts",
-                remedy="name the one that trains with --script PATH",
-            )
+    for path in _paths(folder):
         with suppress(Unreadable):
             scripts.append(_read(folder, path))
     candidates = [script for script in scripts if script.is_candidate]
@@ -234,10 +227,7 @@ def _find(folder: Path) -> list[Script]:
 
 def _paths(folder: Path) -> Iterator[str]:
     """Yield the scripts and notebooks, but for those of tests, environments and hidden folders."""
-    for number, (top, folders, names) in enumerate(os.walk(folder)):
-        if number and {"pyvenv.cfg", "conda-meta"} & {*names, *folders}:
-            folders.clear()
-            continue
+    for top, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _NOT_ENTERED.fullmatch(name))
         for name in names:
             if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(name):
