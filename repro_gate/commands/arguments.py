@@ -121,8 +121,8 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 "--base",
                 _as_text("REF"),
                 (
-                    "the ref that this change is to be merged into: the report lists the checks that "
-                    "the change weakens"
+                    "the ref that this change is to be merged into: the report lists the checks "
+                    "that the change weakens"
                 ),
             ),
             (
@@ -134,8 +134,8 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 "--fail-fast",
                 _SWITCH,
                 (
-                    "stop at the first divergence; what later runs measure, such as the cost, is left "
-                    "out"
+                    "stop at the first divergence; what later runs measure, such as the cost, is "
+                    "left out"
                 ),
             ),
             (
@@ -257,8 +257,8 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
     ),
     "ops": (
         (
-            "measure which torch operators repeat their bits on this machine, or show and compare such "
-            "catalogs"
+            "measure which torch operators repeat their bits on this machine, or show and compare "
+            "such catalogs"
         ),
         {
             "description": "Executes each operator again and again, flags off and on, alone and "
@@ -337,8 +337,8 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
                 "--matrix",
                 _as_text("NAME"),
                 (
-                    "one table of the reports under this name, however many there are; several reports "
-                    "are one without a name"
+                    "one table of the reports under this name, however many there are; several "
+                    "reports are one without a name"
                 ),
             ),
             ("--dry-run", _SWITCH, "print the Markdown and post nothing"),
