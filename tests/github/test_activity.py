@@ -53,60 +53,40 @@ def of(
     return (decide_comment if posting else decide)(Inputs(**inputs), job)
 
 
-@pytest.mark.parametrize("event_name", REVIEWS)
-@pytest.mark.parametrize("self_hosted", [False, True])
-def test_a_pull_request_of_this_repository_is_gated_and_its_head_is_what_is_tested(
-    event_name: str, self_hosted: bool
-) -> None:
-    found = of(event_name, OWN, self_hosted=self_hosted)
-    assert (found.activity, found.tested_sha) == (Activity.GATE, SHA)
-    assert found.pull is not None and found.pull.number == 7 and not found.pull.fork
-
-
-@pytest.mark.parametrize("event_name", REVIEWS)
-def test_a_fork_on_a_self_hosted_runner_is_refused(event_name: str) -> None:
-    found = of(event_name, PULL, self_hosted=True)
-    assert found.activity is Activity.REFUSE and found.tested_sha == ""
-    assert "`stranger/train`" in found.reason and "self-hosted" in found.reason
-    assert 'allow_forks: "true"' in found.remedy
-    assert "pull-request/7" in found.remedy
-    assert "runner of GitHub's" in found.remedy
-
-
-@pytest.mark.parametrize("event_name", REVIEWS)
-def test_a_fork_on_githubs_own_runner_is_gated(event_name: str) -> None:
-    found = of(event_name, PULL)
-    assert (found.activity, found.tested_sha) == (Activity.GATE, SHA)
-    assert found.pull is not None and found.pull.fork
-
-
-def test_a_deleted_fork_is_untrusted_too() -> None:
-    found = of("pull_request", changed(PULL, "pull_request.head.repo", None), self_hosted=True)
-    assert found.activity is Activity.REFUSE and found.pull is not None and found.pull.fork
-
-
-@pytest.mark.parametrize("self_hosted", [False, True])
-def test_a_forks_code_never_meets_the_rights_of_pull_request_target(self_hosted: bool) -> None:
-    found = of("pull_request_target", PULL, self_hosted=self_hosted)
-    assert found.activity is Activity.REFUSE
-    assert "`stranger/train`" in found.reason
-    assert "secrets" in found.reason
-    assert "on: pull_request" in found.remedy and 'allow_forks: "true"' in found.remedy
-    assert (
-        of("pull_request_target", PULL, self_hosted=self_hosted, allow_forks=True).activity
-        is Activity.GATE
-    )
-    assert of("pull_request_target", OWN, self_hosted=self_hosted).activity is Activity.GATE
+GONE = changed(PULL, "pull_request.head.repo", None)
+CLOSED = changed(PULL, "action", "closed")
+GATE, REFUSE, NOTHING = Activity.GATE, Activity.REFUSE, Activity.NOTHING
 
 
 @pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target"])
-def test_a_closed_pull_request_is_left_alone_even_a_forks(event_name: str) -> None:
-    for payload in (
-        changed(PULL, "action", "closed"),
-        changed(PULL, "pull_request.state", "closed"),
-    ):
-        found = of(event_name, payload, self_hosted=True)
-        assert found.activity is Activity.NOTHING and "closed" in found.reason
+@pytest.mark.parametrize(
+    ("payload", "self_hosted", "allow_forks", "of_reviews", "of_target"),
+    [
+        (OWN, False, False, GATE, GATE),
+        (OWN, True, False, GATE, GATE),
+        (PULL, False, False, GATE, REFUSE),
+        (PULL, True, False, REFUSE, REFUSE),
+        (GONE, True, False, REFUSE, REFUSE),
+        (PULL, True, True, GATE, GATE),
+        (CLOSED, True, False, NOTHING, NOTHING),
+        (changed(PULL, "pull_request.state", "closed"), True, False, NOTHING, NOTHING),
+    ],
+)
+def test_a_forks_code_never_meets_a_machine_or_rights_that_it_was_not_given(
+    event_name: str,
+    payload: dict[str, Any],
+    self_hosted: bool,
+    allow_forks: bool,
+    of_reviews: Activity,
+    of_target: Activity,
+) -> None:
+    found = of(event_name, payload, self_hosted=self_hosted, allow_forks=allow_forks)
+    assert found.activity is (of_reviews if event_name in REVIEWS else of_target)
+    assert found.tested_sha == (SHA if found.activity is GATE else "")
+    assert found.pull is not None and found.pull.number == 7
+    assert found.pull.fork == (payload is not OWN)
+    if found.activity is REFUSE:
+        assert 'allow_forks: "true"' in found.remedy and found.reason.isprintable()
 
 
 @pytest.mark.parametrize("event_name", [*REVIEWS, "pull_request_target"])
