@@ -27,7 +27,11 @@ from repro_gate.report.untrusted_json import ReportError
 
 REPORT, MARKDOWN, HTML, SARIF = "report.json", "report.md", "report.html", "report.sarif"
 PROBLEM = "problem.json"
-_EXAMPLES = {"report": "repro-gate-report", "cache": ".repro-gate-cache"}
+# input -> an example, and the id of its error
+_FOLDERS = {
+    "report": ("repro-gate-report", "action/report-folder"),
+    "cache": (".repro-gate-cache", "action/cache-folder"),
+}
 _TEXT = 20_000  # characters of a problem's text that are kept
 _PROBLEM_BYTES = 2**20
 
@@ -62,7 +66,9 @@ class Problem:
 
 def problem_of(activity: str, reason: str, remedy: str) -> Problem:
     """Return why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
-    return Problem(reason, remedy, 2 if activity == "refuse" else 0, f"action/{activity}")
+    if activity == "refuse":
+        return Problem(reason, remedy, 2, "action/refuse")
+    return Problem(reason, remedy, 0, "action/nothing")
 
 
 class Folder:
@@ -179,11 +185,11 @@ def _opened(workspace: Path, name: str, what: str) -> Iterator[Folder]:
 
 
 def _unusable(what: str, name: str, why: str) -> UsageError:
+    example, reason_id = _FOLDERS[what]
     return UsageError(
         f"{what}: {name!r} cannot be used: {why}",
-        remedy="name a folder that is not part of the checkout: `with: "
-        f"{{{what}: {_EXAMPLES[what]}}}`",
-        reason_id=f"action/{what}-folder",
+        remedy=f"name a folder that is not part of the checkout: `with: {{{what}: {example}}}`",
+        reason_id=reason_id,
     )
 
 
