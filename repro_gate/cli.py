@@ -8,7 +8,7 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,15 +77,18 @@ def _show(options: argparse.Namespace) -> int:
 
 def _diagnose(options: argparse.Namespace) -> int:
     from repro_gate.commands.diagnose import diagnose
-    from repro_gate.commands.output import view
+    from repro_gate.commands.output import view, writable
 
     spec, chosen = _asked(options, policy="head")
+    writable(options.json_lines)
 
     def tell(line: str) -> None:
         print(_printable(line), flush=True)
 
-    with _watch(options) as watch:
-        return diagnose(spec, chosen, watch, tell, view())
+    path = options.json_lines
+    opened = nullcontext() if path is None else path.open("w", encoding="utf-8")
+    with opened as lines, _watch(options) as watch:
+        return diagnose(spec, chosen, watch, tell, lines, view())
 
 
 def _selftest(options: argparse.Namespace) -> int:

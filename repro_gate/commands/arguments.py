@@ -160,6 +160,11 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
             _SEED,
             _STEPS,
             _SET,
+            (
+                "--json-lines",
+                _FILE,
+                "write each pair of runs as a line of JSON, with what differed",
+            ),
             ("--quiet", _SWITCH, "no progress, only the story and the answer"),
         ],
     ),
@@ -364,7 +369,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any], list[_Argument]]] = {
             (
                 "--script",
                 _as_path("PATH"),
-                "the script that trains; without it, the likeliest is taken",
+                "the script that trains; without it, the likeliest is taken, or asked for",
             ),
             ("--force", _SWITCH, "write it anew where there is one"),
         ],

@@ -1,15 +1,18 @@
 """`repro-gate diagnose`: the deterministic runs alone, and where they diverge, the search for the
-cause, told as it goes."""
+cause, told as it goes; as JSON lines for tools, with every use of a factor that differed."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TextIO
+
+import msgspec
 
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.model import Diagnosis, Pair, Setting
+from repro_gate.diagnosis.operators import culprit
 from repro_gate.diagnosis.suspects import Suspect, suspects
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more, for_terminal
@@ -23,40 +26,62 @@ from repro_gate.runs.results import Results
 from repro_gate.spec.model import DiagnosisBounds, Spec
 from repro_gate.trace.notebook import place
 
-_SHOWN = 8  # lines that differed
+_SHOWN, _KEPT = 8, 1_000  # lines that differed: told in the story, written as JSON
 _ALL = 1 << 62  # later than any step
 
 
 def diagnose(
-    spec: Spec, options: Options, watch: Watch, tell: Callable[[str], None], view: View
+    spec: Spec,
+    options: Options,
+    watch: Watch,
+    tell: Callable[[str], None],
+    lines: TextIO | None,
+    view: View,
 ) -> int:
     """Diagnose the training of a spec and return the exit code: 0 where the runs agree, 1 where
     they diverged.
 
     The search is bounded by the spec, by its defaults under `diagnosis: false`; a tolerance is not
-    looked at. `tell` gets the story, line by line and safe to print. Raises Inconclusive where the
-    runs could not be compared.
+    looked at. `tell` gets the story, line by line and safe to print; `lines` is the open file for
+    JSON lines. Raises Inconclusive where the runs could not be compared.
     """
     whole = replace(
         spec,
         diagnosis=spec.diagnosis or DiagnosisBounds(),
         determinism=replace(spec.determinism, tolerance=None),
     )
-    number = itertools.count(1)
+    numbers = itertools.count(1)
+
+    def write(event: str, **fields: Any) -> None:
+        if lines is not None:  # at once: who reads along sees it before the next pair
+            print(msgspec.json.encode({"event": event, **fields}).decode(), file=lines, flush=True)
 
     def tell_runs(results: Results) -> None:
         for seed, comparison in results.comparisons.items():
-            tell(f"two runs with seed {seed}: they {_showed(comparison.first_divergence)}")
+            first = comparison.first_divergence
+            tell(f"two runs with seed {seed}: they {_showed(first)}")
+            write("runs", seed=seed, identical=comparison.identical, first_divergence=first)
 
     def tell_pair(purpose: str, setting: Setting, pair: Pair) -> None:
+        number, until = next(numbers), _ALL if pair.first is None else max(pair.first.step, 0)
+        differed = suspects(*pair.uses, until=until)
+        write(
+            "pair",
+            number=number,
+            purpose=purpose,
+            setting=setting,
+            failed=pair.failed,
+            first_divergence=pair.first,
+            uses=differed[:_KEPT],
+            operators=[len(run) for run in pair.operators],
+            operator=culprit(*pair.operators),
+        )
         showed = f"they {_showed(pair.first)}"
         if pair.failed:
             showed = f"failed: {for_terminal(pair.failed, 300)}"
-        tell(f"{next(number)}. {for_terminal(purpose, 1_000)}: {showed}")
+        tell(f"{number}. {for_terminal(purpose, 1_000)}: {showed}")
         if setting.pinned:
             return
-        until = _ALL if pair.first is None else max(pair.first.step, 0)
-        differed = suspects(*pair.uses, until=until)
         for line in (*map(_use, differed[:_SHOWN]), and_more(len(differed) - _SHOWN)):
             if line:
                 tell(f"   {line}")
@@ -77,6 +102,7 @@ def diagnose(
             "no two runs could be compared",
             remedy="run the gate, whose report says why: `repro-gate run`",
         )
+    write("diagnosis", diagnosis=found)
     if found is not None:
         tell("")
         answer = widgets.printed(replace(view, colour=False), *_answer(found))

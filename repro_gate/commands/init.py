@@ -3,10 +3,13 @@ commented `repro.yml` for it. Nothing of the checkout is run."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import shlex
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +21,8 @@ from repro_gate.escape import listed
 from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.trace import notebook
 
+_MAX_SCRIPTS = 1_000
+_MAX_FOLDERS = 20_000
 _MAX_BYTES = 1024 * 1024  # of a script; notebooks hold pictures and may be larger
 _FRAMEWORKS = re.compile(
     "torch|lightning|pytorch_lightning|transformers|accelerate|deepspeed|trl|fastai|ignite|composer"
@@ -28,13 +33,9 @@ _NO_TRAINING = re.compile(r"\..*|test_.*|(conftest|setup|noxfile)\.py")
 _NOT_ENTERED = re.compile(
     r"\..*|tests?|docs?|build|dist|v?env|virtualenv|node_modules|site-packages|.*\.egg-info"
 )
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w[\w.]*)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
-_PACKAGE = re.compile(r"(?:^|,)\s*(\w+)")  # of `a.b as c, d`: a and d
-_RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.MULTILINE)
-_SEED = re.compile(r"""["']--seed["']""")
-# at the top of a file: what is done when it is started
-_ACTION = re.compile(r"^(?:if\b.*__name__|(?:for|while|with)\b|\w[\w.]*\()", re.MULTILINE)
+_MAGIC = re.compile(r"^([ \t]*)[%!].*", re.MULTILINE)  # a line of a notebook that is no Python
 _PLAIN = re.compile(r"[\w./{} -]+", re.ASCII)  # in YAML, after the command's first word
+_LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 
 _TEXT = """\
 # yaml-language-server: $schema={schemas}/spec/schema.json
@@ -93,7 +94,7 @@ cost:
 # The lockfile that the environment you train in was built from, with every package pinned (`uv lock` or `pip-compile
 # --generate-hashes` makes one), and the container image that training runs in, by its digest.
 # env:
-#   lockfile: uv.lock
+#   lockfile: {lockfile}
 #   image: ghcr.io/org/train@sha256:…
 
 # The device: `cuda`, or `cpu`, which hides the GPUs (left out: whatever the training picks); how many GPUs are needed; and which
@@ -113,7 +114,7 @@ checklist:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A script or a notebook, as its lines describe it."""
+    """A script or a notebook, as its syntax tree describes it."""
 
     path: PurePosixPath  # in the checkout
     imports: frozenset[str]  # the packages' names
@@ -183,7 +184,7 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
         )
     scripts = _find(folder) if script is None else [_named(folder, script)]
     chosen = _choose(folder, scripts)
-    text = _draft(chosen, [other for other in scripts if other is not chosen])
+    text = _draft(folder, chosen, [other for other in scripts if other is not chosen])
     if to_stdout:
         print(text, end="")
         return 0
@@ -197,7 +198,8 @@ def init(folder: Path, script: Path | None, *, to_stdout: bool, force: bool) -> 
 
 
 def _choose(folder: Path, scripts: list[Script]) -> Script:
-    """Return the script of the highest standing. Raise UsageError if there is none, or several."""
+    """Return the script of the highest standing; of several, the one that a person picks. Raise
+    UsageError if there is none, or nobody to ask."""
     by_hand = f"; or write another command by hand: {DOCS_URL}/repro-yml.md"
     if not scripts:
         raise UsageError(
@@ -207,6 +209,15 @@ def _choose(folder: Path, scripts: list[Script]) -> Script:
     best = [script for script in scripts if script.standing == scripts[0].standing]
     if len(best) == 1:
         return best[0]
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        print("Which script trains?")
+        for number, script in enumerate(best, 1):
+            print(f"  {number}  {script.described}")
+        with suppress(EOFError):
+            while True:
+                answer = input("number: ").strip()
+                if answer.isdecimal() and 0 < int(answer) <= len(best):
+                    return best[int(answer) - 1]
     names = [str(script.path) for script in best]
     raise UsageError(
         f"{folder}: several scripts may be the training: {listed(names, 20)}",
@@ -215,9 +226,12 @@ def _choose(folder: Path, scripts: list[Script]) -> Script:
 
 
 def _find(folder: Path) -> list[Script]:
-    """Return the candidates of a checkout, the likeliest first."""
+    """Return the candidates of a checkout, the likeliest first. Raise UsageError if it is too large
+    to be looked at."""
     scripts = []
-    for path in _paths(folder):
+    for number, path in enumerate(_paths(folder), 1):
+        if number > _MAX_SCRIPTS:
+            raise _too_large(folder, f"{_MAX_SCRIPTS:,} scripts")
         with suppress(Unreadable):
             scripts.append(_read(folder, path))
     candidates = [script for script in scripts if script.is_candidate]
@@ -227,11 +241,22 @@ def _find(folder: Path) -> list[Script]:
 
 def _paths(folder: Path) -> Iterator[str]:
     """Yield the scripts and notebooks, but for those of tests, environments and hidden folders."""
-    for top, folders, names in os.walk(folder):
+    for number, (top, folders, names) in enumerate(os.walk(folder)):
+        if number > _MAX_FOLDERS:
+            raise _too_large(folder, f"{_MAX_FOLDERS:,} folders")
+        if number and {"pyvenv.cfg", "conda-meta"} & {*names, *folders}:
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not _NOT_ENTERED.fullmatch(name))
         for name in names:
             if name.endswith((".py", notebook.SUFFIX)) and not _NO_TRAINING.fullmatch(name):
                 yield os.path.relpath(os.path.join(top, name), folder)
+
+
+def _too_large(folder: Path, most: str) -> UsageError:
+    return UsageError(
+        f"{folder}: has more than {most}", remedy="name the one that trains with --script PATH"
+    )
 
 
 def _named(folder: Path, script: Path) -> Script:
@@ -249,25 +274,52 @@ def _named(folder: Path, script: Path) -> Script:
 
 
 def _read(folder: Path, path: str) -> Script:
-    """Return what the lines of a script say. Raise Unreadable if it cannot be read or named in a
-    command."""
+    """Return what a script's syntax tree says. Raise Unreadable if it cannot be read or named in a
+    command; where it does not parse, it has no imports."""
     if not path.isprintable() or "{seed}" in path:
         raise Unreadable("has a name that no `train.run` can hold: rename it")
     is_notebook = path.endswith(notebook.SUFFIX)
     text = read_text(folder / path, folder, notebook.MAX_BYTES if is_notebook else _MAX_BYTES)
+    cells = [text]
     if is_notebook:
-        text = "\n".join(notebook.code_cells(text.encode()))
-    imported = map("".join, _IMPORT.findall(text))
+        cells = [_MAGIC.sub(r"\1pass", cell) for cell in notebook.code_cells(text.encode())]
+    top: list[ast.stmt] = []
+    for cell in cells:
+        with (
+            warnings.catch_warnings(),
+            suppress(SyntaxError, ValueError, RecursionError, MemoryError),
+        ):
+            warnings.simplefilter("ignore")  # of the code that is read
+            top += ast.parse(cell).body
+    imports: set[str] = set()
+    relative = seed = False
+    for node in (node for statement in top for node in ast.walk(statement)):
+        if isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imports.add(node.module or "")
+            relative = relative or node.level > 0
+        elif isinstance(node, ast.Call):
+            words = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            seed = seed or "--seed" in words
     return Script(
         path=PurePosixPath(path),
-        imports=frozenset(name for names in imported for name in _PACKAGE.findall(names)),
-        has_relative_import=_RELATIVE.search(text) is not None,
-        has_seed_option=_SEED.search(text) is not None,
-        does_something=is_notebook or _ACTION.search(text) is not None,
+        imports=frozenset(name.partition(".")[0] for name in imports),
+        has_relative_import=relative,
+        has_seed_option=seed,
+        does_something=is_notebook or any(map(_does_something, top)),
     )
 
 
-def _draft(script: Script, others: list[Script]) -> str:
+def _does_something(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return "__name__" in ast.unparse(statement.test)
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call)
+    return isinstance(statement, (ast.For, ast.While, ast.With))
+
+
+def _draft(folder: Path, script: Script, others: list[Script]) -> str:
     """Return the text of a `repro.yml` that runs `script`."""
     notes = [f"Taken: {script.described}."]
     if others:
@@ -280,10 +332,12 @@ def _draft(script: Script, others: list[Script]) -> str:
     run = script.command
     if not _PLAIN.fullmatch(run):
         run = json.dumps(run, ensure_ascii=False)
+    lockfile = next((name for name in _LOCKFILES if (folder / name).is_file()), "uv.lock")
     return _TEXT.format(
         schemas=SCHEMAS_URL,
         docs=DOCS_URL,
         comments="\n".join(f"  # {note}" for note in notes),
         run=run,
         variables="{WANDB_MODE: disabled}" if "wandb" in script.imports else "{}",
+        lockfile=lockfile,
     )

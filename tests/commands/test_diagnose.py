@@ -1,15 +1,21 @@
 """Claims about `repro-gate diagnose`: a fault is told as it is found out, its clean twin has
-nothing to tell."""
+nothing to tell, and tools get every pair."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.support.gates import ROOT, command, environment, training, with_line
 
 FAULT = "x += int.from_bytes(__import__('os').urandom(4), 'big') * 1e-12"
+Diagnosed = tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]
 # A file whose name would write to the terminal, and the module that loads it.
 NAME = "\x1b[31m::error::.py"
 HOSTILE = {
@@ -19,9 +25,11 @@ HOSTILE = {
 }
 
 
-def diagnosed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("diagnose", folder, "--quiet", *arguments),
+def diagnosed(folder: Path, *arguments: str) -> Diagnosed:
+    """What one call printed, and its JSON lines."""
+    lines = folder / "lines.jsonl"
+    done = subprocess.run(
+        command("diagnose", folder, "--quiet", "--json-lines", lines, *arguments),
         cwd=ROOT,
         env=environment(),
         capture_output=True,
@@ -29,37 +37,90 @@ def diagnosed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         timeout=300,
         check=False,
     )
+    return done, [
+        json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()
+    ] if lines.exists() else []
+
+
+def _of(events: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [item for item in events if item["event"] == kind]
+
+
+@pytest.fixture(scope="module")
+def fault(tmp_path_factory: pytest.TempPathFactory) -> Diagnosed:
+    return diagnosed(
+        training(
+            tmp_path_factory.mktemp("fault"),
+            with_line("import feed; x += feed.noise()"),
+            files=HOSTILE,
+        )
+    )
 
 
 def test_a_fault_is_told_step_by_step_and_named_at_the_end_and_its_names_cannot_reach_the_terminal(
-    tmp_path: Path,
+    fault: Diagnosed,
 ) -> None:
-    line = with_line("import feed; x += feed.noise()")
-    done = diagnosed(training(tmp_path, line, files=HOSTILE))
+    done, _ = fault
     assert done.returncode == 1, done.stderr
     story, answer = done.stdout.split("\n\n")
-    assert story.startswith("two runs with seed 42: they diverge at step 0, loss\n1. ")
-    assert "held fixed: they agree" in story.splitlines()[-1]
-    assert "\\x1b[31m::error::.py:3 differs" in story
+    assert (
+        story.startswith("two runs with seed 42: they diverge at step 0, loss\n1. ")
+        and "held fixed: they agree" in story.splitlines()[-1]
+    )
     assert "drew from the operating system (unseeded-rng)\nConfirmed: " in answer
     assert answer.rstrip().endswith("/docs/causes/unseeded-rng.md)")
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in done.stdout and "\\x1b[31m" in done.stdout
+
+
+def test_tools_get_every_pair_with_what_was_held_and_what_differed(fault: Diagnosed) -> None:
+    _, events = fault
+    (runs,) = _of(events, "runs")
+    assert (runs["seed"], runs["identical"], runs["first_divergence"]["kind"]) == (
+        42,
+        False,
+        "loss",
+    )
+    pairs = _of(events, "pair")
+    assert [item["number"] for item in pairs] == list(range(1, len(pairs) + 1))
+    assert pairs[0]["setting"]["pinned"] == [] and pairs[0]["first_divergence"]["step"] == 0
+    assert [NAME, 3] in [
+        item["use"]["site"] for item in pairs[0]["uses"] if item["use"]["factor"] == "entropy"
+    ]
+    assert {"factor": "entropy", "site": [NAME, 3]} in pairs[-1]["setting"]["pinned"] and pairs[-1][
+        "first_divergence"
+    ] is None
+    assert events[-1]["event"] == "diagnosis"
+    found = events[-1]["diagnosis"]
+    assert (found["cause"], found["file"], found["line"], found["confirmed"]) == (
+        "unseeded-rng",
+        NAME,
+        3,
+        True,
+    )
+    assert found["runs"] == 2 * len(pairs)
 
 
 def test_its_clean_twin_has_nothing_to_diagnose(tmp_path: Path) -> None:
-    done = diagnosed(training(tmp_path, with_line("pass")))
+    done, events = diagnosed(training(tmp_path, with_line("pass")))
     assert (done.returncode, done.stdout) == (0, "two runs with seed 42: they agree\n")
+    assert [item["event"] for item in events] == ["runs", "diagnosis"] and events[1][
+        "diagnosis"
+    ] is None
 
 
 def test_a_training_that_crashes_is_inconclusive(tmp_path: Path) -> None:
-    done = diagnosed(training(tmp_path, "raise SystemExit(7)"))
-    assert done.returncode == 3 and "deterministic-1" in done.stderr and "1. " not in done.stdout
+    done, events = diagnosed(training(tmp_path, "raise SystemExit(7)"))
+    assert done.returncode == 3 and "deterministic-1" in done.stderr and _of(events, "pair") == []
 
 
 def test_bounds_end_the_search_and_that_is_said(tmp_path: Path) -> None:
-    done = diagnosed(training(tmp_path, with_line(FAULT)), "--set", "diagnosis={runs: 2}")
-    assert done.returncode == 1 and "\n1. " in done.stdout and "\n2. " not in done.stdout
-    assert "used up" in done.stdout and "docs/causes/unknown.md" in done.stdout
+    done, events = diagnosed(training(tmp_path, with_line(FAULT)), "--set", "diagnosis={runs: 2}")
+    assert done.returncode == 1 and len(_of(events, "pair")) == 1
+    assert (
+        events[-1]["diagnosis"]["cause"] == "unknown"
+        and "used up" in done.stdout
+        and "docs/causes/unknown.md" in done.stdout
+    )
 
 
 def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(tmp_path: Path) -> None:

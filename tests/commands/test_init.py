@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from repro_gate.cli import main
+from repro_gate.commands import init as drafting
 from repro_gate.spec.loader import load_spec
 from repro_gate.spec.schema import schema
 
@@ -56,6 +60,7 @@ def twins(tmp_path: Path) -> Path:
         ({"pkg/train.py": "from .net import Net\n" + TORCH}, "python -m pkg.train"),
         ({"run.py": TORCH, "tests/train.py": TORCH, "test_train.py": TORCH}, "python run.py"),
         ({"run.py": TORCH, ".old/train.py": TORCH, "venv/train.py": TORCH}, "python run.py"),
+        ({"run.py": TORCH, "my/train.py": TORCH, "my/pyvenv.cfg": ""}, "python run.py"),
         ({"run.py": TORCH, "train.py": "def (:\n"}, "python run.py"),
         ({"a.ipynb": notebook("%pip install x\nimport torch")}, "jupyter execute a.ipynb"),
         ({"train.ipynb": notebook("import torch"), "run.py": TORCH}, "python run.py"),
@@ -91,6 +96,20 @@ def test_none_is_taken_where_there_is_none_or_none_is_likelier(
     assert not (tmp_path / "repro.yml").exists()
 
 
+def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
+    for answers, code in (("x\n9\n2\n", 0), ("\x04", 2)):
+        own, its = pty.openpty()
+        command = [sys.executable, "-m", "repro_gate", "init", str(twins), "--force"]
+        with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+            os.write(own, answers.encode())
+            assert process.wait(60) == code
+        printed = os.read(own, 65_536).decode()
+        os.close(its)
+        os.close(own)
+        assert "1  a/train.py" in printed and "2  b/train.py" in printed
+    assert load_spec(twins).train.run == "python b/train.py"
+
+
 def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
     twins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +125,7 @@ def test_the_script_is_named_from_the_checkout_or_from_here_and_lies_inside(
 def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "repro.yml": "mine"})
+    put(tmp_path, {"train.py": TORCH, "b/run.py": TORCH, "poetry.lock": "", "repro.yml": "mine"})
     assert main(["init", str(tmp_path)]) == 2 and "--force" in capsys.readouterr().err
     assert main(["init", str(tmp_path), "--stdout"]) == 0
     text = capsys.readouterr().out
@@ -116,9 +135,19 @@ def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
     assert (tmp_path / "repro.yml").read_text() == text
     assert text.startswith(f"# yaml-language-server: $schema={schema()['$id']}\n")
     assert "# Taken: train.py (by its name, imports torch)." in text and "b/run.py" in text
-    assert "#   lockfile: uv.lock" in text and load_spec(tmp_path).env.lockfile is None
+    assert "#   lockfile: poetry.lock" in text and load_spec(tmp_path).env.lockfile is None
     assert load_spec(tmp_path).data == ()
     assert main(["init", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize(("limit", "most"), [("_MAX_SCRIPTS", 1), ("_MAX_FOLDERS", 1)])
+def test_a_checkout_that_is_too_large_needs_the_script_named(
+    limit: str, most: int, twins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (twins / "loop").symlink_to(twins)
+    monkeypatch.setattr(drafting, limit, most)
+    assert main(["init", str(twins)]) == 2
+    assert main(["init", str(twins), "--script", "a/train.py"]) == 0
 
 
 def test_a_script_that_is_too_large_or_leads_out_is_not_read(tmp_path: Path) -> None:
