@@ -9,15 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.data.cache import DataCache
 from repro_gate.data.hashing import Progress, Reading, read_digests
-from repro_gate.data.tree import (
-    dvc_patterns,
-    entry_identity,
-    entry_name,
-    identity_fields,
-    list_files,
-)
+from repro_gate.data.tree import Identity, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 
@@ -28,8 +21,8 @@ _NAMED_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class DataFinding:
-    """One declared item compared with its digests and size. `actual` is None, and `problem` says
-    why, where it could not be read.
+    """One declared item compared with its digests. `actual` is None, and `problem` says why, where
+    it could not be read.
 
     `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where
     the declaration stands.
@@ -39,26 +32,20 @@ class DataFinding:
     expected: str | None
     actual: str | None
     size: int = 0  # bytes of all files
-    files: int = 0
     problem: str = ""
     md5_expected: str | None = None
     md5_actual: str | None = None
-    size_expected: int | None = None
     source: str = ""
-    cached: bool = False  # the digests are those of an earlier reading, and nothing changed since
 
     @property
     def declared(self) -> bool:
-        """Whether any digest is declared; a size alone proves nothing."""
+        """Whether any digest is declared."""
         return self.expected is not None or self.md5_expected is not None
 
     @property
     def matches(self) -> bool | None:
-        """Whether every declared digest and size is what was found; None where no digest is
-        declared and nothing is wrong."""
-        if self.declared:
-            return not self.mismatches
-        return False if self.mismatches and not self.problem else None
+        """Whether every declared digest is what was found; None where none is declared."""
+        return not self.mismatches if self.declared else None
 
     @property
     def mismatches(self) -> tuple[str, ...]:
@@ -68,34 +55,16 @@ class DataFinding:
             found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
         if self.md5_actual is not None and self.md5_expected != self.md5_actual:
             found.append(f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}")
-        if (
-            self.actual is not None
-            and self.size_expected not in (None, self.size)
-            and not self._folder_of_dvc
-        ):
-            found.append(
-                f"{self.path}: size expected {self.size_expected} bytes, found {self.size}"
-            )
         return tuple(found)
-
-    @property
-    def _folder_of_dvc(self) -> bool:
-        """DVC leaves some files out (`.git`), of the size too; its listing names each that counts,
-        so where that is right, all is."""
-        return (
-            self.md5_expected is not None
-            and self.md5_expected.endswith(".dir")
-            and self.md5_actual == self.md5_expected
-        )
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What `stat` says about one declared item. `files` has (path, size, mtime_ns, inode) of each
-    file while there are few enough."""
+    """What `stat` says about one declared item. `files` has each file while there are few
+    enough."""
 
     digest: str
-    files: frozenset[tuple[str, int, int, int]] = frozenset()
+    files: frozenset[tuple[bytes, Identity]] = frozenset()
 
 
 DataState = Mapping[str, Fingerprint]
@@ -114,11 +83,7 @@ def resolve_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[Path, ...]:
 
 
 def verify_data(
-    items: Sequence[DataItem],
-    spec_dir: Path,
-    *,
-    progress: Progress | None = None,
-    cache: DataCache | None = None,
+    items: Sequence[DataItem], spec_dir: Path, *, progress: Progress | None = None
 ) -> tuple[DataFinding, ...]:
     """The size and digests of each declared item, beside the declared ones.
 
@@ -129,14 +94,13 @@ def verify_data(
     -z | xargs -0r sha256sum -z -- | sha256sum`.
 
     Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at
-    most four times a second. With a `cache`, what has not changed since it was last read is not
-    read again.
+    most four times a second.
     """
     wanted = [
         (data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5"))
         for item in items
     ]
-    readings = read_digests(dict.fromkeys(wanted), progress, cache)
+    readings = read_digests(dict.fromkeys(wanted), progress)
     return tuple(_finding(item, readings[key]) for key, item in zip(wanted, items, strict=True))
 
 
@@ -153,56 +117,34 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     for path in {**before, **after}:
         old, new = before.get(path, Fingerprint("")), after.get(path, Fingerprint(""))
         if old.digest != new.digest:
-            names = {name for name, *_ in old.files ^ new.files}
+            names = {os.fsdecode(name) for name, _ in old.files ^ new.files}
             changed += [os.path.join(path, name) if name else path for name in names] or [path]
     return tuple(sorted(changed, key=os.fsencode))
 
 
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
-    md5 = reading.digests.get("md5")
-    problem = (
-        f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} "
-        f"{reading.problem}"
-        if reading.problem
-        else ""
-    )
-    if (
-        reading.is_folder
-        and md5 not in (None, item.md5)
-        and (patterns := dvc_patterns(reading.path)) is not None
-    ):
-        problem, md5 = (
-            (
-                f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns "
-                "that are not read here"
-            ),
-            None,
-        )
+    failed = os.path.join(item.path, reading.failed) if reading.failed else item.path
     return DataFinding(
         path=item.path,
         expected=item.sha256,
         actual=reading.digests.get("sha256"),
         size=reading.size,
-        files=reading.files,
-        problem=problem,
+        problem=f"{failed} {reading.problem}" if reading.problem else "",
         md5_expected=item.md5,
-        md5_actual=md5,
-        size_expected=item.size,
+        md5_actual=reading.digests.get("md5"),
         source=item.source,
-        cached=reading.cached,
     )
 
 
 def _fingerprint(path: Path) -> Fingerprint:
     try:
-        listing = list_files(path)
+        # not the time of change of the inode: a workspace may link the file
+        files = [(name, known._replace(ctime_ns=0)) for name, known in list_files(path).files]
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
-    digest, files = hashlib.sha256(), set[tuple[str, int, int, int]]()
-    for entry in listing.entries:
-        size, changed, _, inode, _ = identity_fields(entry_identity(entry))
-        found = (os.fsdecode(entry_name(entry)), size, changed, inode)
-        digest.update(repr(found).encode("utf-8", "surrogatepass"))
-        if len(listing.entries) <= _NAMED_FILES:
-            files.add(found)
-    return Fingerprint(digest.hexdigest(), frozenset(files))
+    digest = hashlib.sha256()
+    for name, known in files:
+        digest.update(repr((name, known)).encode())
+    return Fingerprint(
+        digest.hexdigest(), frozenset(files) if len(files) <= _NAMED_FILES else frozenset()
+    )
