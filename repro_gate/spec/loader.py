@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec import model
@@ -173,69 +174,40 @@ def _checkout_of(file: Path) -> Path:
 def _spec(path: Path, document: Document) -> Spec:
     """The dataclasses of a document without a mistake. A key that is left out keeps the dataclass's
     default."""
-    data = document.data
-
-    def named(section: str, *whole: str) -> dict[str, Any]:
-        """A section's keys as the dataclass spells them; JSON Schema takes 50.0 for a whole number,
-        the dataclasses hold ints."""
-        found = data.get(section, {}).items()
-        return {
-            key.replace("-", "_"): int(value) if key in whole else value for key, value in found
-        }
-
-    train, random_state, determinism = (
-        named("train", "steps", "warmup"),
-        named("random-state"),
-        named("determinism", "repeat"),
-    )
-    capture, checklist = named("capture", "every"), named("checklist")
-    diagnosis = None if data.get("diagnosis") is False else named("diagnosis", "runs")
+    found = _named(document.data, ())
+    train, diagnosis = found["train"], found.get("diagnosis")
     for section in (train, diagnosis or {}):
         if "timeout" in section:
             section["timeout"] = seconds(section["timeout"])
-    environment = train.get("env", {}).items()
-    train["env"] = {
-        name: value if isinstance(value, str) else document.literals["train", "env", name]
-        for name, value in environment
-    }
-    seeds = random_state.get(
-        "seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds
-    )
-    compare = determinism.pop("compare", "bitwise")
-    tolerance = (
-        None
-        if isinstance(compare, str)
-        else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
-    )
-    determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
-    robustness = named("robustness")
-    vary = robustness.pop("vary", True)
-    varied = model.VARIED if vary is True else tuple(vary or ())
-    if "PYTHONHASHSEED" in train["env"]:  # which is part of the recipe then
-        varied = tuple(name for name in varied if name != "hash-seed")
-    waived = [
-        {**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})}
-        for item in checklist.get("waive", ())
-    ]
-    checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
-    return Spec(
-        path=path,
-        train=model.Train(**train),
-        random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
-        determinism=model.Determinism(tolerance=tolerance, **determinism),
-        robustness=model.Robustness(varied, **robustness),
-        capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
-        cost=model.CostBudget(**named("cost")),
-        data=tuple(
-            model.DataItem(
-                path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None
-            )
-            for item in data.get("data", ())
-        ),
-        env=model.Env(**named("env")),
-        hardware=model.Hardware(**named("hardware", "gpus")),
-        checklist=model.Checklist(**checklist),
-        baseline=model.BaselineRule(**named("baseline")),
-        diagnosis=None if diagnosis is None else model.DiagnosisBounds(**diagnosis),
-        policy=data.get("policy", "head"),
-    )
+    train["env"] = {name: document.literals["train", "env", name] for name in train.get("env", ())}
+    if diagnosis is False:
+        found["diagnosis"] = None
+    random_state, determinism = found.get("random_state", {}), found.get("determinism", {})
+    if "seed" in random_state:
+        random_state["seeds"] = [random_state["seed"]]
+    if isinstance(determinism.get("compare"), dict):
+        determinism["tolerance"] = determinism["compare"]
+    robustness = found.setdefault("robustness", {})
+    vary = robustness.get("vary", True)
+    varied = model.VARIED if vary is True else vary or ()
+    # which is part of the recipe where the spec sets it
+    left_out = "hash-seed" if "PYTHONHASHSEED" in train["env"] else None
+    robustness["vary"] = [name for name in varied if name != left_out]
+    for item in found.get("data", ()):
+        if "sha256" in item:
+            item["sha256"] = item["sha256"].lower()
+    return msgspec.convert({**found, "path": path}, Spec)
+
+
+def _named(value: Any, path: KeyPath) -> Any:
+    """A copy with keys as the dataclasses spell them; JSON Schema takes 50.0 for a whole number,
+    the dataclasses hold ints."""
+    if isinstance(value, dict):
+        is_free = path in (("train", "env"), ("checklist", "severity"))
+        return {
+            key if is_free else key.replace("-", "_"): _named(child, (*path, key))
+            for key, child in value.items()
+        }
+    if isinstance(value, list):
+        return [_named(child, (*path, index)) for index, child in enumerate(value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
