@@ -13,7 +13,7 @@ import msgspec
 
 from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec import model
-from repro_gate.spec.document import Document, Place, parse
+from repro_gate.spec.document import MAX_NODES, Document, Place, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.model import Spec
 from repro_gate.spec.overrides import with_overrides
@@ -65,7 +65,7 @@ def load_spec_bytes(
     """A spec that stands elsewhere, in another commit say, as if it stood at `path`; `source` names
     it in mistakes. As `load_spec`."""
     try:
-        document = _document(raw)
+        document = document_of(raw)
         if not isinstance(document.data, dict):
             place, message = (
                 document.values.get((), Place(1, 1)),
@@ -99,7 +99,7 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
     """The line of each key and value of the file at `path`, a spec that loads; empty where it
     cannot be read."""
     try:
-        document = _document(_bytes(path))
+        document = document_of(_bytes(path))
     except (Refused, OSError, ValueError):
         return {}
     places = {**document.values, **document.keys}
@@ -131,33 +131,24 @@ def _bytes(file: Path) -> bytes:
         ) from None
 
 
-def _document(raw: bytes) -> Document:
-    """The bytes as a document. Raises Refused for what no spec can be."""
+def document_of(raw: bytes, *, max_nodes: int = MAX_NODES, what: str = "a spec") -> Document:
+    """The bytes of a file as a document. Raises Refused for what none can be; `what` is the word
+    for it in messages."""
     if len(raw) > MAX_BYTES:
-        raise Refused(
-            Problem(
-                None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"
-            )
-        )
+        raise Refused(Problem(None, None, "", f"larger than 1 MiB, {what} is far smaller"))
     body = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        before, offset = body[: error.start], error.start + len(raw) - len(body)
-        line, column = (
-            before.count(b"\n") + 1,
-            len(before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")) + 1,
-        )
-        message = (
-            f"not UTF-8: byte {body[error.start]:#04x} at offset {offset}, save the file as UTF-8"
-        )
-        raise Refused(Problem(line, column, "", message)) from None
+        before = body[: error.start].decode()
+        column = len(before) - before.rfind("\n")
+        message = f"not UTF-8: byte {body[error.start]:#04x}, save the file as UTF-8"
+        raise Refused(Problem(before.count("\n") + 1, column, "", message)) from None
     if conflict := _CONFLICT.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
-        raise Refused(
-            Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers")
-        )
-    return parse(text)
+        message = "a merge conflict stands here, resolve it and remove the markers"
+        raise Refused(Problem(line, 1, "", message))
+    return parse(text, max_nodes=max_nodes, what=what)
 
 
 def _checkout_of(file: Path) -> Path:

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout.contents import (
-    LfsPointer,
-    Submodule,
-    lfs_pointers,
-    submodules,
-    tracked_files,
-)
+from repro_gate.checkout.contents import Submodule, lfs_pointers, submodules, tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from tests.support.repositories import git, repository, tree, write
@@ -223,16 +217,12 @@ def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path:
     git(repo, "submodule", "update", "-q", "--init", "--recursive")
     recorded, deep = git(inner, "rev-parse", "HEAD"), git(innermost, "rev-parse", "HEAD")
     assert submodules(repo) == (
-        Submodule("libs/inner", recorded, recorded, True),
-        Submodule("libs/inner/deep", deep, deep, True),
+        Submodule("libs/inner", recorded, recorded),
+        Submodule("libs/inner/deep", deep, deep),
     )
     git(repo / "libs/inner", "checkout", "-q", "HEAD~1")
-    write(
-        repo, _dot_gitmodules='[submodule "x"]\n\tpath = elsewhere\n\turl = https://example.com\n'
-    )
-    git(repo, "add", ".gitmodules")
     moved = git(inner, "rev-parse", "HEAD~1")
-    assert submodules(repo) == (Submodule("libs/inner", recorded, moved, False),)
+    assert submodules(repo) == (Submodule("libs/inner", recorded, moved),)
     git(repo, "update-index", "--force-remove", "libs/inner")
     assert submodules(repo) == ()
 
@@ -251,7 +241,7 @@ def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -
     git(repo, "add", "-A", ":!new.bin")
     (repo / "d.bin").unlink()
     (repo / "d.bin").symlink_to("a.bin")
-    assert lfs_pointers(repo) == (LfsPointer("a.bin", True), LfsPointer("b.txt", False))
+    assert lfs_pointers(repo) == ("a.bin",)
 
 
 def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(
