@@ -30,6 +30,7 @@ from repro_gate.checks.opened import (
     is_source,
     misplaced,
     opened,
+    told,
     unlisted,
 )
 from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
@@ -224,7 +225,7 @@ def imports_checkout(evidence: Evidence) -> Finding:
         )
         return failed(
             message,
-            [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)],
+            [*told(found.copies), *told(found.others), *told(found.ignored)],
             remedy,
         )
     if found.others:
@@ -236,7 +237,7 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
             "relative paths find the workspace"
         )
-        return failed(message, [*found.told(found.others), *found.told(found.ignored)], remedy)
+        return failed(message, [*told(found.others), *told(found.ignored)], remedy)
     if found.ignored:
         message = (
             f"training imported {len(found.ignored)} modules that git ignores, so no clone has "
@@ -246,7 +247,7 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "build them in `train.run`, install them as a package of the lockfile, or build them "
             "anew before each gate run"
         )
-        return missing(message, found.told(found.ignored), remedy)
+        return missing(message, told(found.ignored), remedy)
     return passed("what training imported of the checkout came from the run's own workspace")
 
 
@@ -277,9 +278,6 @@ def opened_files(evidence: Evidence) -> Finding:
         found = [(item, _UNTRACKED if is_source(item.path) else _DATA) for item in untracked] + [
             (item, misplaced(evidence, item) or _OUTSIDE) for item in outside
         ]
-        lines = folded([one for one in found if one[0].inside]) + folded(
-            [one for one in found if not one[0].inside]
-        )
         data = sum(why == _DATA for _, why in found)
         counted = ((len(found) - data, "source or settings files"), (data, "files of data"))
         opened_ones = " and ".join(f"{count} {words}" for count, words in counted if count)
@@ -287,7 +285,7 @@ def opened_files(evidence: Evidence) -> Finding:
         wrong = {why for _, why in found}
         return missing(
             message,
-            (*lines, *cut[:2]),
+            (*folded(found), *cut[:2]),
             "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong),
         )
     if cut:

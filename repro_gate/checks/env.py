@@ -24,6 +24,7 @@ from repro_gate.checks.interface import (
     undeclared,
 )
 from repro_gate.compare.traces import processes
+from repro_gate.escape import clip
 from repro_gate.files import Unreadable, read_text
 from repro_gate.install.lockfiles import (
     REMEDY,
@@ -172,21 +173,10 @@ def image_digest(evidence: Evidence) -> Finding:
             f"name it in the spec: `env: {{image: {example}}}`",
         )
     wanted = _DIGEST.fullmatch(declared)
-    if wanted is None and "@" in declared:
-        return failed(
-            "the declared image's digest is not `sha256:` and 64 hex digits",
-            (declared,),
-            f"write it as `{example}`",
-        )
     if wanted is None:
-        remedy = (
-            f"write `{example}`; `docker buildx imagetools inspect {declared}` prints the digest"
-        )
-        return missing(
-            "the declared image is named by tag, which can be moved to another image",
-            (declared,),
-            remedy,
-        )
+        remedy = f"write `{example}`; `docker buildx imagetools inspect` prints the digest of a tag"
+        message = "the declared image is not named by a digest, and a tag can be moved"
+        return missing(message, (declared,), remedy)
     if known is None:
         message = "the image is declared by digest, and nothing shows that training runs in it"
         return missing(
@@ -352,16 +342,13 @@ def _read(evidence: Evidence, declared: str) -> Lock:
 
 
 def _undeclared(evidence: Evidence) -> tuple[str, ...]:
-    """Lockfiles beside the spec or at the root, as the spec would name them; a requirements file is
-    one where it pins all by hash."""
-    folder, root, found = evidence.folder, evidence.root, list[str]()
-    for place in dict.fromkeys((folder, root)):
-        for name in sorted(os.listdir(place)) if place.is_dir() else ():
-            kind = kind_of(name)
-            if kind is not None and (kind != "requirements" or "requirements" in name):
-                with contextlib.suppress(LockfileError):
-                    if not read_lock(place / name, root).faults or kind != "requirements":
-                        found.append(os.path.relpath(place / name, folder))
+    """Lockfiles beside the spec or at the root, as the spec would name them."""
+    found = [
+        os.path.relpath(path, evidence.folder)
+        for place in dict.fromkeys((evidence.folder, evidence.root))
+        for path in sorted(place.glob("*"))
+        if (kind := kind_of(path.name)) and (kind != "requirements" or "requirements" in path.name)
+    ]
     return tuple(found[:10])
 
 
@@ -398,8 +385,7 @@ def _interpreter(path: str) -> str:
 def _value(value: str | None) -> str:
     if value is None:
         return "not set"
-    text = escaped(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return clip(escaped(value), _SHOWN)
 
 
 @dataclass(frozen=True)

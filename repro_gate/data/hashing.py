@@ -100,6 +100,12 @@ def digest_file(
     return [digest.digest() for digest in hashes]
 
 
+def file_sha256(path: Path | bytes) -> str:
+    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a
+    regular file (which is not waited for)."""
+    return digest_file(path, identity(os.stat(path)), ("sha256",))[0].hex()
+
+
 def _digest_all(readings: Collection[Reading], progress: Progress | None) -> None:
     """Fill in `found`. What cannot be read becomes the reading's problem; an interrupt ends the
     threads at their next piece."""
