@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, WorkTree, config_names, git
+from repro_gate.checkout.git import GitFailed, WorkTree, git
 from repro_gate.errors import UsageError
 
 _NO_REPOSITORY = re.compile("not a git repository|must be run in a work tree")
-_REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
 LFS_POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid "
     rb"sha256:([0-9a-f]{64})\nsize (\d+)\n"
@@ -34,16 +33,13 @@ class Checkout:
     `root` is git's top level, or the folder itself where git does not manage it. `commit` is None
     without git or without a commit. `uncommitted` are paths relative to `root` that are modified,
     staged, deleted or new, those in submodules included; bytes that are no UTF-8 stand as
-    surrogates (`os.fsencode` gives them back). `uninitialised` are submodules whose files are not
-    there.
+    surrogates (`os.fsencode` gives them back).
     """
 
     root: Path
     commit: str | None = None
     uncommitted: tuple[str, ...] = ()
     is_git: bool = False
-    has_remote: bool = False
-    uninitialised: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -138,14 +134,11 @@ def _inspect(root: Path) -> Checkout:
     notes = tuple(
         f"submodule {path} is not initialised: its files are missing" for path in uninitialised
     )
-    remote = any(_REMOTE.fullmatch(name) for name in config_names(root))
     return Checkout(
         root=root,
         commit=commit or None,
         uncommitted=tuple(uncommitted),
         is_git=True,
-        has_remote=remote,
-        uninitialised=tuple(uninitialised),
         notes=notes,
     )
 

@@ -18,12 +18,6 @@ MANY = 5_000  # files that take seconds to copy and to remove
 _NOT_COPIED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
 # google-github-actions/auth leaves its in the workspace, for later steps
 _CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +97,7 @@ class Copy:
             elif stat.S_ISREG(mode):
                 self.bytes += self.copy_file(name)
             elif not stat.S_ISDIR(mode):
-                self.notes.append(
-                    f"{name} was left out: it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}"
-                )
+                self.notes.append(f"{name} was left out: it is no regular file")
                 return
         except OSError as error:
             raise _not_copied(name, source, error) from error

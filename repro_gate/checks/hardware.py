@@ -55,7 +55,11 @@ def device(evidence: Evidence) -> Finding:
         return skipped("no run was traced on a device")
     used = sorted({_device_of(trace) for trace in traces})
     counts = {trace.facts.get("gpus", "0") for trace in traces}
-    wrong, remedy = list[str](), "run on the hardware that the spec names, or correct `hardware:`"
+    wrong = list[str]()
+    remedy = (
+        "run on the hardware that the spec names (CUDA_VISIBLE_DEVICES in train.env hides GPUs), "
+        "or correct `hardware:`"
+    )
     if wanted.device and any(not item.startswith(wanted.device) for item in used):
         wrong.append(f"device {wanted.device} is required, training used {', '.join(used)}")
     if wanted.gpu_model and any(wanted.gpu_model.lower() not in item.lower() for item in used):
@@ -66,11 +70,6 @@ def device(evidence: Evidence) -> Finding:
         wrong.append(
             f"exactly {wanted.gpus} GPUs are required, training saw {', '.join(sorted(counts))}"
         )
-        if all(count.isdecimal() and int(count) >= wanted.gpus for count in counts):
-            remedy = (
-                f"set CUDA_VISIBLE_DEVICES to {wanted.gpus} devices in train.env, or correct "
-                "`hardware:`"
-            )
     if wrong:
         return failed(wrong[0], wrong, remedy)
     return passed(

@@ -61,7 +61,8 @@ class Marks:
     """Which quantities were recorded and which differed, by column: a bit for each."""
 
     def __init__(self, steps: int) -> None:
-        self.steps, self.width = steps, width_of(steps)
+        # as few steps in a column as give at most COLUMNS
+        self.steps, self.width = steps, max(1, -(-steps // COLUMNS))
         self.tables: dict[
             tuple[str, str, int], tuple[tuple[Row, ...], int]
         ] = {}  # the rows are held, so that no other has their id
@@ -92,11 +93,6 @@ class Marks:
 
     def column(self, step: int) -> int:
         return column_of(step, self.steps, self.width)
-
-
-def width_of(steps: int) -> int:
-    """Steps of one column of a map of so many steps."""
-    return max(1, -(-steps // COLUMNS))
 
 
 def column_of(step: int, steps: int, width: int) -> int:

@@ -16,7 +16,7 @@ from repro_gate.compare.distances import (
     Key,
     key_of,
     loss_gaps,
-    losses_of_both,
+    losses_of,
     weights,
     with_distance,
 )
@@ -65,6 +65,9 @@ def compare_runs(
         if kind == "parameter" and step == len(second[label].steps)
     }
     main = next(iter(first), "")
+    both = [losses_of(run[main]) if main in run else {} for run in (first, second)]
+    common = sorted(both[0].keys() & both[1])
+    losses = tuple((step, both[0][step], both[1][step]) for step in common)
     by_kind = tally.by_kind()
     if tally.marks.differing and not tally.by_step:
         tally.marks.leave_out("rng")
@@ -82,7 +85,7 @@ def compare_runs(
         by_step=tuple(sorted(tally.by_step.items())),
         # what comes after the last step is no step
         differing_steps=sum(0 <= step < steps for step in tally.by_step),
-        losses=losses_of_both(first.get(main), second.get(main)),
+        losses=losses,
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,

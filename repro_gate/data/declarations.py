@@ -15,6 +15,7 @@ from repro_gate.data.declared import data_path
 from repro_gate.data.formats import DataProblem, read_dvc
 from repro_gate.files import Unreadable, leads_out, read_text
 from repro_gate.spec.errors import Refused, escaped
+from repro_gate.spec.loader import checkout_of
 from repro_gate.spec.model import DataItem
 
 MAX_DVC = 1 << 20  # bytes
@@ -32,7 +33,7 @@ def expand_items(
     UsageError for an item whose path is none.
     """
     folder = Path(os.path.abspath(spec_dir))
-    top = _checkout_root(folder) if root is None else Path(os.path.abspath(root))
+    top = Path(os.path.abspath(root or checkout_of(folder / "-")))
     if not folder.is_relative_to(top):  # one of them went through a link
         folder, top = Path(os.path.realpath(folder)), Path(os.path.realpath(top))
     found, problems = list[DataItem](), list[DataProblem]()
@@ -80,9 +81,3 @@ def _declared(path: Path, name: str, top: Path) -> list[DataItem]:
         replace(item, path=os.path.normpath(os.path.join(above, item.path)))
         for item in read_dvc(text, name, path.parent, top if is_inside else path.parent)
     ]
-
-
-def _checkout_root(folder: Path) -> Path:
-    return next(
-        (above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder
-    )

@@ -13,7 +13,7 @@ import msgspec
 
 from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec import model
-from repro_gate.spec.document import MAX_NODES, Document, Place, parse
+from repro_gate.spec.document import MAX_NODES, Document, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.model import Spec
 from repro_gate.spec.overrides import with_overrides
@@ -67,24 +67,18 @@ def load_spec_bytes(
     try:
         document = document_of(raw)
         if not isinstance(document.data, dict):
-            place, message = (
-                document.values.get((), Place(1, 1)),
-                f"found {shown(document.data)} at the top level, wanted keys: ",
+            message = (
+                f"found {shown(document.data)} at the top level, wanted keys: `version: 1` and "
+                "`train: {run: …}`"
             )
-            message = "the file is empty, wanted " if document.data is None else message
-            raise Refused(
-                place.problem((), f"{message}`version: 1` and `train: {{run: …}}`"),
-                remedy=_START_ONE,
-            )
+            raise Refused(value_place(document, ()).problem((), message), remedy=_START_ONE)
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
     document = with_overrides(document, overrides, seed=seed, steps=steps)
     if problems := problems_in(document):
         raise SpecError(source, problems)
     spec = _spec(path, document)
-    folder, checkout = (
-        Path(os.path.realpath(place)) for place in (path.parent, _checkout_of(path))
-    )
+    folder, checkout = (Path(os.path.realpath(place)) for place in (path.parent, checkout_of(path)))
     if not Path(os.path.normpath(folder / spec.train.working_directory)).is_relative_to(checkout):
         key = ("train", "working-directory")
         message = (
@@ -109,19 +103,13 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
 def _bytes(file: Path) -> bytes:
     """The file's start. Never reads more than a spec may be, nor from what is not a file (a pipe
     would hang, a device would not end)."""
-    if why := leads_out(file, _checkout_of(file)):
+    if why := leads_out(file, checkout_of(file)):
         raise Refused(
             Problem(None, None, "", f"a link leads to a file that {why}: it is not read"),
             remedy=_LINKED,
         )
     if not file.exists():
-        other = file.with_suffix(".yaml")
-        hint = (
-            f", but there is a {other.name}: rename it, or name it on the command line"
-            if file.suffix == ".yml" and other.is_file()
-            else ""
-        )
-        raise Refused(Problem(None, None, "", f"there is no such file{hint}"), remedy=_START_ONE)
+        raise Refused(Problem(None, None, "", "there is no such file"), remedy=_START_ONE)
     try:
         return read_start(file, MAX_BYTES + 1)
     except NotRegular:
@@ -151,7 +139,7 @@ def document_of(raw: bytes, *, max_nodes: int = MAX_NODES, what: str = "a spec")
     return parse(text, max_nodes=max_nodes, what=what)
 
 
-def _checkout_of(file: Path) -> Path:
+def checkout_of(file: Path) -> Path:
     """The checkout that a spec belongs to, by the path that names it, for the file may be a link:
     the nearest folder above with a `.git`; else the folder that the file lies in."""
     folder = Path(os.path.abspath(file)).parent

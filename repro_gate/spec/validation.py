@@ -40,9 +40,6 @@ _KINDS = {"boolean": "`true` or `false`", "array": "a list", "object": "a mappin
 def problems_in(document: Document) -> list[Problem]:
     """All problems of the document, one for each key, in the order of the file; those of
     command-line options come last."""
-    unknown_version = _unknown_version(document)
-    if unknown_version:
-        return [*document.problems, unknown_version]
     said = (
         problem
         for error in _validator().iter_errors(document.data)
@@ -66,19 +63,6 @@ def seconds(timeout: str | float) -> float:
         if not isinstance(timeout, str)
         else float(timeout[:-1]) * _UNIT_SECONDS[timeout[-1]]
     )
-
-
-def _unknown_version(document: Document) -> Problem | None:
-    """A file of another version is not compared with this schema: all that followed would be
-    noise."""
-    version = document.data.get("version", 1) if isinstance(document.data, dict) else 1
-    if isinstance(version, bool) or not isinstance(version, (int, float)) or version == 1:
-        return None
-    message = (
-        f"found {shown(version)}, this repro-gate reads version 1: write `version: 1`, or install "
-        "the repro-gate that the file is for"
-    )
-    return value_place(document, ("version",)).problem(("version",), message)
 
 
 def _beyond_the_schema(document: Document) -> Iterator[Problem]:

@@ -35,9 +35,7 @@ def test_a_clean_checkout_has_a_commit_and_nothing_else(repo: Path) -> None:
         git(repo, "rev-parse", "HEAD"),
         (),
     )
-    assert checkout.is_git and not checkout.has_remote and not checkout.notes
-    git(repo, "remote", "add", "origin", "https://token@example.com/x")
-    assert inspect_checkout(repo).has_remote
+    assert checkout.is_git and not checkout.notes
 
 
 def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:

@@ -117,7 +117,9 @@ FAILING: dict[str, Callable[[Path], Evidence]] = {
     "code/commit": lambda _: evidence(commit=None),
     "code/clean": lambda _: evidence(uncommitted=("train.py",)),
     "code/submodules": without_submodule,
-    "code/lfs": lambda folder: committed(folder, pointer_dot_txt=POINTER),
+    "code/lfs": lambda folder: committed(
+        folder, _dot_gitattributes="*.txt filter=lfs\n", pointer_dot_txt=POINTER
+    ),
     "code/spec-tracked": committed,
     "code/licence": committed,
     "code/pristine-workspace": lambda folder: replace(

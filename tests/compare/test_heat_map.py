@@ -12,10 +12,10 @@ from repro_gate.compare.heat_map import (
     LEVELS,
     PARTS,
     ROWS,
+    Marks,
     column_of,
     place_of,
     state_size,
-    width_of,
 )
 from repro_gate.compare.model import HeatMap
 from repro_gate.compare.traces import compare_runs, with_replay
@@ -133,7 +133,7 @@ def test_a_passing_pair_has_no_growth() -> None:
     ("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)]
 )
 def test_a_column_stands_for_more_steps_of_a_longer_training(steps: int, width: int) -> None:
-    assert width_of(steps) == width
+    assert Marks(steps).width == width
     assert column_of(-1, steps, width) == 0 and column_of(0, steps, width) == 1
     assert (
         column_of(steps + 5, steps, width) == column_of(max(steps - 1, 0), steps, width) <= COLUMNS

@@ -86,10 +86,10 @@ def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
     git(repo, "submodule", "--quiet", "add", str(sub), "libs/sub")
     git(repo, "commit", "-qm", "sub")
     missing = inspect_checkout(repo)
-    assert missing.uninitialised == ("libs/sub/deep",) and missing.uncommitted == ()
+    assert missing.uncommitted == ()
     assert "libs/sub/deep is not initialised" in missing.notes[0]
     git(repo, "submodule", "--quiet", "update", "--init", "--recursive")
-    assert inspect_checkout(repo).uninitialised == ()
+    assert inspect_checkout(repo).notes == ()
     write(repo, libs__sub__deep__new_dot_py="", libs__sub__x_dot_log="")
     repository(repo / "nested")
     assert inspect_checkout(repo).uncommitted == ("libs/sub/deep/new.py", "nested")
