@@ -79,18 +79,16 @@ def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() ->
     pins = (Pin(name="numpy", version=version, place=place) for version, place in versions)
     lock = Lock("uv", "uv.lock", tuple(pins))
     held = compare_with_lock({"NumPy": frozenset({"2.4.6"})}, lock, frozenset(), "3.12.7")
-    assert held.equal == ("NumPy 2.4.6",) and not held.differing
+    assert held.equal == ["NumPy 2.4.6"] and not held.wrong
     held = compare_with_lock({"numpy": frozenset({"1.26", "2.0"})}, lock, frozenset(), "3.12.7")
-    assert (held.equal, held.differing) == (
-        ("numpy 1.26",),
-        ("numpy 2.0: 1.26, 2.4.6 at uv.lock:3",),
-    )
+    assert held.equal == ["numpy 1.26"]
+    assert held.wrong == ["numpy 2.0: 1.26, 2.4.6 at uv.lock:3, imported"]
 
 
 def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
     pin = Pin(name="setuptools", version="80.0", place="uv.lock:3")
     lock = Lock("uv", "uv.lock", (pin,))
-    assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).differing
+    assert compare_with_lock({"setuptools": frozenset({"79.0"})}, lock, frozenset(), None).wrong
     assert compare_with_lock(
         {"pip": frozenset({"23.2.1"})}, lock, frozenset(), None
     ) == compare_with_lock({}, lock, frozenset(), None)

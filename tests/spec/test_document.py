@@ -24,8 +24,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", "1:1: the file is empty"),
-        ("# only a comment\n", "1:1: the file is empty"),
+        ("", "1:1: found no value at the top level"),
+        ("# only a comment\n", "1:1: found no value"),
         ("- a\n", "1:1: found a list at the top level"),
         ("hello\n", '1:1: found "hello" at the top level'),
         (BASE + "train: {run: y}\n", "4:1: train: stands twice, first on line 2, keep one"),
