@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.checks.env import compare_with_lock, own_names
-from repro_gate.install.lockfiles import Lock, Pin, applies, same_version
+from repro_gate.install.lockfiles import Lock, Pin, same_version
 
 VERSIONS = st.from_regex(
     r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True
@@ -46,32 +46,6 @@ def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_i
 )
 def test_versions_compare_as_pep_440_has_it(locked: str, installed: str, same: bool) -> None:
     assert same_version(locked, installed) is same
-
-
-@pytest.mark.parametrize(
-    "marker",
-    [
-        "",
-        "extra == 'gpu'",
-        "'gpu' in extras",
-        "nonsense",
-        "python_version >",
-        "(" * 5000,
-        "os_name == 'a' and '",
-    ],
-)
-def test_a_marker_that_cannot_be_judged_holds(marker: str) -> None:
-    assert applies(marker, "3.12.7")
-
-
-def test_a_marker_is_judged_for_the_python_given() -> None:
-    assert applies("python_version < '3.11'", "3.10.4") and not applies(
-        "python_version < '3.11'", "3.12.7"
-    )
-    assert applies("python_full_version >= '3.12.7'", "3.12.7") and not applies(
-        "python_full_version >= '3.12.8'", "3.12.7"
-    )
-    assert not applies("sys_platform == 'win32'", None)
 
 
 def test_one_of_several_pins_is_enough_and_several_versions_are_each_judged() -> None:

@@ -11,7 +11,6 @@ from typing import NoReturn
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.gate.options import Options
 from repro_gate.github import run_phase
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import MARK
