@@ -117,10 +117,8 @@ def test_special_files_are_left_out_and_said(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(plain / "socket"))
         snapshot = snapshot_of(plain, tmp_path)
-    assert (
-        snapshot.notes == ("pipe was left out: it is a pipe", "socket was left out: it is a socket")
-        and tree(snapshot.root) == []
-    )
+    assert [note.partition(" was left out")[0] for note in snapshot.notes] == ["pipe", "socket"]
+    assert tree(snapshot.root) == []
 
 
 def test_a_plain_folder_is_copied_without_what_machines_leave_in_it(tmp_path: Path) -> None:
