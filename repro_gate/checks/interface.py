@@ -194,11 +194,10 @@ def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | N
     )
 
 
-def shortened(items: Sequence[str], most: int = RECORDED) -> tuple[str, ...]:
+def shortened(items: Sequence[str]) -> tuple[str, ...]:
     """The first items, and how many more there are."""
-    return (
-        tuple(items) if len(items) <= most else (*items[:most], f"… {and_more(len(items) - most)}")
-    )
+    more = len(items) - RECORDED
+    return (*items[:RECORDED], f"… {and_more(more)}") if more > 0 else tuple(items)
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:

@@ -141,7 +141,7 @@ def heat_map(marks: Marks) -> HeatMap:
     drawn = tuple(
         HeatRow(*place, tensors, _cells(recorded, differing, count))
         for place, (tensors, recorded, differing) in sorted(
-            found.items(), key=lambda item: (labels.index(item[0][0]), _order(item[0][1]))
+            found.items(), key=lambda item: (labels.index(item[0][0]), KINDS.index(item[0][1]))
         )
     )
     found_map = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=drawn)
@@ -209,10 +209,6 @@ def place_of(key: Key, depth: int) -> Place:
     """The row of a quantity where module names have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
-
-
-def _order(kind: str) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def _module(kind: str, name: str) -> list[str]:
