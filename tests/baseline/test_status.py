@@ -168,16 +168,12 @@ def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
     )
     now = entry(REFACTORED, CPU, step_times={"deterministic": (12.0, 12.1)})
     (found,) = compare_entry(baseline(before), now).speed
-    assert (found.arm, found.runs) == ("deterministic", 2) and found.slower_pct == pytest.approx(
-        19.9, abs=0.1
-    )
-    assert 15 < found.ci95[0] < found.slower_pct < found.ci95[1] < 25
-    assert compare_entry(baseline(entry(RECIPE_INPUTS, CPU)), now).speed == ()
-    # another platform
-    assert (
-        compare_entry(baseline(before), entry(REFACTORED, GPU, step_times=now.step_times)).speed
-        == ()
-    )
+    assert (found.arm, found.runs) == ("deterministic", 2)
+    assert 15 < found.ci95[0] < found.slower_pct == pytest.approx(19.9, abs=0.1)
+    assert found.slower_pct < found.ci95[1] < 25
+    elsewhere = entry(REFACTORED, GPU, step_times=now.step_times)
+    for recorded, given in ((entry(RECIPE_INPUTS, CPU), now), (before, elsewhere)):
+        assert compare_entry(baseline(recorded), given).speed == ()
     assert compare_entry(baseline(before), before).speed[0].slower_pct == 0
 
 

@@ -98,11 +98,7 @@ def test_data_that_a_run_changed_fails() -> None:
     declared = evidence(spec=spec(data=DECLARED), runs=RUNS)
     assert unchanged(declared).status == "pass"
     found = unchanged(replace(declared, changed_data=("train.bin",)))
-    assert (found.status, found.evidence, found.remedy) == (
-        "fail",
-        ("train.bin",),
-        "write to a path of the run's own",
-    )
+    assert (found.status, found.evidence) == ("fail", ("train.bin",))
     assert unchanged(evidence(runs=RUNS)).status == "skip"
     assert unchanged(evidence(spec=spec(data=DECLARED))).status == "skip"
 
@@ -111,27 +107,16 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     a = training()
     batch = changed(a, place_of(a, 1, "batch"), flip(0))
     both = changed(batch, place_of(a, 0, "gradient"), flip(0))
-    found = [
-        batches_equal(evidence(pair=RUNS, comparison=compare_runs([a], [b])))
-        for b in (a, batch, both)
-    ]
-    assert [item.status for item in found] == ["pass", "fail", "warn"]
-    assert (found[0].message, found[1].evidence) == (
-        "3 batches were equal, in content and order",
-        ("images",),
-    )
-    assert (
-        "different batches from step 1 on" in found[1].message
-        and "seed the sampler" in found[1].remedy
-    )
-    assert found[2].evidence == (
-        "1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0",
-    )
-    assert found[2].remedy == "mend the first divergence"
     bare = replace(a, blocks=[item for item in a.blocks if item.kind != "batch"])
-    assert (
-        batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
-    )
+    later = "1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0"
+    for one, other, status, lines in (
+        (a, a, "pass", ()),
+        (a, batch, "fail", ("images",)),
+        (a, both, "warn", (later,)),
+        (bare, bare, "skip", ()),
+    ):
+        found = batches_equal(evidence(pair=RUNS, comparison=compare_runs([one], [other])))
+        assert (found.status, found.evidence) == (status, lines)
     assert batches_equal(evidence()).status == "skip"
 
 
@@ -140,7 +125,6 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
     online = run("deterministic-1", replace(training(), network=["192.0.2.1:443"]))
     found = no_network(evidence(spec=spec(profile=profile), runs=(RUNS[0], online)))
     assert (found.status, found.evidence) == (status, ("192.0.2.1:443",))
-    assert "under `data:`" in found.remedy and "train.env" in found.remedy
     assert no_network(evidence(spec=spec(profile=profile), runs=RUNS)).status == "pass"
     assert no_network(evidence(spec=spec(profile=profile))).status == "skip"
 
@@ -177,11 +161,7 @@ def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
             ),
         )
     )
-    found = no_undeclared_reads(clean)
-    assert (found.status, found.message.partition(" besides ")[2]) == (
-        "pass",
-        "source and settings, which `code/opened-files` judges",
-    )
+    assert no_undeclared_reads(clean).status == "pass"
     assert f"/opt/{name}" in opened_files(clean).evidence[0]
     assert no_undeclared_reads(evidence()).status == "skip"
 
@@ -193,23 +173,11 @@ def test_every_other_file_is_data_and_judged_once(name: str) -> None:
     assert opened_files(replace(found, tracked=frozenset({"train.py"}))).status == "pass"
 
 
-def test_a_run_that_reads_nothing_outside_passes_without_a_reservation() -> None:
-    clean = evidence(runs=(*RUNS, opening(Opened("data/train.bin", True))))
-    assert (
-        no_undeclared_reads(clean).message
-        == "training read no undeclared file outside the checkout"
-    )
-
-
 def test_reads_that_the_probe_did_not_list_are_said() -> None:
     note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
-    alone = no_undeclared_reads(evidence(runs=(opening(notes=[note]),)))
-    assert (alone.status, alone.evidence) == (
-        "warn",
-        (note[1],),
-    ) and "declare the folders" in alone.remedy
-    both = no_undeclared_reads(evidence(runs=(opening(Opened("/srv/x.bin", False), notes=[note]),)))
-    assert (both.status, both.evidence) == ("warn", ("/srv/x.bin", note[1]))
+    for files, lines in (((), ()), ((Opened("/srv/x.bin", False),), ("/srv/x.bin",))):
+        found = no_undeclared_reads(evidence(runs=(opening(*files, notes=[note]),)))
+        assert (found.status, found.evidence) == ("warn", (*lines, note[1]))
 
 
 CACHE = "/home/me/.cache/huggingface/hub/models--org--net/snapshots"

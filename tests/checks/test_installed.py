@@ -3,13 +3,11 @@ a project file may hold."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro_gate.checks.env import compare_with_lock, own_names
+from repro_gate.checks.env import compare_with_lock
 from repro_gate.install.lockfiles import Lock, Pin, same_version
 
 VERSIONS = st.from_regex(
@@ -66,22 +64,3 @@ def test_a_tool_that_the_lock_pins_is_compared_with_it() -> None:
     assert compare_with_lock(
         {"pip": frozenset({"23.2.1"})}, lock, frozenset(), None
     ) == compare_with_lock({}, lock, frozenset(), None)
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "names"),
-    [
-        ("pyproject.toml", '[project]\nname = "My_Project"\n', {"my-project"}),
-        ("pyproject.toml", '[tool.poetry]\nversion = "1"\nname="mine"\n', {"mine"}),
-        ("setup.cfg", "[metadata]\nname = mine\n", {"mine"}),
-        ("setup.py", "from setuptools import setup\nsetup(name='mine', version='1')\n", {"mine"}),
-        ("setup.cfg", "[metadata]\nname = %(x)s\n", set()),
-        ("setup.py", "rename = 'x'\nx = " + "(" * 5000, set()),
-        ("setup.py", "\0", set()),
-    ],
-)
-def test_the_project_may_be_imported_by_its_own_name(
-    file: str, text: str, names: set[str], tmp_path: Path
-) -> None:
-    (tmp_path / file).write_text(text)
-    assert own_names(tmp_path, root=tmp_path) == names

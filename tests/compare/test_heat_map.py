@@ -123,12 +123,6 @@ def test_names_of_many_parts_are_cut() -> None:
     assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
 
 
-def test_a_passing_pair_has_no_growth() -> None:
-    again = training()
-    again.distances = [measured(2, "parameter", "fc.weight", 0.0, ulp=0)]
-    assert compare_runs([training()], [again]).growth == ()
-
-
 @pytest.mark.parametrize(
     ("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)]
 )
