@@ -185,6 +185,7 @@ def test_what_a_line_of_the_lock_asks_for(
             "setup.py",
             "from setuptools import setup\nsetup(name='small-training', packages=['\\d'])\n",
         ),
+        ("setup.py", "\0" + "(" * 5000 + " name = 'small-training'"),
     ],
 )
 def test_the_project_itself_needs_no_entry(file: str, text: str, tmp_path: Path) -> None:
