@@ -96,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         against=options.against,
         fail_fast=options.fail_fast,
         keep_traces=options.keep_traces,
+        cache=not options.no_cache,
     )
     output.make_empty(options.keep_traces)
     with _watch(options) as watch:
@@ -172,7 +173,7 @@ def _check(options: argparse.Namespace) -> int:
     output.writable(options.json)
     spec = load_spec(Path(options.spec))
     with _watch(options) as watch:
-        results = check(spec, watch)
+        results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
         output.write(options.json, checklist.as_json(results, options.spec, NEED_TRAINING))
     with log_guard(os.environ):
@@ -186,7 +187,9 @@ def _baseline(options: argparse.Namespace) -> int:
     from repro_gate.report.model import EXIT_CODES
 
     with _watch(options) as watch:
-        result, path = baseline(Path(options.spec), options.spec, watch)
+        result, path = baseline(
+            Path(options.spec), options.spec, watch, cached=not options.no_cache
+        )
     output.print_report(result.report, options.verbose)
     code = EXIT_CODES[result.report.verdict]
     if path is not None:
@@ -208,7 +211,10 @@ def _hash(options: argparse.Namespace) -> int:
 
     output.writable(options.json)
     with _watch(options) as watch:
-        found = [address_at(Path(name), watch) for name in options.diff or [options.target]]
+        found = [
+            address_at(Path(name), watch, cached=not options.no_cache)
+            for name in options.diff or [options.target]
+        ]
     moves = changed_inputs(*found) if options.diff else ()
     if options.json is not None:
         output.write(options.json, diff_as_json(moves) if options.diff else as_json(found[0]))

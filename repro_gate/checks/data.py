@@ -42,7 +42,7 @@ _PIN = (
 
 @check(
     "data/checksums",
-    "Every declared file has the digests that its declaration states, recomputed now.",
+    "Every declared file has the digests and the size that its declaration states, recomputed now.",
     CHECKOUT,
 )
 def checksums(evidence: Evidence) -> Finding:

@@ -171,7 +171,9 @@ def image_digest(evidence: Evidence) -> Finding:
     wanted = _DIGEST.fullmatch(declared)
     if wanted is None:
         remedy = f"write `{example}`; `docker buildx imagetools inspect` prints the digest of a tag"
-        message = "the declared image is not named by a digest, and a tag can be moved"
+        if "@" in declared:
+            return failed("the declared image's digest is cut or misspelt", (declared,), remedy)
+        message = "the declared image is named by tag, which can be moved to another image"
         return missing(message, (declared,), remedy)
     if known is None:
         message = "the image is declared by digest, and nothing shows that training runs in it"

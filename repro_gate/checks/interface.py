@@ -99,6 +99,7 @@ class Evidence:
     gpu_processes: tuple[str, ...] | None = (
         None  # other processes seen on the GPUs during the timed runs; None: nobody looked
     )
+    notes: tuple[str, ...] = ()  # what could not be used on the way, and why
 
     @property
     def trained(self) -> tuple[tuple[Run, Trace], ...]:

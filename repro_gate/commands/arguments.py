@@ -414,4 +414,9 @@ def _add_quiet(command: argparse.ArgumentParser, *, verbose: bool = False) -> No
             action="store_true",
             help="the whole report: every check, figure and run",
         )
+    command.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="hash all declared data anew, whatever is known of it",
+    )
     command.add_argument("--quiet", action="store_true", help="no progress, only the answer")

@@ -21,13 +21,15 @@ from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import CostBudget
 
 
-def baseline(path: Path, given: str, watch: Watch) -> tuple[GateResult, Path | None]:
+def baseline(
+    path: Path, given: str, watch: Watch, *, cached: bool
+) -> tuple[GateResult, Path | None]:
     """Gate the spec at `path` without measuring costs. The baseline is written, and its path given,
     only where the verdict is pass."""
     spec = load_spec(path)
     target = spec.path.parent / FILE_NAME
     before = read_baseline(target)
-    options = Options(spec_as_given=given, locking=True, sandbox=choose(os.environ))
+    options = Options(spec_as_given=given, locking=True, cache=cached, sandbox=choose(os.environ))
     result = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
     if result.report.verdict != "pass" or result.entry is None:
         return result, None

@@ -14,10 +14,10 @@ from repro_gate.baseline.document import made_again, to_json
 from repro_gate.baseline.file import read_baseline
 from repro_gate.baseline.inputs import config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.data.declared import resolve_data, verify_data
+from repro_gate.data.declared import resolve_data
 from repro_gate.errors import UsageError, obeyed
 from repro_gate.escape import for_terminal
-from repro_gate.gate.evidence import IMAGE_VARIABLE
+from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report import schema
@@ -29,7 +29,7 @@ from repro_gate.sandbox.selection import choose
 from repro_gate.spec.loader import load_spec
 
 
-def address_at(path: Path, watch: Watch) -> ConfigHash:
+def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     """The config hash at `path`: a report.json, a repro.baseline.yml with one platform, else a spec
     or its folder. Raises GateError."""
     if path.suffix == ".json":
@@ -40,7 +40,7 @@ def address_at(path: Path, watch: Watch) -> ConfigHash:
     for problem in found.problems:
         raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
     spec = found.spec
-    data = verify_data(spec.data, spec.path.parent, progress=watch.verifying)
+    data, _ = verified(spec, watch, os.environ, cached=cached)
     sandbox, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
     root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []

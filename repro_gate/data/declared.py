@@ -3,14 +3,14 @@ Nothing here changes a byte of it."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro_gate.data.cache import DataCache
 from repro_gate.data.hashing import Progress, Reading, read_digests
-from repro_gate.data.tree import Identity, list_files
+from repro_gate.data.tree import Identity, digest_of_stats, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 
@@ -21,8 +21,8 @@ _NAMED_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class DataFinding:
-    """One declared item compared with its digests. `actual` is None, and `problem` says why, where
-    it could not be read.
+    """One declared item compared with its digests and size. `actual` is None, and `problem` says
+    why, where it could not be read.
 
     `expected` and `actual` are sha256; an md5 is read only where one is declared. `source` is where
     the declaration stands.
@@ -35,17 +35,19 @@ class DataFinding:
     problem: str = ""
     md5_expected: str | None = None
     md5_actual: str | None = None
+    size_expected: int | None = None
     source: str = ""
 
     @property
     def declared(self) -> bool:
-        """Whether any digest is declared."""
+        """Whether any digest is declared; a size alone proves nothing."""
         return self.expected is not None or self.md5_expected is not None
 
     @property
     def matches(self) -> bool | None:
-        """Whether every declared digest is what was found; None where none is declared."""
-        return not self.mismatches if self.declared else None
+        """Whether every declared digest and size is what was found; None where no digest is
+        declared and nothing is wrong."""
+        return not self.mismatches if self.declared or self.mismatches else None
 
     @property
     def mismatches(self) -> tuple[str, ...]:
@@ -55,6 +57,16 @@ class DataFinding:
             found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
         if self.md5_actual is not None and self.md5_expected != self.md5_actual:
             found.append(f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}")
+        # the size of DVC's folder is without what DVC leaves out; its md5 is of all that counts
+        of_folder = self.md5_expected is not None and self.md5_expected.endswith(".dir")
+        if (
+            self.actual is not None
+            and not of_folder
+            and self.size_expected not in (None, self.size)
+        ):
+            found.append(
+                f"{self.path}: size expected {self.size_expected} bytes, found {self.size}"
+            )
         return tuple(found)
 
 
@@ -83,7 +95,11 @@ def resolve_data(items: Sequence[DataItem], spec_dir: Path) -> tuple[Path, ...]:
 
 
 def verify_data(
-    items: Sequence[DataItem], spec_dir: Path, *, progress: Progress | None = None
+    items: Sequence[DataItem],
+    spec_dir: Path,
+    *,
+    progress: Progress | None = None,
+    cache: DataCache | None = None,
 ) -> tuple[DataFinding, ...]:
     """The size and digests of each declared item, beside the declared ones.
 
@@ -93,14 +109,14 @@ def verify_data(
     The same figure from a shell, in the folder: `find -L . -type f -printf '%P\\0' | LC_ALL=C sort
     -z | xargs -0r sha256sum -z -- | sha256sum`.
 
-    Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at
-    most four times a second.
+    Files are read in pieces, on all processors, but for what the cache knows.
+    `progress(bytes done, bytes in all)` is called at most four times a second.
     """
     wanted = [
         (data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5"))
         for item in items
     ]
-    readings = read_digests(dict.fromkeys(wanted), progress)
+    readings = read_digests(dict.fromkeys(wanted), progress, cache)
     return tuple(_finding(item, readings[key]) for key, item in zip(wanted, items, strict=True))
 
 
@@ -132,6 +148,7 @@ def _finding(item: DataItem, reading: Reading) -> DataFinding:
         problem=f"{failed} {reading.problem}" if reading.problem else "",
         md5_expected=item.md5,
         md5_actual=reading.digests.get("md5"),
+        size_expected=item.size,
         source=item.source,
     )
 
@@ -142,9 +159,6 @@ def _fingerprint(path: Path) -> Fingerprint:
         files = [(name, known._replace(ctime_ns=0)) for name, known in list_files(path).files]
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
-    digest = hashlib.sha256()
-    for name, known in files:
-        digest.update(repr((name, known)).encode())
     return Fingerprint(
-        digest.hexdigest(), frozenset(files) if len(files) <= _NAMED_FILES else frozenset()
+        digest_of_stats(files), frozenset(files) if len(files) <= _NAMED_FILES else frozenset()
     )

@@ -1,18 +1,21 @@
-"""What `.dvc` files state about data files: paths and digests (dvc/schema.py and dvc/output.py of
-DVC). They come from an untrusted checkout."""
+"""What `.dvc` files state about data files: paths, digests and sizes (dvc/schema.py and
+dvc/output.py of DVC). They come from an untrusted checkout."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from repro_gate.escape import and_more
 from repro_gate.spec.document import Document, parse
 from repro_gate.spec.errors import KeyPath, Refused, escaped
 from repro_gate.spec.model import DataItem
 from repro_gate.spec.validation import shown, value_place
+
+MAX_SAID = 10  # of what is wrong in one file; the rest is counted
 
 _MD5 = re.compile(r"[0-9a-f]{32}(?:\.dir)?")
 _AGAIN = "`dvc add` the data anew, or, if DVC 2 wrote this, run `dvc cache migrate --dvc-files`"
@@ -30,20 +33,30 @@ class DataProblem:
 
 def read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]:
     """What a `.dvc` file in `folder`, called `name` in messages, declares: paths as the spec would
-    name them. Raises Refused, also for a path that leads out of `bounds`."""
+    name them. Raises Refused with all that is wrong, also for a path that leads out of
+    `bounds`."""
     document = parse(text, what="a .dvc file")
-    if document.problems:
-        raise Refused(document.problems[0])
+    problems = list(document.problems)
     outs = document.data.get("outs") if isinstance(document.data, dict) else None
     if not isinstance(outs, list) or not outs:
-        raise _refused(document, ("outs",), "names no outs, so it declares no data")
+        outs = []
+        place = value_place(document, ("outs",))
+        problems.append(place.problem((), "names no outs, so it declares no data"))
     found = []
     for number, out in enumerate(outs):
-        item = _out(document, out, ("outs", number), name)
-        if os.path.isabs(item.path) or not _inside(folder / item.path, bounds):
-            at = ("outs", number, "path")
-            raise _refused(document, at, f"{shown(item.path)} leads out of the checkout")
-        found.append(item)
+        try:
+            item = _out(document, out, ("outs", number), name)
+            if os.path.isabs(item.path) or not _inside(folder / item.path, bounds):
+                at = ("outs", number, "path")
+                raise _refused(document, at, f"{shown(item.path)} leads out of the checkout")
+            found.append(item)
+        except Refused as refused:
+            problems.append(refused.problem)
+    if problems:
+        said = [f"line {one.line}: {one.message}" for one in problems[1:MAX_SAID]]
+        said += [and_more(len(problems) - MAX_SAID)] if len(problems) > MAX_SAID else []
+        message = "; ".join([problems[0].message, *said])
+        raise Refused(replace(problems[0], message=message), remedy=_AGAIN)
     return found
 
 
@@ -60,7 +73,13 @@ def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
         # DVC 2, which wrote no `hash`, changed line ends before it took an md5
         raise _refused(document, (*at, "md5"), f"{shown(md5)} is no md5 as DVC 3 takes it")
     whole = os.path.join(document.literals.get(("wdir",), ""), path)
-    return DataItem(whole, md5=md5 or None, source=f"{escaped(name)}:{place.line}")
+    size = keys.get("size")
+    return DataItem(
+        whole,
+        md5=md5 or None,
+        size=size if type(size) is int and size >= 0 else None,
+        source=f"{escaped(name)}:{place.line}",
+    )
 
 
 def _inside(path: Path, bounds: Path) -> bool:
@@ -68,4 +87,4 @@ def _inside(path: Path, bounds: Path) -> bool:
 
 
 def _refused(document: Document, at: KeyPath, message: str) -> Refused:
-    return Refused(value_place(document, at).problem((), message), remedy=_AGAIN)
+    return Refused(value_place(document, at).problem((), message))

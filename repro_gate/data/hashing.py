@@ -1,4 +1,5 @@
-"""Digests of declared files and folders: read by a thread for each processor, in flat memory."""
+"""Digests of declared files and folders: read by a thread for each processor, in flat memory,
+unless the cache knows them."""
 
 from __future__ import annotations
 
@@ -7,15 +8,27 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro_gate.data.tree import Identity, Listing, dvc_md5, identity, list_files, tree_sha256
+from repro_gate.data.cache import DataCache
+from repro_gate.data.tree import (
+    Identity,
+    Listing,
+    digest_of_stats,
+    dvc_md5,
+    identity,
+    list_files,
+    tree_sha256,
+)
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
+
+SMALL = 1 << 20  # bytes; a smaller file is read sooner than it is looked up
 
 _THREADS = 8
 _PIECE = 1 << 20  # bytes
@@ -32,6 +45,7 @@ class Reading:
     path: Path
     kinds: tuple[str, ...]
     listing: Listing | None = None
+    key: str = ""  # the cache's
     digests: dict[str, str] = field(default_factory=dict)
     size: int = 0
     problem: str = ""  # what follows the path in a sentence
@@ -52,24 +66,34 @@ class Reading:
 
 
 def read_digests(
-    wanted: Collection[Wanted], progress: Progress | None = None
+    wanted: Collection[Wanted], progress: Progress | None = None, cache: DataCache | None = None
 ) -> dict[Wanted, Reading]:
     """A reading for each wanted path and kinds of digest."""
     readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted}
+    read_at = time.time_ns()
     for reading in readings.values():
         try:
-            reading.listing = list_files(reading.path)
-            reading.size = sum(known.size for _, known in reading.listing.files)
+            reading.listing = listing = list_files(reading.path)
+            reading.size = sum(known.size for _, known in listing.files)
+            if cache is not None:
+                besides = os.path.realpath(reading.path), reading.kinds, listing.linked
+                reading.key = digest_of_stats(listing.files, listing.is_folder, *besides)
+                reading.digests = cache.find(reading.key)
         except OSError as error:
             name = os.fsencode(error.filename) if error.filename else b""
             reading.fail(name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error)
-    _digest_all(readings.values(), progress)
-    for reading in readings.values():
+    unread = [reading for reading in readings.values() if not reading.digests]
+    _digest_all(unread, progress)
+    for reading in unread:
         if reading.listing is not None and not reading.problem:
             rows = [reading.found[number] for number in range(len(reading.listing.files))]
             for place, kind in enumerate(reading.kinds):
                 whole = tree_sha256 if kind == "sha256" else dvc_md5
                 reading.digests[kind] = whole(reading.listing, [row[place] for row in rows])
+            if cache is not None and (reading.listing.is_folder or reading.size > SMALL):
+                times = [max(at.mtime_ns, at.ctime_ns) for _, at in reading.listing.files]
+                newest = max(times, default=0)
+                cache.keep(reading.key, reading.digests, newest=newest, read_at=read_at)
         reading.found.clear()
     return readings
 

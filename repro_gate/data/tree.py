@@ -80,6 +80,14 @@ def list_files(root: Path) -> Listing:
     return Listing(root, is_folder=True, files=sorted(files), linked=tuple(linked))
 
 
+def digest_of_stats(files: Sequence[tuple[bytes, Identity]], *besides: object) -> str:
+    """A digest of names and identities, of no contents, and of what else is given."""
+    digest = hashlib.sha256(repr(besides).encode())
+    for file in files:
+        digest.update(repr(file).encode())
+    return digest.hexdigest()
+
+
 def tree_sha256(listing: Listing, digests: Sequence[bytes]) -> str:
     """The sha256 that stands for a listing, in hex; `digests` are those of its files.
     `verify_data` says how it is made."""

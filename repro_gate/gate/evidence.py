@@ -22,7 +22,8 @@ from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
 from repro_gate.compare.traces import processes
-from repro_gate.data.declared import verify_data
+from repro_gate.data.cache import DataCache, default_cache_path
+from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.data.formats import DataProblem
 from repro_gate.gate.resolve import resolve
 from repro_gate.machine import read_machine
@@ -43,20 +44,24 @@ def gather(
     checkout: Checkout,
     watch: Watch,
     environment: Mapping[str, str],
+    *,
+    cached: bool = True,
 ) -> Evidence:
     """What is known before any training, of a spec whose data is expanded; `problems` are those of
     the files that declare it."""
+    data, notes = verified(spec, watch, environment, cached=cached)
     return Evidence(
         spec=spec,
         commit=checkout.commit,
         uncommitted=checkout.uncommitted,
         files=0,
-        data=verify_data(spec.data, spec.path.parent, progress=watch.verifying),
+        data=data,
         data_problems=problems,
         checkout=checkout,
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
         machine=read_machine(),
         running_image=environment.get(IMAGE_VARIABLE) or None,
+        notes=notes,
     )
 
 
@@ -84,7 +89,20 @@ def data_is_sound(evidence: Evidence) -> bool:
     return all(item.actual is not None and item.matches is not False for item in evidence.data)
 
 
-def check(spec: Spec, watch: Watch) -> tuple[CheckResult, ...]:
+def verified(
+    spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool
+) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
+    """Declared data as found, hashed only where it has changed since, if the cache may be used; and
+    why that was not used."""
+    path = default_cache_path(environment) if cached and spec.data else None
+    cache = None if path is None else DataCache(path)
+    found = verify_data(spec.data, spec.path.parent, progress=watch.verifying, cache=cache)
+    if cache is not None:
+        cache.write()
+    return found, (cache.note,) if cache is not None and cache.note else ()
+
+
+def check(spec: Spec, watch: Watch, *, cached: bool = True) -> tuple[CheckResult, ...]:
     """The results of the checks that need no training."""
     found = resolve(spec)
     return run_static(
@@ -94,6 +112,7 @@ def check(spec: Spec, watch: Watch) -> tuple[CheckResult, ...]:
             inspect_checkout(spec.path.parent),
             watch,
             os.environ,
+            cached=cached,
         ),
         date.today(),
     )

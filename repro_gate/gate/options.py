@@ -27,6 +27,7 @@ class Options:
     against: str | None = None  # a ref that is gated in the same call
     fail_fast: bool = False
     keep_traces: Path | None = None
+    cache: bool = True  # take the digests of data that has not changed since they were made
     cache_root: Path | None = (
         None  # where the environments of `env.install` are kept; None: where this user's caches lie
     )

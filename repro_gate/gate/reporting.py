@@ -80,7 +80,7 @@ def findings_of(
         if policy.baseline is not None and entry is None and not options.locking
         else "",
         unrecorded=results.unrecorded,
-        remarks=(*policy.notes, *results.notes),
+        remarks=(*policy.notes, *evidence.notes, *results.notes),
     )
 
 

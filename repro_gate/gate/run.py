@@ -79,7 +79,9 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
     other = other_ref(spec, checkout, options)
     with (
         gathering(
-            lambda told: gather(spec, policy.problems, checkout, told, options.environment),
+            lambda told: gather(
+                spec, policy.problems, checkout, told, options.environment, cached=options.cache
+            ),
             watch,
         ) as gathered,
         _gate_folder(spec, other, checkout, options, watch) as folder,

@@ -123,7 +123,7 @@ def _asked(spec: Spec) -> dict[str, Mapping[str, object]]:
         "capture.artifacts": dict.fromkeys(spec.capture.artifacts, "compared"),
         "env.image": {"": image and ("by digest" if "@" in image else "by tag")},
         # the strongest digest: where it stands, another one beside it may go
-        "data": {item.path: item.sha256 or item.md5 for item in spec.data},
+        "data": {item.path: item.sha256 or item.md5 or item.size for item in spec.data},
     }
     return asked | {
         key: {"": attrgetter(key.replace("-", "_"))(spec)}

@@ -120,13 +120,14 @@ class DataItem:
     absolute; digests are lower-case hex.
 
     An entry of `data:` that names a `.dvc` file stands for the items that it declares; `source`
-    then says where (`data/train.bin.dvc:3`), and `md5` is DVC's own, of a folder the digest of its
-    listing.
+    then says where (`data/train.bin.dvc:3`), and `md5` (DVC's own, of a folder the digest of its
+    listing) and `size` in bytes may be declared as well.
     """
 
     path: str
     sha256: str | None = None
     md5: str | None = None
+    size: int | None = None
     source: str = ""
 
 

@@ -70,12 +70,18 @@ def test_data_is_what_the_spec_states(
     assert bool(found.remedy) is (status != "pass")
 
 
-@pytest.mark.parametrize(("actual", "status"), [("c", "pass"), ("d", "fail")])
-def test_the_md5_of_a_declaration_file_counts(actual: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("actual", "size", "status"), [("c", 3, "pass"), ("d", 3, "fail"), ("c", 4, "fail")]
+)
+def test_the_md5_and_the_size_of_a_declaration_file_count(
+    actual: str, size: int, status: str
+) -> None:
     item = DataFinding(
         path="train.bin",
         expected=None,
         actual="b" * 64,
+        size=size,
+        size_expected=3,
         md5_expected="c" * 32,
         md5_actual=actual * 32,
         source="train.bin.dvc:3",

@@ -221,7 +221,7 @@ TAG, CUT = "ghcr.io/org/train:v1", "ghcr.io/org/train@sha256:abc"
         (IMAGE, None, "warn", "fail"),
         (IMAGE, TAG, "warn", "fail"),
         (TAG, IMAGE, "warn", "fail"),
-        (CUT, IMAGE, "warn", "fail"),
+        (CUT, IMAGE, "fail", "fail"),
         (None, IMAGE, "skip", "fail"),
         (None, None, "skip", "fail"),
     ],

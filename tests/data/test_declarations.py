@@ -36,9 +36,9 @@ def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
     )
     items, problems = expanded(tmp_path, "data/train.bin.dvc", "./data/more.dvc")
     assert items == (
-        DataItem("data/train.bin", None, ABC_MD5, "data/train.bin.dvc:2"),
-        DataItem("data/sub/x", None, ABC_MD5, "./data/more.dvc:3"),
-        DataItem("data/train.bin", None, None, "./data/more.dvc:4"),
+        DataItem("data/train.bin", None, ABC_MD5, 3, "data/train.bin.dvc:2"),
+        DataItem("data/sub/x", None, ABC_MD5, None, "./data/more.dvc:3"),
+        DataItem("data/train.bin", None, None, None, "./data/more.dvc:4"),
     )
     assert problems == ()
     assert [finding.matches for finding in verify_data(items, tmp_path)] == [True, True, None]
@@ -56,7 +56,7 @@ def test_an_item_without_a_digest_takes_it_from_the_dvc_file_beside_it(tmp_path:
     write(tmp_path, d__a="abc", other="x", other_dot_dvc="outs:\n- path: d\n")
     (tmp_path / "d.dvc").write_text(f"outs:\n- path: d\n  md5: {'1' * 32}.dir\n  hash: md5\n")
     ((item,), problems) = expanded(tmp_path, "d/")
-    assert (item, problems) == (DataItem("d/", None, "1" * 32 + ".dir", "d.dvc:3"), ())
+    assert (item, problems) == (DataItem("d/", None, "1" * 32 + ".dir", None, "d.dvc:3"), ())
     for stated in (DataItem("d", "a" * 64), DataItem("other")):
         assert expand_items([stated], tmp_path) == ((stated,), ())
 
@@ -94,6 +94,35 @@ def test_a_wrong_dvc_file_is_a_problem_with_its_line(
     problem = the_problem(tmp_path, "sub/a.dvc")
     assert problem.where == f"sub/a.dvc:{line}"
     assert said in problem.message and problem.remedy
+
+
+def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path: Path) -> None:
+    write(tmp_path, sound="abc")
+    (tmp_path / "a.dvc").write_text(
+        "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\nouts: 1\n"
+    )
+    problem = the_problem(tmp_path, "a.dvc")
+    assert problem.where == "a.dvc:7"
+    (tmp_path / "a.dvc").write_text(
+        "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
+    )
+    problem = the_problem(tmp_path, "a.dvc")
+    assert problem.where == "a.dvc:2"
+    assert all(said in problem.message for said in ("no md5", "; line 5: an", '; line 6: "../x"'))
+    (tmp_path / "a.dvc").write_text("outs:\n" + "- path: ../x\n" * 1_000)
+    problem = the_problem(tmp_path, "a.dvc")
+    assert len(problem.message) < 1_000 and problem.message.endswith("and 990 more")
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"), [("3", 3), ("0x3", 3), ("-1", None), ("x", None), ("[1]", None)]
+)
+def test_a_size_is_a_number_or_is_not_looked_at(
+    tmp_path: Path, size: str, kept: int | None
+) -> None:
+    (tmp_path / "a.dvc").write_text(f"outs:\n- path: a\n  size: {size}\n")
+    items, problems = expanded(tmp_path, "a.dvc")
+    assert [item.size for item in items] == [kept] and problems == ()
 
 
 def test_the_checkout_is_the_bound_not_the_folder_of_the_spec(tmp_path: Path) -> None:

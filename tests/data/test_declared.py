@@ -24,16 +24,19 @@ SHA, MD5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
     [
         (DataItem("a", SHA), True, ()),
         (DataItem("./a", "0" * 64), False, (f"./a: sha256 expected {'0' * 64}, found {SHA}",)),
-        (DataItem("a", SHA, MD5, "a.dvc:2"), True, ()),
+        (DataItem("a", SHA, MD5, 3, "a.dvc:2"), True, ()),
+        (DataItem("a", SHA, MD5, 4), False, ("a: size expected 4 bytes, found 3",)),
+        (DataItem("a", size=4), False, ("a: size expected 4 bytes, found 3",)),
+        (DataItem("a", size=3), None, ()),
         (DataItem("a", SHA, "0" * 32), False, (f"a: md5 expected {'0' * 32}, found {MD5}",)),
         (DataItem("a", None, MD5), True, ()),
         (DataItem("a"), None, ()),
         (DataItem("b", SHA), False, ("b does not exist",)),
-        (DataItem("b"), None, ("b does not exist",)),
-        (DataItem("broken"), None, ("broken/sub/link does not exist",)),
+        (DataItem("b", size=3), False, ("b does not exist",)),
+        (DataItem("broken"), False, ("broken/sub/link does not exist",)),
     ],
 )
-def test_every_declared_digest_must_be_true(
+def test_every_declared_digest_and_the_size_must_be_true(
     tmp_path: Path, item: DataItem, matches: bool | None, wrong: tuple[str, ...]
 ) -> None:
     write(tmp_path, a="abc")
@@ -92,7 +95,8 @@ def test_a_folder_of_dvc_is_compared_with_dvcs_md5(tmp_path: Path) -> None:
         '"37b51d194a7513e45b56f6524f2d51f2", "relpath": "b"}]'
     )
     md5 = hashlib.md5(listing.encode()).hexdigest() + ".dir"
-    items = (DataItem("data", None, md5), DataItem("data", None, md5.removesuffix(".dir")))
+    # 7: of a folder DVC counts fewer files than lie there, and its md5 is of each that counts
+    items = (DataItem("data", None, md5, 7), DataItem("data", None, md5.removesuffix(".dir")))
     assert [item.matches for item in verify_data(items, tmp_path)] == [True, False]
     (tmp_path / "data/b").write_text("baz")
     assert verify_data(items[:1], tmp_path)[0].matches is False

@@ -109,6 +109,7 @@ LESS = [
     ("data", data(sha256=A), data()),
     ("data", data(sha256=A), spec()),
     ("data", data(md5="c" * 32), spec()),
+    ("data", data(size=10), data()),
 ]  # fmt: skip
 # (key, one, another): found both ways
 ANOTHER = [
@@ -137,7 +138,7 @@ SAME = [
     (spec(env=Env(image=PINNED)), spec(env=Env(image=PINNED_TO_ANOTHER))),
     (spec(env=Env(image="a:1")), spec(env=Env(image="a:2"))),
     (waived(None), spec(checklist=Checklist(waive=(Waiver("env/lockfile", "better said"),)))),
-    (data(sha256=A, md5="c" * 32), data(sha256=A)),
+    (data(sha256=A, size=10, md5="c" * 32), data(sha256=A)),
     (spec(capture=Capture(artifacts=("a", "b"))), spec(capture=Capture(artifacts=("b", "a")))),
     (
         spec(determinism=Determinism(allow=(CUDNN, FILL))),

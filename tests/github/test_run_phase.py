@@ -10,7 +10,9 @@ from typing import NoReturn
 
 import pytest
 
+from repro_gate.data.cache import DataCache, default_cache_path
 from repro_gate.errors import UsageError
+from repro_gate.gate.options import Options
 from repro_gate.github import run_phase
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import MARK
@@ -123,6 +125,30 @@ def test_a_link_in_the_folders_place_is_an_error_and_is_not_written_through(
     with pytest.raises(UsageError, match="cannot be used"):
         gate_phase(Inputs(), job, Decision(activity=Activity.REFUSE, reason="no"), {})
     assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_a_link_in_the_cache_folder_leads_no_file_out(
+    job: Job, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (job.workspace / "cache").mkdir()
+    for name in ("digests", "repro-gate", "environments"):
+        (job.workspace / "cache" / name).symlink_to(outside)
+    (job.workspace / "repro.yml").write_text("version: 1\ntrain: {run: x}\n")
+    notes = []
+
+    def gated(_spec: object, options: Options, _watch: object) -> NoReturn:
+        path = default_cache_path(options.environment)
+        assert path is not None and path.is_relative_to(job.workspace / "cache")
+        cache = DataCache(path)
+        cache.keep("key", {"sha256": "digest"}, newest=0, read_at=10**18)
+        cache.write()
+        notes.append(cache.note)
+        raise UsageError("seen")
+
+    monkeypatch.setattr("repro_gate.gate.run.run_gate", gated)
+    assert left(job, Decision(activity=Activity.GATE), Inputs(cache="cache")).message == "seen"
+    assert list(outside.iterdir()) == [] and "is no folder" in notes[0]
 
 
 def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(

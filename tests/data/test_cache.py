@@ -1,0 +1,245 @@
+"""Claims about the cache of data digests: what has not moved is not read again, what has is, and a
+bad cache changes no answer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from repro_gate.data import cache, hashing
+from repro_gate.data.cache import RACY_NS, DataCache, default_cache_path
+from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.spec.model import DataItem
+
+LARGE = b"x" * (1 << 21)
+FILE = "cache/digests"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder of files: `data/large`, `data/small`, and `one`."""
+    (tmp_path / "data").mkdir()
+    for name in ("data/large", "one"):
+        (tmp_path / name).write_bytes(LARGE)
+    (tmp_path / "data/small").write_text("small")
+    return tmp_path
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files, as they are read; everything counts as old."""
+    names: list[str] = []
+    whole = hashing.digest_file
+
+    def noted(path: bytes, *arguments: object) -> object:
+        names.append(os.fsdecode(os.path.basename(path)))
+        return whole(path, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hashing, "digest_file", noted)
+    monkeypatch.setattr(cache, "RACY_NS", -10 * RACY_NS)
+    return names
+
+
+def with_cache(
+    place: Path, items: Sequence[DataItem | str], file: str | None
+) -> tuple[tuple[DataFinding, ...], str]:
+    """What is found, and the cache's note; without a file, no cache."""
+    opened = DataCache(place / file) if file is not None else None
+    declared = [DataItem(item) if isinstance(item, str) else item for item in items]
+    found = verify_data(declared, place, cache=opened)
+    if opened is None:
+        return found, ""
+    opened.write()
+    return found, opened.note
+
+
+def verified(place: Path, *items: DataItem | str, file: str = FILE, noted: bool = False) -> None:
+    """With the cache, what is found is the same as without; `noted`: it could not be used."""
+    found, note = with_cache(place, items, file)
+    assert found == with_cache(place, items, None)[0]
+    assert bool(note) is noted, note
+
+
+def names_read(read: list[str], place: Path, *items: DataItem | str) -> list[str]:
+    """What is read for these items with the cache."""
+    read.clear()
+    with_cache(place, items, FILE)
+    return sorted(read)
+
+
+def test_what_has_not_changed_is_not_read_again(place: Path, read: list[str]) -> None:
+    assert names_read(read, place, "data", "one") == ["large", "one", "small"]
+    assert names_read(read, place, "data", "one") == []
+    verified(place, "data", "one", "data/small", "gone")
+    (place / "data/small").write_text("other")
+    assert names_read(read, place, "data", "one") == ["large", "small"]
+    assert os.listdir(place / "cache") == ["digests"]
+
+
+def rewritten(path: Path) -> None:
+    path.write_bytes(b"y" * len(LARGE))
+
+
+def with_the_old_mtime(path: Path) -> None:
+    status = os.stat(path)
+    rewritten(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"y" * len(LARGE))
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+
+
+@pytest.mark.parametrize("change", [rewritten, with_the_old_mtime, replaced])
+def test_what_changed_is_read_again_however_it_changed(
+    place: Path, read: list[str], change: Callable[[Path], None]
+) -> None:
+    verified(place, "data", "one")
+    for name in ("data/large", "one"):
+        change(place / name)
+    verified(place, "data", "one")
+    assert names_read(read, place, "data", "one") == []
+
+
+def test_a_link_is_known_by_where_it_leads(place: Path, read: list[str]) -> None:
+    (place / "link").symlink_to("one")
+    verified(place, "one")
+    assert names_read(read, place, "link") == []
+    rewritten(place / "data/large")
+    (place / "link").unlink()
+    (place / "link").symlink_to("data/large")
+    verified(place, "link")
+
+
+def test_an_md5_and_a_sha256_are_remembered_apart(place: Path, read: list[str]) -> None:
+    with_md5 = DataItem("data", md5="0" * 32 + ".dir")
+    verified(place, "data")
+    assert names_read(read, place, with_md5) == ["large", "small"]
+    assert names_read(read, place, with_md5, "data") == []
+    verified(place, with_md5, "data")
+
+
+def test_what_changed_within_two_seconds_is_not_remembered(place: Path) -> None:
+    now = time.time_ns()
+    for newest, remembered in (
+        (now - RACY_NS + 1, False),
+        (now + 10 * RACY_NS, False),
+        (now - RACY_NS, True),
+    ):
+        opened = DataCache(place / f"cache/{newest}")
+        opened.keep("key", {"sha256": "digest"}, newest=newest, read_at=now)
+        opened.write()
+        assert bool(DataCache(opened.path).find("key")) is remembered
+    verified(place, "one")
+    assert not (place / FILE).exists()
+
+
+def test_the_cache_is_this_users_alone(place: Path, read: list[str]) -> None:
+    verified(place, "one", file="new/deep/repro-gate/digests")
+    assert (place / "new/deep/repro-gate").stat().st_mode & 0o777 == 0o700
+    assert (place / "new/deep/repro-gate/digests").stat().st_mode & 0o777 == 0o600
+
+
+def corrupt(file: Path) -> None:
+    file.write_bytes(os.urandom(8000))
+
+
+def of_another_version(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b"digests 1 ", b"digests 2 "))
+
+
+def with_a_bit_changed(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b'"}', b'0"}'))
+
+
+def symlinked(file: Path) -> None:
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to("elsewhere")
+
+
+def hard_linked(file: Path) -> None:
+    os.link(file, file.with_name("elsewhere"))
+
+
+def open_to_others(file: Path) -> None:
+    file.chmod(0o644)
+
+
+def folder_open_to_others(file: Path) -> None:
+    file.parent.chmod(0o777)
+
+
+def folder_symlinked(file: Path) -> None:
+    file.parent.rename(file.parent.with_name("elsewhere"))
+    file.parent.symlink_to("elsewhere")
+
+
+def a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def a_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
+def too_large(file: Path) -> None:
+    os.truncate(file, cache.MAX_BYTES + 1)
+
+
+def in_no_folder(file: Path) -> None:
+    file.unlink()
+    file.parent.rmdir()
+    file.parent.write_text("a file")
+
+
+SPOILED = (
+    corrupt, of_another_version, with_a_bit_changed, symlinked, hard_linked, open_to_others, folder_open_to_others,
+    folder_symlinked, a_folder, a_pipe, too_large, in_no_folder,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_cache_that_cannot_be_trusted_is_a_note_and_no_wrong_answer(
+    place: Path, read: list[str], spoil: Callable[[Path], None]
+) -> None:
+    verified(place, "one")
+    spoil(place / FILE)
+    verified(place, "one", noted=True)
+
+
+def test_a_cache_of_another_user_or_that_cannot_be_written_is_a_note(
+    place: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified(place, "one", file="/dev/null/repro-gate/digests", noted=True)
+    verified(place, "one")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    verified(place, "one", noted=True)
+
+
+def test_the_entries_used_longest_ago_go_first(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
+    for number in range(5):
+        opened = DataCache(place / FILE)
+        opened.find("0")
+        opened.keep(str(number), {"sha256": "digest"}, newest=0, read_at=RACY_NS)
+        opened.write()
+    opened = DataCache(place / FILE)
+    assert [number for number in range(5) if opened.find(str(number))] == [0, 3, 4]
+
+
+def test_the_cache_lies_where_caches_lie() -> None:
+    for home, expected in (("/c", "/c/repro-gate"), ("relative", "/h/.cache/repro-gate")):
+        found = default_cache_path({"XDG_CACHE_HOME": home, "HOME": "/h"})
+        assert found == Path(expected, "data.json")
+    assert default_cache_path({}) is None
