@@ -17,18 +17,17 @@ import msgspec
 import yaml
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.config_hash import hash_inputs
-from repro_gate.baseline.document import wrong_input
-from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline, Entry, problem_of
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.document import made_again
+from repro_gate.baseline.model import FILE_NAME, Baseline, Entry, problem_of
 from repro_gate.errors import GateError, UsageError
-from repro_gate.spec.document import parse, scalar
-from repro_gate.spec.errors import KeyPath, Problem, Refused, escaped
-from repro_gate.spec.validation import shown, value_place
-from repro_gate.trace.format import MAX_STEP
+from repro_gate.spec.document import Document, scalar
+from repro_gate.spec.errors import KeyPath, Refused, escaped
+from repro_gate.spec.loader import MAX_BYTES, document_of
+from repro_gate.spec.validation import value_place
 
 VERSION = 1
 MAX_NODES = 100_000  # values in all
-MAX_BYTES = 1 << 20
 
 _HEADER = f"""\
 # What this training ended with, on each platform that it was gated on. Written by `repro-gate baseline`; how to read it:
@@ -38,9 +37,6 @@ _HEADER = f"""\
 _REMEDY = (
     "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
 )
-_EDITED = "the entry was edited by hand, or two were merged"
-_CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
-_POINT = re.compile(r"([0-9]{1,10}) (-?[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?|nan|-?inf)")
 _STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -50,17 +46,6 @@ _Found = TypeVar("_Found")
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     version: Literal[1]
     entries: dict[str, dict[str, Any]]
-
-
-class _Wrong(Exception):
-    """What is wrong with the value at `path`, or with the key there (`about_key`); `remedy` where
-    the usual one does not help."""
-
-    def __init__(
-        self, path: KeyPath, message: str, *, about_key: bool = False, remedy: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.path, self.message, self.about_key, self.remedy = path, message, about_key, remedy
 
 
 def read_baseline(path: Path) -> Baseline | None:
@@ -83,22 +68,16 @@ def read_baseline(path: Path) -> Baseline | None:
 def parse_baseline(text: str | bytes, source: str) -> Baseline:
     """The baseline that this text is; `source` names it in errors. Raises UsageError with the first
     mistake: `repro.baseline.yml:LINE:COLUMN: …`."""
-    text = _decoded(text, source)
-    if conflict := _CONFLICT.search(text):
-        message = "a merge conflict stands here, and which side is right is not for the gate to say"
-        raise _refused(Problem(text.count("\n", 0, conflict.start()) + 1, 1, "", message), source)
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        document = parse(text, max_nodes=MAX_NODES, what="a baseline")
+        document = document_of(raw, max_nodes=MAX_NODES, what="a baseline")
+        if document.problems:
+            raise Refused(document.problems[0])
+        entries = _of_type(document, document.data, _File, ()).entries
+        found = {root: _entry(document, root, value) for root, value in sorted(entries.items())}
     except Refused as refused:
-        raise _refused(refused.problem, source) from None
-    if document.problems:
-        raise _refused(document.problems[0], source)
-    try:
-        return _baseline(document.data)
-    except _Wrong as wrong:
-        key = document.keys.get(wrong.path) if wrong.about_key else None
-        problem = (key or value_place(document, wrong.path)).problem(wrong.path, wrong.message)
-        raise _refused(problem, source, wrong.remedy) from None
+        raise _refusal(refused.problem.text(escaped(source))) from None
+    return Baseline(found)
 
 
 def dump_baseline(baseline: Baseline) -> str:
@@ -127,62 +106,31 @@ def dump_baseline(baseline: Baseline) -> str:
 # ---- reading
 
 
-def _decoded(text: str | bytes, source: str) -> str:
-    if len(text) > MAX_BYTES:
-        raise _refusal(f"{escaped(source)}: larger than 1 MiB, a baseline is far smaller")
-    if isinstance(text, str):
-        return text
-    try:
-        return text.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise _refused(
-            Problem(line, 1, "", f"not UTF-8: byte {text[error.start]:#04x}"), source
-        ) from None
-
-
-def _baseline(data: object) -> Baseline:
-    version = data.get("version") if isinstance(data, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        message = f"written by a newer repro-gate: version {version}, this one reads {VERSION}"
-        remedy = (
-            "install the repro-gate that wrote it, or delete it and write it anew with `repro-gate "
-            "baseline`"
-        )
-        raise _Wrong(("version",), message, remedy=remedy)
-    entries = _of_type(data, _File, ()).entries
-    return Baseline({root: _entry(root, value) for root, value in sorted(entries.items())})
-
-
-def _entry(root: str, value: dict[str, Any]) -> Entry:
+def _entry(document: Document, root: str, value: dict[str, Any]) -> Entry:
     """One entry, strictly by its type; then every hash over its inputs is made again. Raises
-    _Wrong."""
+    Refused."""
     path: KeyPath = ("entries", root)
-    if "platform" in value:
-        raise _Wrong((*path, "platform"), "is the entry's own key, and stands nowhere else")
-    entry = _of_type({**value, "platform": root}, Entry, path)
-    for name in ("recipe-inputs", "platform-inputs"):
-        if wrong := wrong_input(value[name]):
-            raise _Wrong((*path, name, wrong[0]), wrong[1])
+    entry = _of_type(document, {**value, "platform": root}, Entry, path)
     seeds = [result.seed for result in entry.outcomes]
-    for number, result in enumerate(entry.outcomes):
-        if result.seed in seeds[:number]:
-            raise _Wrong((*path, "outcomes", number, "seed"), f"seed {result.seed} stands twice")
-        _check_curve(result.loss_curve, (*path, "outcomes", number, "loss-curve"))
-    real = hash_inputs(entry.recipe_inputs, entry.platform_inputs)
-    for name, place in (
-        ("recipe", (*path, "recipe")),
-        ("platform", path),
-        ("config_hash", (*path, "config-hash")),
-    ):
-        if getattr(entry, name) != getattr(real, name):
-            message = f"its inputs give {name} {getattr(real, name)}: {_EDITED}"
-            raise _Wrong(place, message, about_key=place == path)
+    if len(set(seeds)) < len(seeds):
+        raise _refused(document, (*path, "outcomes"), "a seed stands twice")
+    try:
+        made_again(
+            ConfigHash(
+                config_hash=entry.config_hash,
+                recipe=entry.recipe,
+                platform=entry.platform,
+                recipe_inputs=entry.recipe_inputs,
+                platform_inputs=entry.platform_inputs,
+            )
+        )
+    except UsageError as error:
+        raise _refused(document, path, error.message) from None
     return entry
 
 
-def _of_type(value: object, kind: type[_Found], path: KeyPath) -> _Found:
-    """Return a value by its type. Raises _Wrong, at the key as far as msgspec names it."""
+def _of_type(document: Document, value: object, kind: type[_Found], path: KeyPath) -> _Found:
+    """Return a value by its type. Raises Refused, at the key as far as msgspec names it."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -192,33 +140,15 @@ def _of_type(value: object, kind: type[_Found], path: KeyPath) -> _Found:
             for name, number in _STEP_OF_PATH.findall(where)
             if number != "..."
         )
-        raise _Wrong(path if inside == ("platform",) else (*path, *inside), message) from None
+        raise _refused(document, (*path, *inside), message) from None
 
 
-def _check_curve(text: str, path: KeyPath) -> None:
-    """Raise _Wrong for what is not lines of `STEP LOSS`, steps ascending, as Python writes the
-    loss."""
-    last = -1
-    for number, line in enumerate(text.split("\n") if text else []):
-        found = _POINT.fullmatch(line)
-        step = int(found[1]) if found else -1
-        if (
-            found is None
-            or not last < step <= MAX_STEP
-            or f"{step} {float(found[2])!r}" != line
-            or number >= MAX_CURVE
-        ):
-            message = "wanted steps that ascend, each with its loss, such as `49 0.0123`, at most"
-            raise _Wrong(path, f"found {shown(line)}, {message} {MAX_CURVE}")
-        last = step
+def _refused(document: Document, path: KeyPath, message: str) -> Refused:
+    return Refused(value_place(document, path).problem(path, message))
 
 
-def _refused(problem: Problem, source: str, remedy: str = "") -> UsageError:
-    return _refusal(problem.text(escaped(source)), remedy)
-
-
-def _refusal(message: str, remedy: str = "") -> UsageError:
-    return UsageError(message, remedy=remedy or _REMEDY, reason_id="usage/baseline")
+def _refusal(message: str) -> UsageError:
+    return UsageError(message, remedy=_REMEDY, reason_id="usage/baseline")
 
 
 # ---- writing

@@ -7,20 +7,18 @@ how it is judged.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
-from types import MappingProxyType
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
 from repro_gate.baseline.model import FILE_NAME
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declared import DataFinding, data_path
+from repro_gate.data.hashing import file_sha256
 from repro_gate.errors import Inconclusive, obeyed
 from repro_gate.files import scratch_folder
 from repro_gate.machine import read_machine
@@ -36,8 +34,6 @@ LONG_TEXT = 1_024
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
 _SAME_USER = Sandbox()
-_CHUNK = 1 << 20
-_NONE: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 def config_hash_of(
@@ -58,7 +54,6 @@ def config_hash_of(
         snapshot.root,
         code_files(snapshot.root),
         set(_no_code(spec, snapshot, data, folder)),
-        snapshot.records,
     )
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
@@ -118,7 +113,7 @@ def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
         return None
     for path in (snapshot.root / folder / spec.env.lockfile, spec.path.parent / spec.env.lockfile):
         try:
-            return f"sha256:{file_digest(path)}"
+            return f"sha256:{file_sha256(path)}"
         except (OSError, ValueError):  # ValueError: a NUL in the path
             continue
     return None
@@ -227,25 +222,9 @@ def _fact(name: str, value: str | None) -> InputValue:
     )
 
 
-def read_records(snapshot: Snapshot, seconds: float) -> None:
-    """Read the files of a snapshot for its code's digest ahead of time, as many as `seconds`
-    suffice for; the others are read when it is made."""
-    end = monotonic() + seconds
-    with contextlib.suppress(OSError, Inconclusive):  # it is told when the digest is made
-        for name in map(os.fsencode, code_files(snapshot.root)):
-            if monotonic() > end:
-                return
-            snapshot.records[name] = _record(os.path.join(os.fsencode(snapshot.root), name))
-
-
-def code_digest(
-    root: Path,
-    names: Iterable[str],
-    leave_out: Collection[str],
-    known: Mapping[bytes, bytes] = _NONE,
-) -> str:
+def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
     """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a
-    folder in it; `known` has records that were read before.
+    folder in it.
 
     The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes
     of its path: its kind (`file`, `executable` or `link`), a space, the SHA-256 of its contents (of
@@ -259,7 +238,7 @@ def code_digest(
         if out and any(part in out for part in _upwards(name)):
             continue
         try:
-            record = known.get(name) or _record(os.path.join(os.fsencode(root), name))
+            record = _record(os.path.join(os.fsencode(root), name))
         except OSError as error:
             raise _changed(
                 f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: "
@@ -289,25 +268,12 @@ def code_files(root: Path) -> Iterator[str]:
             ) from error
 
 
-def file_digest(path: Path | bytes) -> str:
-    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a
-    regular file (which is not waited for)."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError("no regular file")
-        digest = hashlib.sha256()
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
 def _record(path: bytes) -> bytes:
-    mode = os.lstat(path).st_mode
-    if stat.S_ISLNK(mode):
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
         return b"link " + hashlib.sha256(os.readlink(path)).hexdigest().encode()
-    kind = b"executable " if mode & stat.S_IXUSR else b"file "
-    return kind + file_digest(path).encode()
+    kind = b"executable " if status.st_mode & stat.S_IXUSR else b"file "
+    return kind + file_sha256(path).encode()
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:

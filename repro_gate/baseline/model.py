@@ -26,6 +26,13 @@ Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 _Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
+_Curve = Annotated[
+    str,
+    Meta(
+        max_length=64 * MAX_CURVE,
+        pattern=r"\A(?:\d{1,10} (?:-?\d+(?:\.\d+)?(?:e[-+]\d+)?|nan|-?inf)(?:\n|\Z))*\Z",
+    ),
+]
 _Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
 
 
@@ -47,7 +54,7 @@ class RecordedResult(
     weights: Digest | None
     optimizer: Digest | None
     artifacts: dict[Text, Digest]
-    loss_curve: Annotated[str, Meta(max_length=64 * MAX_CURVE)]
+    loss_curve: _Curve
 
     @property
     def curve(self) -> dict[int, float]:

@@ -34,7 +34,12 @@ def _compared(entry: Entry, now: Entry) -> BaselineFinding:
     parts, gap = unlike(entry.outcomes, now.outcomes), loss_gap(entry.outcomes, now.outcomes)
     if entry.config_hash == now.config_hash:
         parts = parts or _unpaired_seeds(entry, now)
-        return _drift(entry, now, parts, gap) if parts else _unchanged(entry, now, gap)
+        if parts:
+            return _drift(entry, now, parts, gap)
+        message = "same inputs, bitwise identical results"
+        return BaselineFinding(
+            status="unchanged", message=message, loss_gap=_finite(gap), recorded=entry.recorded
+        )
     inputs = (
         *changed(RECIPE, entry.recipe_inputs, now.recipe_inputs),
         *_changed_platform(entry, now),
@@ -116,72 +121,47 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     changes = _named(
         [f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs]
     )
-    differing = unlike(nearest.outcomes, now.outcomes) if same else ()
-    bits = f"other results ({_named(differing)})" if differing else "the same results"
-    message = (
-        f"{nothing}; the nearest platform has the same recipe (code, data, seed, flags) and "
-        f"{bits}, and differs in {changes}"
-    )
-    if not same:
-        message = (
-            f"{nothing}, and these inputs for no other platform; the nearest one differs in "
-            f"{changes}"
-        )
+    message = f"{nothing}, and no other has this recipe; the nearest one differs in {changes}"
+    differing: tuple[str, ...] = ()
+    gap = None
+    if same:
+        differing = unlike(nearest.outcomes, now.outcomes)
+        gap = _finite(loss_gap(nearest.outcomes, now.outcomes))
+        bits = f"other results ({_named(differing)})" if differing else "the same results"
+        message = f"{nothing}; the nearest with this recipe has {bits}, and differs in {changes}"
     return BaselineFinding(
         status="new-platform",
         message=message,
         changed_inputs=inputs,
         unlike=differing,
-        loss_gap=_finite(loss_gap(nearest.outcomes, now.outcomes)) if same else None,
+        loss_gap=gap,
         recorded=nearest.recorded,
         remedy=remedy,
         unknown_recipe=not same,
     )
 
 
-def _unchanged(entry: Entry, now: Entry, gap: float | None) -> BaselineFinding:
-    pairs = _pairs(entry.outcomes, now.outcomes)
-    names = {"losses": "final losses", "weights": "weights", "optimizer": "optimizer state"}
-    what = [text for name, text in names.items() if any(getattr(old, name) for old, _ in pairs)]
-    if artifacts := len(
-        {name for old, new in pairs for name in old.artifacts.keys() & new.artifacts}
-    ):
-        what.append(f"{artifacts} artifact" + ("s" if artifacts > 1 else ""))
-    message = f"same inputs, bitwise identical results: {', '.join(what) or 'steps'}"
-    return BaselineFinding(
-        status="unchanged", message=message, loss_gap=_finite(gap), recorded=entry.recorded
-    )
-
-
 def _drift(entry: Entry, now: Entry, parts: tuple[str, ...], gap: float | None) -> BaselineFinding:
-    facts, known = _changed_facts(entry, now), sorted(entry.outside.keys() & now.outside)
-    message = f"same inputs, different results: {_named(parts)}{_far(gap)}"
+    facts, known = _changed_facts(entry, now), entry.outside.keys() & now.outside
+    outside = "nothing outside the hashed inputs was recorded"
     remedy = (
         "something outside the hashed inputs changed: an undeclared data file, a download, a "
         "rebuilt library, firmware, faulty memory. If the new result is right, record it with "
         "`repro-gate baseline`"
     )
     if facts:
-        message += (
-            "; changed outside the hashed inputs: "
-            f"{_named([fact.partition(': ')[0] for fact in facts])}"
-        )
+        names = _named([fact.partition(": ")[0] for fact in facts])
+        outside = f"changed outside the hashed inputs: {names}"
         remedy = (
             "undo that change and run the gate again; if it was the cause, pin it in the lockfile "
             "or the image, which are hashed. If the new result is right, record it with "
             "`repro-gate baseline`"
         )
     elif known:
-        groups = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
-        message += (
-            f"; none of the {len(known)} recorded facts outside the hashed inputs changed "
-            f"({groups})"
-        )
-    else:
-        message += "; nothing outside the hashed inputs was recorded"
+        outside = f"none of the {len(known)} recorded facts outside the hashed inputs changed"
     return BaselineFinding(
         status="drift",
-        message=message,
+        message=f"same inputs, different results: {_named(parts)}{_far(gap)}; {outside}",
         unlike=parts,
         loss_gap=_finite(gap),
         outside=facts,

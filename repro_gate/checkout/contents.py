@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, git
+from repro_gate.checkout.git import git
 from repro_gate.checkout.inspection import (
     LFS_POINTER,
     LFS_POINTER_BYTES,
@@ -27,23 +27,11 @@ _FILE_MODES = frozenset({"100644", "100755"})
 @dataclass(frozen=True)
 class Submodule:
     """One submodule, nested ones included. `recorded` is the commit that the superproject names,
-    `actual` the one that is checked out (None: its files are not there). `known`: `.gitmodules`
-    says where a fresh clone finds it. `gone` counts its files that are missing."""
+    `actual` the one that is checked out (None: its files are not there)."""
 
     path: str
     recorded: str
     actual: str | None
-    known: bool
-    gone: int = 0
-
-
-@dataclass(frozen=True)
-class LfsPointer:
-    """A tracked file in whose place its LFS pointer stands. `managed`: git's attributes give it to
-    LFS, so `git lfs pull` fetches it."""
-
-    path: str
-    managed: bool
 
 
 def tracked_files(root: Path) -> frozenset[str]:
@@ -67,29 +55,20 @@ def submodules(root: Path) -> tuple[Submodule, ...]:
     found: list[Submodule] = []
     with asking(root):
         for folder, prefix, entries in _repositories(root):
-            inner = [item for item in entries if item.mode == SUBMODULE]
-            known = _submodule_paths(folder) if inner else frozenset[str]()
-            for item in inner:
+            for item in (item for item in entries if item.mode == SUBMODULE):
                 there = is_checkout(folder / item.path)
-                gone = (
-                    len(_split(git(folder / item.path, "ls-files", "-z", "--deleted")))
-                    if there
-                    else 0
-                )
                 actual = head_of(folder / item.path) if there else None
-                found.append(
-                    Submodule(prefix + item.path, item.blob, actual, item.path in known, gone)
-                )
+                found.append(Submodule(prefix + item.path, item.blob, actual))
     return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
 
 
-def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
-    """Tracked files, those of submodules included, that are an LFS pointer on disk; only files as
-    small as one are read.
+def lfs_pointers(root: Path) -> tuple[str, ...]:
+    """Tracked files, those of submodules included, in whose place their LFS pointer stands, and
+    that git's attributes give to LFS; only files as small as one are read.
 
     Raises UsageError if git fails.
     """
-    found: list[LfsPointer] = []
+    found: list[str] = []
     with asking(root):
         for folder, prefix, entries in _repositories(root):
             paths = [
@@ -97,9 +76,9 @@ def lfs_pointers(root: Path) -> tuple[LfsPointer, ...]:
                 for item in entries
                 if item.mode in _FILE_MODES and _is_pointer(folder / item.path)
             ]
-            managed = _managed_by_lfs(folder, paths) if paths else frozenset[str]()
-            found += [LfsPointer(prefix + path, path in managed) for path in paths]
-    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+            managed = _managed_by_lfs(folder, paths) if paths else ()
+            found += [prefix + path for path in managed]
+    return tuple(sorted(found, key=os.fsencode))
 
 
 def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[Tracked]]]:
@@ -110,32 +89,6 @@ def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, lis
     for item in entries:
         if item.mode == SUBMODULE and is_checkout(root / item.path):
             yield from _repositories(root / item.path, f"{prefix}{item.path}/")
-
-
-def _submodule_paths(root: Path) -> frozenset[str]:
-    """The paths that `.gitmodules`, as it stands in the index, gives a URL to."""
-    try:
-        listing = git(
-            root,
-            "config",
-            "--blob",
-            ":.gitmodules",
-            "--null",
-            "--get-regexp",
-            r"^submodule\..*\.(path|url)$",
-        )
-    except GitFailed:
-        return frozenset()
-    paths: dict[bytes, bytes] = {}
-    urls: set[bytes] = set()
-    for entry in listing.split(b"\0"):
-        key, _, value = entry.partition(b"\n")
-        name, _, last = key.rpartition(b".")
-        if last == b"path":
-            paths[name] = value
-        elif last == b"url" and value:
-            urls.add(name)
-    return frozenset(os.fsdecode(path) for name, path in paths.items() if name in urls)
 
 
 def _is_pointer(path: Path) -> bool:
@@ -151,23 +104,11 @@ def _is_pointer(path: Path) -> bool:
         return False
 
 
-def _managed_by_lfs(root: Path, paths: Sequence[str]) -> frozenset[str]:
+def _managed_by_lfs(root: Path, paths: Sequence[str]) -> Iterator[str]:
     """Of these paths those whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value
     NUL`."""
-    fields = git(
-        root,
-        "check-attr",
-        "-z",
-        "--stdin",
-        "filter",
-        given=b"".join(os.fsencode(path) + b"\0" for path in paths),
-    ).split(b"\0")
-    return frozenset(
-        os.fsdecode(path)
-        for path, value in zip(fields[0::3], fields[2::3], strict=False)
-        if value == b"lfs"
-    )
-
-
-def _split(listing: bytes) -> list[bytes]:
-    return [part for part in listing.split(b"\0") if part]
+    given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=given).split(b"\0")
+    for path, value in zip(fields[0::3], fields[2::3], strict=False):
+        if value == b"lfs":
+            yield os.fsdecode(path)

@@ -60,7 +60,8 @@ def git(
 
     Raises GitFailed for a status other than 0 and after `seconds`.
     """
-    filters = {match[1] for name in config_names(root) if (match := _FILTER.fullmatch(name))}
+    settings = _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")
+    filters = {match[1] for name in settings if (match := _FILTER.fullmatch(name))}
     off = {
         f"filter.{os.fsdecode(name)}.{key}": ""
         for name in filters
@@ -115,8 +116,3 @@ def _run(
         said = done.stderr.decode("utf-8", "replace").strip()
         raise GitFailed(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)
     return done.stdout
-
-
-def config_names(root: Path) -> list[bytes]:
-    """The names of all settings that git would use in `root`."""
-    return _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")

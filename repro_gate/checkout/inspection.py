@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, WorkTree, config_names, git
+from repro_gate.checkout.git import GitFailed, WorkTree, git
 from repro_gate.errors import UsageError
 
-_REMOTE = re.compile(rb"remote\.(.+)\.url", re.DOTALL | re.IGNORECASE)
+_NO_REPOSITORY = re.compile("not a git repository|must be run in a work tree")
 LFS_POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ .*\n)*?oid "
     rb"sha256:([0-9a-f]{64})\nsize (\d+)\n"
@@ -33,16 +33,13 @@ class Checkout:
     `root` is git's top level, or the folder itself where git does not manage it. `commit` is None
     without git or without a commit. `uncommitted` are paths relative to `root` that are modified,
     staged, deleted or new, those in submodules included; bytes that are no UTF-8 stand as
-    surrogates (`os.fsencode` gives them back). `uninitialised` are submodules whose files are not
-    there.
+    surrogates (`os.fsencode` gives them back).
     """
 
     root: Path
     commit: str | None = None
     uncommitted: tuple[str, ...] = ()
     is_git: bool = False
-    has_remote: bool = False
-    uninitialised: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -71,32 +68,21 @@ def inspect_checkout(directory: Path) -> Checkout:
         try:
             top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
         except FileNotFoundError:
-            return Checkout(
-                root=directory, notes=("git is not installed: the folder is taken as it is",)
-            )
+            return _plain(directory, "git is not installed")
         except GitFailed as error:
-            if "not a git repository" not in str(error) and "must be run in a work tree" not in str(
-                error
-            ):
+            if not _NO_REPOSITORY.search(str(error)):
                 raise
-            return Checkout(
-                root=directory,
-                notes=(f"{marked / '.git'} is no usable repository: the folder is taken as it is",),
-            )
-    root = Path(os.path.realpath(top))
-    if root != marked:
-        return Checkout(
-            root=directory,
-            notes=(
-                f"git takes {root} for the top level of {marked}: the folder is taken as it is",
-            ),
-        )
-    with asking(root):
+            return _plain(directory, f"{marked / '.git'} is no usable repository")
+        root = Path(os.path.realpath(top))
+        if root != marked:
+            return _plain(directory, f"git takes {root} for the top level of {marked}")
         if directory != root and _is_ignored(root, directory):
-            return Checkout(
-                root=directory, notes=(f"git ignores this folder in {root}: it is taken as it is",)
-            )
+            return _plain(directory, f"git ignores this folder in {root}")
         return _inspect(root)
+
+
+def _plain(directory: Path, why: str) -> Checkout:
+    return Checkout(root=directory, notes=(f"{why}: the folder is taken as it is",))
 
 
 def outermost(root: Path) -> Path:
@@ -148,14 +134,11 @@ def _inspect(root: Path) -> Checkout:
     notes = tuple(
         f"submodule {path} is not initialised: its files are missing" for path in uninitialised
     )
-    remote = any(_REMOTE.fullmatch(name) for name in config_names(root))
     return Checkout(
         root=root,
         commit=commit or None,
         uncommitted=tuple(uncommitted),
         is_git=True,
-        has_remote=remote,
-        uninitialised=tuple(uninitialised),
         notes=notes,
     )
 
@@ -226,40 +209,27 @@ def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -
     blobs = {item.path: item.blob for item in tracked if item.path in modified}
     if not blobs:
         return set()
-    names = "\n".join(sorted(set(blobs.values()))) + "\n"
-    sizes = [
-        line.split()
-        for line in git(root, "cat-file", "--batch-check", given=names.encode())
-        .decode("ascii", "replace")
-        .splitlines()
-    ]
+    given = "".join(f"{blob}\n" for blob in sorted(set(blobs.values())))
+    sizes = git(root, "cat-file", "--batch-check", given=given.encode()).decode().splitlines()
     small = [
-        line[0]
+        line.split()[0]
         for line in sizes
-        if len(line) == 3 and line[1] == "blob" and int(line[2]) <= LFS_POINTER_BYTES
+        if " blob " in line and int(line.split()[2]) <= LFS_POINTER_BYTES
     ]
-    pointers = _pointers(
-        git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode())
-    )
+    # `blob type size LF content LF`, again and again
+    batch = git(root, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in small).encode())
+    pointers: dict[str, re.Match[bytes]] = {}
+    while batch:
+        about, _, rest = batch.partition(b"\n")
+        blob, _, size = about.decode("ascii").split(" ")
+        if match := LFS_POINTER.fullmatch(rest[: int(size)]):
+            pointers[blob] = match
+        batch = rest[int(size) + 1 :]
     return {
         path
         for path, blob in blobs.items()
         if blob in pointers and _is_content(root / path, pointers[blob])
     }
-
-
-def _pointers(batch: bytes) -> dict[str, re.Match[bytes]]:
-    """LFS pointers by blob in the output of `cat-file --batch`: `blob type size LF content LF`,
-    again and again."""
-    found: dict[str, re.Match[bytes]] = {}
-    while batch:
-        about, _, rest = batch.partition(b"\n")
-        blob, _, size = about.decode("ascii").split(" ")
-        match = LFS_POINTER.fullmatch(rest[: int(size)])
-        if match:
-            found[blob] = match
-        batch = rest[int(size) + 1 :]
-    return found
 
 
 def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:

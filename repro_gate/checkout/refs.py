@@ -22,7 +22,6 @@ from repro_gate.checkout.inspection import (
 )
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.escape import and_more
 from repro_gate.files import copy_file, make_folder, scratch_folder
 
 _EXPORT_SECONDS = 3600  # to write all files of a tree
@@ -116,9 +115,7 @@ def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path]
         )
     except (GitFailed, OSError) as error:
         raise _unreadable(commit, "the tree cannot be written as files", error) from error
-    notes = snapshot.notes
-    more = [and_more(len(notes) - _MAX_NOTES, "of the kind")] if len(notes) > _MAX_NOTES else []
-    return replace(snapshot, root=destination, notes=(*notes[:_MAX_NOTES], *more))
+    return replace(snapshot, root=destination, notes=snapshot.notes[:_MAX_NOTES])
 
 
 def _written(

@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout.inspection import Checkout, listed_files
@@ -16,37 +15,21 @@ from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import copy_file, make_folder
 
 MANY = 5_000  # files that take seconds to copy and to remove
-_NOT_COPIED = {
-    ".git": "git folder",
-    "__pycache__": "__pycache__",
-    "node_modules": "node_modules",
-    ".venv": "virtual environment",
-}
+_NOT_COPIED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
 # google-github-actions/auth leaves its in the workspace, for later steps
 _CREDENTIALS = re.compile(r"gha-creds-[0-9a-f]+\.json")
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
-Records = dict[bytes, bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A copy of the checkout. `root` is the copy, `source` the checkout's root; `notes` say what
-    was left out, and why. `records` has what the code's digest takes in of a file, by the bytes of
-    its path, where that has been read (`baseline.inputs.read_records`)."""
+    was left out, and why."""
 
     root: Path
     source: Path
     files: int
     bytes: int
     notes: tuple[str, ...] = ()
-    records: Records = field(default_factory=dict, repr=False, compare=False)
 
 
 def take_snapshot(
@@ -69,7 +52,8 @@ def take_snapshot(
         checkout.root,
         [os.path.realpath(destination), *(os.path.normpath(path) for path in leave_out)],
     )
-    names = list(listed_files(root)) if checkout.is_git else _plain_files(root, notes)
+    found = listed_files(root) if checkout.is_git else walk(os.fspath(root), "", _NOT_COPIED)
+    names = list(found)
     if len(names) >= MANY:
         tell(
             f"each run gets a copy of the checkout's {len(names):,} files; folders declared under "
@@ -113,9 +97,7 @@ class Copy:
             elif stat.S_ISREG(mode):
                 self.bytes += self.copy_file(name)
             elif not stat.S_ISDIR(mode):
-                self.notes.append(
-                    f"{name} was left out: it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}"
-                )
+                self.notes.append(f"{name} was left out: it is no regular file")
                 return
         except OSError as error:
             raise _not_copied(name, source, error) from error
@@ -169,21 +151,9 @@ def _not_copied(name: str, source: Path, error: OSError) -> UsageError | Inconcl
     )
 
 
-def _plain_files(root: Path, notes: list[str]) -> list[str]:
-    """All there is in a folder that git does not manage; what is left out is counted in a note."""
-    left_out: Counter[str] = Counter()
-    names = list(walk(os.fspath(root), "", left_out))
-    if left_out:
-        notes.append(
-            "left out: "
-            + ", ".join(f"{count} × {what}" for what, count in sorted(left_out.items()))
-        )
-    return names
-
-
-def walk(root: str, prefix: str, left_out: Counter[str] | None = None) -> Iterator[str]:
-    """Paths below `root` relative to it, sorted, folders with a slash behind. `left_out` counts
-    what a plain folder's copy does without."""
+def walk(root: str, prefix: str, leave_out: Set[str] = frozenset()) -> Iterator[str]:
+    """Paths below `root` relative to it, sorted, folders with a slash behind; what a plain folder's
+    copy does without is left out, virtual environments too."""
     try:
         with os.scandir(os.path.join(root, prefix)) as found:
             entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
@@ -191,18 +161,12 @@ def walk(root: str, prefix: str, left_out: Counter[str] | None = None) -> Iterat
         raise _not_copied(prefix, Path(root, prefix), error) from error
     for entry in entries:
         folder = entry.is_dir(follow_symlinks=False)
-        if left_out is not None and (
-            what := _NOT_COPIED.get(entry.name) if folder or entry.name == ".git" else None
-        ):
-            left_out[what] += 1
-        elif (
-            left_out is not None
-            and folder
-            and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg"))
-        ):
-            left_out["virtual environment"] += 1
-        elif folder:
+        if entry.name in leave_out and (folder or entry.name == ".git"):
+            continue
+        if leave_out and folder and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):
+            continue
+        if folder:
             yield f"{prefix}{entry.name}/"
-            yield from walk(root, f"{prefix}{entry.name}/", left_out)
+            yield from walk(root, f"{prefix}{entry.name}/", leave_out)
         else:
             yield prefix + entry.name

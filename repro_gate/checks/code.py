@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import posixpath
@@ -18,7 +17,6 @@ from repro_gate.checks.interface import (
     check,
     failed,
     missing,
-    noticed,
     passed,
     skipped,
 )
@@ -32,6 +30,7 @@ from repro_gate.checks.opened import (
     is_source,
     misplaced,
     opened,
+    told,
     unlisted,
 )
 from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
@@ -39,23 +38,6 @@ from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.fields import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
-_NO_LICENCE_SUFFIX = frozenset(
-    {
-        ".py",
-        ".sh",
-        ".js",
-        ".json",
-        ".yml",
-        ".yaml",
-        ".toml",
-        ".cfg",
-        ".ini",
-        ".in",
-        ".h",
-        ".c",
-        ".ipynb",
-    }
-)
 _PROJECT_BYTES = 1024 * 1024
 _UNTRACKED, _DATA, _OUTSIDE = (
     "not tracked by git",
@@ -63,16 +45,14 @@ _UNTRACKED, _DATA, _OUTSIDE = (
     "outside the checkout",
 )
 _QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
-_ABSENT = re.compile(  # a whole line that says which file or module is not there
-    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): (?:.{{0,200}}?No such file or "
-    rf"directory: |No module named ){_QUOTED}"
+_ABSENT = re.compile(  # a whole line that says which file is not there
+    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): .{{0,200}}?No such file or "
+    rf"directory: {_QUOTED}"
     rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or "
     r"directory"
     r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or "
     r"directory"
 )
-_FRAME = re.compile(r' {2}File "([^"\n]{1,1000})", line \d{1,9}')
-_PARTS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,19}")
 _REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
     _UNTRACKED: "`git add` what is not tracked",
     _DATA: "declare data under `data:` (`data: [{path: …}]`), or `git add` it",
@@ -112,38 +92,26 @@ def tree_clean(evidence: Evidence) -> Finding:
     CHECKOUT,
 )
 def submodules_present(evidence: Evidence) -> Finding:
-    """Another commit than the recorded one is a fault; one that is not there, or that no clone
-    would find, is missing."""
+    """Another commit than the recorded one is a fault; one that is not there is missing."""
     if evidence.checkout is None or not evidence.checkout.is_git:
         return skipped("there is no git repository")
     found = submodules(evidence.checkout.root)
     if not found:
         return skipped("the checkout has no submodules")
     moved = [item for item in found if item.actual is not None and item.actual != item.recorded]
+    remedy = "run `git submodule update --init --recursive`"
     if moved:
         lines = [
             f"{item.path}: recorded {item.recorded[:12]}, found {(item.actual or 'no commit')[:12]}"
             for item in moved
         ]
-        remedy = (
-            f"run `git submodule update --init --recursive`, or `git add {moved[0].path}` if the "
-            "move is meant"
-        )
-        return failed(
-            f"{len(moved)} submodules are at another commit than the recorded one", lines, remedy
-        )
+        message = f"{len(moved)} submodules are at another commit than the recorded one"
+        remedy = f"{remedy}, or `git add {moved[0].path}` if the move is meant"
+        return failed(message, lines, remedy)
     absent = [f"{item.path}: not initialised" for item in found if item.actual is None]
-    absent += [f"{item.path}: {item.gone} of its files are missing" for item in found if item.gone]
     if absent:
-        remedy = (
-            "run `git submodule update --init --recursive` (actions/checkout: `submodules: "
-            "recursive`)"
-        )
-        return missing(f"the files of {len(absent)} submodules are not all there", absent, remedy)
-    unknown = [f"{item.path}: no URL in .gitmodules" for item in found if not item.known]
-    if unknown:
-        remedy = "run `git submodule add URL PATH`, so that .gitmodules names it"
-        return missing(f"a fresh clone would not find {len(unknown)} submodules", unknown, remedy)
+        remedy = f"{remedy} (actions/checkout: `submodules: recursive`)"
+        return missing(f"the files of {len(absent)} submodules are not there", absent, remedy)
     return passed(
         f"{len(found)} submodules are at their recorded commits",
         [f"{item.path} {item.recorded}" for item in found],
@@ -152,28 +120,15 @@ def submodules_present(evidence: Evidence) -> Finding:
 
 @check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", CHECKOUT)
 def lfs_resolved(evidence: Evidence) -> Finding:
-    """A pointer that git's attributes do not give to LFS may be meant as it is (a test's fixture),
-    so it is only pointed out."""
+    """A pointer that git's attributes do not give to LFS may be meant as it is (a test's
+    fixture)."""
     if evidence.checkout is None or not evidence.checkout.is_git:
         return skipped("there is no git repository")
     found = lfs_pointers(evidence.checkout.root)
-    managed = [item.path for item in found if item.managed]
-    if managed:
-        remedy = "run `git lfs pull` (actions/checkout: `lfs: true`)"
-        return missing(
-            f"{len(managed)} files are Git LFS pointers, their content is not there",
-            managed,
-            remedy,
-        )
     if found:
-        message = (
-            f"{len(found)} files look like Git LFS pointers, and no attribute gives them to LFS"
-        )
-        return noticed(
-            message,
-            [item.path for item in found],
-            "run `git lfs track` for them, or leave them if they are meant so",
-        )
+        remedy = "run `git lfs pull` (actions/checkout: `lfs: true`)"
+        message = f"{len(found)} files are Git LFS pointers, their content is not there"
+        return missing(message, found, remedy)
     return passed("no tracked file is a Git LFS pointer")
 
 
@@ -270,7 +225,7 @@ def imports_checkout(evidence: Evidence) -> Finding:
         )
         return failed(
             message,
-            [*found.told(found.copies), *found.told(found.others), *found.told(found.ignored)],
+            [*told(found.copies), *told(found.others), *told(found.ignored)],
             remedy,
         )
     if found.others:
@@ -282,7 +237,7 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
             "relative paths find the workspace"
         )
-        return failed(message, [*found.told(found.others), *found.told(found.ignored)], remedy)
+        return failed(message, [*told(found.others), *told(found.ignored)], remedy)
     if found.ignored:
         message = (
             f"training imported {len(found.ignored)} modules that git ignores, so no clone has "
@@ -292,7 +247,7 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "build them in `train.run`, install them as a package of the lockfile, or build them "
             "anew before each gate run"
         )
-        return missing(message, found.told(found.ignored), remedy)
+        return missing(message, told(found.ignored), remedy)
     return passed("what training imported of the checkout came from the run's own workspace")
 
 
@@ -323,9 +278,6 @@ def opened_files(evidence: Evidence) -> Finding:
         found = [(item, _UNTRACKED if is_source(item.path) else _DATA) for item in untracked] + [
             (item, misplaced(evidence, item) or _OUTSIDE) for item in outside
         ]
-        lines = folded([one for one in found if one[0].inside]) + folded(
-            [one for one in found if not one[0].inside]
-        )
         data = sum(why == _DATA for _, why in found)
         counted = ((len(found) - data, "source or settings files"), (data, "files of data"))
         opened_ones = " and ".join(f"{count} {words}" for count, words in counted if count)
@@ -333,7 +285,7 @@ def opened_files(evidence: Evidence) -> Finding:
         wrong = {why for _, why in found}
         return missing(
             message,
-            (*lines, *cut[:2]),
+            (*folded(found), *cut[:2]),
             "; ".join(_REMEDIES[why] for why in _REMEDIES if why in wrong),
         )
     if cut:
@@ -366,24 +318,17 @@ def _licences(folder: Path, root: Path, tracked: frozenset[str] | None) -> Itera
     """What states a licence in `folder`, by its path from `root`; only tracked files count where
     git knows them. A folder counts as far as it holds such files (LICENSES of the REUSE
     convention)."""
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(folder)):
-            path, shown = folder / name, os.path.relpath(folder / name, root)
-            is_known = tracked is None or shown in tracked
-            if name == "pyproject.toml" and is_known and _states_licence(path, root):
-                yield shown
-            if (
-                not _LICENCE.fullmatch(name)
-                or posixpath.splitext(name)[1].lower() in _NO_LICENCE_SUFFIX
-            ):
-                continue
-            is_folder = path.is_dir() and (
-                any(path.iterdir())
-                if tracked is None
-                else any(item.startswith(f"{shown}/") for item in tracked)
-            )
-            if is_folder or (path.is_file() and path.stat().st_size > 0 and is_known):
-                yield shown
+    for path in sorted(folder.glob("*")):
+        shown = os.path.relpath(path, root)
+        inside = [path] if path.is_file() else path.glob("*") if path.is_dir() else ()
+        named = path.name == "pyproject.toml" and _states_licence(path, root)
+        if (named or _LICENCE.fullmatch(path.name)) and any(
+            item.is_file()
+            and item.stat().st_size > 0
+            and (tracked is None or os.path.relpath(item, root) in tracked)
+            for item in inside
+        ):
+            yield shown
 
 
 def _states_licence(path: Path, root: Path) -> bool:
@@ -424,35 +369,10 @@ def _asked_for(tail: Sequence[str], evidence: Evidence) -> Iterator[str]:
     whole lines of a traceback, of the interpreter or of the dynamic loader count."""
     root = Path(os.path.realpath(evidence.root))
     folder = evidence.folder / evidence.spec.train.working_directory
-    frames = [
-        own
-        for line in tail
-        if (found := _FRAME.match(line)) and (own := in_workspace(found[1])) != found[1]
-    ]
-    # Python looks for modules beside the script
-    places = dict.fromkeys((folder, *(root / os.path.dirname(path) for path in frames)))
     for line in tail:
-        found = _ABSENT.fullmatch(line.strip())
-        if found is None:
-            continue
-        name = next(value for value in found.groups() if value is not None)
-        paths = [root / own if (own := in_workspace(name)) != name else folder / name]
-        if "No module named" in line:
-            paths = [path for place in places for path in _of_module(place, name)]
-        for path in paths:
-            inside = os.path.relpath(os.path.normpath(path), root)
-            if "\0" not in inside and inside != ".." and not inside.startswith("../"):
-                yield inside
-
-
-def _of_module(place: Path, name: str) -> Iterator[Path]:
-    """Where a module would lie below a folder of `sys.path`: its source, its package, or compiled
-    under any of its tags."""
-    if _PARTS.fullmatch(name):
-        *folders, last = name.split(".")
-        folder = place.joinpath(*folders)
-        yield from (
-            folder / f"{last}.py",
-            folder / last / "__init__.py",
-            *sorted(folder.glob(f"{last}.*.so")),
-        )
+        if found := _ABSENT.fullmatch(line.strip()):
+            name = next(value for value in found.groups() if value is not None)
+            own = in_workspace(name)
+            path = os.path.normpath((root if own != name else folder) / own)
+            if "\0" not in path and path.startswith(f"{root}/"):
+                yield os.path.relpath(path, root)

@@ -48,13 +48,9 @@ _PIN = (
 def checksums(evidence: Evidence) -> Finding:
     """sha256, and what a `.dvc` file declares besides; a declaration that
     cannot be read fails here too."""
-    problems = [item for item in evidence.data_problems if item.kind != "digest"]
+    problems = evidence.data_problems
     if not evidence.spec.data and not problems:
-        return skipped(
-            "no declared digest can be verified (see data/digest-length)"
-            if evidence.data_problems
-            else "no data is declared"
-        )
+        return skipped("no data is declared")
     wrong = [item for item in evidence.data if item.mismatches or item.actual is None]
     if wrong or problems:
         lines = [f"{item.where}: {item.message}" for item in problems]
@@ -94,30 +90,6 @@ def _mismatches(item: DataFinding) -> tuple[str, ...]:
 def _verified(item: DataFinding) -> str:
     digest = f"sha256 {item.actual}" if item.expected is not None else f"md5 {item.md5_actual}"
     return f"{item.path}: {digest}" + (f" (declared at {item.source})" if item.source else "")
-
-
-@check(
-    "data/digest-length",
-    "Every declared digest is as long as its algorithm makes it: 64 digits for sha256, 32 for md5.",
-    CHECKOUT,
-)
-def digest_length(evidence: Evidence) -> Finding:
-    """A digest that was cut off, or taken with another algorithm, can match nothing, so nothing was
-    verified against it."""
-    problems = [item for item in evidence.data_problems if item.kind == "digest"]
-    if problems:
-        lines = [f"{item.where}: {item.message}" for item in problems]
-        return failed(
-            f"{len(problems)} declared digests are none of their algorithm",
-            lines,
-            problems[0].remedy,
-        )
-    digests = sum((item.sha256 is not None) + (item.md5 is not None) for item in evidence.spec.data)
-    return (
-        passed(f"{digests} declared digests have the length of their algorithm")
-        if digests
-        else skipped("no digest is declared")
-    )
 
 
 @check("data/unchanged", "No run wrote to declared data.")

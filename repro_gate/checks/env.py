@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -24,6 +24,7 @@ from repro_gate.checks.interface import (
     undeclared,
 )
 from repro_gate.compare.traces import processes
+from repro_gate.escape import clip
 from repro_gate.files import Unreadable, read_text
 from repro_gate.install.lockfiles import (
     REMEDY,
@@ -128,15 +129,11 @@ def installed(evidence: Evidence) -> Finding:
         return skipped(f"the lockfile cannot be used: {error}")
     root, folder = evidence.root, evidence.folder
     found = compare_with_lock(imported, lock, own_names(root, folder, root=root), python)
-    if found.differing or found.absent:
-        lines = [
-            *(f"{line}, imported" for line in found.differing),
-            *(f"{line} is not in the lock" for line in found.absent),
-        ]
+    if found.wrong:
         remedy = f"install from {declared} alone, or lock again and commit it"
         return failed(
-            f"training imported {len(lines)} distributions that {declared} does not pin so",
-            lines,
+            f"training imported {len(found.wrong)} distributions that {declared} does not pin so",
+            found.wrong,
             remedy,
         )
     if found.open:
@@ -172,21 +169,12 @@ def image_digest(evidence: Evidence) -> Finding:
             f"name it in the spec: `env: {{image: {example}}}`",
         )
     wanted = _DIGEST.fullmatch(declared)
-    if wanted is None and "@" in declared:
-        return failed(
-            "the declared image's digest is not `sha256:` and 64 hex digits",
-            (declared,),
-            f"write it as `{example}`",
-        )
     if wanted is None:
-        remedy = (
-            f"write `{example}`; `docker buildx imagetools inspect {declared}` prints the digest"
-        )
-        return missing(
-            "the declared image is named by tag, which can be moved to another image",
-            (declared,),
-            remedy,
-        )
+        remedy = f"write `{example}`; `docker buildx imagetools inspect` prints the digest of a tag"
+        if "@" in declared:
+            return failed("the declared image's digest is cut or misspelt", (declared,), remedy)
+        message = "the declared image is named by tag, which can be moved to another image"
+        return missing(message, (declared,), remedy)
     if known is None:
         message = "the image is declared by digest, and nothing shows that training runs in it"
         return missing(
@@ -248,21 +236,20 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     """cuBLAS reads the variable once, when it makes its handle: what is set later changes
     nothing."""
     runs = [run for run in evidence.runs if run.plan.arm.name == "deterministic"]
-    traces = [(run.plan.name, trace) for run in runs for trace in run.traces if trace.trained]
-    started = [
-        (name, trace)
-        for name, trace in traces
-        if _CUBLAS_FACT in trace.facts or trace.facts.get("device", "").startswith("cuda")
-    ]
+    started = {
+        f"{run.plan.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
+        for run in runs
+        for trace in run.traces
+        if trace.trained
+        and (_CUBLAS_FACT in trace.facts or trace.facts.get("device", "").startswith("cuda"))
+    }
     if not started:
         return skipped("no deterministic run started CUDA")
-    unread = [
-        f"{name}, process {trace.key}" for name, trace in started if _CUBLAS_FACT not in trace.facts
-    ]
+    unread = [place for place, value in started.items() if value is None]
     wrong = [
-        f"{name}, process {trace.key}: {trace.facts[_CUBLAS_FACT] or 'not set'}"
-        for name, trace in started
-        if trace.facts.get(_CUBLAS_FACT, _CUBLAS_VALUES[0]) not in _CUBLAS_VALUES
+        f"{place}: {value or 'not set'}"
+        for place, value in started.items()
+        if value not in (None, *_CUBLAS_VALUES)
     ]
     allowed = next((item for item in evidence.spec.determinism.allow if item.flag == _CUBLAS), None)
     if wrong and allowed:
@@ -288,11 +275,8 @@ def cublas_workspace(evidence: Evidence) -> Finding:
             unread,
             "import torch before other code starts CUDA",
         )
-    values = {trace.facts[_CUBLAS_FACT] for _, trace in started}
-    return passed(
-        f"{_CUBLAS} stood in the environment when CUDA started in {len(started)} processes",
-        sorted(values),
-    )
+    message = f"{_CUBLAS} stood in the environment when CUDA started in {len(started)} processes"
+    return passed(message, sorted({value for value in started.values() if value}))
 
 
 @check(
@@ -352,16 +336,13 @@ def _read(evidence: Evidence, declared: str) -> Lock:
 
 
 def _undeclared(evidence: Evidence) -> tuple[str, ...]:
-    """Lockfiles beside the spec or at the root, as the spec would name them; a requirements file is
-    one where it pins all by hash."""
-    folder, root, found = evidence.folder, evidence.root, list[str]()
-    for place in dict.fromkeys((folder, root)):
-        for name in sorted(os.listdir(place)) if place.is_dir() else ():
-            kind = kind_of(name)
-            if kind is not None and (kind != "requirements" or "requirements" in name):
-                with contextlib.suppress(LockfileError):
-                    if not read_lock(place / name, root).faults or kind != "requirements":
-                        found.append(os.path.relpath(place / name, folder))
+    """Lockfiles beside the spec or at the root, as the spec would name them."""
+    found = [
+        os.path.relpath(path, evidence.folder)
+        for place in dict.fromkeys((evidence.folder, evidence.root))
+        for path in sorted(place.glob("*"))
+        if (kind := kind_of(path.name)) and (kind != "requirements" or "requirements" in path.name)
+    ]
     return tuple(found[:10])
 
 
@@ -398,8 +379,7 @@ def _interpreter(path: str) -> str:
 def _value(value: str | None) -> str:
     if value is None:
         return "not set"
-    text = escaped(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return clip(escaped(value), _SHOWN)
 
 
 @dataclass(frozen=True)
@@ -407,10 +387,9 @@ class LockComparison:
     """Imported distributions compared with a lock, as lines of evidence. `open` are those that the
     lock names without pinning them."""
 
-    equal: tuple[str, ...]
-    differing: tuple[str, ...]
-    absent: tuple[str, ...]
-    open: tuple[str, ...]
+    equal: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
 
 
 def compare_with_lock(
@@ -423,38 +402,30 @@ def compare_with_lock(
         if not pin.own:
             pins.setdefault(pin.name, []).append(pin)
     own |= {pin.name for pin in lock.pins if pin.own}
-    equal, differing, absent, loose = list[str](), list[str](), list[str](), list[str]()
+    found = LockComparison()
     for given, versions in sorted(imported.items()):
         name = str(canonicalize_name(given))
         here = [pin for pin in pins.get(name, ()) if applies(pin.marker, python)]
         if not here and (name in _TOOLS or name in own):
             continue
         for version in sorted(versions):
-            if not here:
-                elsewhere = " (for other machines alone)" if name in pins else ""
-                absent.append(f"{given} {version}{elsewhere}")
-            elif match := next(
-                (
-                    pin
-                    for pin in here
-                    if pin.version is not None and same_version(pin.version, version)
-                ),
-                None,
-            ):
-                equal.append(
-                    f"{given} {version}"
-                    + (f" ({match.version} in the lock)" if match.version != version else "")
-                )
-            elif bare := next((pin for pin in here if pin.version is None), None):
-                (loose if bare.fault else equal).append(
-                    f"{given} {version}: {bare.place} names no version"
-                )
+            match = [pin for pin in here if pin.version and same_version(pin.version, version)]
+            bare = [pin for pin in here if pin.version is None]
+            if match:
+                locked = match[0].version
+                suffix = f" ({locked} in the lock)" if locked != version else ""
+                found.equal.append(f"{given} {version}{suffix}")
+            elif bare:
+                line = f"{given} {version}: {bare[0].place} names no version"
+                (found.open if bare[0].fault else found.equal).append(line)
+            elif here:
+                pinned = ", ".join(sorted({str(pin.version) for pin in here}))
+                line = f"{given} {version}: {pinned} at {here[0].place}, imported"
+                found.wrong.append(line)
             else:
-                differing.append(
-                    f"{given} {version}: {', '.join(sorted({str(pin.version) for pin in here}))} "
-                    f"at {here[0].place}"
-                )
-    return LockComparison(tuple(equal), tuple(differing), tuple(absent), tuple(loose))
+                elsewhere = " (for other machines alone)" if name in pins else ""
+                found.wrong.append(f"{given} {version}{elsewhere} is not in the lock")
+    return found
 
 
 def own_names(*folders: Path, root: Path) -> frozenset[str]:

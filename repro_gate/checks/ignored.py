@@ -8,11 +8,12 @@ of them is only shown.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from itertools import islice
 
 from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.code import files_of_this_machine
@@ -24,9 +25,8 @@ from repro_gate.runs.launch import Run
 _MOST = 3  # paths that are named
 _FILES, _BYTES = 50, 256 * 1024  # of the training's code that is read: files, and bytes of each
 _WORDS = 20_000  # of the log, the command and these files together
-_SETTINGS = (".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
-_QUOTED = re.compile(r"[\"']([^\"'\n]{1,300})[\"']")
-_WORD = re.compile(r"[^\s\"'`()\[\]{},:;=<>|]{1,300}")
+_READ = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
+_WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300})")
 _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"
 )
@@ -37,37 +37,27 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
     ignores and the checkout has; what the log names comes first. Empty where a run came to its
     end."""
     crashed = next((run for run in evidence.runs if run.outcome == "crashed"), None)
-    if (
-        crashed is None
-        or evidence.checkout is None
-        or evidence.tracked is None
-        or any(run.good for run in evidence.runs)
-    ):
+    if crashed is None or evidence.tracked is None or any(run.good for run in evidence.runs):
         return {}
     if files_of_this_machine(evidence):  # `code/pristine-workspace` fails by them
         return {}
     root = evidence.root
-    ignored = {
-        name.rstrip("/")
-        for name in ignored_files(root, ("",))
-        if not _NO_DATA.search(name.rstrip("/"))
-    }
-    copied = _above(
+    ignored = {name.rstrip("/") for name in ignored_files(root, ("",))}
+    ignored = {name for name in ignored if not _NO_DATA.search(name)}
+    copied = [
         path
         for path in (*evidence.tracked, *evidence.uncommitted)
         if not posixpath.basename(path).startswith(".")
-    )
-    lacking = _above(ignored) - copied  # folders of which the workspaces have a .gitkeep at most
+    ]
+    # with folders of which the workspaces have a .gitkeep at most
+    lacking = ignored | (_above(ignored) - _above(copied))
     known = {*declared_paths(evidence), ".git"}
     found: dict[str, str] = {}
-    for path, place in _named(evidence, crashed):
+    for path, place in islice(_named(evidence, crashed), _WORDS):
         upwards = {path, *_above([path])}
-        if (
-            upwards & (known | found.keys())
-            or path in _above(found)
-            or is_source(path)
-            or not (upwards & ignored or path in lacking)
-        ):
+        if upwards & (known | found.keys()) or path in _above(found) or is_source(path):
+            continue
+        if not (upwards & ignored or path in lacking) or "\0" in path:
             continue
         if (root / path).exists() and is_inside(root / path, root):
             found[path] = place
@@ -77,62 +67,29 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
 
 
 def _named(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
-    """Each path below the checkout's root that log, command or code name, from the root, and
-    where."""
-    root, folder, command = (
-        evidence.root,
-        evidence.folder / evidence.spec.train.working_directory,
-        evidence.spec.train.run or "",
-    )
-    lines = [
-        (line, folder, f"the log of {crashed.plan.name}", ".log") for line in crashed.ended.tail
-    ] + [(command, folder, "train.run", ".sh")]
-    words = [
-        os.path.relpath(folder / word, root)
-        for word in _WORD.findall(command)
-        if word.endswith((".py", *_SETTINGS))
-    ]
-    files = dict.fromkeys(
-        (*words, *(item.path for item in opened(evidence).values() if item.inside))
-    )
+    """Each path that log, command or code name (what is quoted or has a slash in it), from the
+    checkout's root, and where."""
+    root, command = evidence.root, evidence.spec.train.run or ""
+    folder = evidence.folder / evidence.spec.train.working_directory
+    log = f"the log of {crashed.plan.name}"
+    lines = [(line, folder, log) for line in crashed.ended.tail] + [(command, folder, "train.run")]
+    names = [os.path.relpath(folder / word, root) for _, word in _WORD.findall(command)]
+    names += [item.path for item in opened(evidence).values() if item.inside]
     ours = {*(evidence.tracked or ()), *evidence.uncommitted}
-    for name in [name for name in files if name.endswith((".py", *_SETTINGS)) and name in ours][
-        :_FILES
-    ]:
-        try:
+    read = [name for name in dict.fromkeys(names) if name.endswith(_READ) and name in ours]
+    for name in read[:_FILES]:
+        with contextlib.suppress(Unreadable):
             text = read_text(root / name, root, _BYTES)
-        except Unreadable:
-            continue
-        kind = posixpath.splitext(name)[1]
-        lines += [
-            (line, base, f"{name}:{number}", kind)
-            for number, line in enumerate(text.splitlines(), 1)
-            for base in (folder, (root / name).parent)
-        ]
-    seen: set[tuple[str, Path]] = set()
-    for line, base, place, kind in lines:
-        for word in _words(line, kind):
-            if len(seen) >= _WORDS:
-                return
-            if (word, base) in seen:
-                continue
-            seen.add((word, base))
-            own = in_workspace(word)
-            path = os.path.relpath(os.path.normpath((base if own == word else root) / own), root)
-            if path != "." and not path.startswith(".."):
+            for number, line in enumerate(text.splitlines(), 1):
+                place = f"{name}:{number}"
+                lines += [(line, folder, place), (line, (root / name).parent, place)]
+    for line, base, place in lines:
+        for quoted, word in _WORD.findall(line):
+            given = (quoted or word).rstrip(".")
+            own = in_workspace(given)
+            path = os.path.relpath(os.path.normpath((base if own == given else root) / own), root)
+            if (quoted or "/" in word) and path != "." and not path.startswith(".."):
                 yield path, place
-
-
-def _words(line: str, kind: str) -> Iterator[str]:
-    """What may be a path in a line: in Python what is quoted, in a log what is quoted or has a
-    slash in it, in settings each word."""
-    found = _QUOTED.findall(line)
-    found += (
-        []
-        if kind == ".py"
-        else [word for word in _WORD.findall(line) if kind != ".log" or "/" in word]
-    )
-    yield from (word.rstrip(".") for word in found if "\0" not in word)
 
 
 def _above(paths: Iterable[str]) -> set[str]:

@@ -9,15 +9,13 @@ the waivers decide, here and in `run_checks`, in one place for all.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.compare.model import Comparison, Divergence, Tally
-from repro_gate.compare.traces import processes
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more
@@ -26,7 +24,6 @@ from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Refused, Trace
 
-Seen = TypeVar("Seen")
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
 RECORDED = (
@@ -198,22 +195,10 @@ def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | N
     )
 
 
-def by_loader(
-    run: Run, seen: Callable[[Trace], Iterable[tuple[int, Seen]]]
-) -> Iterator[tuple[str, Seen]]:
-    """What `seen` finds of DataLoaders in each process, as (number, item), by name: `loader 0`, or
-    `rank1: loader 0` of several."""
-    traced = processes(run.traces)
-    for label, trace in traced.items():
-        for number, item in seen(trace):
-            yield (f"{label}: loader {number}" if len(traced) > 1 else f"loader {number}"), item
-
-
-def shortened(items: Sequence[str], most: int = RECORDED) -> tuple[str, ...]:
+def shortened(items: Sequence[str]) -> tuple[str, ...]:
     """The first items, and how many more there are."""
-    return (
-        tuple(items) if len(items) <= most else (*items[:most], f"… {and_more(len(items) - most)}")
-    )
+    more = len(items) - RECORDED
+    return (*items[:RECORDED], f"… {and_more(more)}") if more > 0 else tuple(items)
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:

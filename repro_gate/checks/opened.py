@@ -31,35 +31,35 @@ _WORKSPACE = re.compile(  # in the temporary folder of one gate run
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Modules of the checkout that did not come from a workspace: from an installed copy, from
-    files of the original checkout that git ignores, and from its other files."""
+    """Modules of the checkout that did not come from a workspace, by their names: from an installed
+    copy, from files of the original checkout that git ignores, and from its other files."""
 
-    copies: tuple[Imported, ...]
-    ignored: tuple[Imported, ...]
-    others: tuple[Imported, ...]
+    copies: list[Imported]
+    ignored: list[Imported]
+    others: list[Imported]
 
-    @staticmethod
-    def told(items: Sequence[Imported]) -> list[str]:
-        """A line for each, in the order of their names."""
-        why = {
-            True: "a copy that was installed, or another clone",
-            False: "in the original checkout",
-        }
-        return [
-            f"{item.module}: {item.path}, {why[bool(item.distribution)]}"
-            for item in sorted(items, key=lambda item: item.module)
-        ]
+
+def told(items: Sequence[Imported]) -> list[str]:
+    """A line for each module."""
+    copy, original = "a copy that was installed, or another clone", "in the original checkout"
+    return [
+        f"{item.module}: {item.path}, {copy if item.distribution else original}" for item in items
+    ]
 
 
 def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewhere:
     """What these runs imported from elsewhere than their workspaces."""
-    found = dict.fromkeys(item for run in runs for trace in run.traces for item in trace.imports)
-    copies = tuple(item for item in found if item.distribution)
-    own = [item for item in found if not item.distribution]
-    root = evidence.root
-    seen = {os.path.join(root, path) for path in (*(evidence.tracked or ()), *evidence.uncommitted)}
-    ignored = tuple(item for item in own if evidence.tracked is not None and item.path not in seen)
-    return Elsewhere(copies, ignored, tuple(item for item in own if item not in ignored))
+    found = {item for run in runs for trace in run.traces for item in trace.imports}
+    seen = {
+        os.path.join(evidence.root, path)
+        for path in (*(evidence.tracked or ()), *evidence.uncommitted)
+    }
+    elsewhere = Elsewhere([], [], [])
+    for item in sorted(found, key=lambda item: item.module):
+        is_ignored = evidence.tracked is not None and item.path not in seen
+        kind = elsewhere.ignored if is_ignored else elsewhere.others
+        (elsewhere.copies if item.distribution else kind).append(item)
+    return elsewhere
 
 
 def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:

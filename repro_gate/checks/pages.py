@@ -15,13 +15,8 @@ from repro_gate.checks import ALL
 from repro_gate.factors import Cause
 
 START, END = "<!-- checks -->", "<!-- /checks -->"
-_HERE, _DOCS = (
-    Path(__file__).resolve().parent / "pages",
-    Path(__file__).resolve().parents[2] / "docs",
-)
-_FOLDERS = (_HERE, _DOCS / "checks")
-_CAUSES = (_HERE / "causes", _DOCS / "causes")
-_REASONS = (_HERE / "reasons.md", _DOCS / "reasons.md")
+_HERE, _DOCS = Path(__file__).parent / "pages", Path(__file__).resolve().parents[2] / "docs"
+_CHECKS, _OTHERS = (_HERE, _HERE) if _HERE.is_dir() else (_DOCS / "checks", _DOCS)
 _IDENTIFIER = re.compile(r"[a-z]+(?:-[a-z]+)*/[a-z]+(?:-[a-z]+)*")
 _LINE = re.compile(rf"^- `({_IDENTIFIER.pattern})`: (.+)$", re.MULTILINE)
 
@@ -30,17 +25,13 @@ def page(identifier: str) -> str | None:
     """The Markdown of the page of `category/name`; None where there is no such page."""
     if not _IDENTIFIER.fullmatch(identifier):
         return None
-    for folder in _FOLDERS:
-        path = folder / f"{identifier}.md"
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    return None
+    path = _CHECKS / f"{identifier}.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def cause_page(cause: Cause) -> str:
     """The Markdown of the page of a cause."""
-    path = next(path for folder in _CAUSES if (path := folder / f"{cause}.md").is_file())
-    return path.read_text(encoding="utf-8")
+    return (_OTHERS / "causes" / f"{cause}.md").read_text(encoding="utf-8")
 
 
 def url(identifier: str) -> str | None:
@@ -53,8 +44,7 @@ def url(identifier: str) -> str | None:
 @cache
 def reasons() -> Mapping[str, str]:
     """What every other id that a report can name stands for, in the order of `docs/reasons.md`."""
-    path = next((path for path in _REASONS if path.is_file()), None)
-    return {} if path is None else dict(_LINE.findall(path.read_text(encoding="utf-8")))
+    return dict(_LINE.findall((_OTHERS / "reasons.md").read_text(encoding="utf-8")))
 
 
 def table() -> str:

@@ -101,12 +101,10 @@ def _difference(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> Lea
     what, detail, values = "value", "", None
     if a is None or b is None:
         what, detail = "missing", f"only in the {'second' if a is None else 'first'}"
-    elif a.kind != b.kind:
-        what, detail = "kind", f"kind {a.kind} against {b.kind}"
-    elif a.dtype != b.dtype:
-        what, detail = "dtype", f"dtype {a.dtype} against {b.dtype}"
-    elif a.shape != b.shape:
-        what, detail = "shape", f"shape {list(a.shape or ())} against {list(b.shape or ())}"
+    else:
+        for part in ("shape", "dtype", "kind"):
+            if getattr(a, part) != getattr(b, part):
+                what, detail = part, f"{part} {getattr(a, part)} against {getattr(b, part)}"
     if a is not None and b is not None:
         first, second = _value(a), _value(b)
         values = (first, second) if first is not None and second is not None else None

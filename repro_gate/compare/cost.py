@@ -88,26 +88,17 @@ def needs_more_runs(
     return _enough(arms) and needs_another_pair(arms[0], arms[1])
 
 
-def speed_change(
-    arm: TimedArm, now: Sequence[float], before: Sequence[float]
-) -> SpeedChange | None:
-    """How much slower a step of one arm is now, from the pace of each run in milliseconds; None
-    where a side has fewer than two. The two sides ran one after the other, so a drift of the
-    machine between them is part of the figure."""
-    if min(len(now), len(before)) < 2:
-        return None
-    sides = [[(paced,) for paced in side] for side in (now, before)]
-    figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
-    return SpeedChange(
-        arm=arm, slower_pct=figure, ci95=interval(sides[0], sides[1]), runs=min(map(len, sides))
-    )
-
-
 def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
-    """`speed_change` of each arm that both sides timed: the pace of each run in milliseconds, by
-    arm."""
-    found = (speed_change(arm, now[arm], before[arm]) for arm in now if arm in before)
-    return tuple(item for item in found if item is not None)
+    """How much slower a step of each arm that both sides timed at least twice is now, from the pace
+    of each run in milliseconds. The two sides ran one after the other, so a drift of the machine
+    between them is part of the figure."""
+    found = []
+    for arm in (arm for arm in now if min(len(now[arm]), len(before.get(arm, ()))) > 1):
+        sides = [[(paced,) for paced in side[arm]] for side in (now, before)]
+        figure = percent(*(math.exp(fmean(map(_logarithm, runs))) for runs in sides))
+        ci95, runs = interval(sides[0], sides[1]), min(map(len, sides))
+        found.append(SpeedChange(arm=arm, slower_pct=figure, ci95=ci95, runs=runs))
+    return tuple(found)
 
 
 def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:

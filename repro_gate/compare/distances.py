@@ -67,15 +67,6 @@ def losses_of(trace: Trace) -> dict[int, float]:
     }
 
 
-def losses_of_both(a: Trace | None, b: Trace | None) -> tuple[tuple[int, float, float], ...]:
-    if a is None or b is None:
-        return ()
-    first, second = losses_of(a), losses_of(b)
-    return tuple(
-        (step, value, second[step]) for step, value in sorted(first.items()) if step in second
-    )
-
-
 def loss_gaps(
     first: Mapping[str, Trace], second: Mapping[str, Trace]
 ) -> tuple[tuple[int, float], ...]:

@@ -61,7 +61,8 @@ class Marks:
     """Which quantities were recorded and which differed, by column: a bit for each."""
 
     def __init__(self, steps: int) -> None:
-        self.steps, self.width = steps, width_of(steps)
+        # as few steps in a column as give at most COLUMNS
+        self.steps, self.width = steps, max(1, -(-steps // COLUMNS))
         self.tables: dict[
             tuple[str, str, int], tuple[tuple[Row, ...], int]
         ] = {}  # the rows are held, so that no other has their id
@@ -92,11 +93,6 @@ class Marks:
 
     def column(self, step: int) -> int:
         return column_of(step, self.steps, self.width)
-
-
-def width_of(steps: int) -> int:
-    """Steps of one column of a map of so many steps."""
-    return max(1, -(-steps // COLUMNS))
 
 
 def column_of(step: int, steps: int, width: int) -> int:
@@ -145,7 +141,7 @@ def heat_map(marks: Marks) -> HeatMap:
     drawn = tuple(
         HeatRow(*place, tensors, _cells(recorded, differing, count))
         for place, (tensors, recorded, differing) in sorted(
-            found.items(), key=lambda item: (labels.index(item[0][0]), _order(item[0][1]))
+            found.items(), key=lambda item: (labels.index(item[0][0]), KINDS.index(item[0][1]))
         )
     )
     found_map = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=drawn)
@@ -213,10 +209,6 @@ def place_of(key: Key, depth: int) -> Place:
     """The row of a quantity where module names have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
-
-
-def _order(kind: str) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def _module(kind: str, name: str) -> list[str]:

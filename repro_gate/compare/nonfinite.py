@@ -67,9 +67,6 @@ def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Ite
     sentence = (
         f"no loss is finite from step {first} to the last of {len(trace.steps)} steps{inside}"
     )
-    buffers = [name for kind, name, step, _ in trace.nonfinite if kind == "buffer" and step < 0]
-    if buffers:
-        sentence += f"; buffer {', '.join(buffers[:3])} holds NaN from before the first step on"
     if filled and other is not None and finite_losses(other).get(first):
         sentence += f"; without the flags the loss of that step is finite: {_CAUSE}, and {_FILL}"
     yield sentence

@@ -32,12 +32,9 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
             f"the loss differs by {_amount(gap)} at step {step}, {tolerance.loss:g} is allowed"
         )
     if comparison.unmeasured:
-        some = (
-            "1 parameter differs"
-            if comparison.unmeasured == 1
-            else f"{comparison.unmeasured} parameters differ"
+        found.append(
+            f"{comparison.unmeasured} parameters differ at the end, how far could not be measured"
         )
-        found.append(f"{some} at the end, and how far could not be measured")
     for item in comparison.weights:
         far = item.distance.max_abs if item.distance is not None else None
         if item.kind == "parameter" and (far is None or not far <= tolerance.weights):

@@ -8,7 +8,7 @@ runs by their key. Pure.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from repro_gate.compare.distances import (
     Key,
     key_of,
     loss_gaps,
-    losses_of_both,
+    losses_of,
     weights,
     with_distance,
 )
@@ -65,10 +65,12 @@ def compare_runs(
         if kind == "parameter" and step == len(second[label].steps)
     }
     main = next(iter(first), "")
-    by_kind = {
-        kind: Tally(len(names), len(tally.differing.get(kind, ())))
-        for kind, names in tally.names.items()
-    }
+    both = [losses_of(run[main]) if main in run else {} for run in (first, second)]
+    common = sorted(both[0].keys() & both[1])
+    losses = tuple((step, both[0][step], both[1][step]) for step in common)
+    by_kind = tally.by_kind()
+    if tally.marks.differing and not tally.by_step:
+        tally.marks.leave_out("rng")
     if artifact_leaves or artifacts:
         names = {item.name for item in artifacts}
         by_kind["artifact"] = Tally(max(artifact_leaves, len(names)), len(names))
@@ -83,7 +85,7 @@ def compare_runs(
         by_step=tuple(sorted(tally.by_step.items())),
         # what comes after the last step is no step
         differing_steps=sum(0 <= step < steps for step in tally.by_step),
-        losses=losses_of_both(first.get(main), second.get(main)),
+        losses=losses,
         weights=weights(second),
         loss_gaps=loss_gaps(first, second),
         unmatched=tally.unmatched,
@@ -170,14 +172,10 @@ def _divergences(
             )
             found.append((-1, -1, missing))
             tally.unmatched = tally.unmatched or missing
-    if set(tally.differing) == {"rng"} and all(item.kind == "rng" for _, _, item in found):
-        tally.marks.leave_out("rng")
+    kinds = {kind for _, kind, _ in tally.marks.differing}
+    if kinds == {"rng"} and all(item.kind == "rng" for _, _, item in found):
         # states of generators alone, which no recorded number depends on
-        found, tally.unmatched, tally.by_step = (
-            [],
-            None,
-            {},
-        )
+        found, tally.unmatched, tally.by_step = [], None, {}
     # more steps in one run: after whatever differs in the steps that both took
     for label in first.keys() & second.keys():
         counts = len(first[label].steps), len(second[label].steps)
@@ -222,14 +220,10 @@ def processes(traces: Sequence[Trace]) -> dict[str, Trace]:
 
 
 class _Tally:
-    """Counts distinct quantities and those that differ, without touching each row of blocks that
-    are equal."""
+    """Counts what differs, without touching each row of blocks that are equal."""
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
-        self.seen: dict[tuple[str, str], set[int]] = {}
-        self.names: dict[str, set[tuple[str, str]]] = {}
-        self.differing: dict[str, set[tuple[str, str]]] = {}
         self.by_step: dict[int, int] = {}
         self.apart: dict[
             tuple[str, str, str], Divergence
@@ -238,22 +232,26 @@ class _Tally:
 
     def saw(self, label: str, block: Block) -> None:
         self.marks.saw(label, block)
-        tables = self.seen.setdefault((label, block.kind), set())
-        if id(block.rows) not in tables:
-            tables.add(id(block.rows))
-            self.names.setdefault(block.kind, set()).update((label, row[0]) for row in block.rows)
         if self.apart:
             for row in block.rows:
                 self.apart.pop((label, block.kind, row[0]), None)
 
     def differs(self, label: str, item: Divergence) -> None:
         self.marks.differs(label, item)
-        self.names.setdefault(item.kind, set()).add((label, item.name))
-        self.differing.setdefault(item.kind, set()).add((label, item.name))
         self.by_step[item.step] = self.by_step.get(item.step, 0) + 1
         self.apart[label, item.kind, item.name] = item
         if item.detail and self.unmatched is None:
             self.unmatched = item
+
+    def by_kind(self) -> dict[str, Tally]:
+        """How many distinct quantities of each kind there are, and how many differ."""
+        different = self.marks.differing.keys()
+        names = set(different)
+        for (label, kind, _), (rows, _) in self.marks.tables.items():
+            names.update((label, kind, row[0]) for row in rows)
+        counts = Counter(kind for _, kind, _ in names)
+        differing = Counter(kind for _, kind, _ in different)
+        return {kind: Tally(count, differing[kind]) for kind, count in counts.items()}
 
 
 def _compare_process(

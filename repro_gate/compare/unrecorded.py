@@ -24,12 +24,8 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     names, cut = differing_files(a, b), a.cut or b.cut
     numbers = differing_numbers(a.printed, b.printed)
     if names:
-        many = (
-            f"{len(names):,} files that the runs wrote differ and are"
-            if len(names) > 1
-            else "1 file that the runs wrote differs and is"
-        )
-        message = f"{many} not declared: {_folded(names)}" + (f" (looked at: {cut})" if cut else "")
+        message = f"{len(names):,} undeclared files that the runs wrote differ: {_folded(names)}"
+        message += f" (looked at: {cut})" if cut else ""
         found["unrecorded/files"] = (message, "declare under capture.artifacts what has to repeat")
     elif cut:
         found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {cut}", "")
@@ -41,8 +37,7 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
             ],
             _SHOWN,
         )
-        what = "a printed number differs" if len(numbers) == 1 else "printed numbers differ"
-        message = f"{what} between the two deterministic runs: {shown}"
+        message = f"printed numbers differ between the two deterministic runs: {shown}"
         found["unrecorded/log"] = (
             message,
             "evaluate with a seeded sampler, or call repro_gate.record to compare it",

@@ -6,16 +6,15 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from repro_gate.compare.printed import NAMED, differing_numbers, moves
+from repro_gate.compare.printed import NAMED, moves
 
-# bytes of a text file that are kept for a look inside; of a longer log its end
+# bytes of a text file that are kept for a look inside
 MAX_TEXT = 64 * 1024
 _TABLES = {".csv": ",", ".tsv": "\t"}
-LOGS = frozenset((".log", ".out", ".err"))
-TEXTS = LOGS | {
+TEXTS = {
     *_TABLES,
     *(".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml", ".ini", ".md", ".html"),
     *(".xml", ".svg"),
@@ -24,7 +23,7 @@ _IGNORED = re.compile(
     r"""(?:^|/)(?:
     (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
       |\.(?:git|cache|triton|ipynb_checkpoints|(?:pytest|mypy|ruff)_cache|aim|neptune|comet))/
-    |(?:[^/]*\.(?:pyc|pyo|lock|pid|nbi|nbc|trace\.json(?:\.gz)?)
+    |(?:[^/]*\.(?:pyc|pyo|lock|pid|log|out|err|nbi|nbc|trace\.json(?:\.gz)?)
       |events\.out\.tfevents\.[^/]*|\.nfs[^/]*|_repro_gate_[^/]*)\Z)""",
     re.VERBOSE,
 )
@@ -41,7 +40,7 @@ _NAMED = re.compile(NAMED, re.IGNORECASE)
 @dataclass(frozen=True)
 class Written:
     """One file that a run made or changed: a digest of its bytes, and the bytes themselves where it
-    is a short text or the end of a log."""
+    is a short text."""
 
     digest: str
     text: bytes | None = None
@@ -62,7 +61,7 @@ class Left:
 
 def ignored(name: str) -> bool:
     """Return whether a file in the workspace cannot matter, or differs by nature: byte code,
-    caches, what experiment trackers write."""
+    caches, logs, what experiment trackers write."""
     return _IGNORED.search(name) is not None
 
 
@@ -82,8 +81,6 @@ def differing_files(a: Left, b: Left) -> list[str]:
         found |= {name for name, content in contents.items() if only_ours[content]}
         if len(theirs) > len(ours):
             found |= set(sorted(theirs.keys() - ours)[: len(theirs) - len(ours)])
-        if differing_numbers(_logged(ours), _logged(theirs)):
-            found |= {name for name, item in ours.items() if _is_log(name, item)}
     return sorted(found)
 
 
@@ -97,11 +94,9 @@ def _by_masked_name(files: Mapping[str, Written]) -> dict[str, dict[str, Written
 
 def _steady(name: str, item: Written) -> object:
     """Return what is compared of a file: the digest, or of a text what is left without times and
-    the like. Of a log only its numbers are compared, elsewhere."""
+    the like."""
     if item.text is None:
         return item.digest
-    if _is_log(name, item):
-        return "log"
     text = _MOVING_TEXT.sub("§", item.text.decode("utf-8", "backslashreplace"))
     separator = _TABLES.get(os.path.splitext(name)[1].lower())
     if separator is None:
@@ -111,14 +106,3 @@ def _steady(name: str, item: Written) -> object:
     return tuple(
         tuple(cell for place, cell in enumerate(row) if place not in moving) for row in rows
     )
-
-
-def _is_log(name: str, item: Written) -> bool:
-    return item.text is not None and os.path.splitext(name)[1].lower() in LOGS
-
-
-def _logged(files: Mapping[str, Written]) -> Iterator[str]:
-    """Return the lines of the logs among these files."""
-    for name, item in files.items():
-        if item.text is not None and _is_log(name, item):
-            yield from item.text.decode("utf-8", "backslashreplace").splitlines()

@@ -3,7 +3,6 @@ Nothing here changes a byte of it."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +10,7 @@ from pathlib import Path
 
 from repro_gate.data.cache import DataCache
 from repro_gate.data.hashing import Progress, Reading, read_digests
-from repro_gate.data.tree import (
-    dvc_patterns,
-    entry_identity,
-    entry_name,
-    identity_fields,
-    list_files,
-)
+from repro_gate.data.tree import Identity, digest_of_stats, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
 
@@ -39,13 +32,11 @@ class DataFinding:
     expected: str | None
     actual: str | None
     size: int = 0  # bytes of all files
-    files: int = 0
     problem: str = ""
     md5_expected: str | None = None
     md5_actual: str | None = None
     size_expected: int | None = None
     source: str = ""
-    cached: bool = False  # the digests are those of an earlier reading, and nothing changed since
 
     @property
     def declared(self) -> bool:
@@ -56,9 +47,7 @@ class DataFinding:
     def matches(self) -> bool | None:
         """Whether every declared digest and size is what was found; None where no digest is
         declared and nothing is wrong."""
-        if self.declared:
-            return not self.mismatches
-        return False if self.mismatches and not self.problem else None
+        return not self.mismatches if self.declared or self.mismatches else None
 
     @property
     def mismatches(self) -> tuple[str, ...]:
@@ -68,34 +57,26 @@ class DataFinding:
             found.append(f"{self.path}: sha256 expected {self.expected}, found {self.actual}")
         if self.md5_actual is not None and self.md5_expected != self.md5_actual:
             found.append(f"{self.path}: md5 expected {self.md5_expected}, found {self.md5_actual}")
+        # the size of DVC's folder is without what DVC leaves out; its md5 is of all that counts
+        of_folder = self.md5_expected is not None and self.md5_expected.endswith(".dir")
         if (
             self.actual is not None
+            and not of_folder
             and self.size_expected not in (None, self.size)
-            and not self._folder_of_dvc
         ):
             found.append(
                 f"{self.path}: size expected {self.size_expected} bytes, found {self.size}"
             )
         return tuple(found)
 
-    @property
-    def _folder_of_dvc(self) -> bool:
-        """DVC leaves some files out (`.git`), of the size too; its listing names each that counts,
-        so where that is right, all is."""
-        return (
-            self.md5_expected is not None
-            and self.md5_expected.endswith(".dir")
-            and self.md5_actual == self.md5_expected
-        )
-
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What `stat` says about one declared item. `files` has (path, size, mtime_ns, inode) of each
-    file while there are few enough."""
+    """What `stat` says about one declared item. `files` has each file while there are few
+    enough."""
 
     digest: str
-    files: frozenset[tuple[str, int, int, int]] = frozenset()
+    files: frozenset[tuple[bytes, Identity]] = frozenset()
 
 
 DataState = Mapping[str, Fingerprint]
@@ -128,9 +109,8 @@ def verify_data(
     The same figure from a shell, in the folder: `find -L . -type f -printf '%P\\0' | LC_ALL=C sort
     -z | xargs -0r sha256sum -z -- | sha256sum`.
 
-    Files are read in pieces, on all processors. `progress(bytes done, bytes in all)` is called at
-    most four times a second. With a `cache`, what has not changed since it was last read is not
-    read again.
+    Files are read in pieces, on all processors, but for what the cache knows.
+    `progress(bytes done, bytes in all)` is called at most four times a second.
     """
     wanted = [
         (data_path(item, spec_dir), ("sha256",) if item.md5 is None else ("sha256", "md5"))
@@ -153,56 +133,32 @@ def changed_data(before: DataState, after: DataState) -> tuple[str, ...]:
     for path in {**before, **after}:
         old, new = before.get(path, Fingerprint("")), after.get(path, Fingerprint(""))
         if old.digest != new.digest:
-            names = {name for name, *_ in old.files ^ new.files}
+            names = {os.fsdecode(name) for name, _ in old.files ^ new.files}
             changed += [os.path.join(path, name) if name else path for name in names] or [path]
     return tuple(sorted(changed, key=os.fsencode))
 
 
 def _finding(item: DataItem, reading: Reading) -> DataFinding:
-    md5 = reading.digests.get("md5")
-    problem = (
-        f"{os.path.join(item.path, reading.failed) if reading.failed else item.path} "
-        f"{reading.problem}"
-        if reading.problem
-        else ""
-    )
-    if (
-        reading.is_folder
-        and md5 not in (None, item.md5)
-        and (patterns := dvc_patterns(reading.path)) is not None
-    ):
-        problem, md5 = (
-            (
-                f"{item.path}: its md5 cannot be verified, {patterns} leaves out files by patterns "
-                "that are not read here"
-            ),
-            None,
-        )
+    failed = os.path.join(item.path, reading.failed) if reading.failed else item.path
     return DataFinding(
         path=item.path,
         expected=item.sha256,
         actual=reading.digests.get("sha256"),
         size=reading.size,
-        files=reading.files,
-        problem=problem,
+        problem=f"{failed} {reading.problem}" if reading.problem else "",
         md5_expected=item.md5,
-        md5_actual=md5,
+        md5_actual=reading.digests.get("md5"),
         size_expected=item.size,
         source=item.source,
-        cached=reading.cached,
     )
 
 
 def _fingerprint(path: Path) -> Fingerprint:
     try:
-        listing = list_files(path)
+        # not the time of change of the inode: a workspace may link the file
+        files = [(name, known._replace(ctime_ns=0)) for name, known in list_files(path).files]
     except OSError as error:
         return Fingerprint(f"unreadable: {error.strerror or error}")
-    digest, files = hashlib.sha256(), set[tuple[str, int, int, int]]()
-    for entry in listing.entries:
-        size, changed, _, inode, _ = identity_fields(entry_identity(entry))
-        found = (os.fsdecode(entry_name(entry)), size, changed, inode)
-        digest.update(repr(found).encode("utf-8", "surrogatepass"))
-        if len(listing.entries) <= _NAMED_FILES:
-            files.add(found)
-    return Fingerprint(digest.hexdigest(), frozenset(files))
+    return Fingerprint(
+        digest_of_stats(files), frozenset(files) if len(files) <= _NAMED_FILES else frozenset()
+    )

@@ -6,58 +6,51 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro_gate.data.cache import DataCache
 from repro_gate.data.tree import (
+    Identity,
     Listing,
+    digest_of_stats,
     dvc_md5,
-    entry_identity,
-    entry_name,
     identity,
     list_files,
-    listing_identity,
-    size_in,
     tree_sha256,
 )
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Wanted = tuple[Path, tuple[str, ...]]  # an absolute path, and the kinds of digest to take
 
-KINDS = {"sha256": 32, "md5": 16}  # digests that can be taken, and their bytes
 SMALL = 1 << 20  # bytes; a smaller file is read sooner than it is looked up
 
 _THREADS = 8
-_BATCH_FILES = 256
-_BATCH_BYTES = 8 << 20
 _PIECE = 1 << 20  # bytes
 _PROGRESS_EVERY = 0.25  # seconds
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe is not waited for
 
 
 @dataclass(kw_only=True)
 class Reading:
-    """What was found at one path: `digests` by kind, as a declaration writes them, or in `problem`
-    why there are none.
-
-    While it is read, `file_digests` has for each kind those of all files, in the listing's order.
-    """
+    """What was found at one path: `digests` by kind (`sha256`, `md5`), as a declaration writes
+    them, or in `problem` why there are none. While it is read, `found` has those of each file, in
+    the listing's order."""
 
     path: Path
     kinds: tuple[str, ...]
+    listing: Listing | None = None
+    key: str = ""  # the cache's
     digests: dict[str, str] = field(default_factory=dict)
     size: int = 0
-    files: int = 0
-    is_folder: bool = False
-    cached: bool = False
     problem: str = ""  # what follows the path in a sentence
     failed: str = ""  # the file that has the problem, relative to the path; empty: the path itself
-    file_digests: dict[str, bytearray] = field(default_factory=dict)
+    found: dict[int, list[bytes]] = field(default_factory=dict)
 
     def fail(self, name: bytes, error: OSError) -> None:
         """Keep the first thing that went wrong."""
@@ -77,21 +70,37 @@ def read_digests(
 ) -> dict[Wanted, Reading]:
     """A reading for each wanted path and kinds of digest."""
     readings = {(path, kinds): Reading(path=path, kinds=kinds) for path, kinds in wanted}
-    unread = [
-        (reading, listing)
-        for reading in readings.values()
-        if (listing := _plan(reading, cache)) is not None
-    ]
     read_at = time.time_ns()
-    _digest_all(unread, progress, sum(reading.size for reading in readings.values()))
-    while unread:
-        _finish(*unread.pop(), cache, read_at)
+    for reading in readings.values():
+        try:
+            reading.listing = listing = list_files(reading.path)
+            reading.size = sum(known.size for _, known in listing.files)
+            if cache is not None:
+                besides = os.path.realpath(reading.path), reading.kinds, listing.linked
+                reading.key = digest_of_stats(listing.files, listing.is_folder, *besides)
+                reading.digests = cache.find(reading.key)
+        except OSError as error:
+            name = os.fsencode(error.filename) if error.filename else b""
+            reading.fail(name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error)
+    unread = [reading for reading in readings.values() if not reading.digests]
+    _digest_all(unread, progress)
+    for reading in unread:
+        if reading.listing is not None and not reading.problem:
+            rows = [reading.found[number] for number in range(len(reading.listing.files))]
+            for place, kind in enumerate(reading.kinds):
+                whole = tree_sha256 if kind == "sha256" else dvc_md5
+                reading.digests[kind] = whole(reading.listing, [row[place] for row in rows])
+            if cache is not None and (reading.listing.is_folder or reading.size > SMALL):
+                times = [max(at.mtime_ns, at.ctime_ns) for _, at in reading.listing.files]
+                newest = max(times, default=0)
+                cache.keep(reading.key, reading.digests, newest=newest, read_at=read_at)
+        reading.found.clear()
     return readings
 
 
 def digest_file(
-    path: bytes,
-    expected: bytes,
+    path: Path | bytes,
+    expected: Identity,
     kinds: tuple[str, ...],
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[bytes]:
@@ -101,42 +110,38 @@ def digest_file(
     Raises OSError where it cannot be read, with errno ESTALE where it is not, or no longer, the
     file that `expected` is of.
     """
-    size, done = size_in(expected), 0
-    hashes = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds]
-    descriptor = os.open(path, _FLAGS)
-    try:
-        at_end = False
-        while not at_end and done <= size:
-            asked = min(_PIECE, size + 1 - done)
-            piece = _read(descriptor, asked)
+    hashes, done = [hashlib.new(kind, usedforsecurity=kind != "md5") for kind in kinds], 0
+    with open(os.open(path, _FLAGS), "rb", buffering=0) as file:
+        while done <= expected.size and (piece := file.read(_PIECE)):
             for digest in hashes:
                 digest.update(piece)
-            done, at_end = done + len(piece), len(piece) < asked
+            done += len(piece)
             advance(len(piece))
-        if done != size or identity(os.fstat(descriptor)) != expected:
-            raise OSError(errno.ESTALE, "changed while it was read", path)
-        return [digest.digest() for digest in hashes]
-    finally:
-        os.close(descriptor)
+        status = os.fstat(file.fileno())
+    is_same = stat.S_ISREG(status.st_mode) and identity(status) == expected
+    if done != expected.size or not is_same:
+        raise OSError(errno.ESTALE, "changed while it was read", path)
+    return [digest.digest() for digest in hashes]
 
 
-def _read(descriptor: int, count: int) -> bytes:
-    """Exactly so many bytes, or all up to the end: one read may give less than the file has (a
-    network's file system)."""
-    data = os.read(descriptor, count)
-    while 0 < len(data) < count and (more := os.read(descriptor, count - len(data))):
-        data += more
-    return data
+def file_sha256(path: Path | bytes) -> str:
+    """The SHA-256 of a regular file in hex, links followed. Raises OSError, also for what is not a
+    regular file (which is not waited for)."""
+    return digest_file(path, identity(os.stat(path)), ("sha256",))[0].hex()
 
 
-def _digest_all(
-    unread: Collection[tuple[Reading, Listing]], progress: Progress | None, total: int
-) -> None:
-    """Fill in `file_digests`. What cannot be read becomes the reading's problem; an interrupt ends
-    the threads at their next piece."""
-    # large files first: none is left for the end
-    jobs = sorted(_jobs(unread), key=lambda job: job[-1], reverse=True)
-    done, lock, stopped = total - sum(job[-1] for job in jobs), threading.Lock(), threading.Event()
+def _digest_all(readings: Collection[Reading], progress: Progress | None) -> None:
+    """Fill in `found`. What cannot be read becomes the reading's problem; an interrupt ends the
+    threads at their next piece."""
+    jobs = [
+        (reading, number, name, known)
+        for reading in readings
+        if reading.listing is not None
+        for number, (name, known) in enumerate(reading.listing.files)
+    ]
+    jobs.sort(key=lambda job: job[-1].size, reverse=True)  # none that is large is left for the end
+    total = sum(reading.size for reading in readings)
+    shared, done, lock, stopped = iter(jobs), 0, threading.Lock(), threading.Event()
 
     def advance(count: int) -> None:
         nonlocal done
@@ -145,30 +150,18 @@ def _digest_all(
         with lock:
             done += count
 
-    def digest(reading: Reading, listing: Listing, first: int, last: int) -> None:
-        folder = os.fsencode(listing.root) + (b"/" if listing.is_folder else b"")
-        for number in range(first, last):
-            if reading.problem:
-                return
-            entry = listing.entries[number]
+    def work() -> None:
+        for reading, number, name, known in shared:  # one step of a list's iterator is atomic
+            path = os.fsencode(reading.path) + (b"/" + name if name else b"")
             try:
-                digests = digest_file(
-                    folder + entry_name(entry), entry_identity(entry), reading.kinds, advance
-                )
+                if not reading.problem:
+                    reading.found[number] = digest_file(path, known, reading.kinds, advance)
             except OSError as error:
-                reading.fail(entry_name(entry), error)
-                return
-            for kind, value in zip(reading.kinds, digests, strict=True):
-                reading.file_digests[kind][number * KINDS[kind] : (number + 1) * KINDS[kind]] = (
-                    value
-                )
+                reading.fail(name, error)
 
-    processors = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    with ThreadPoolExecutor(min(processors, _THREADS)) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        waiting = {pool.submit(work) for _ in range(min(os.cpu_count() or 1, _THREADS))}
         try:
-            waiting = {pool.submit(digest, *job[:-1]) for job in jobs}
             while waiting:
                 over, waiting = wait(waiting, _PROGRESS_EVERY, FIRST_EXCEPTION)
                 for future in over:
@@ -177,80 +170,6 @@ def _digest_all(
                     progress(min(done, total), total)
         except BaseException:
             stopped.set()
-            pool.shutdown(cancel_futures=True)
             raise
     if progress is not None:
         progress(total, total)
-
-
-def _jobs(
-    unread: Collection[tuple[Reading, Listing]],
-) -> Iterator[tuple[Reading, Listing, int, int, int]]:
-    """Files `first` to before `last` of a listing, and their bytes: a few hundred small ones, or a
-    large one."""
-    for reading, listing in unread:
-        first, size = 0, 0
-        for number, entry in enumerate(listing.entries):
-            own = size_in(entry_identity(entry))
-            if number > first and (number - first == _BATCH_FILES or size + own > _BATCH_BYTES):
-                yield reading, listing, first, number, size
-                first, size = number, 0
-            size += own
-        yield reading, listing, first, len(listing.entries), size
-
-
-def _plan(reading: Reading, cache: DataCache | None) -> Listing | None:
-    """List what there is; None where nothing has to be read."""
-    try:
-        listing = list_files(reading.path)
-    except OSError as error:
-        name = os.fsencode(error.filename) if isinstance(error.filename, str | bytes) else b""
-        reading.fail(name.removeprefix(os.fsencode(reading.path)).lstrip(b"/"), error)
-        return None
-    reading.size, reading.files, reading.is_folder = (
-        listing.size,
-        len(listing.entries),
-        listing.is_folder,
-    )
-    if cache is not None and _is_kept(listing):
-        found = {
-            kind: cache.find(*_key(listing, kind), listing_identity(listing))
-            for kind in reading.kinds
-        }
-        if None not in found.values():
-            reading.digests, reading.cached = (
-                {kind: digest for kind, digest in found.items() if digest is not None},
-                True,
-            )
-            return None
-    reading.file_digests = {
-        kind: bytearray(KINDS[kind] * len(listing.entries)) for kind in reading.kinds
-    }
-    return listing
-
-
-def _finish(reading: Reading, listing: Listing, cache: DataCache | None, read_at: int) -> None:
-    """Make the one digest of each kind, and remember what was read."""
-    columns, reading.file_digests = reading.file_digests, {}
-    if reading.problem:
-        return
-    for kind in reading.kinds:
-        reading.digests[kind] = (
-            tree_sha256(listing, columns[kind])
-            if kind == "sha256"
-            else dvc_md5(listing, columns[kind])
-        )
-        if cache is None or not _is_kept(listing):
-            continue
-        found, now = reading.digests[kind], listing_identity(listing)
-        cache.keep(*_key(listing, kind), now, found, newest=listing.newest, read_at=read_at)
-
-
-def _is_kept(listing: Listing) -> bool:
-    return listing.is_folder or listing.size > SMALL
-
-
-def _key(listing: Listing, kind: str) -> tuple[str, Path]:
-    """What the cache calls a digest (a folder's is another thing than a file's), and the real path
-    that it is of."""
-    return f"folder:{kind}" if listing.is_folder else kind, Path(os.path.realpath(listing.root))

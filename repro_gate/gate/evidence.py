@@ -94,14 +94,12 @@ def verified(
 ) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
     """Declared data as found, hashed only where it has changed since, if the cache may be used; and
     why that was not used."""
-    folder = spec.path.parent
     path = default_cache_path(environment) if cached and spec.data else None
-    if path is None:
-        return verify_data(spec.data, folder, progress=watch.verifying), ()
-    with DataCache(path) as cache:
-        return verify_data(spec.data, folder, progress=watch.verifying, cache=cache), tuple(
-            cache.notes
-        )
+    cache = None if path is None else DataCache(path)
+    found = verify_data(spec.data, spec.path.parent, progress=watch.verifying, cache=cache)
+    if cache is not None:
+        cache.write()
+    return found, (cache.note,) if cache is not None and cache.note else ()
 
 
 def check(spec: Spec, watch: Watch, *, cached: bool = True) -> tuple[CheckResult, ...]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from repro_gate.baseline.file import MAX_BYTES as MAX_BASELINE_BYTES
 from repro_gate.baseline.file import parse_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.checkout.refs import file_at
@@ -16,8 +15,7 @@ from repro_gate.data.declarations import DVC, MAX_DVC, expand_items
 from repro_gate.data.formats import DataProblem
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
-from repro_gate.spec.loader import MAX_BYTES as MAX_SPEC_BYTES
-from repro_gate.spec.loader import load_spec_bytes
+from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes
 from repro_gate.spec.model import Spec
 
 
@@ -52,7 +50,7 @@ class CommitFiles:
     @cached_property
     def raw(self) -> bytes | None:
         """The spec's bytes; None where this commit has no such file."""
-        return file_at(self.root, self.commit, self.name, MAX_SPEC_BYTES)
+        return file_at(self.root, self.commit, self.name, MAX_BYTES)
 
     def spec(self, *, overridden: bool) -> Resolved | None:
         """The spec, resolved with the declarations of this commit; None where there is none.
@@ -72,7 +70,7 @@ class CommitFiles:
     def baseline(self) -> Baseline | None:
         """None where this commit has no baseline. Raises UsageError for one that cannot be used."""
         name = os.path.join(os.path.dirname(self.name), FILE_NAME)
-        raw = file_at(self.root, self.commit, name, MAX_BASELINE_BYTES)
+        raw = file_at(self.root, self.commit, name, MAX_BYTES)
         return None if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")
 
     def _resolve(self, spec: Spec) -> Resolved:

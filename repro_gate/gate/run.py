@@ -8,7 +8,6 @@ large the noise is without the flags, and what the flags cost.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from datetime import datetime, timezone
 from math import inf
 from time import monotonic, time
 
-from repro_gate.baseline.inputs import read_records
 from repro_gate.baseline.model import Entry
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks.opened import unsound
@@ -51,9 +49,6 @@ from repro_gate.runs.series import run_series
 from repro_gate.spec.model import CostBudget, Spec
 
 CONTROL_STEPS = 2
-READ_AHEAD = (
-    2.0  # seconds, as a training takes to start, for reading the snapshot beside the first run
-)
 A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
 
 
@@ -92,9 +87,6 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
         _gate_folder(spec, other, checkout, options, watch) as folder,
         obeyed(),
     ):
-        threading.Thread(
-            target=read_records, args=(folder.snapshot, READ_AHEAD), daemon=True
-        ).start()
         soon = not wait(
             [gathered], A_MOMENT
         ).not_done  # else the control goes first: what is read beside it makes no timed step longer

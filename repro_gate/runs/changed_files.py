@@ -17,7 +17,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from repro_gate.compare.written import LOGS, MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.compare.written import MAX_TEXT, TEXTS, Written, ignored
 from repro_gate.sandbox.as_user import as_training_user, open_written
 from repro_gate.sandbox.identity import Sandbox
 
@@ -96,7 +96,7 @@ def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
 def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
     """One file's digest, of its beginning only where the time is over. Raises OSError."""
     digest, text = hashlib.sha256(), b""
-    keep = most > 0 and path.suffix.lower() in (TEXTS if size <= most else LOGS)
+    keep = 0 < size <= most and path.suffix.lower() in TEXTS
     with os.fdopen(open_written(path, sandbox), "rb", buffering=0) as file:
         while (chunk := file.read(_CHUNK)) and time.monotonic() < until:
             digest.update(chunk)

@@ -49,10 +49,6 @@ _SYNTAX = (
         "but found another document",
         "a second document starts here, only one is read: remove the `---`",
     ),
-    (
-        "special characters are not allowed",
-        "a control character that YAML does not allow, remove it",
-    ),
 )
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec import model
-from repro_gate.spec.document import Document, Place, parse
+from repro_gate.spec.document import MAX_NODES, Document, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError
 from repro_gate.spec.model import Spec
 from repro_gate.spec.overrides import with_overrides
@@ -64,26 +65,20 @@ def load_spec_bytes(
     """A spec that stands elsewhere, in another commit say, as if it stood at `path`; `source` names
     it in mistakes. As `load_spec`."""
     try:
-        document = _document(raw)
+        document = document_of(raw)
         if not isinstance(document.data, dict):
-            place, message = (
-                document.values.get((), Place(1, 1)),
-                f"found {shown(document.data)} at the top level, wanted keys: ",
+            message = (
+                f"found {shown(document.data)} at the top level, wanted keys: `version: 1` and "
+                "`train: {run: …}`"
             )
-            message = "the file is empty, wanted " if document.data is None else message
-            raise Refused(
-                place.problem((), f"{message}`version: 1` and `train: {{run: …}}`"),
-                remedy=_START_ONE,
-            )
+            raise Refused(value_place(document, ()).problem((), message), remedy=_START_ONE)
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
     document = with_overrides(document, overrides, seed=seed, steps=steps)
     if problems := problems_in(document):
         raise SpecError(source, problems)
     spec = _spec(path, document)
-    folder, checkout = (
-        Path(os.path.realpath(place)) for place in (path.parent, _checkout_of(path))
-    )
+    folder, checkout = (Path(os.path.realpath(place)) for place in (path.parent, checkout_of(path)))
     if not Path(os.path.normpath(folder / spec.train.working_directory)).is_relative_to(checkout):
         key = ("train", "working-directory")
         message = (
@@ -98,7 +93,7 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
     """The line of each key and value of the file at `path`, a spec that loads; empty where it
     cannot be read."""
     try:
-        document = _document(_bytes(path))
+        document = document_of(_bytes(path))
     except (Refused, OSError, ValueError):
         return {}
     places = {**document.values, **document.keys}
@@ -108,19 +103,13 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
 def _bytes(file: Path) -> bytes:
     """The file's start. Never reads more than a spec may be, nor from what is not a file (a pipe
     would hang, a device would not end)."""
-    if why := leads_out(file, _checkout_of(file)):
+    if why := leads_out(file, checkout_of(file)):
         raise Refused(
             Problem(None, None, "", f"a link leads to a file that {why}: it is not read"),
             remedy=_LINKED,
         )
     if not file.exists():
-        other = file.with_suffix(".yaml")
-        hint = (
-            f", but there is a {other.name}: rename it, or name it on the command line"
-            if file.suffix == ".yml" and other.is_file()
-            else ""
-        )
-        raise Refused(Problem(None, None, "", f"there is no such file{hint}"), remedy=_START_ONE)
+        raise Refused(Problem(None, None, "", "there is no such file"), remedy=_START_ONE)
     try:
         return read_start(file, MAX_BYTES + 1)
     except NotRegular:
@@ -130,36 +119,27 @@ def _bytes(file: Path) -> bytes:
         ) from None
 
 
-def _document(raw: bytes) -> Document:
-    """The bytes as a document. Raises Refused for what no spec can be."""
+def document_of(raw: bytes, *, max_nodes: int = MAX_NODES, what: str = "a spec") -> Document:
+    """The bytes of a file as a document. Raises Refused for what none can be; `what` is the word
+    for it in messages."""
     if len(raw) > MAX_BYTES:
-        raise Refused(
-            Problem(
-                None, None, "", "larger than 1 MiB, a spec is far smaller: is this the right file?"
-            )
-        )
+        raise Refused(Problem(None, None, "", f"larger than 1 MiB, {what} is far smaller"))
     body = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        before, offset = body[: error.start], error.start + len(raw) - len(body)
-        line, column = (
-            before.count(b"\n") + 1,
-            len(before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")) + 1,
-        )
-        message = (
-            f"not UTF-8: byte {body[error.start]:#04x} at offset {offset}, save the file as UTF-8"
-        )
-        raise Refused(Problem(line, column, "", message)) from None
+        before = body[: error.start].decode()
+        column = len(before) - before.rfind("\n")
+        message = f"not UTF-8: byte {body[error.start]:#04x}, save the file as UTF-8"
+        raise Refused(Problem(before.count("\n") + 1, column, "", message)) from None
     if conflict := _CONFLICT.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
-        raise Refused(
-            Problem(line, 1, "", "a merge conflict stands here, resolve it and remove the markers")
-        )
-    return parse(text)
+        message = "a merge conflict stands here, resolve it and remove the markers"
+        raise Refused(Problem(line, 1, "", message))
+    return parse(text, max_nodes=max_nodes, what=what)
 
 
-def _checkout_of(file: Path) -> Path:
+def checkout_of(file: Path) -> Path:
     """The checkout that a spec belongs to, by the path that names it, for the file may be a link:
     the nearest folder above with a `.git`; else the folder that the file lies in."""
     folder = Path(os.path.abspath(file)).parent
@@ -173,69 +153,40 @@ def _checkout_of(file: Path) -> Path:
 def _spec(path: Path, document: Document) -> Spec:
     """The dataclasses of a document without a mistake. A key that is left out keeps the dataclass's
     default."""
-    data = document.data
-
-    def named(section: str, *whole: str) -> dict[str, Any]:
-        """A section's keys as the dataclass spells them; JSON Schema takes 50.0 for a whole number,
-        the dataclasses hold ints."""
-        found = data.get(section, {}).items()
-        return {
-            key.replace("-", "_"): int(value) if key in whole else value for key, value in found
-        }
-
-    train, random_state, determinism = (
-        named("train", "steps", "warmup"),
-        named("random-state"),
-        named("determinism", "repeat"),
-    )
-    capture, checklist = named("capture", "every"), named("checklist")
-    diagnosis = None if data.get("diagnosis") is False else named("diagnosis", "runs")
+    found = _named(document.data, ())
+    train, diagnosis = found["train"], found.get("diagnosis")
     for section in (train, diagnosis or {}):
         if "timeout" in section:
             section["timeout"] = seconds(section["timeout"])
-    environment = train.get("env", {}).items()
-    train["env"] = {
-        name: value if isinstance(value, str) else document.literals["train", "env", name]
-        for name, value in environment
-    }
-    seeds = random_state.get(
-        "seeds", [random_state["seed"]] if "seed" in random_state else model.RandomState().seeds
-    )
-    compare = determinism.pop("compare", "bitwise")
-    tolerance = (
-        None
-        if isinstance(compare, str)
-        else model.Tolerance(loss=float(compare["loss"]), weights=float(compare["weights"]))
-    )
-    determinism["allow"] = tuple(model.AllowedFlag(**item) for item in determinism.get("allow", ()))
-    robustness = named("robustness")
-    vary = robustness.pop("vary", True)
-    varied = model.VARIED if vary is True else tuple(vary or ())
-    if "PYTHONHASHSEED" in train["env"]:  # which is part of the recipe then
-        varied = tuple(name for name in varied if name != "hash-seed")
-    waived = [
-        {**item, **({"until": date.fromisoformat(item["until"])} if "until" in item else {})}
-        for item in checklist.get("waive", ())
-    ]
-    checklist["waive"] = tuple(model.Waiver(**item) for item in waived)
-    return Spec(
-        path=path,
-        train=model.Train(**train),
-        random_state=model.RandomState(seeds=tuple(int(seed) for seed in seeds)),
-        determinism=model.Determinism(tolerance=tolerance, **determinism),
-        robustness=model.Robustness(varied, **robustness),
-        capture=model.Capture(**{**capture, "artifacts": tuple(capture.get("artifacts", ()))}),
-        cost=model.CostBudget(**named("cost")),
-        data=tuple(
-            model.DataItem(
-                path=item["path"], sha256=item["sha256"].lower() if "sha256" in item else None
-            )
-            for item in data.get("data", ())
-        ),
-        env=model.Env(**named("env")),
-        hardware=model.Hardware(**named("hardware", "gpus")),
-        checklist=model.Checklist(**checklist),
-        baseline=model.BaselineRule(**named("baseline")),
-        diagnosis=None if diagnosis is None else model.DiagnosisBounds(**diagnosis),
-        policy=data.get("policy", "head"),
-    )
+    train["env"] = {name: document.literals["train", "env", name] for name in train.get("env", ())}
+    if diagnosis is False:
+        found["diagnosis"] = None
+    random_state, determinism = found.get("random_state", {}), found.get("determinism", {})
+    if "seed" in random_state:
+        random_state["seeds"] = [random_state["seed"]]
+    if isinstance(determinism.get("compare"), dict):
+        determinism["tolerance"] = determinism["compare"]
+    robustness = found.setdefault("robustness", {})
+    vary = robustness.get("vary", True)
+    varied = model.VARIED if vary is True else vary or ()
+    # which is part of the recipe where the spec sets it
+    left_out = "hash-seed" if "PYTHONHASHSEED" in train["env"] else None
+    robustness["vary"] = [name for name in varied if name != left_out]
+    for item in found.get("data", ()):
+        if "sha256" in item:
+            item["sha256"] = item["sha256"].lower()
+    return msgspec.convert({**found, "path": path}, Spec)
+
+
+def _named(value: Any, path: KeyPath) -> Any:
+    """A copy with keys as the dataclasses spell them; JSON Schema takes 50.0 for a whole number,
+    the dataclasses hold ints."""
+    if isinstance(value, dict):
+        is_free = path in (("train", "env"), ("checklist", "severity"))
+        return {
+            key if is_free else key.replace("-", "_"): _named(child, (*path, key))
+            for key, child in value.items()
+        }
+    if isinstance(value, list):
+        return [_named(child, (*path, index)) for index, child in enumerate(value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from repro_gate.spec.document import Document, Place, parse
 from repro_gate.spec.errors import KeyPath, Problem, Refused, dotted
-from repro_gate.spec.schema import property_at
 
 MAX_VALUE = 1 << 16  # characters of one option
 
@@ -45,41 +43,33 @@ def with_overrides(
 
 
 def _set(document: Document, setting: str, origin: str) -> None:
-    """Put a value where the setting says; mappings and lists on the way are made where there are
-    none."""
+    """Put a value where the setting says; mappings on the way are made where there are none."""
     name, equals, text = setting.partition("=")
-    path: KeyPath = tuple(
-        int(part) if part.isascii() and part.isdigit() and len(part) < 6 else part
-        for part in name.strip().split(".")
-    )
+    path: KeyPath = tuple(name.strip().split("."))
     if not equals or "" in path or len(setting) > MAX_VALUE:
         raise Refused(
             Problem(None, None, "", "wanted `key=value`, such as `--set train.steps=10`", origin)
         )
     value, place = parse(text, origin), Place(None, None, origin)
-    here, done = document.data, KeyPath()
-    for depth, name_or_number in enumerate(path, 1):
-        _enterable(here, name_or_number, done, origin)
-        part = name_or_number if isinstance(here, list) else str(name_or_number)
-        done = (*done, part)
-        if isinstance(here, list) and part == len(here):
-            here.append(None)
-        if depth == len(path):
+    here = document.data
+    for depth, part in enumerate(path):
+        if not isinstance(here, dict):
+            said = f"`{dotted(path[:depth]) or 'the file'}` is not a mapping, set it as a whole"
+            raise Refused(Problem(None, None, "", said, origin))
+        if depth + 1 == len(path):
             here[part] = value.data
-        elif (here.get(part) if isinstance(here, dict) else here[part]) is None:
-            here[part] = [] if (property_at(done) or {}).get("type") == "array" else {}
-            document.keys[done] = document.values[done] = place
+        elif here.get(part) is None:
+            here[part] = {}
+            document.keys[path[: depth + 1]] = document.values[path[: depth + 1]] = place
         here = here[part]
-    _forget(document, done)
-    document.keys.update(
-        {done: place, **{done + below: found for below, found in value.keys.items()}}
-    )
-    document.values.update(
-        {**{done + below: found for below, found in value.values.items()}, done: place}
-    )
-    document.literals.update({done + below: found for below, found in value.literals.items()})
+    _forget(document, path)
+    document.keys[path] = place
+    document.keys.update({path + below: found for below, found in value.keys.items()})
+    document.values.update({path + below: found for below, found in value.values.items()})
+    document.values[path] = place
+    document.literals.update({path + below: found for below, found in value.literals.items()})
     document.problems += [
-        replace(problem, key=".".join(filter(None, (dotted(done), problem.key))))
+        replace(problem, key=".".join(filter(None, (dotted(path), problem.key))))
         for problem in value.problems
     ]
 
@@ -89,18 +79,3 @@ def _forget(document: Document, path: KeyPath) -> None:
     for found in (document.keys, document.values, document.literals):
         for key in [key for key in found if key[: len(path)] == path]:
             del found[key]
-
-
-def _enterable(here: Any, part: str | int, path: KeyPath, origin: str) -> None:
-    """Raise `Refused` where `part` cannot be set in `here`, which stands at `path`."""
-    if isinstance(here, dict):
-        return
-    if not isinstance(here, list):
-        said = "is not a mapping and has no keys of its own"
-    elif not isinstance(part, int):
-        said = f"is a list, name the entry by its number: `{dotted((*path, 0))}`"
-    elif part > len(here):
-        said = f"has no such entry, the next one to add is `{dotted((*path, len(here)))}`"
-    else:
-        return
-    raise Refused(Problem(None, None, "", f"`{dotted(path) or 'the file'}` {said}", origin))

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.baseline.inputs import code_digest, code_files, file_digest, read_records
-from repro_gate.checkout.snapshot import Snapshot
+from repro_gate.baseline.inputs import code_digest, code_files
 from repro_gate.errors import Inconclusive
 from tests.support.repositories import write
 
@@ -92,27 +91,5 @@ def test_a_file_or_folder_that_is_gone_is_named_and_a_pipe_is_not_waited_for(roo
     with pytest.raises(Inconclusive, match="cannot be listed"):
         list(code_files(root / "gone"))
     os.mkfifo(root / "pipe")
-    with pytest.raises(OSError, match="no regular file"):
-        file_digest(root / "pipe")
-
-
-def test_what_was_read_ahead_of_time_gives_the_same_digest(root: Path) -> None:
-    snapshot, late = (Snapshot(root=root, source=root, files=6, bytes=9) for _ in range(2))
-    read_records(snapshot, 60)
-    read_records(late, -1)
-    assert len(snapshot.records) == 6 and late.records == {}
-    assert code_digest(root, code_files(root), ["data"], snapshot.records) == digest(root, "data")
-    before = digest(root)
-    (root / "train.py").write_text("print(2)")
-    assert code_digest(root, code_files(root), (), snapshot.records) == before != digest(root), (
-        "it is not read again"
-    )
-
-
-def test_what_cannot_be_read_ahead_of_time_is_named_when_the_digest_is_made(root: Path) -> None:
-    os.mkfifo(root / "pipe")
-    snapshot = Snapshot(root=root, source=root, files=6, bytes=9)
-    read_records(snapshot, 60)
-    with pytest.raises(Inconclusive, match="pipe"):
-        code_digest(root, code_files(root), (), snapshot.records)
-    read_records(Snapshot(root=root / "gone", source=root, files=0, bytes=0), 60)
+    with pytest.raises(Inconclusive, match="pipe cannot be read"):
+        digest(root)

@@ -130,9 +130,9 @@ def test_a_snippet_a_long_command_and_text_that_looks_like_a_number_stay_apart(
 def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
     (tmp_path / "repro.yml").write_text(BASE)
     found = [
-        DataFinding(path="data/a.bin", expected="e" * 64, actual="a" * 64, size=7, files=1),
+        DataFinding(path="data/a.bin", expected="e" * 64, actual="a" * 64, size=7),
         DataFinding(path="./b", expected=None, actual=None),
-        DataFinding(path="/mnt/c/", expected=None, actual="c" * 64, size=1, files=1),
+        DataFinding(path="/mnt/c/", expected=None, actual="c" * 64, size=1),
     ]
     made = recipe_inputs(load_spec(tmp_path / "repro.yml", ()), "sha256:c", found, None, "sub")
     assert {name: value for name, value in made.items() if name.startswith("data/")} == {

@@ -45,6 +45,8 @@ def judged(
 
 
 SECOND = outcome(bits="second")
+A_PT, OTHER_PT = outcome().artifacts, {"out/final.pt": digest("other")}
+BITS = ("losses", "weights", "optimizer")
 
 
 @pytest.mark.parametrize(
@@ -52,41 +54,17 @@ SECOND = outcome(bits="second")
     [
         (RECIPE_INPUTS, outcome(), "unchanged", [], []),
         # an artifact that only one side captured is no difference
-        (
-            RECIPE_INPUTS,
-            outcome(artifacts={}),
-            "unchanged",
-            [],
-            [],
-        ),
-        (
-            RECIPE_INPUTS,
-            outcome(artifacts={**outcome().artifacts, "more": digest()}),
-            "unchanged",
-            [],
-            [],
-        ),
+        (RECIPE_INPUTS, outcome(artifacts={}), "unchanged", [], []),
+        (RECIPE_INPUTS, outcome(artifacts={**A_PT, "more": digest()}), "unchanged", [], []),
         (RECIPE_INPUTS, outcome(loss_curve=""), "unchanged", [], []),  # the curve only says how far
         (REFACTORED, outcome(), "no-op", ["code/train.py"], []),
         (LONGER, outcome(steps=100), "changed", ["code/train.py", "steps"], ["steps"]),
-        (
-            LONGER,
-            SECOND,
-            "changed",
-            ["code/train.py", "steps"],
-            ["losses", "weights", "optimizer", "artifact out/final.pt"],
-        ),
+        (LONGER, SECOND, "changed", ["code/train.py", "steps"], [*BITS, "artifact out/final.pt"]),
         (RECIPE_INPUTS, outcome(losses=digest("other")), "drift", [], ["losses"]),
         (RECIPE_INPUTS, outcome(weights=digest("other")), "drift", [], ["weights"]),
         (RECIPE_INPUTS, outcome(optimizer=digest("other")), "drift", [], ["optimizer"]),
         (RECIPE_INPUTS, outcome(optimizer=None), "drift", [], ["optimizer"]),
-        (
-            RECIPE_INPUTS,
-            outcome(artifacts={"out/final.pt": digest("other")}),
-            "drift",
-            [],
-            ["artifact out/final.pt"],
-        ),
+        (RECIPE_INPUTS, outcome(artifacts=OTHER_PT), "drift", [], ["artifact out/final.pt"]),
         ({**RECIPE_INPUTS, "seeds": [7]}, outcome(7), "changed", ["seeds"], ["seeds"]),
     ],
 )
@@ -119,10 +97,7 @@ def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
 
 
 def test_drift_names_what_changed_outside_the_inputs_or_that_nothing_did() -> None:
-    assert (
-        "none of the 3 recorded facts outside the hashed inputs changed"
-        in judged(RECIPE_INPUTS, CPU, SECOND).message
-    )
+    assert "none of the 3 recorded facts" in judged(RECIPE_INPUTS, CPU, SECOND).message
     outside = {"distribution/numpy": "2.2.0", "kernel": "Linux 6.8", "distribution/scipy": "1.14"}
     found = judged(RECIPE_INPUTS, CPU, SECOND, outside=outside)
     assert found.outside == (
@@ -130,49 +105,31 @@ def test_drift_names_what_changed_outside_the_inputs_or_that_nothing_did() -> No
         "distribution/scipy: absent -> 1.14",
         "libc: glibc 2.39 -> absent",
     )
-    assert (
-        "; changed outside the hashed inputs: distribution/numpy, distribution/scipy, libc"
-        in found.message
-    )
-    assert "undo that change" in found.remedy
+    assert "distribution/numpy, distribution/scipy, libc" in found.message
     assert judged(outside=outside).status == "unchanged"  # other facts with equal bits are no drift
     found = judged(RECIPE_INPUTS, CPU, SECOND, outside={}, held=baseline(entry(outside={})))
-    assert "nothing outside the hashed inputs was recorded" in found.message
+    assert (found.status, found.outside) == ("drift", ())
 
 
 def test_a_platform_that_is_not_recorded_is_new() -> None:
     found = judged({**REFACTORED}, GPU)
     assert (found.status, found.unknown_recipe) == ("new-platform", True)
-    assert "and these inputs for no other platform; the nearest one differs in " in found.message
     assert judged(held=Baseline({})).message == "repro.baseline.yml holds nothing for this platform"
-    assert "records its result beside the others" in found.remedy
 
 
 def test_a_new_platform_is_compared_with_the_nearest_one_with_the_same_recipe() -> None:
     far: Mapping[str, InputValue] = {"torch": "1.0"}
     held = baseline(entry(), entry(RECIPE_INPUTS, far, outcome(bits="third")))
     newer = {**CPU, "torch": "2.14.0"}
-    same, other = (
-        judged(RECIPE_INPUTS, newer, held=held),
-        judged(RECIPE_INPUTS, newer, outcome(bits="second"), held=held),
-    )
+    same = judged(RECIPE_INPUTS, newer, held=held)
+    other = judged(RECIPE_INPUTS, newer, outcome(bits="second"), held=held)
     assert same.status == other.status == "new-platform"
     assert [(item.root, item.name, item.before, item.after) for item in same.changed_inputs] == [
         (PLATFORM, "torch", "2.13.0", "2.14.0")
     ]
-    assert (
-        "and the same results, and differs in torch 2.13.0 -> 2.14.0" in same.message
-        and not same.unlike
-    )
-    assert (
-        "and other results (losses, weights, optimizer and 1 more)" in other.message
-        and other.unlike
-    )
-    found = judged(REFACTORED, {**CPU, "torch": "2.14.0"})
-    assert (
-        "the nearest one differs in torch 2.13.0 -> 2.14.0" in found.message
-        and found.unknown_recipe
-    )
+    assert (same.unlike, other.unlike[:2]) == ((), ("losses", "weights"))
+    found = judged(REFACTORED, newer)
+    assert found.unknown_recipe and "torch 2.13.0 -> 2.14.0" in found.message
     assert [(item.root, item.name) for item in found.changed_inputs] == [(PLATFORM, "torch")]
 
 
@@ -211,16 +168,12 @@ def test_the_time_of_a_step_is_compared_where_both_sides_have_it() -> None:
     )
     now = entry(REFACTORED, CPU, step_times={"deterministic": (12.0, 12.1)})
     (found,) = compare_entry(baseline(before), now).speed
-    assert (found.arm, found.runs) == ("deterministic", 2) and found.slower_pct == pytest.approx(
-        19.9, abs=0.1
-    )
-    assert 15 < found.ci95[0] < found.slower_pct < found.ci95[1] < 25
-    assert compare_entry(baseline(entry(RECIPE_INPUTS, CPU)), now).speed == ()
-    # another platform
-    assert (
-        compare_entry(baseline(before), entry(REFACTORED, GPU, step_times=now.step_times)).speed
-        == ()
-    )
+    assert (found.arm, found.runs) == ("deterministic", 2)
+    assert 15 < found.ci95[0] < found.slower_pct == pytest.approx(19.9, abs=0.1)
+    assert found.slower_pct < found.ci95[1] < 25
+    elsewhere = entry(REFACTORED, GPU, step_times=now.step_times)
+    for recorded, given in ((entry(RECIPE_INPUTS, CPU), now), (before, elsewhere)):
+        assert compare_entry(baseline(recorded), given).speed == ()
     assert compare_entry(baseline(before), before).speed[0].slower_pct == 0
 
 

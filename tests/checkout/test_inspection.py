@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout.contents import (
-    LfsPointer,
-    Submodule,
-    lfs_pointers,
-    submodules,
-    tracked_files,
-)
+from repro_gate.checkout.contents import Submodule, lfs_pointers, submodules, tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from tests.support.repositories import git, repository, tree, write
@@ -41,9 +35,7 @@ def test_a_clean_checkout_has_a_commit_and_nothing_else(repo: Path) -> None:
         git(repo, "rev-parse", "HEAD"),
         (),
     )
-    assert checkout.is_git and not checkout.has_remote and not checkout.notes
-    git(repo, "remote", "add", "origin", "https://token@example.com/x")
-    assert inspect_checkout(repo).has_remote
+    assert checkout.is_git and not checkout.notes
 
 
 def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
@@ -223,16 +215,12 @@ def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path:
     git(repo, "submodule", "update", "-q", "--init", "--recursive")
     recorded, deep = git(inner, "rev-parse", "HEAD"), git(innermost, "rev-parse", "HEAD")
     assert submodules(repo) == (
-        Submodule("libs/inner", recorded, recorded, True),
-        Submodule("libs/inner/deep", deep, deep, True),
+        Submodule("libs/inner", recorded, recorded),
+        Submodule("libs/inner/deep", deep, deep),
     )
     git(repo / "libs/inner", "checkout", "-q", "HEAD~1")
-    write(
-        repo, _dot_gitmodules='[submodule "x"]\n\tpath = elsewhere\n\turl = https://example.com\n'
-    )
-    git(repo, "add", ".gitmodules")
     moved = git(inner, "rev-parse", "HEAD~1")
-    assert submodules(repo) == (Submodule("libs/inner", recorded, moved, False),)
+    assert submodules(repo) == (Submodule("libs/inner", recorded, moved),)
     git(repo, "update-index", "--force-remove", "libs/inner")
     assert submodules(repo) == ()
 
@@ -251,7 +239,7 @@ def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -
     git(repo, "add", "-A", ":!new.bin")
     (repo / "d.bin").unlink()
     (repo / "d.bin").symlink_to("a.bin")
-    assert lfs_pointers(repo) == (LfsPointer("a.bin", True), LfsPointer("b.txt", False))
+    assert lfs_pointers(repo) == ("a.bin",)
 
 
 def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(

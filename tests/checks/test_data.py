@@ -14,13 +14,12 @@ from repro_gate.checks.code import opened_files
 from repro_gate.checks.data import (
     batches_equal,
     checksums,
-    digest_length,
     no_network,
     no_undeclared_reads,
     revisions_pinned,
     unchanged,
 )
-from repro_gate.checks.interface import CheckResult, Evidence
+from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declared import DataFinding
@@ -36,146 +35,76 @@ PROFILES = pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("
 SHA = "e4a5f0c1b2d3948576a1b2c3d4e5f60718293a4b"
 
 
-def with_problems(found: Evidence, *problems: DataProblem) -> Evidence:
-    """The evidence with faults of declaration files."""
-    return replace(found, data_problems=problems)
-
-
 def opening(*files: Opened, **changes: Any) -> Run:
     """A run that opened these files."""
     return run("default-1", replace(training(), opened=list(files), **changes))
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "status", "line", "remedy"),
+    ("expected", "actual", "profile", "status", "line"),
     [
-        ("a" * 64, "a" * 64, "pass", f"train.bin: sha256 {'a' * 64}", ""),
+        ("a" * 64, "a" * 64, "basic", "pass", f"train.bin: sha256 {'a' * 64}"),
         (
             "a" * 64,
             "b" * 64,
+            "basic",
             "fail",
             f"train.bin: sha256 expected {'a' * 64}, found {'b' * 64}",
-            "put the new sha256 into the spec",
         ),
-        ("a" * 64, None, "fail", "train.bin: found nothing", "restore the file"),
-        (None, None, "fail", "train.bin: found nothing", "restore the file"),
-        (None, "b" * 64, "warn", f"train.bin: sha256 {'b' * 64}", "add the sha256 shown"),
+        ("a" * 64, None, "basic", "fail", "train.bin: found nothing"),
+        (None, None, "basic", "fail", "train.bin: found nothing"),
+        (None, "b" * 64, "basic", "warn", f"train.bin: sha256 {'b' * 64}"),
+        (None, "b" * 64, "strict", "fail", f"train.bin: sha256 {'b' * 64}"),
     ],
 )
 def test_data_is_what_the_spec_states(
-    expected: str | None, actual: str | None, status: str, line: str, remedy: str
+    expected: str | None, actual: str | None, profile: str, status: str, line: str
 ) -> None:
     found = checksums(
         evidence(
-            spec=spec(data=DECLARED),
+            spec=spec(profile=profile, data=DECLARED),
             data=(DataFinding(path="train.bin", expected=expected, actual=actual, size=3),),
         )
     )
     assert (found.status, found.evidence) == (status, (line,))
-    assert remedy in found.remedy and bool(remedy) is bool(found.remedy)
+    assert bool(found.remedy) is (status != "pass")
 
 
-def test_data_without_a_checksum_fails_in_the_strict_profile() -> None:
-    bare = evidence(
-        spec=spec(profile="strict", data=DECLARED),
-        data=(DataFinding(path="train.bin", expected=None, actual="b" * 64, size=3),),
+@pytest.mark.parametrize(
+    ("actual", "size", "status"), [("c", 3, "pass"), ("d", 3, "fail"), ("c", 4, "fail")]
+)
+def test_the_md5_and_the_size_of_a_declaration_file_count(
+    actual: str, size: int, status: str
+) -> None:
+    item = DataFinding(
+        path="train.bin",
+        expected=None,
+        actual="b" * 64,
+        size=size,
+        size_expected=3,
+        md5_expected="c" * 32,
+        md5_actual=actual * 32,
+        source="train.bin.dvc:3",
     )
-    found = checksums(bare)
-    assert (found.status, found.evidence) == ("fail", (f"train.bin: sha256 {'b' * 64}",))
-    assert found.remedy == "add the sha256 shown to the spec"
-    assert checksums(evidence()).status == "skip"
-
-
-def test_every_declared_figure_of_a_declaration_file_counts() -> None:
-    def judged(**found: Any) -> CheckResult:
-        item = DataFinding(
-            path="train.bin",
-            expected=None,
-            actual="b" * 64,
-            size=3,
-            files=1,
-            md5_expected="c" * 32,
-            source="train.bin.dvc:3",
-            **found,
-        )
-        return checksums(
-            evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,))
-        )
-
-    good = judged(md5_actual="c" * 32, size_expected=3)
-    assert (good.status, good.evidence) == (
-        "pass",
-        (f"train.bin: md5 {'c' * 32} (declared at train.bin.dvc:3)",),
+    found = checksums(
+        evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,))
     )
-    other = judged(md5_actual="d" * 32)
-    assert (other.status, other.message) == ("fail", "1 of 1 declared items are not what is stated")
-    assert other.evidence == (
-        f"train.bin: md5 expected {'c' * 32}, found {'d' * 32} (declared at train.bin.dvc:3)",
-    )
-    assert judged(md5_actual="c" * 32, size_expected=4).evidence == (
-        "train.bin: size expected 4 bytes, found 3 (declared at train.bin.dvc:3)",
-    )
+    assert found.status == status and "(declared at train.bin.dvc:3)" in found.evidence[0]
 
 
 def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
     problem = DataProblem("data.dvc:2", "`outs` is missing", "run `dvc add` again")
-    found = checksums(with_problems(evidence(), problem))
-    assert (found.status, found.message) == ("fail", "1 declarations cannot be used")
-    assert (found.evidence, found.remedy) == (
-        ("data.dvc:2: `outs` is missing",),
-        "run `dvc add` again",
-    )
-    item = DataFinding(path="train.bin", expected="a" * 64, actual="b" * 64)
-    both = checksums(with_problems(evidence(spec=spec(data=DECLARED), data=(item,)), problem))
-    assert (
-        both.message
-        == "1 of 1 declared items are not what is stated, and 1 declarations cannot be used"
-    )
-
-
-def test_a_digest_of_another_length_than_its_algorithm_fails() -> None:
-    problem = DataProblem(
-        "data.dvc:3",
-        "md5 has 31 characters, wanted 32 hex digits: abc",
-        "run `dvc add` again",
-        "digest",
-    )
-    found = digest_length(with_problems(evidence(spec=spec(data=DECLARED)), problem))
-    assert (found.status, found.evidence) == (
-        "fail",
-        ("data.dvc:3: md5 has 31 characters, wanted 32 hex digits: abc",),
-    )
-    assert found.remedy == "run `dvc add` again"
-    assert checksums(with_problems(evidence(), problem)).status == "skip"
-    assert (
-        digest_length(with_problems(evidence(), DataProblem("data.dvc:1", "is empty", "x"))).status
-        == "skip"
-    )
-
-
-@pytest.mark.parametrize(
-    ("item", "status"),
-    [
-        (DataItem("a", "a" * 64), "pass"),
-        (DataItem("a", md5="b" * 32), "pass"),
-        (DataItem("a", md5="b" * 32 + ".dir"), "pass"),
-        (DataItem("a", "a" * 64, "b" * 32), "pass"),
-        (DataItem("a"), "skip"),
-    ],
-)
-def test_digests_have_the_length_of_their_algorithm(item: DataItem, status: str) -> None:
-    assert digest_length(evidence(spec=spec(data=(item,)))).status == status
+    found = checksums(replace(evidence(), data_problems=(problem,)))
+    assert (found.status, found.remedy) == ("fail", "run `dvc add` again")
+    assert found.evidence == ("data.dvc:2: `outs` is missing",)
+    assert checksums(evidence()).status == "skip"
 
 
 def test_data_that_a_run_changed_fails() -> None:
     declared = evidence(spec=spec(data=DECLARED), runs=RUNS)
     assert unchanged(declared).status == "pass"
     found = unchanged(replace(declared, changed_data=("train.bin",)))
-    assert (found.status, found.evidence, found.remedy) == (
-        "fail",
-        ("train.bin",),
-        "write to a path of the run's own",
-    )
+    assert (found.status, found.evidence) == ("fail", ("train.bin",))
     assert unchanged(evidence(runs=RUNS)).status == "skip"
     assert unchanged(evidence(spec=spec(data=DECLARED))).status == "skip"
 
@@ -184,27 +113,16 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
     a = training()
     batch = changed(a, place_of(a, 1, "batch"), flip(0))
     both = changed(batch, place_of(a, 0, "gradient"), flip(0))
-    found = [
-        batches_equal(evidence(pair=RUNS, comparison=compare_runs([a], [b])))
-        for b in (a, batch, both)
-    ]
-    assert [item.status for item in found] == ["pass", "fail", "warn"]
-    assert (found[0].message, found[1].evidence) == (
-        "3 batches were equal, in content and order",
-        ("images",),
-    )
-    assert (
-        "different batches from step 1 on" in found[1].message
-        and "seed the sampler" in found[1].remedy
-    )
-    assert found[2].evidence == (
-        "1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0",
-    )
-    assert found[2].remedy == "mend the first divergence"
     bare = replace(a, blocks=[item for item in a.blocks if item.kind != "batch"])
-    assert (
-        batches_equal(evidence(pair=RUNS, comparison=compare_runs([bare], [bare]))).status == "skip"
-    )
+    later = "1 of 2 tensors of batches differ; first divergence: gradient fc.weight at step 0"
+    for one, other, status, lines in (
+        (a, a, "pass", ()),
+        (a, batch, "fail", ("images",)),
+        (a, both, "warn", (later,)),
+        (bare, bare, "skip", ()),
+    ):
+        found = batches_equal(evidence(pair=RUNS, comparison=compare_runs([one], [other])))
+        assert (found.status, found.evidence) == (status, lines)
     assert batches_equal(evidence()).status == "skip"
 
 
@@ -213,7 +131,6 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
     online = run("deterministic-1", replace(training(), network=["192.0.2.1:443"]))
     found = no_network(evidence(spec=spec(profile=profile), runs=(RUNS[0], online)))
     assert (found.status, found.evidence) == (status, ("192.0.2.1:443",))
-    assert "under `data:`" in found.remedy and "train.env" in found.remedy
     assert no_network(evidence(spec=spec(profile=profile), runs=RUNS)).status == "pass"
     assert no_network(evidence(spec=spec(profile=profile))).status == "skip"
 
@@ -250,11 +167,7 @@ def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
             ),
         )
     )
-    found = no_undeclared_reads(clean)
-    assert (found.status, found.message.partition(" besides ")[2]) == (
-        "pass",
-        "source and settings, which `code/opened-files` judges",
-    )
+    assert no_undeclared_reads(clean).status == "pass"
     assert f"/opt/{name}" in opened_files(clean).evidence[0]
     assert no_undeclared_reads(evidence()).status == "skip"
 
@@ -266,23 +179,11 @@ def test_every_other_file_is_data_and_judged_once(name: str) -> None:
     assert opened_files(replace(found, tracked=frozenset({"train.py"}))).status == "pass"
 
 
-def test_a_run_that_reads_nothing_outside_passes_without_a_reservation() -> None:
-    clean = evidence(runs=(*RUNS, opening(Opened("data/train.bin", True))))
-    assert (
-        no_undeclared_reads(clean).message
-        == "training read no undeclared file outside the checkout"
-    )
-
-
 def test_reads_that_the_probe_did_not_list_are_said() -> None:
     note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
-    alone = no_undeclared_reads(evidence(runs=(opening(notes=[note]),)))
-    assert (alone.status, alone.evidence) == (
-        "warn",
-        (note[1],),
-    ) and "declare the folders" in alone.remedy
-    both = no_undeclared_reads(evidence(runs=(opening(Opened("/srv/x.bin", False), notes=[note]),)))
-    assert (both.status, both.evidence) == ("warn", ("/srv/x.bin", note[1]))
+    for files, lines in (((), ()), ((Opened("/srv/x.bin", False),), ("/srv/x.bin",))):
+        found = no_undeclared_reads(evidence(runs=(opening(*files, notes=[note]),)))
+        assert (found.status, found.evidence) == ("warn", (*lines, note[1]))
 
 
 CACHE = "/home/me/.cache/huggingface/hub/models--org--net/snapshots"

@@ -49,20 +49,13 @@ def locked(
 def test_no_lockfile_is_missing_and_one_that_is_there_is_named(
     profile: str, status: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "requirements.txt").write_text("torch\n")
-    found = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.evidence) == (
-        status,
-        ("repro.yml: no `env.lockfile`, and no lockfile beside it",),
-    )
-    assert "requirements.lock" in found.remedy
-    (tmp_path / "uv.lock").write_text(UV.replace("sha256:", "md5:"))
+    bare = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
+    assert (bare.status, len(bare.evidence)) == (status, 1)
     (tmp_path / "yarn.lock").write_text('"@babel/core@^7.0.0":\n  version "7.1.0"\n')
+    (tmp_path / "uv.lock").write_text(UV)
     found = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.evidence) == (
-        status,
-        ("uv.lock",),
-    ) and "{lockfile: uv.lock}" in found.remedy
+    assert (found.status, found.evidence) == (status, ("uv.lock",))
+    assert "{lockfile: uv.lock}" in found.remedy
     (tmp_path / "requirements.lock").write_text(REQUIREMENTS)
     (tmp_path / "exp").mkdir()
     inside = evidence(
@@ -77,26 +70,25 @@ def test_a_lock_of_every_kind_passes(name: str, tmp_path: Path) -> None:
     assert found.status == "pass" and "by version and hash" in found.message
 
 
-def test_a_declared_lockfile_must_be_there_and_be_a_lock(tmp_path: Path) -> None:
-    gone = evidence(spec=spec(tmp_path, env=Env("requirements.lock")))
-    assert lockfile(gone).status == "fail" and "is not there" in lockfile(gone).message
-    for name, text, said in (
-        ("requirements.lock", "", "pins nothing"),
-        (
-            "requirements.lock",
-            "import torch\n",
-            "requirements.lock:1: `import torch` is no requirement",
-        ),
-        ("poetry.lock", "[[package]]\n", "is no requirements, pylock.toml or uv.lock"),
-        ("conda-lock.yml", "version: 1\n", "pylock.toml or uv.lock: write it with `uv pip comp"),
-        ("requirements.lock", "-r more.txt\n", "requirements.lock:1: `-r more.txt`: other files"),
-        ("uv.lock", "[", "is not TOML"),
-        ("../uv.lock", UV, "lies outside the checkout"),
-    ):
-        (tmp_path / "repo").mkdir(exist_ok=True)
-        found = lockfile(locked(tmp_path / "repo", name, text))
-        assert found.status == "fail" and said in found.message and "env.lockfile" in found.remedy
-    assert lockfile(evidence(spec=spec(tmp_path, env=Env(".")))).status == "fail"
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.lock", ""),
+        ("requirements.lock", "import torch\n"),
+        ("poetry.lock", "[[package]]\n"),
+        ("conda-lock.yml", "version: 1\n"),
+        ("requirements.lock", "-r more.txt\n"),
+        ("uv.lock", "["),
+        ("../uv.lock", UV),
+    ],
+)
+def test_a_declared_lockfile_must_be_there_and_be_a_lock(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "repo").mkdir()
+    assert lockfile(locked(tmp_path / "repo", name, text)).status == "fail"
+    for gone in ("requirements.lock.gone", "."):
+        assert lockfile(evidence(spec=spec(tmp_path, env=Env(gone)))).status == "fail"
 
 
 @pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
@@ -115,11 +107,7 @@ def test_what_is_not_pinned_by_hash_is_missing_and_named(
 
 def test_a_lockfile_must_be_tracked(tmp_path: Path) -> None:
     result = lockfile(locked(tmp_path, tracked=frozenset()))
-    assert (result.status, result.evidence, result.remedy) == (
-        "warn",
-        ("requirements.txt",),
-        "run `git add requirements.txt`",
-    )
+    assert (result.status, result.evidence) == ("warn", ("requirements.txt",))
     assert lockfile(locked(tmp_path, tracked=frozenset({"requirements.txt"}))).status == "pass"
 
 
@@ -161,44 +149,30 @@ def test_what_was_imported_is_compared_with_the_lock(
 ) -> None:
     found = installed(locked(tmp_path, **importing(**distributions)))
     assert (found.status, found.evidence[0]) == (status, line)
-    assert status == "pass" or "install from requirements.txt alone" in found.remedy
 
 
-def test_a_local_label_counts_where_the_lock_names_one(tmp_path: Path) -> None:
-    cpu = f"torch==2.13.0+cpu --hash={A}\n"
-    assert installed(locked(tmp_path, text=cpu, **importing(torch="2.13.0+cpu"))).status == "pass"
-    assert installed(locked(tmp_path, text=cpu, **importing(torch="2.13.0"))).status == "fail"
-    assert installed(locked(tmp_path, text=cpu, **importing(torch="2.13.0+cu128"))).status == "fail"
-
-
-def test_markers_are_judged_for_the_python_that_trained(tmp_path: Path) -> None:
-    forked = (
-        f"idna==3.9 ; python_version < '3.10' --hash={A}\nidna==3.10 ; python_full_version >= "
-        f"'3.10.0' --hash={A}\n"
-    )
-    assert (
-        installed(locked(tmp_path, text=forked, **importing("3.12.7", idna="3.10"))).status
-        == "pass"
-    )
-    assert (
-        installed(locked(tmp_path, text=forked, **importing("3.9.1", idna="3.10"))).status == "fail"
-    )
-    assert (
-        installed(locked(tmp_path, text=forked, **importing("3.9.1", idna="3.9"))).status == "pass"
-    )
-    other = installed(
-        locked(
-            tmp_path,
-            text=f"idna==3.10 ; sys_platform == 'win32' --hash={A}\n",
-            **importing(idna="3.10"),
-        )
-    )
-    assert (other.status, other.evidence) == (
-        "fail",
-        ("idna 3.10 (for other machines alone) is not in the lock",),
-    )
-    extra = f"idna==3.10 ; extra == 'gpu' --hash={A}\n"
-    assert installed(locked(tmp_path, text=extra, **importing(idna="3.10"))).status == "pass"
+@pytest.mark.parametrize(
+    ("text", "python", "imported", "status"),
+    [
+        # a local label counts where the lock names one
+        ("torch==2.13.0+cpu", "3.12.7", {"torch": "2.13.0+cpu"}, "pass"),
+        ("torch==2.13.0+cpu", "3.12.7", {"torch": "2.13.0"}, "fail"),
+        ("torch==2.13.0+cpu", "3.12.7", {"torch": "2.13.0+cu128"}, "fail"),
+        # markers are judged for the Python that trained
+        ("idna==3.10 ; python_full_version >= '3.10.0'", "3.12.7", {"idna": "3.10"}, "pass"),
+        ("idna==3.10 ; python_full_version >= '3.10.0'", "3.9.1", {"idna": "3.10"}, "fail"),
+        ("idna==3.9 ; python_version < '3.10'", "3.9.1", {"idna": "3.9"}, "pass"),
+        ("idna==3.10 ; sys_platform == 'win32'", "3.12.7", {"idna": "3.10"}, "fail"),
+        ("idna==3.10 ; extra == 'gpu'", "3.12.7", {"idna": "3.10"}, "pass"),
+        # named without a version
+        ("torch>=2", "3.12.7", {"torch": "2.13.0"}, "warn"),
+    ],
+)
+def test_what_a_line_of_the_lock_asks_for(
+    text: str, python: str, imported: dict[str, str], status: str, tmp_path: Path
+) -> None:
+    line = f"six==1.17.0 --hash={A}\n{text} --hash={A}\n".replace(f">=2 --hash={A}", ">=2")
+    assert installed(locked(tmp_path, text=line, **importing(python, **imported))).status == status
 
 
 @pytest.mark.parametrize(
@@ -211,6 +185,7 @@ def test_markers_are_judged_for_the_python_that_trained(tmp_path: Path) -> None:
             "setup.py",
             "from setuptools import setup\nsetup(name='small-training', packages=['\\d'])\n",
         ),
+        ("setup.py", "\0" + "(" * 5000 + " name = 'small-training'"),
     ],
 )
 def test_the_project_itself_needs_no_entry(file: str, text: str, tmp_path: Path) -> None:
@@ -221,26 +196,8 @@ def test_the_project_itself_needs_no_entry(file: str, text: str, tmp_path: Path)
 
 
 def test_the_locks_own_folder_needs_no_entry(tmp_path: Path) -> None:
-    assert (
-        installed(
-            locked(tmp_path, "uv.lock", UV, **importing(idna="3.10", small__training="0.1.0"))
-        ).status
-        == "pass"
-    )
-
-
-def test_a_distribution_that_the_lock_leaves_open_is_missing(tmp_path: Path) -> None:
-    found = installed(
-        locked(
-            tmp_path,
-            text=f"torch>=2\nidna==3.10 --hash={A}\n",
-            **importing(torch="2.13.0", idna="3.10"),
-        )
-    )
-    assert (found.status, found.evidence) == (
-        "warn",
-        ("torch 2.13.0: requirements.txt:1 names no version",),
-    )
+    found = locked(tmp_path, "uv.lock", UV, **importing(idna="3.10", small__training="0.1.0"))
+    assert installed(found).status == "pass"
 
 
 def test_without_lock_imports_or_runs_there_is_nothing_to_hold(tmp_path: Path) -> None:
@@ -250,63 +207,32 @@ def test_without_lock_imports_or_runs_there_is_nothing_to_hold(tmp_path: Path) -
     assert installed(locked(tmp_path, "uv.lock", "[", **importing(idna="3.10"))).status == "skip"
 
 
-MIRROR, TAG, CUT = (
-    IMAGE.replace("org/train", "mirror/train:v1"),
-    "ghcr.io/org/train:v1",
-    "ghcr.io/org/train@sha256:abc",
-)
-NONE = "repro.yml: no `env.image`"
+MIRROR = IMAGE.replace("org/train", "mirror/train:v1")
+TAG, CUT = "ghcr.io/org/train:v1", "ghcr.io/org/train@sha256:abc"
 
 
 @pytest.mark.parametrize(
-    ("declared", "running", "status", "said", "lines", "remedy"),
+    ("declared", "running", "basic", "strict"),
     [
-        (IMAGE, IMAGE, "pass", "runs in the declared image", (IMAGE,), ""),
-        (IMAGE, MIRROR, "pass", "runs in the declared image", (IMAGE,), ""),
-        (SHOUTED, IMAGE, "pass", "runs in the declared image", (SHOUTED,), ""),
-        (
-            IMAGE,
-            OTHER,
-            "fail",
-            "another image",
-            (f"declared {IMAGE}", f"running {OTHER}"),
-            "correct env.image, or run in it",
-        ),
-        (IMAGE, None, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),
-        (IMAGE, TAG, "warn", "nothing shows", (IMAGE,), "run the gate inside that image"),
-        (TAG, IMAGE, "warn", "by tag", (TAG,), f"write `{IMAGE}`"),
-        (CUT, IMAGE, "fail", "64 hex digits", (CUT,), f"write it as `{IMAGE}`"),
-        (
-            None,
-            IMAGE,
-            "skip",
-            "no container image",
-            (NONE, f"running {IMAGE}"),
-            f"`env: {{image: {IMAGE}}}`",
-        ),
-        (None, None, "skip", "no container image", (NONE,), "@sha256:<64 hex digits>"),
+        (IMAGE, IMAGE, "pass", "pass"),
+        (IMAGE, MIRROR, "pass", "pass"),
+        (SHOUTED, IMAGE, "pass", "pass"),
+        (IMAGE, OTHER, "fail", "fail"),
+        (IMAGE, None, "warn", "fail"),
+        (IMAGE, TAG, "warn", "fail"),
+        (TAG, IMAGE, "warn", "fail"),
+        (CUT, IMAGE, "fail", "fail"),
+        (None, IMAGE, "skip", "fail"),
+        (None, None, "skip", "fail"),
     ],
 )
 def test_an_image_counts_by_its_digest_and_where_it_runs(
-    declared: str | None,
-    running: str | None,
-    status: str,
-    said: str,
-    lines: tuple[str, ...],
-    remedy: str,
+    declared: str | None, running: str | None, basic: str, strict: str
 ) -> None:
-    found = image_digest(evidence(spec=spec(env=Env(None, declared)), running_image=running))
-    assert (found.status, found.evidence) == (status, lines)
-    assert said in found.message and remedy in found.remedy and bool(remedy) is bool(found.remedy)
-    if status in ("warn", "skip"):
-        assert (
-            image_digest(
-                evidence(
-                    spec=spec(profile="strict", env=Env(None, declared)), running_image=running
-                )
-            ).status
-            == "fail"
-        )
+    for profile, status in (("basic", basic), ("strict", strict)):
+        judged = spec(profile=profile, env=Env(None, declared))
+        found = image_digest(evidence(spec=judged, running_image=running))
+        assert found.status == status and bool(found.remedy) is (status != "pass")
 
 
 def test_what_is_not_declared_can_be_waived_or_made_a_warning() -> None:
@@ -324,43 +250,27 @@ def test_what_is_not_declared_can_be_waived_or_made_a_warning() -> None:
 @pytest.mark.parametrize("fact", ["python", "torch", "cuda", "interpreter"])
 def test_versions_must_be_the_same_in_every_process(fact: str) -> None:
     other = training(key="rank1", facts={**FACTS, fact: "0"})
-    found = versions(evidence(runs=(run("deterministic-1", training(), other),)))
-    assert (
-        found.status == "fail"
-        and found.evidence[0].startswith(f"{fact}: 0, ")
-        and "same interpreter" in found.remedy
-    )
-    assert (
-        versions(
-            evidence(runs=(run("deterministic-1", training()), run("default-1", other)))
-        ).status
-        == "fail"
-    )
-    assert (
-        versions(evidence(runs=(run("deterministic-1", training(), training(key="rank1")),))).status
-        == "pass"
-    )
+    for runs in (
+        (run("deterministic-1", training(), other),),
+        (run("deterministic-1", training()), run("default-1", other)),
+    ):
+        found = versions(evidence(runs=runs))
+        assert found.status == "fail" and found.evidence[0].startswith(f"{fact}: 0, ")
+    same = (run("deterministic-1", training(), training(key="rank1")),)
+    assert versions(evidence(runs=same)).status == "pass"
     assert versions(evidence()).status == "skip"
 
 
-@pytest.mark.parametrize("fact", ["python", "torch", "cuda", "cudnn", "nccl"])
+@pytest.mark.parametrize("fact", ["python", "torch", "cuda", "cudnn", "nccl", "driver"])
 def test_on_a_gpu_every_version_must_be_recorded(fact: str) -> None:
-    runs = (run("deterministic-1", training(facts=GPU)),)
-    whole = versions(evidence(runs=runs, machine={"driver": "570.1"}))
+    machine = {"driver": "570.1"}
+    whole = versions(evidence(runs=(run("run", training(facts=GPU)),), machine=machine))
     assert whole.status == "pass" and "driver 570.1" in whole.evidence
-    assert (
-        "driver" in versions(evidence(runs=runs)).message
-        and versions(evidence(runs=runs)).status == "warn"
-    )
     bare = {name: value for name, value in GPU.items() if name != fact}
-    found = versions(
-        evidence(runs=(run("deterministic-1", training(facts=bare)),), machine={"driver": "570.1"})
-    )
+    rest = {name: value for name, value in machine.items() if name != fact}
+    found = versions(evidence(runs=(run("run", training(facts=bare)),), machine=rest))
     assert found.status == "warn" and f"the version of {fact} " in found.message
-    assert "driver 570.1" in found.evidence and not any(
-        line.startswith(f"{fact} ") for line in found.evidence
-    )
-    assert "nvidia-smi" in found.remedy
+    assert not any(line.startswith(f"{fact} ") for line in found.evidence)
 
 
 @pytest.mark.parametrize(
@@ -380,10 +290,6 @@ def test_cublas_must_find_its_workspace_when_cuda_starts(
     facts |= {} if at_start is None else {"cublas-workspace-at-cuda-start": at_start}
     found = cublas_workspace(evidence(runs=(run("deterministic-1", training(facts=facts)),)))
     assert (found.status, found.evidence) == (status, (line,))
-    assert {"pass": "", "fail": "do not unset or change it", "warn": "import torch before"}[
-        status
-    ] in found.remedy
-    assert bool(found.remedy) is (status != "pass")
 
 
 def test_cublas_is_judged_in_deterministic_runs_on_cuda_alone() -> None:
@@ -394,11 +300,7 @@ def test_cublas_is_judged_in_deterministic_runs_on_cuda_alone() -> None:
     found = cublas_workspace(
         evidence(spec=spec(determinism=allowed), runs=(run("deterministic-1", unset),))
     )
-    assert found.status == "warn" and "costs 20 %" in found.message
-    assert (
-        found.evidence == ("deterministic-1, process main: not set",)
-        and "determinism.allow" in found.remedy
-    )
+    assert (found.status, found.evidence) == ("warn", ("deterministic-1, process main: not set",))
 
 
 def seeing(key: str = "main", **values: str) -> Trace:
@@ -415,7 +317,6 @@ def test_variables_must_be_the_same_in_both_runs() -> None:
         "fail",
         ("main: MKL_CBWR AUTO and not set", "main: OMP_NUM_THREADS 2 and 3"),
     )
-    assert "train.env" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -471,9 +372,5 @@ def test_every_variable_is_recorded_up_to_what_untrusted_code_may_fill_the_repor
 
 def test_without_a_pair_or_variables_there_is_nothing_to_hold() -> None:
     assert variables(evidence()).status == "skip"
-    assert (
-        variables(
-            evidence(pair=(run("deterministic-1", training()), run("deterministic-2", training())))
-        ).status
-        == "skip"
-    )
+    pair = tuple(run(f"deterministic-{number}", training()) for number in (1, 2))
+    assert variables(evidence(pair=pair)).status == "skip"

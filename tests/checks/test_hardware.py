@@ -3,8 +3,6 @@ is it known what that was?"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from repro_gate.checks.hardware import alone, device, recorded, same_for_all
@@ -58,23 +56,14 @@ def test_a_device_other_than_the_required_one_is_named() -> None:
         "GPU model A100 is required, training used cuda: NVIDIA H100 80GB HBM3",
         "exactly 2 GPUs are required, training saw 1",
     )
-    assert "run on the hardware" in found.remedy and "correct `hardware:`" in found.remedy
 
 
-def test_more_gpus_than_required_change_the_numbers_too() -> None:
-    eight = (run("deterministic-1", training(facts={**H100, "gpus": "8"})),)
-    found = device(evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=eight))
-    assert (found.status, found.evidence) == (
-        "fail",
-        ("exactly 2 GPUs are required, training saw 8",),
-    )
-    assert "set CUDA_VISIBLE_DEVICES to 2 devices" in found.remedy
-    assert device(evidence(spec=spec(hardware=Hardware("cuda", 8)), runs=eight)).status == "pass"
-    unknown = (run("deterministic-1", training(facts={**H100, "gpus": "many"})),)
-    assert (
-        "CUDA_VISIBLE_DEVICES"
-        not in device(evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=unknown)).remedy
-    )
+@pytest.mark.parametrize(
+    ("seen", "status"), [("8", "fail"), ("2", "pass"), ("many", "fail"), ("1", "fail")]
+)
+def test_more_gpus_than_required_change_the_numbers_too(seen: str, status: str) -> None:
+    runs = (run("deterministic-1", training(facts={**H100, "gpus": seen})),)
+    assert device(evidence(spec=spec(hardware=Hardware("cuda", 2)), runs=runs)).status == status
 
 
 @pytest.mark.parametrize(
@@ -102,69 +91,28 @@ def test_every_process_must_have_the_same_hardware(fact: str) -> None:
         found = same_for_all(evidence(runs=runs))
         assert (found.status, len(found.evidence)) == ("fail", 1)
         assert found.evidence[0].startswith(f"{fact}: 8 in deterministic-1: main (1), 9 in ")
-        assert "OMP_NUM_THREADS" in found.remedy
     assert same_for_all(evidence(runs=(run("deterministic-1", first, first),))).status == "pass"
     assert same_for_all(evidence()).status == "skip"
 
 
-MIXED = {
-    "gpu.0.model": "NVIDIA H100",
-    "gpu.0.uuid": "GPU-aa1",
-    "gpu.1.model": "NVIDIA A2",
-    "gpu.1.uuid": "GPU-bb2",
-    "gpu.2.model": "NVIDIA H100",
-}
-
-
-@pytest.mark.parametrize(
-    ("gpus", "variables", "status"),
-    [
-        ("3", {}, "warn"),
-        ("2", {"CUDA_VISIBLE_DEVICES": "0,1"}, "pass"),  # which two of them cannot be told
-        ("1", {}, "pass"),
-    ],
-)
-def test_gpus_of_several_models_are_worth_a_notice_where_training_sees_them(
-    gpus: str, variables: dict[str, str], status: str
-) -> None:
-    trace = replace(training(facts={**H100, "gpus": gpus}), variables=variables)
-    found = same_for_all(
-        evidence(spec=spec(profile="strict"), runs=(run("deterministic-1", trace),), machine=MIXED)
-    )
-    assert found.status == status
-    if status == "warn":
-        assert (
-            found.evidence == ("NVIDIA A2", "NVIDIA H100")
-            and "CUDA_VISIBLE_DEVICES" in found.remedy
-        )
-    assert same_for_all(evidence(runs=CPU, machine=MIXED)).status == "pass"
-
-
 def test_memory_that_differs_by_a_little_is_the_same_hardware() -> None:
     other = training(facts={**FULL, "gpu-memory-bytes": "84000000000"})
-    assert (
-        same_for_all(evidence(runs=(run("deterministic-1", training(facts=FULL), other),))).status
-        == "pass"
-    )
+    runs = (run("deterministic-1", training(facts=FULL), other),)
+    assert same_for_all(evidence(runs=runs)).status == "pass"
 
 
 def test_the_cpu_is_recorded_as_torch_used_it() -> None:
+    machine = {"cpu-model": "AMD EPYC 9654"}
     runs = (run("deterministic-1", training(facts={**FACTS, "cpu-isa": "AVX512"})),)
-    good = recorded(evidence(runs=runs, machine={"cpu-model": "AMD EPYC 9654"}))
-    assert (good.status, good.evidence) == (
-        "pass",
-        ("cpu-isa AVX512", "threads 2", "cpu-model AMD EPYC 9654"),
-    )
+    good = recorded(evidence(runs=runs, machine=machine))
+    lines = ("cpu-isa AVX512", "threads 2", "cpu-model AMD EPYC 9654")
+    assert (good.status, good.evidence) == ("pass", lines)
     found = recorded(evidence(runs=CPU))
-    assert found.message == "not known of the hardware: instruction set that torch uses, CPU model"
     assert (found.status, found.evidence) == ("warn", ("threads 2",))
-    assert "/proc readable" in found.remedy
     assert recorded(evidence()).status == "skip"
-
-
-def test_training_without_torch_needs_the_cpu_model_alone() -> None:
-    runs = (run("deterministic-1", training(facts={"python": "3.12.7", "device": "cpu: x86_64"})),)
-    assert recorded(evidence(runs=runs, machine={"cpu-model": "AMD EPYC 9654"})).status == "pass"
+    # training without torch needs the CPU's model alone
+    bare = (run("deterministic-1", training(facts={"python": "3.12.7", "device": "cpu: x86_64"})),)
+    assert recorded(evidence(runs=bare, machine=machine)).status == "pass"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +126,6 @@ def test_training_without_torch_needs_the_cpu_model_alone() -> None:
         ((), ("driver",), "driver version"),
         ((), ("gpu.0.mig",), ""),
         ((), ("gpu.0.ecc",), ""),
-        ((), ("gpu.0.mig", "gpu.0.ecc", "gpu.0.model"), "MIG mode, ECC mode"),
     ],
 )
 def test_what_is_not_known_of_a_gpu_is_named(
@@ -187,49 +134,17 @@ def test_what_is_not_known_of_a_gpu_is_named(
     trace = training(facts={key: value for key, value in FULL.items() if key not in facts})
     known = {key: value for key, value in MACHINE.items() if key not in machine}
     for profile, status in (("basic", "warn"), ("strict", "fail")):
-        found = recorded(
-            evidence(
-                spec=spec(profile=profile), runs=(run("deterministic-1", trace),), machine=known
-            )
-        )
-        assert found.status == (status if gap else "pass")
-        assert (
-            f"not known of the hardware: {gap}"
-            if gap
-            else "the hardware that training used is recorded"
-        ) == found.message
-    if machine == ("gpu.0.ecc",):
-        assert "gpu.0.ecc (not reported)" in found.evidence
-    elif not facts and not machine:
-        assert {
-            "gpu-sm-count 132",
-            "driver 570.86.15",
-            "gpu.0.mig Disabled",
-            "gpu.0.ecc Enabled",
-        } < set(found.evidence)
-
-
-def test_nothing_that_was_read_of_a_large_machine_is_left_out() -> None:
-    machine = {
-        "driver": "570.86.15",
-        **{f"gpu.{number}.model": "NVIDIA H100" for number in range(16)},
-    }
-    found = recorded(
-        evidence(runs=(run("deterministic-1", training(facts=FULL)),), machine=machine)
-    )
-    assert (
-        found.status == "pass"
-        and found.evidence[-1] == "gpu.15.ecc (not reported)"
-        and len(found.evidence) == 37
-    )
+        judged = spec(profile=profile)
+        runs = (run("deterministic-1", trace),)
+        found = recorded(evidence(spec=judged, runs=runs, machine=known))
+        assert found.status == (status if gap else "pass") and gap in found.message
+    if not facts and not machine:
+        assert {"gpu-sm-count 132", "driver 570.86.15", "gpu.0.mig Disabled"} < set(found.evidence)
 
 
 def test_others_on_the_gpu_are_listed() -> None:
     found = alone(evidence(runs=GPU, gpu_processes=("4711 python (3000 MiB)",)))
     assert (found.status, found.evidence) == ("warn", ("4711 python (3000 MiB)",))
-    assert (
-        "before or after the timed runs" in found.message and "determinism_cost_pct" in found.remedy
-    )
     assert alone(evidence(runs=GPU, gpu_processes=())).status == "pass"
     assert alone(evidence(runs=GPU)).status == "skip"
 

@@ -113,16 +113,6 @@ def test_every_id_that_a_report_can_name_is_explained() -> None:
     assert not set(reasons()) & set(IDS)
 
 
-def test_the_pages_of_an_installed_package_come_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "commit.md").write_text("installed")
-    monkeypatch.setattr(pages, "_FOLDERS", (tmp_path, DOCS))
-    assert page("code/commit") == "installed"
-    assert (page("code/clean") or "").startswith("# code/clean")
-
-
 def test_the_table_has_a_row_for_each_check_with_its_page() -> None:
     rows = table().split("\n")[2:]
     assert len(rows) == len(ALL)

@@ -12,10 +12,10 @@ from repro_gate.compare.heat_map import (
     LEVELS,
     PARTS,
     ROWS,
+    Marks,
     column_of,
     place_of,
     state_size,
-    width_of,
 )
 from repro_gate.compare.model import HeatMap
 from repro_gate.compare.traces import compare_runs, with_replay
@@ -123,17 +123,11 @@ def test_names_of_many_parts_are_cut() -> None:
     assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
 
 
-def test_a_passing_pair_has_no_growth() -> None:
-    again = training()
-    again.distances = [measured(2, "parameter", "fc.weight", 0.0, ulp=0)]
-    assert compare_runs([training()], [again]).growth == ()
-
-
 @pytest.mark.parametrize(
     ("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)]
 )
 def test_a_column_stands_for_more_steps_of_a_longer_training(steps: int, width: int) -> None:
-    assert width_of(steps) == width
+    assert Marks(steps).width == width
     assert column_of(-1, steps, width) == 0 and column_of(0, steps, width) == 1
     assert (
         column_of(steps + 5, steps, width) == column_of(max(steps - 1, 0), steps, width) <= COLUMNS

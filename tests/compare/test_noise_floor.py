@@ -11,75 +11,64 @@ import pytest
 from repro_gate.compare.model import NoiseFloor
 from repro_gate.compare.noise_floor import beside_noise, noise_floor
 from repro_gate.compare.traces import compare_runs
+from repro_gate.trace.model import Trace
 from tests.support.built_traces import apart, changed, flip, place_of, training, with_loss
 
 
+def figures(floor: NoiseFloor) -> tuple[float | None, float | None, float | None, int | None]:
+    return floor.loss_gap, floor.weight_l2, floor.weight_relative_l2, floor.first_step
+
+
+A = training()
+OTHER = with_loss(training(), 1, 0.75)
+
+
 def test_equal_runs_have_a_floor_of_zero() -> None:
-    floor = noise_floor([training()], [training()])
-    assert (
-        floor.identical,
-        floor.loss_gap,
-        floor.weight_l2,
-        floor.weight_relative_l2,
-        floor.first_step,
-    ) == (True, 0.0, 0.0, 0.0, None)
+    floor = noise_floor([A], [A])
+    assert floor.identical and figures(floor) == (0.0, 0.0, 0.0, None)
     assert [step for step, _, _ in floor.losses] == [0, 1, 2]
 
 
-def test_runs_that_part_have_the_largest_loss_gap_and_the_norm_of_all_weights() -> None:
-    b = with_loss(with_loss(training(), 1, 0.5 + 2**-10), 2, 1 / 3 + 2**-12)
-    floor = noise_floor(
-        [training()], [apart(apart(b, 3.0, 1.0, norm=6.0), 4.0, 1.0, name="fc.bias", norm=8.0)]
-    )
-    assert not floor.identical
-    assert floor.loss_gap == 2**-10
-    assert (floor.weight_l2, floor.weight_relative_l2) == (5.0, 0.5)
-    assert floor.first_step == 1
-    assert floor.first_divergence is not None
-    assert floor.first_divergence.kind == "loss"
+@pytest.mark.parametrize(
+    ("b", "expected"),
+    [
+        # the largest gap of losses, and the norm of all weights as one vector
+        (
+            apart(
+                apart(with_loss(OTHER, 2, 1 / 3 + 2**-12), 3.0, 1.0, norm=6.0),
+                4.0,
+                1.0,
+                name="fc.bias",
+                norm=8.0,
+            ),
+            (0.25, 5.0, 0.5, 1),
+        ),
+        # weights that were not kept
+        (changed(A, place_of(A, 1, "gradient"), flip(0)), (0.0, None, None, 1)),
+        # state of the optimizer is no weight
+        (
+            apart(OTHER, 3.0, 1.0, name="fc.weight.exp_avg", kind="optimizer"),
+            (0.25, None, None, 1),
+        ),
+        # NaN in one of them
+        (
+            apart(apart(OTHER, 1.0, 1.0), None, None, name="fc.bias", norm=None),
+            (0.25, None, None, 1),
+        ),
+        (apart(OTHER, 1.0, 1.0, norm=0.0), (0.25, 1.0, None, 1)),
+        # a square that is no float
+        (apart(OTHER, 1e200, 1e200, norm=2e200), (0.25, 1e200, 0.5, 1)),
+        # a loss that is NaN in one run leaves the gaps of the others
+        (with_loss(OTHER, 2, math.nan), (0.25, None, None, 1)),
+    ],
+)
+def test_runs_that_part_have_the_figures_that_are_known(
+    b: Trace, expected: tuple[float | None, ...]
+) -> None:
+    assert figures(noise_floor([A], [b])) == pytest.approx(expected)
 
 
-def test_weights_that_were_not_kept_have_no_figure() -> None:
-    b = changed(training(), place_of(training(), 1, "gradient"), flip(0))
-    floor = noise_floor([training()], [b])
-    assert (floor.loss_gap, floor.weight_l2, floor.weight_relative_l2, floor.first_step) == (
-        0.0,
-        None,
-        None,
-        1,
-    )
-
-
-def test_optimizer_state_and_earlier_steps_are_no_weights() -> None:
-    b = apart(with_loss(training(), 1, 0.75), 3.0, 1.0, name="fc.weight.exp_avg", kind="optimizer")
-    assert noise_floor([training()], [b]).weight_l2 is None
-
-
-def test_weights_with_nan_have_no_figure() -> None:
-    b = apart(
-        apart(with_loss(training(), 1, 0.75), 1.0, 1.0), None, None, name="fc.bias", norm=None
-    )
-    assert noise_floor([training()], [b]).weight_l2 is None
-
-
-def test_weights_from_zero_have_no_relative_figure() -> None:
-    floor = noise_floor([training()], [apart(with_loss(training(), 1, 0.75), 1.0, 1.0, norm=0.0)])
-    assert (floor.weight_l2, floor.weight_relative_l2) == (1.0, None)
-
-
-def test_a_weight_whose_square_is_no_float_has_a_figure() -> None:
-    floor = noise_floor(
-        [training()], [apart(with_loss(training(), 1, 0.75), 1e200, 1e200, norm=2e200)]
-    )
-    assert floor.weight_l2 == pytest.approx(1e200)
-    assert floor.weight_relative_l2 == pytest.approx(0.5)
-
-
-def test_a_loss_that_is_nan_in_one_run_leaves_the_gaps_of_the_others() -> None:
-    assert (
-        noise_floor([training()], [with_loss(with_loss(training(), 1, 0.75), 2, math.nan)]).loss_gap
-        == 0.25
-    )
+def test_equal_nan_is_no_gap() -> None:
     both = [with_loss(training(), 2, math.nan)]
     assert noise_floor(both, both).loss_gap == 0.0
 
@@ -91,65 +80,20 @@ def test_without_losses_there_is_no_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("floor", "relation", "times"),
+    ("gap", "relation", "times"),
     [
-        (
-            NoiseFloor(
-                identical=False,
-                loss_gap=2**-8,
-                weight_l2=None,
-                weight_relative_l2=None,
-                first_step=0,
-            ),
-            "within-noise",
-            0.25,
-        ),
-        (
-            NoiseFloor(
-                identical=False,
-                loss_gap=2**-10,
-                weight_l2=None,
-                weight_relative_l2=None,
-                first_step=0,
-            ),
-            "within-noise",
-            1.0,
-        ),
-        (
-            NoiseFloor(
-                identical=False,
-                loss_gap=2**-12,
-                weight_l2=None,
-                weight_relative_l2=None,
-                first_step=0,
-            ),
-            "beyond-noise",
-            4.0,
-        ),
-        (
-            NoiseFloor(
-                identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None
-            ),
-            "beyond-noise",
-            None,
-        ),
-        (
-            NoiseFloor(
-                identical=False,
-                loss_gap=None,
-                weight_l2=None,
-                weight_relative_l2=None,
-                first_step=0,
-            ),
-            "",
-            None,
-        ),
+        (2**-8, "within-noise", 0.25),
+        (2**-10, "within-noise", 1.0),
+        (2**-12, "beyond-noise", 4.0),
+        (0.0, "beyond-noise", None),
         (None, "", None),
     ],
 )
 def test_a_difference_is_told_beside_the_noise_floor(
-    floor: NoiseFloor | None, relation: str, times: float | None
+    gap: float | None, relation: str, times: float | None
 ) -> None:
-    other = compare_runs([training()], [with_loss(training(), 1, 0.5 + 2**-10)])
+    floor = replace(noise_floor([A], [OTHER]), loss_gap=gap)
+    other = compare_runs([A], [with_loss(training(), 1, 0.5 + 2**-10)])
     assert beside_noise(other, floor) == (relation, times)
-    assert beside_noise(compare_runs([training()], [training()]), floor) == ("identical", None)
+    assert beside_noise(compare_runs([A], [A]), floor) == ("identical", None)
+    assert beside_noise(other, None) == ("", None)

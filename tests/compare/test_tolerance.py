@@ -30,26 +30,19 @@ def test_equal_runs_are_within() -> None:
     assert outside(A, A) == ()
 
 
-def test_a_loss_is_judged_at_every_step() -> None:
+def test_the_losses_of_every_process_are_judged_at_every_step() -> None:
     assert outside(A, with_loss(A, 1, 0.5 + 9e-4)) == ()
     assert outside(A, with_loss(with_loss(A, 1, 0.5 + 2e-3), 0, 1.0 + 2e-2)) == (
         "the loss differs by 0.02 at step 0, 0.001 is allowed",
     )
-
-
-def test_the_losses_of_every_process_are_judged() -> None:
     a = [training(key="rank0"), training(key="rank1")]
-    assert outside(a, [a[0], with_loss(a[1], 1, 0.6)]) == (
-        "the loss differs by 0.1 at step 1, 0.001 is allowed",
-    )
+    assert len(outside(a, [a[0], with_loss(a[1], 1, 0.6)])) == 1
     assert outside(a, [a[0], with_loss(a[1], 1, 0.5 + 1e-4)]) == ()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_on_one_side_is_outside(value: float) -> None:
-    assert outside(A, with_loss(A, 1, value)) == (
-        "the loss differs by an amount that is not a number at step 1, 0.001 is allowed",
-    )
+    assert len(outside(A, with_loss(A, 1, value))) == 1
     assert outside(with_loss(A, 1, value), with_loss(A, 1, value)) == ()
 
 
@@ -58,9 +51,9 @@ def test_weights_are_judged_at_the_end() -> None:
     assert outside(A, apart(PARTED, 1.0, 0.02)) == (
         "fc.weight differs by 0.02 at the end, 0.01 is allowed",
     )
-    assert outside(A, apart(PARTED, None, None)) == (
-        "fc.weight differs by an amount that is not a number at the end, 0.01 is allowed",
-    )
+    assert len(outside(A, apart(PARTED, None, None))) == 1
+    # parameters that came together again
+    assert outside(A, changed(A, place_of(A, 1, "parameter"), flip(0))) == ()
 
 
 def test_optimizer_state_is_not_judged() -> None:
@@ -75,33 +68,22 @@ def test_optimizer_state_is_not_judged() -> None:
 
 
 def test_what_was_not_measured_cannot_pass() -> None:
-    says = ("1 parameter differs at the end, and how far could not be measured",)
-    assert outside(A, PARTED) == says
-    assert outside(A, apart(PARTED, 1.0, 1e-3, name="fc.bias")) == says  # another one was
+    for b in (PARTED, apart(PARTED, 1.0, 1e-3, name="fc.bias")):  # another one was
+        assert len(outside(A, b)) == 1 and "could not be measured" in outside(A, b)[0]
     # `capture.every: 10`: digests of the parameters at step 10, the run ends at 11
     late = training(12)
     late.blocks = [item for item in late.blocks if item.kind == "loss" or item.step in (-1, 0, 10)]
-    assert outside(late, changed(late, place_of(late, 10, "parameter"), flip(0))) == says
-
-
-def test_parameters_that_came_together_again_are_within() -> None:
-    assert outside(A, changed(A, place_of(A, 1, "parameter"), flip(0))) == ()
+    assert len(outside(late, changed(late, place_of(late, 10, "parameter"), flip(0)))) == 1
 
 
 def test_what_one_run_lacks_is_outside_also_where_another_difference_came_first() -> None:
     shorter = with_loss(training(2), 0, 1.0 + 1e-4)
-    assert outside(A, shorter)[-1:] == (
-        "steps at step 2: 3 optimizer steps in the first run, 2 in the second",
-    )
-    ranks = [training(key="rank0"), training(key="rank1")]
-    assert outside(ranks, ranks[:1]) == (
-        "process rank1 at step -1: recorded in the first run only",
-    )
     fewer = training()
     fewer.steps.pop()
-    assert outside(A, fewer) == (
-        "steps at step 2: 3 optimizer steps in the first run, 2 in the second",
-    )
+    for b in (shorter, fewer):
+        assert outside(A, b)[-1].startswith("steps at step 2: ")
+    ranks = [training(key="rank0"), training(key="rank1")]
+    assert outside(ranks, ranks[:1])[0].startswith("process rank1 at step -1: ")
 
 
 def test_an_artifact_that_differs_is_outside() -> None:

@@ -42,6 +42,7 @@ def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
     )
     assert problems == ()
     assert [finding.matches for finding in verify_data(items, tmp_path)] == [True, True, None]
+    assert expand_items(items[:2], tmp_path) == (items[:2], ())
 
 
 def test_an_md5_of_digits_alone_is_still_text(tmp_path: Path) -> None:
@@ -56,72 +57,72 @@ def test_an_item_without_a_digest_takes_it_from_the_dvc_file_beside_it(tmp_path:
     (tmp_path / "d.dvc").write_text(f"outs:\n- path: d\n  md5: {'1' * 32}.dir\n  hash: md5\n")
     ((item,), problems) = expanded(tmp_path, "d/")
     assert (item, problems) == (DataItem("d/", None, "1" * 32 + ".dir", None, "d.dvc:3"), ())
-    assert expand_items([DataItem("d", "a" * 64)], tmp_path) == ((DataItem("d", "a" * 64),), ())
-    (items, (problem,)) = expanded(tmp_path, "other")
-    assert (
-        items == (DataItem("other"),)
-        and problem.where == "other.dvc:1"
-        and "does not declare other" in problem.message
-    )
+    for stated in (DataItem("d", "a" * 64), DataItem("other")):
+        assert expand_items([stated], tmp_path) == ((stated,), ())
+
+
+HASHED = "outs:\n- path: a\n  md5: "
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "kind", "said"),
+    ("text", "line", "said"),
     [
-        (
-            "outs:\n- path: a\n  md5: abc\n  hash: md5\n",
-            3,
-            "digest",
-            "md5 has 3 characters, wanted 32 hex digits: abc",
-        ),
-        ("outs:\n- path: a\n  md5: " + "g" * 32 + "\n  hash: md5\n", 3, "digest", "no hex digits"),
-        (
-            "outs:\n- path: a\n  md5: " + "a" * 32 + "\n  hash: sha3\n",
-            4,
-            "digest",
-            "`hash: sha3` is unknown",
-        ),
-        ("outs:\n- path: a\n  md5: " + "a" * 32 + "\n", 3, "digest", "this md5 is of DVC 2"),
-        (
-            "outs:\n- path: a\n  hash: md5\n  files: [{relpath: b, md5: c}]\n",
-            4,
-            "declaration",
-            "only `files`",
-        ),
-        ("outs:\n- path: a\n  etag: " + "a" * 32 + "\n", 3, "declaration", "only `etag`"),
-        (
-            "outs:\n- path: /etc/passwd\n  md5: " + "a" * 32 + "\n  hash: md5\n",
-            3,
-            "declaration",
-            "leads out of the checkout",
-        ),
-        ("outs:\n- path: ../../x\n", 2, "declaration", "leads out of the checkout"),
-        ("wdir: /etc\nouts:\n- path: passwd\n", 3, "declaration", "leads out of the checkout"),
-        ("outs:\n- path: s3://bucket/a\n", 2, "declaration", "is not on this machine"),
-        ("outs:\n- md5: " + "a" * 32 + "\n", 2, "declaration", "an out without a path"),
-        ("outs: []\n", 1, "declaration", "names no outs"),
-        ("deps: [x]\n", 1, "declaration", "names no outs"),
-        ("", 1, "declaration", "names no outs"),
-        ("outs: [\n", 2, "declaration", "cannot be read"),
-        ("outs:\n- !!python/object:os.system {path: a}\n", 2, "declaration", "is not supported"),
-        (
-            "a: &a [1, 2]\nb: [" + "*a, " * 9000 + "]\n",
-            2,
-            "declaration",
-            "aliases are not supported",
-        ),
-        ("outs: [" + "1, " * 10_000 + "]\n", 1, "declaration", "more than 10,000 values"),
-        ("outs: " + "[" * 5000, 1, "declaration", "nested deeper than"),
+        (HASHED + "abc\n  hash: md5\n", 3, "no md5 as DVC 3 takes it"),
+        (HASHED + "g" * 32 + "\n  hash: md5\n", 3, "no md5"),
+        (HASHED + "a" * 32 + "\n  hash: sha3\n", 3, "no md5"),
+        (HASHED + "a" * 32 + "\n", 3, "no md5"),
+        ("outs:\n- path: /etc/passwd\n", 2, "leads out of the checkout"),
+        ("outs:\n- path: ../../x\n", 2, "leads out of the checkout"),
+        ("wdir: /etc\nouts:\n- path: passwd\n", 3, "leads out of the checkout"),
+        ("outs:\n- md5: " + "a" * 32 + "\n", 2, "an out without a path"),
+        ('outs:\n- path: "\\0"\n', 2, "holds a character"),
+        ("outs: []\n", 1, "names no outs"),
+        ("deps: [x]\n", 1, "names no outs"),
+        ("", 1, "names no outs"),
+        ("outs: [\n", 2, ""),
+        ("outs:\n- !!python/object:os.system {path: a}\n", 2, "is not supported"),
+        ("a: &a [1, 2]\nb: [" + "*a, " * 9000 + "]\n", 2, "aliases are not supported"),
+        ("outs: [" + "1, " * 10_000 + "]\n", 1, "more than 10,000 values"),
+        ("outs: " + "[" * 5000, 1, "nested deeper than"),
     ],
 )
 def test_a_wrong_dvc_file_is_a_problem_with_its_line(
-    tmp_path: Path, text: str, line: int, kind: str, said: str
+    tmp_path: Path, text: str, line: int, said: str
 ) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/a.dvc").write_text(text)
     problem = the_problem(tmp_path, "sub/a.dvc")
-    assert (problem.where, problem.kind) == (f"sub/a.dvc:{line}", kind)
+    assert problem.where == f"sub/a.dvc:{line}"
     assert said in problem.message and problem.remedy
+
+
+def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path: Path) -> None:
+    write(tmp_path, sound="abc")
+    (tmp_path / "a.dvc").write_text(
+        "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\nouts: 1\n"
+    )
+    problem = the_problem(tmp_path, "a.dvc")
+    assert problem.where == "a.dvc:7"
+    (tmp_path / "a.dvc").write_text(
+        "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
+    )
+    problem = the_problem(tmp_path, "a.dvc")
+    assert problem.where == "a.dvc:2"
+    assert all(said in problem.message for said in ("no md5", "; line 5: an", '; line 6: "../x"'))
+    (tmp_path / "a.dvc").write_text("outs:\n" + "- path: ../x\n" * 1_000)
+    problem = the_problem(tmp_path, "a.dvc")
+    assert len(problem.message) < 1_000 and problem.message.endswith("and 990 more")
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"), [("3", 3), ("0x3", 3), ("-1", None), ("x", None), ("[1]", None)]
+)
+def test_a_size_is_a_number_or_is_not_looked_at(
+    tmp_path: Path, size: str, kept: int | None
+) -> None:
+    (tmp_path / "a.dvc").write_text(f"outs:\n- path: a\n  size: {size}\n")
+    items, problems = expanded(tmp_path, "a.dvc")
+    assert [item.size for item in items] == [kept] and problems == ()
 
 
 def test_the_checkout_is_the_bound_not_the_folder_of_the_spec(tmp_path: Path) -> None:
@@ -139,20 +140,12 @@ def test_the_checkout_is_the_bound_not_the_folder_of_the_spec(tmp_path: Path) ->
 
 
 def test_a_declaration_outside_the_checkout_is_bound_to_its_own_folder(tmp_path: Path) -> None:
-    write(tmp_path, far__a_dot_dvc="outs:\n- path: x\n- path: ../y\n", near__keep="")
-    items, (problem,) = expanded(tmp_path / "near", str(tmp_path / "far/a.dvc"))
-    assert [item.path for item in items] == [
-        str(tmp_path / "far/x")
-    ] and "leads out of" in problem.message
-
-
-def test_a_sha256_for_a_declaration_is_that_of_its_bytes(tmp_path: Path) -> None:
-    text = "outs:\n- path: a\n"
-    (tmp_path / "a.dvc").write_text(text)
-    good = DataItem("a.dvc", hashlib.sha256(text.encode()).hexdigest())
-    assert expand_items([good], tmp_path)[1] == ()
-    (problem,) = expand_items([DataItem("a.dvc", "0" * 64)], tmp_path)[1]
-    assert f"sha256 expected {'0' * 64}, found {good.sha256}" in problem.message
+    write(tmp_path, far__a_dot_dvc="outs:\n- path: x\n", near__keep="")
+    write(tmp_path, far__b_dot_dvc="outs:\n- path: ../y\n")
+    names = [str(tmp_path / f"far/{name}.dvc") for name in "ab"]
+    items, (problem,) = expanded(tmp_path / "near", *names)
+    assert [item.path for item in items] == [str(tmp_path / "far/x")]
+    assert problem.where == f"{names[1]}:2"
 
 
 def test_what_is_no_readable_file_is_a_problem_not_a_hang(tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
-"""Claims about listing a folder that somebody made so that it never ends, and about folders with
-many links that do end."""
+"""Claims about listing a folder: its order, its faults, and what somebody made so that it never
+ends."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from repro_gate.data import tree
 from repro_gate.data.declared import verify_data
-from repro_gate.data.tree import entry_name, list_files
+from repro_gate.data.tree import list_files
 from repro_gate.spec.model import DataItem
 from tests.support.repositories import write
 
@@ -24,35 +25,22 @@ def doubling(folder: Path, levels: int) -> Path:
     return folder
 
 
-def test_links_that_double_at_each_level_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        OSError, match=r"links to links lead to the same folder below .* in more than 1,000 ways"
-    ):
-        list_files(doubling(tmp_path / "data", 36) / "d0")
-    (finding,) = verify_data((DataItem("data/d0"),), tmp_path)
-    assert finding.actual is None and "links to links" in finding.problem
-
-
-def test_a_few_levels_of_links_are_all_listed(tmp_path: Path) -> None:
-    names = [entry_name(entry) for entry in list_files(doubling(tmp_path, 5) / "d0").entries]
+def test_links_that_double_at_each_level_are_refused_and_a_few_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for name, _ in list_files(doubling(tmp_path / "few", 5) / "d0").files]
     assert len(names) == 2**5 and names[0] == b"a/a/a/a/a/file"
-
-
-def test_many_links_to_one_folder_are_all_followed(tmp_path: Path) -> None:
-    """A calibration that each of 1,500 recordings links to, below a link to the version in use."""
-    write(tmp_path, common__calibration="x", data__readme="y")
-    (tmp_path / "versions").mkdir()
-    for number in range(1_500):
-        (tmp_path / f"versions/{number}").symlink_to("../common")
-    (tmp_path / "data/current").symlink_to("../versions")
-    assert len(list_files(tmp_path / "data").entries) == 1_501
+    monkeypatch.setattr(tree, "MAX_FOLDERS", 1_000)
+    doubling(tmp_path / "data", 36)
+    (finding,) = verify_data((DataItem("data/d0"),), tmp_path)
+    assert finding.actual is None and "more than 1,000 folders" in finding.problem
 
 
 def test_folders_and_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, a__b__c="", d__e="")
     monkeypatch.setattr(tree, "MAX_FOLDERS", 4)
     monkeypatch.setattr(tree, "MAX_FILES", 2)
-    assert len(list_files(tmp_path).entries) == 2
+    assert len(list_files(tmp_path).files) == 2
     (tmp_path / "f").mkdir()
     with pytest.raises(OSError, match="more than 4 folders lie below"):
         list_files(tmp_path)
@@ -60,3 +48,25 @@ def test_folders_and_files_are_counted(tmp_path: Path, monkeypatch: pytest.Monke
     write(tmp_path, last="")
     with pytest.raises(OSError, match="more than 2 files lie below"):
         list_files(tmp_path)
+
+
+def test_a_listing_is_ordered_by_the_bytes_of_whole_paths(tmp_path: Path) -> None:
+    write(tmp_path, a__b="", a_dot_b="", **{"a-b": ""})
+    (tmp_path / "deep" / "/".join("x" * 600)).mkdir(parents=True)
+    assert [name for name, _ in list_files(tmp_path).files] == [b"a-b", b"a.b", b"a/b"]
+
+
+def test_a_loop_a_broken_link_and_a_missing_folder_are_errors_with_their_path(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, loop__a__b="")
+    (tmp_path / "loop/a/up").symlink_to("..")
+    with pytest.raises(OSError, match="leads back to a folder above it"):
+        list_files(tmp_path / "loop")
+    (tmp_path / "broken/a").mkdir(parents=True)
+    (tmp_path / "broken/a/link").symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError) as caught:
+        list_files(tmp_path / "broken")
+    assert caught.value.filename == os.fsencode(tmp_path / "broken/a/link")
+    with pytest.raises(FileNotFoundError):
+        list_files(tmp_path / "gone")

@@ -45,12 +45,12 @@ def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: 
     assert gated.exit_code == 0, gated.stdout + gated.stderr
     notes = {item["id"]: item for item in gated.report["notes"]}
     assert (
-        "2 files that the runs wrote differ and are not declared: out/eval.bin, out/metrics.csv"
+        "2 undeclared files that the runs wrote differ: out/eval.bin, out/metrics.csv"
         in notes["unrecorded/files"]["message"]
     )
     assert "capture.artifacts" in notes["unrecorded/files"]["remedy"]
     assert (
-        "a printed number differs between the two deterministic runs: `val_acc 0.7"
+        "printed numbers differ between the two deterministic runs: `val_acc 0.7"
         in notes["unrecorded/log"]["message"]
     )
     assert "out/metrics.csv" in gated.stdout and "val_acc" in gated.stdout

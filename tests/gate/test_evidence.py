@@ -12,6 +12,8 @@ import pytest
 
 from repro_gate.checks import ALL
 from repro_gate.cli import main
+from repro_gate.data import cache, hashing
+from repro_gate.data.cache import DataCache
 from repro_gate.gate.evidence import NEED_TRAINING
 from tests.support.gates import command, environment
 from tests.support.repositories import git, repository
@@ -40,10 +42,10 @@ def commit(
     git(root, "commit", "-qm", "spec")
 
 
-def check(root: Path, tmp_path: Path) -> tuple[int, dict[str, str]]:
+def check(root: Path, tmp_path: Path, *options: str) -> tuple[int, dict[str, str]]:
     """Exit code, and status by check."""
     out = tmp_path / "checks.json"
-    code = main(["check", str(root), "--json", str(out), "--quiet"])
+    code = main(["check", str(root), "--json", str(out), "--quiet", *options])
     return code, {item["id"]: item["status"] for item in json.loads(out.read_text())["checklist"]}
 
 
@@ -89,9 +91,22 @@ def test_only_checks_that_need_no_training_are_made(
     _, found = check(checkout, tmp_path)
     assert (
         set(found) == {item.id for item in ALL} - set(NEED_TRAINING)
-        and len(found) + len(NEED_TRAINING) == len(ALL) == 35
+        and len(found) + len(NEED_TRAINING) == len(ALL) == 34
     )
     assert f"{len(NEED_TRAINING)} need training" in capsys.readouterr().out
+
+
+def test_a_digest_is_kept_and_taken_again_unless_all_is_read_anew(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "RACY_NS", -(10**10))
+    monkeypatch.setattr(hashing, "SMALL", 0)
+    commit(checkout)
+    assert check(checkout, tmp_path, "--no-cache")[0] == 0 and not (tmp_path / "cache").exists()
+    assert check(checkout, tmp_path)[0] == 0
+    monkeypatch.setattr(DataCache, "find", lambda *_: {"sha256": "0" * 64})
+    assert check(checkout, tmp_path)[0] == 1
+    assert check(checkout, tmp_path, "--no-cache")[0] == 0
 
 
 def test_a_cache_that_cannot_be_used_changes_no_answer(checkout: Path, tmp_path: Path) -> None:

@@ -129,9 +129,10 @@ def test_a_link_in_the_cache_folder_leads_no_file_out(
     def gated(_spec: object, options: Options, _watch: object) -> NoReturn:
         path = default_cache_path(options.environment)
         assert path is not None and path.is_relative_to(job.workspace / "cache")
-        with DataCache(path) as cache:
-            cache.keep("file", Path("/x"), b"1", "digest", newest=0, read_at=10**18)
-        notes.extend(cache.notes)
+        cache = DataCache(path)
+        cache.keep("key", {"sha256": "digest"}, newest=0, read_at=10**18)
+        cache.write()
+        notes.append(cache.note)
         raise UsageError("seen")
 
     monkeypatch.setattr("repro_gate.gate.run.run_gate", gated)

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repro_gate.compare.written import MAX_TEXT
 from repro_gate.runs import changed_files as module
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.process import TAIL_BYTES, TAIL_LINES
@@ -108,17 +107,6 @@ def test_texts_are_kept_up_to_a_limit(snapshot: Path, monkeypatch: pytest.Monkey
         (root / f"{name}.json").write_text("[1, 2]")
     found, _ = changed_files(root, snapshot, SAME, ())
     assert [item.text for item in found.values()] == [b"[1, 2]", None, None]
-
-
-def test_of_a_long_log_the_end_is_kept(snapshot: Path) -> None:
-    root = workspace(snapshot)
-    for name in ("a.log", "a.json"):
-        (root / name).write_text("x" * 100_000 + "end")
-    found, _ = changed_files(root, snapshot, SAME, ())
-    assert (found["a.log"].text or b"").endswith(b"xend") and len(
-        found["a.log"].text or b""
-    ) == MAX_TEXT
-    assert found["a.json"].text is None
 
 
 def test_the_time_that_numpy_writes_into_an_archive_does_not_count(snapshot: Path) -> None:
