@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro_gate.commands import output
 from repro_gate.compare.artifacts import compare_artifacts
-from repro_gate.compare.model import KINDS, Comparison, Divergence, Tally
+from repro_gate.compare.model import KINDS, Comparison, Distance, Divergence, Tally
 from repro_gate.compare.traces import compare_runs, other_digest, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_log, for_terminal
@@ -180,7 +180,7 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         ):
             item = as_divergence(difference, -1)
             found.append(
-                replace(item, distance=distances.get((number, difference.leaf), item.distance))
+                replace(item, **vars(distances.get((number, difference.leaf), Distance())))
             )
         for note in dict.fromkeys((first.note, second.note)):
             if found and note:

@@ -120,8 +120,7 @@ def make_report(
         settings=_settings(first),
         non_finite=_non_finite(first),
         noise_floor=results.floor,
-        cost=findings.cost,
-        cost_budget_pct=results.spec.cost.max_percent,
+        cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
         checklist=findings.checklist,
         runs=tuple(
             _summary(

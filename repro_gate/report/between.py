@@ -42,7 +42,7 @@ def _findings(a: Report, b: Report) -> Iterator[_Row]:
     yield _row("result", *(_result(item) for item in both))
     yield _row("cause", *(_cause(item) for item in both))
     yield _row("noise floor", *(wording.noise(item.noise_floor) for item in both))
-    left, right = (costs.cost(item.cost, item.cost_budget_pct) for item in both)
+    left, right = (costs.cost(item.cost) for item in both)
     yield _row("cost", left, (*right, *_overlap(a.cost, b.cost)) if left != right else right)
 
 

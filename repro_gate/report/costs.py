@@ -13,7 +13,7 @@ from repro_gate.report.wording import Phrase
 _BLOCKS = {"starts": "█", "steps": "▓", "probe": "▚", "diagnosis": "▒", "gate": "░"}
 
 
-def cost(price: Cost | None, budget: float | None = None) -> Phrase:
+def cost(price: Cost | None) -> Phrase:
     """What the flags cost in time, with the interval, however wide that is. A negative cost is said
     as `faster`."""
     if price is None:
@@ -22,7 +22,7 @@ def cost(price: Cost | None, budget: float | None = None) -> Phrase:
     figure = (
         f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
     )
-    over = "" if budget is None else f"; {_budget(price, budget)}"
+    over = "" if price.max_percent is None else f"; {_budget(price, price.max_percent)}"
     return (("figure", figure), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
 
 

@@ -17,23 +17,11 @@ import msgspec
 from msgspec import inspect
 
 from repro_gate.baseline import document as hash_document
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
-from repro_gate.baseline.model import AgainstFinding, BaselineFinding
-from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import (
-    KINDS,
-    Comparison,
-    Cost,
-    Distance,
-    Divergence,
-    Fingerprint,
-    NoiseFloor,
-    SpeedChange,
-    Tally,
-)
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.compare.model import Amount, Comparison, Totals
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema, wording
-from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
+from repro_gate.report.model import PLAIN, Answer, Report, SeedResult, View
 from repro_gate.report.untrusted_json import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -41,7 +29,6 @@ from repro_gate.report.untrusted_json import (
     ReportError,
     read_json,
 )
-from repro_gate.spec.model import Tolerance
 
 _Kind = TypeVar("_Kind")
 _CHARACTERS = 8_192  # of one text
@@ -72,12 +59,11 @@ def to_json(report: Report) -> Any:
     Lists keep their first entries up to the limits of the schema; the totals beside them always
     count everything.
     """
-    cost, hashed = report.cost, report.config_hash
+    hashed = report.config_hash
     given = {
         **vars(report),
         "schema": schema.SCHEMA_ID,
         "determinism": _determinism(report),
-        "cost": None if cost is None else {**vars(cost), "max_percent": report.cost_budget_pct},
         "config_hash": None,
     }
     written = _by_type(_info(schema.Document), given, _CHARACTERS)
@@ -91,7 +77,7 @@ def to_json(report: Report) -> Any:
 
 def comparison_text(pair: Comparison) -> str:
     """One comparison by itself, as `repro-gate compare --json` writes it."""
-    return to_text(_by_type(_info(schema.ComparisonRow), pair, _CHARACTERS))
+    return to_text(_by_type(_info(Comparison), pair, _CHARACTERS))
 
 
 def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
@@ -167,7 +153,7 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
     if value is None:
         return None
     if isinstance(info, inspect.StructType | inspect.DataclassType):
-        given = _fields(value, [item.name for item in info.fields])
+        given = value if isinstance(value, dict) else vars(value)
         return {
             item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields
         }
@@ -187,18 +173,6 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
         }
     # no field of the schema that holds anything lies deeper than five levels
     return plain(value, MAX_DEPTH - 5, characters)
-
-
-def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    """A record's fields by name. A pair (`Comparison.by_step`) has them in the schema's order; a
-    divergence's distances stand with them."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, tuple):
-        return dict(zip(names, value, strict=True))
-    if isinstance(value, Divergence):
-        return {**vars(value), **vars(value.distance or Distance())}
-    return dict(vars(value))
 
 
 def _written(document: object) -> str:
@@ -251,22 +225,8 @@ def report_from(document: object, name: str = "") -> Report:
     was not cut short. The config hash is carried as it is claimed (`baseline.document.made_again`
     hashes it again). Raises ReportError where the document is not valid."""
     given = validate(document, schema.Document, name)
-    found, cost, hashed = given.determinism, given.cost, given.config_hash
-    same = (
-        "verdict",
-        "tool_version",
-        "started",
-        "seconds",
-        "subject",
-        "reasons",
-        "notes",
-        "noise_floor",
-        "cost",
-        "checklist",
-        "runs",
-    )
-    also = ("diagnosis", "fingerprint", "baseline", "against", "base", "reproduce", "origin")
-    parts = {name: _record(getattr(given, name)) for name in (*same, *also)}
+    parts: dict[str, Any] = {item.name: getattr(given, item.name) for item in fields(Answer)}
+    found = given.determinism
     if found is None:  # the runs were not compared: the flags are those of the first of them
         runs = (
             run for run in given.runs if run.arm == "deterministic" and not wording.ended_badly(run)
@@ -275,11 +235,11 @@ def report_from(document: object, name: str = "") -> Report:
     else:
         parts["settings"] = found.determinism_settings
         parts["comparisons"] = _comparisons(found)
-        parts["non_finite"] = tuple((row.step, row.value) for row in found.non_finite)
-        parts["tolerance"] = _record(found.tolerance)
-    if hashed is not None:
-        parts["config_hash"] = config_hash_of(hashed)
-    return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
+        parts["non_finite"] = found.non_finite
+        parts["tolerance"] = found.tolerance
+    if given.config_hash is not None:
+        parts["config_hash"] = config_hash_of(given.config_hash)
+    return Report(**parts)
 
 
 def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
@@ -293,60 +253,23 @@ def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
     )
 
 
-_RECORDS: Mapping[type, Any] = {
-    schema.AgainstRow: AgainstFinding,
-    schema.BaselineRow: BaselineFinding,
-    schema.ChangedInputRow: ChangedInput,
-    schema.CheckRow: CheckResult,
-    schema.CostRow: Cost,
-    schema.DeterminismRow: Comparison,
-    schema.DivergenceRow: Divergence,
-    schema.FingerprintRow: Fingerprint,
-    schema.NoiseFloorRow: NoiseFloor,
-    schema.SeedRow: Comparison,
-    schema.SpeedRow: SpeedChange,
-    schema.TallyRow: Tally,
-    schema.ToleranceRow: Tolerance,
-}
-
-
-def _record(value: Any) -> Any:
-    """The gate's own record of a row of the document: the fields of the same names, rows within it
-    too. What is no row stays as it is."""
-    if isinstance(value, tuple):
-        return tuple(map(_record, value))
-    if type(value) not in _RECORDS:
-        return value
-    kind = _RECORDS[type(value)]
-    given = {
-        item.name: _record(getattr(value, item.name))
-        for item in fields(kind)
-        if hasattr(value, item.name)
-    }
-    if kind is Divergence:
-        distance = Distance(value.max_abs, value.max_ulp, value.l2, value.relative_l2)
-        given["distance"] = None if distance == Distance() else distance
-    if isinstance(value, schema.DeterminismRow):
-        given["by_kind"] = {
-            name: _record(tally)
-            for name, tally in sorted(value.by_kind.items(), key=lambda row: KINDS.index(row[0]))
-        }
-        given["by_step"] = tuple((row.step, row.differing) for row in value.by_step)
-    return kind(**given)
+def _comparison(row: Totals) -> Comparison:
+    known = (item.name for item in fields(Comparison) if hasattr(row, item.name))
+    return Comparison(**{name: getattr(row, name) for name in known})
 
 
 def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
     """Every seed, in order; the details are those of the first that diverged, else of the first.
     Raises ReportError where they are not."""
-    shown = SeedResult(given.seed or 0, _record(given), given.runs, given.failed)
-    seeds = [SeedResult(row.seed, _record(row), row.runs, row.failed) for row in given.seeds]
+    rows: tuple[schema.DeterminismRow | schema.SeedRow, ...] = (given, *given.seeds)
+    shown, *seeds = (SeedResult(row.seed, _comparison(row), row.runs, row.failed) for row in rows)
     chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
     if not given.identical and all(item.comparison.identical for item in seeds):
         return (*seeds, shown)  # the only seed, or one beyond the rows that a document holds
     if not seeds:
         return (shown,)
     same = (seeds[chosen].seed, seeds[chosen].comparison.identical) == (shown.seed, given.identical)
-    if not same and given.seed is not None:
+    if not same:
         raise ReportError(
             "/determinism/seeds: another seed is the first to tell of than the one that "
             "/determinism is about"

@@ -109,7 +109,7 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "legend": drawn_map.legend(),
         "growth": html_figures.growth(report),
         "cost": html_figures.cost(report),
-        "cost_said": said(costs.cost(report.cost, report.cost_budget_pct)),
+        "cost_said": said(costs.cost(report.cost)),
         "checklist": _checklist(report, rows, text),
         "hash": _config_hash(report.config_hash, rows, text),
         "compared": _compared(report, rows, said),
@@ -184,7 +184,7 @@ def _facts(report: Report, first: Divergence | None) -> Iterable[tuple[str, Phra
     if report.noise_floor is not None:
         yield "Without the flags", wording.noise(report.noise_floor)
     if report.cost is not None:
-        yield "Determinism cost", costs.cost(report.cost, report.cost_budget_pct)
+        yield "Determinism cost", costs.cost(report.cost)
 
 
 def _remedy(report: Report) -> tuple[str, str] | None:

@@ -220,7 +220,7 @@ def cost(report: Report) -> dict[str, object]:
     )
     return {
         "strip": drawing.strip([item for item in times if item[1]]),
-        "bounds": _bounds(price, report.cost_budget_pct),
+        "bounds": _bounds(price, price.max_percent if price is not None else None),
         "lines": lines,
         "suspicious": price.suspicious if price is not None else None,
         "spent": drawing.spent(spent) if spent else None,

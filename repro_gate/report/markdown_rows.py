@@ -9,7 +9,6 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from repro_gate import escape
-from repro_gate.compare.model import Distance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
 from repro_gate.report import causes, comparisons, costs, numbers, wording
@@ -60,11 +59,7 @@ def first_rows(report: Report, view: View, form: Form) -> list[Row]:
             if report.non_finite
             else []
         ),
-        *(
-            []
-            if price is None
-            else [("Determinism cost", prose(costs.cost(price, report.cost_budget_pct), narrow))]
-        ),
+        *([] if price is None else [("Determinism cost", prose(costs.cost(price), narrow))]),
         *(
             [("Compared", Markup(f"{compared}; runs: {wording.bound(report)}"))]
             if compared and report.verdict == "pass"
@@ -181,11 +176,8 @@ def _divergence(report: Report, form: Form) -> list[Row]:
     ]
     if first is None:
         return [("What differs", _DOT.join(besides))]
-    glance = (
-        None if first.distance is None else Distance(first.distance.max_abs, first.distance.max_ulp)
-    )
-    values = first.values if glance is None else None
-    far = prose(wording.how_far(replace(first, distance=glance, values=values)), form)
+    values = None if first.measured else first.values
+    far = prose(wording.how_far(replace(first, l2=None, relative_l2=None, values=values)), form)
     where = prose(wording.where(first), form)
     return [
         (

@@ -120,7 +120,7 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
         mark,
         first,
         why,
-        prose(costs.cost(report.cost, report.cost_budget_pct), form),
+        prose(costs.cost(report.cost), form),
         platform,
     ]
 

@@ -292,9 +292,7 @@ def _figures(report: Report) -> Iterator[Row]:
             rank=2,
         )
     yield Row(label="noise floor", lines=(text(wording.noise(report.noise_floor)),), rank=4, most=3)
-    yield Row(
-        label="cost", lines=(text(costs.cost(report.cost, report.cost_budget_pct)),), rank=4, most=3
-    )
+    yield Row(label="cost", lines=(text(costs.cost(report.cost)),), rank=4, most=3)
     if report.cost is not None and report.cost.suspicious is not None:
         yield Row(
             label="",

@@ -118,7 +118,7 @@ def _comparison_lines(report: Report) -> Iterator[tuple[str, Text]]:
 
 def _figure_lines(report: Report) -> Iterator[tuple[str, Text]]:
     yield "noise floor", text(wording.noise(report.noise_floor))
-    yield "cost", text(costs.cost(report.cost, report.cost_budget_pct))
+    yield "cost", text(costs.cost(report.cost))
     if report.cost is not None:
         yield from (
             ("", say(line))

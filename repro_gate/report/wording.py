@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
-from repro_gate.compare.model import STEPS, Comparison, Distance, Divergence, NoiseFloor
+from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, NoiseFloor
 from repro_gate.escape import listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
@@ -219,7 +219,7 @@ def how_far(divergence: Divergence) -> Phrase:
 
 def distances(divergence: Divergence) -> tuple[str, str, str, str]:
     """Largest absolute difference, ULP, L2 and relative L2 as text; empty what does not exist."""
-    far = divergence.distance or Distance()
+    far = divergence
     small = [
         "" if value is None else numbers.small(value)
         for value in (far.max_abs, far.l2, far.relative_l2)
@@ -255,8 +255,8 @@ def kinds(comparison: Comparison) -> str:
     there."""
     differing = (
         f"{kind} {numbers.of(tally.differing, tally.tensors)}"
-        for kind, tally in comparison.by_kind.items()
-        if tally.differing
+        for kind in KINDS
+        if (tally := comparison.by_kind.get(kind)) is not None and tally.differing
     )
     return ", ".join(differing)
 

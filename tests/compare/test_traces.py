@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare import traces
+from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.noise_floor import noise_floor
 from repro_gate.compare.traces import (
@@ -273,11 +274,7 @@ def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved(
         "optimizer",
         "param_groups.0.lr",
     )
-    assert (
-        found.values == (1e-3, 1.5e-3)
-        and found.distance is not None
-        and found.distance.max_abs == 1.5e-3 - 1e-3
-    )
+    assert found.values == (1e-3, 1.5e-3) and found.measured and found.max_abs == 1.5e-3 - 1e-3
     runs[1] = changed(runs[1], place_of(runs[1], 1, "gradient"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
     assert found is not None and found.kind == "gradient"
@@ -291,11 +288,11 @@ def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
     assert found.weights == () and found.differing == 0 and not found.identical
     assert found.first_divergence is not None and (
         found.first_divergence.name,
-        found.first_divergence.distance,
-    ) == ("steps", None)
+        found.first_divergence.measured,
+    ) == ("steps", False)
     assert noise_floor([long], [short]).weight_l2 is None
     same = compare_runs([training(3)], [apart(training(3, seed=1), 2.0, 0.27)])
-    assert [item.distance and item.distance.max_abs for item in same.weights] == [0.27]
+    assert [item.max_abs for item in same.weights] == [0.27]
 
 
 def test_numbers_of_a_trace_have_the_type_that_it_states() -> None:
@@ -315,7 +312,7 @@ def test_numbers_of_a_trace_have_the_type_that_it_states() -> None:
     assert [item.values for item in found[:2]] == [(True, False), (7, 9)] and str(
         found[2].values
     ) == "(0.5, nan)"
-    assert [item.distance and item.distance.max_abs for item in found] == [None, 2.0, None]
+    assert [item.max_abs for item in found] == [None, 2.0, None]
 
 
 def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
@@ -409,12 +406,12 @@ def test_the_distance_of_a_loss_is_its_own(dtype: str, a: float, b: float, ulp: 
     ]
     found = first(traces[:1], traces[1:])
     assert found.values == (a, b)
-    assert found.distance is not None
-    assert (found.distance.max_ulp, found.distance.max_abs) == (ulp, abs(a - b))
+    assert found.measured
+    assert (found.max_ulp, found.max_abs) == (ulp, abs(a - b))
 
 
 def test_a_loss_that_is_no_number_has_no_distance() -> None:
-    assert first([training()], [with_loss(training(), 1, math.nan)]).distance is None
+    assert first([training()], [with_loss(training(), 1, math.nan)]).measured is False
     huge = compare_runs([with_loss(training(), 1, -1.7e308)], [with_loss(training(), 1, 1.7e308)])
     assert huge.loss_gaps[1] == (1, math.inf)
 
@@ -439,7 +436,7 @@ def test_a_measured_distance_is_attached_where_it_belongs() -> None:
         process="main",
         dtype="float32",
         shape=(2, 8),
-        distance=FAR,
+        **vars(FAR),
     )
     assert compare_runs(
         [a], [changed(a, place_of(a, 2, "gradient"), flip(0))]
@@ -553,7 +550,7 @@ def test_one_injected_change_is_what_is_found_live_and_in_the_end(
         for block in b[who].blocks
         if (item := first_difference(keys[who], twins, block)) is not None
     ]
-    assert [replace(item, distance=found.distance) for item in live] == [found]
+    assert [with_distance(item, {}) for item in live] == [found]
     assert first_difference("main", {}, block(0, "loss")) is None
 
 

@@ -19,7 +19,6 @@ from jsonschema import Draft202012Validator
 
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
 from repro_gate.baseline.document import made_again
-from repro_gate.compare.model import Distance
 from repro_gate.report import document as written
 from repro_gate.report import schema, untrusted_json
 from repro_gate.report.model import Report, SeedResult
@@ -161,8 +160,8 @@ def test_the_first_seed_that_diverged_is_the_one_shown() -> None:
 
 
 def test_a_figure_that_is_no_number_becomes_text_and_never_a_nan_token(tmp_path: Path) -> None:
-    far = Distance(max_abs=math.inf, l2=math.nan, relative_l2=-math.inf)
-    pair = replace(reports.DIFFERENT, first_divergence=replace(reports.FIRST, distance=far))
+    far = replace(reports.FIRST, max_abs=math.inf, max_ulp=None, l2=math.nan, relative_l2=-math.inf)
+    pair = replace(reports.DIFFERENT, first_divergence=far)
     text = written.render(
         replace(
             reports.FAIL,
@@ -211,15 +210,15 @@ def test_each_way_to_shorten_a_document_inputs_it_valid(
 @pytest.mark.parametrize(
     ("pointer", "value", "problem"),
     [
-        ("/verdict", "great", "not one of the values"),
+        ("/verdict", "great", "matching"),
         ("/schema", "repro-gate/report/v2", "not one of the values"),
         ("/seconds", "soon", "expected a number"),
         ("/seconds", True, "expected a number"),
         ("/seconds", -0.5, "expected a number >= 0"),
         ("/cost/ci95", [1.0], "expected a list of length 2, found 1"),
         ("/determinism/first_divergence/step", -2, "expected a whole number >= -1"),
-        ("/determinism/first_divergence/kind", "vibe", "not one of the values"),
-        ("/checklist/0/category", "luck", "not one of the values"),
+        ("/determinism/first_divergence/kind", "vibe", "matching"),
+        ("/checklist/0/category", "luck", "matching"),
         ("/runs/1/steps", None, "expected a whole number, found null"),
         ("/reasons", {}, "expected a list, found an object"),
         ("/config_hash/config_hash", "sha256:0", "expected text matching"),
@@ -232,12 +231,12 @@ def test_each_way_to_shorten_a_document_inputs_it_valid(
         ("/diagnosis/cause", "gremlins", "not one of the values"),
         ("/diagnosis/also/0/line", -1, "expected a whole number >= 0"),
         ("/diagnosis/rate/pairs", "some", "expected a whole number"),
-        ("/baseline/status", "fine", "not one of the values"),
+        ("/baseline/status", "fine", "matching"),
         ("/baseline/loss_gap", "far", "expected a number"),
-        ("/baseline/changed_inputs/0/root", "trunk", "not one of the values"),
+        ("/baseline/changed_inputs/0/root", "trunk", "matching"),
         ("/baseline/unlike", ["weights"] * 1_001, "expected a list of length <= 1000"),
         ("/against/commit", "main", "expected text matching"),
-        ("/against/status", "drift", "not one of the values"),
+        ("/against/status", "drift", "matching"),
         ("/base/policy", "none", "not one of the values"),
         ("/base/weakened", None, "expected a list, found null"),
     ],
@@ -257,23 +256,12 @@ def test_a_wrong_value_is_named_by_its_pointer(pointer: str, value: object, prob
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["schema", "verdict", "reasons", "determinism", "cost", "checklist", "subject"]
-)
+@pytest.mark.parametrize("name", ["schema", "verdict", "subject"])
 def test_a_missing_field_is_named(name: str) -> None:
     document = written.to_json(reports.PASS)
     del document[name]
     with pytest.raises(ReportError, match=f"`{name}` is missing"):
         written.report_from(document)
-
-
-def test_a_report_of_the_former_version_is_still_read() -> None:
-    found = written.load(Path(__file__).parent / "former" / "report-0.1.json")
-    assert found.verdict == "fail" and (found.baseline, found.against, found.base) == (
-        None,
-        None,
-        None,
-    )
 
 
 def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:

@@ -296,21 +296,19 @@ def test_a_cost_is_told_with_its_interval_however_wide_that_is() -> None:
     difference` across zero."""
     wide = replace(reports.COST, determinism_cost_pct=266.0, ci95=(-48.0, 2974.0))
     for text in (
-        _plain(replace(reports.PASS, cost=wide, cost_budget_pct=None)),
+        _plain(replace(reports.PASS, cost=replace(wide, max_percent=None))),
         _whole(replace(reports.PASS, cost=wide)),
     ):
         assert "266% slower with the flags, 95% interval -48.0% to +2,974%" in " ".join(
             text.split()
         )
     across = replace(reports.COST, determinism_cost_pct=4.0, ci95=(-2.0, 11.0))
-    text = " ".join(_plain(replace(reports.PASS, cost=across, cost_budget_pct=None)).split())
+    text = " ".join(_plain(replace(reports.PASS, cost=replace(across, max_percent=None))).split())
     assert (
         "cost 4.0% slower with the flags, 95% interval -2.0% to +11.0%" in text
         and "measur" not in text
     )
-    assert "cost not measured" in " ".join(
-        _whole(replace(reports.PASS, cost=None, cost_budget_pct=None)).split()
-    )
+    assert "cost not measured" in " ".join(_whole(replace(reports.PASS, cost=None)).split())
 
 
 @pytest.mark.parametrize(
