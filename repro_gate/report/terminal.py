@@ -18,10 +18,10 @@ from repro_gate.report import causes, comparisons, costs, numbers, terminal_deta
 from repro_gate.report.findings import DIVERGED, GENERAL
 from repro_gate.report.model import PLAIN, BaseFinding, Reason, Report, RunSummary, View
 from repro_gate.report.rows import Row, fitted
+from repro_gate.report.sections import source_lines
 from repro_gate.report.widgets import (
     ELLIPSIS,
     STATUS_STYLE,
-    excerpt,
     printed,
     remedy,
     say,
@@ -180,14 +180,15 @@ def _where(report: Report) -> Iterator[Row]:
         )
     yield Row(label="differing", lines=(text(wording.spread(pair)),), rank=6)
     if len(report.comparisons) > 1:
-        yield Row(label="seeds", lines=(terminal_details.seeds(report.comparisons),), rank=5)
+        yield Row(label="seeds", lines=(say(wording.seeds(report)),), rank=5)
 
 
 def _excerpt(why: Diagnosis) -> Row:
-    lines = excerpt(why)
-    marked = tuple(
-        line for line, (number, _) in zip(lines, why.excerpt, strict=True) if number == why.line
-    )
+    lines = [
+        text((("message", line),), "bold" if line.startswith(">") else "dim")
+        for line in source_lines(why)
+    ]
+    marked = tuple(line for line in lines if line.plain.startswith(">"))
     return Row(lines=tuple(lines), rank=2, most=5, form="cut", core=marked)
 
 

@@ -19,7 +19,8 @@ from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
 from repro_gate.trace import notebook
 
-# (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
+# (role, text): `say` and `figure` are our own words. From outside come `name` and `message`, `seen`
+# (a line of evidence), `id` (of a reason or a check), `status`, and `fault` (how a run ended badly)
 Part = tuple[str, str]
 Phrase = tuple[Part, ...]
 
@@ -293,6 +294,15 @@ def bound(report: Report) -> str:
 def non_finite(report: Report) -> str:
     """`nan at step 7, inf at step 8`: the losses that are not finite."""
     return listed([f"{value} at step {step}" for step, value in report.non_finite], 10)
+
+
+def seeds(report: Report) -> str:
+    """`1 same, 2 differs`: each seed, and whether its runs are bitwise identical."""
+    each = (
+        f"{item.seed} {'same' if item.comparison.identical else 'differs'}"
+        for item in report.comparisons
+    )
+    return listed(list(each), 20)
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:

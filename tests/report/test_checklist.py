@@ -134,7 +134,7 @@ def test_every_result_has_its_message_evidence_and_what_to_do() -> None:
             and item.message in text
             and (not item.evidence or item.evidence[0] in text)
         )
-    assert "remedy: pin each by commit" in text and "remedy: commit them" in text
+    assert "Remedy: pin each by commit" in text and "Remedy: commit them" in text
     assert "ci.yml:4" in text and "ci.yml:5" not in text and "and 2 more" in text
 
 

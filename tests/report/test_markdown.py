@@ -18,8 +18,7 @@ from repro_gate.checks import ALL
 from repro_gate.checks.pages import reasons
 from repro_gate.compare.model import HeatMap, HeatRow
 from repro_gate.report import markdown
-from repro_gate.report.markdown_text import AMPLE, FORMS
-from repro_gate.report.model import PLAIN, Origin, Report, SeedResult, View
+from repro_gate.report.model import Origin, Report, SeedResult, View
 from tests.support import reports
 
 # the report links these to their pages, and Hypothesis finds them in the sources
@@ -72,11 +71,11 @@ def test_a_fail_tells_what_diverges_why_and_how_to_see_it_again() -> None:
 def test_a_comment_leaves_to_the_page_what_nobody_acts_on_and_the_summary_has_it() -> None:
     text, whole = markdown.comment(reports.FAIL), markdown.summary(reports.FAIL)
     for words in (
-        "| `head.bias` |",
+        "- `head.bias`:",
         "| `default-1` |",
         "| `torch` | `2.13.0` |",
         "| `CUBLAS_WORKSPACE_CONFIG` | `:4096:8` |",
-        "| ✅ pass | `env/lockfile` |",
+        "- passed: `env/lockfile`",
     ):
         assert words not in text and words in whole, words
 
@@ -165,14 +164,6 @@ def test_hostile_text_never_reaches_what_github_makes_live() -> None:
         assert live not in plain
 
 
-def test_a_forgotten_filter_in_a_template_is_still_safe() -> None:
-    environment = markdown._environment()
-    assert environment.from_string("{{ x }}").render(x="<b>@user") == "`<b>@user`"
-    assert (
-        environment.from_string("{{ x.y }}").render(x={"y": "a|b"}) == "`a`<code>&#124;</code>`b`"
-    )
-
-
 @pytest.mark.parametrize("limit", [65_536, 60_000, 20_000, 5_000, 1_000, 100, 30, 4, 0])
 def test_the_limit_always_holds_and_the_verdict_goes_last(limit: int) -> None:
     for report in (reports.hostile(), *reports.ALL.values()):
@@ -243,22 +234,15 @@ def test_ten_thousand_tensors_with_huge_names_and_five_hundred_reasons_fit() -> 
     text = markdown.comment(reports.enormous())
     assert len(text) <= markdown.LIMIT
     assert "fail" in text.splitlines()[0] and "12.4% slower" in _unfolded(text)
-    assert "`made/up-0`" in text and "more, all in the JSON report" in text
+    assert "10,000 weakened" in text or "and 9,995 more, all in the JSON report" in text
 
 
-def test_shorter_forms_drop_the_least_useful_part_first() -> None:
+def test_what_matters_least_goes_first_and_the_reader_is_told() -> None:
     report = replace(
         reports.FAIL, comparisons=(SeedResult(42, replace(reports.DIFFERENT, heat_map=_MAP)),)
     )
     whole = markdown.comment(report)
-    sizes = [len(markdown._rendered(report, PLAIN, form)) for form in FORMS]
-    # `Shortened` takes a few
-    assert (
-        sizes[2:] == sorted(sizes[2:], reverse=True)
-        and sizes[1] < sizes[0]
-        and sizes[-1] < sizes[0] * 2 / 3
-    )
-    shorter = markdown.comment(report, View(limit=sizes[1] - 1))
+    shorter = markdown.comment(report, View(limit=len(whole) - 1))
     for words in ("determinism/diverged", "blocks.3.attn.weight", "See it again"):
         assert words in shorter
     assert "Shortened" in shorter and "Shortened" not in whole
@@ -365,7 +349,6 @@ def test_a_summary_shows_more_than_a_comment_and_shows_it_unfolded() -> None:
         and summary.count("<details open>") > comment.count("<details>") >= 3
     )
     assert "Shortened" not in summary and "Shortened" in markdown.summary(many, View(limit=1_500))
-    assert AMPLE not in FORMS
 
 
 def test_a_command_is_shown_whole_or_not_at_all() -> None:

@@ -303,7 +303,7 @@ def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot
     excerpt = ((40, "    if a:"), (41, "```torch.Generator().seed()"), (42, "</details>\n| a |"))
     text = comment(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, excerpt=excerpt)))
     assert (
-        "\n\n````text\n  40      if a:\n> 41  ```torch.Generator().seed()\n  42  </details> | a "
+        "\n\n````text\n  40 |     if a:\n> 41 | ```torch.Generator().seed()\n  42 | </details> | a "
         "|\n````\n\n" in text
     )
 
@@ -364,15 +364,12 @@ def test_what_a_change_weakens_is_seen_without_a_click() -> None:
     assert "Weakened checks" not in comment(reports.LOCKED)
 
 
-def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_folded() -> None:
+def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_counted() -> None:
     assert reports.WEAKENED.base is not None
     many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
     text = comment(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
-    assert (
-        _unfolded(text).count("less now") == 5
-        and text.count("less now") == 10
-        and "and 30 more, all in the JSON report" in text
-    )
+    assert _unfolded(text).count("less now") == 5
+    assert "and 35 more, all in the JSON report" in _unfolded(text)
 
 
 def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
@@ -388,4 +385,4 @@ def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
 def test_the_table_is_a_table_whatever_stands_in_it_and_the_rest_is_folded(report: Report) -> None:
     text = comment(report)
     _rows(text)
-    assert len(_unfolded(text)) < 16_000  # of Markdown: each of a row's texts is clipped
+    assert len(_unfolded(text)) < 50_000  # of Markdown: each of a row's texts is clipped
