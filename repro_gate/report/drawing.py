@@ -1,7 +1,7 @@
 """The drawings of the page, as SVG without scripts: each is one function of figures that returns
 Markup.
 
-Plain SVG and no drawing library: four drawings of rectangles and lines, which have to work where a
+Plain SVG and no drawing library: drawings of rectangles and lines, which have to work where a
 content security policy refuses styles (Jenkins). So geometry and colours are attributes; the page's
 stylesheet gives the classes other colours in the dark. Texts from outside come through `shown` and
 are escaped by markupsafe.
@@ -19,14 +19,6 @@ from repro_gate.escape import for_terminal
 from repro_gate.report import numbers
 
 ARMS = {"deterministic": ("a1", "#0b62c4"), "default": ("a2", "#b3541e")}  # class and colour
-SPENT = {
-    "starts": "#6e7781",
-    "steps": "#0b62c4",
-    "probe": "#8250df",
-    "diagnosis": "#bf8700",
-    "gate": "#1a7f64",
-}
-
 Series = Sequence[tuple[int, float]]
 
 
@@ -95,9 +87,6 @@ def swatch(kind: str, colour: str, words: str) -> Markup:
         aria_hidden="true",
     )
     return square + Markup(" ") + escape(words)
-
-
-# ---- growth
 
 
 def growth(title: str, unit: str, series: Series, floor: Series, last: int) -> Markup | None:
@@ -214,138 +203,3 @@ def _thinned(series: Series, most: int) -> Series:
     width = max(1, -(-len(series) // most))
     groups = [series[start : start + width] for start in range(0, len(series), width)]
     return [max(group, key=lambda item: item[1]) for group in groups]
-
-
-# ---- cost
-
-
-def strip(times: Sequence[tuple[str, Sequence[float]]]) -> Markup | None:
-    """Step times in milliseconds, a point each, one row for each arm, its median marked; None
-    without two of them."""
-    every = sorted(ms for _, arm in times for ms in arm)
-    if len(every) < 2:
-        return None
-    low, high = every[0] * 0.97, min(every[-1], 2.5 * every[len(every) // 2]) * 1.03
-    left, width, tall = 104.0, 610.0, 44.0
-
-    def at(ms: float) -> float:
-        return left + (min(ms, high) - low) / max(high - low, 1e-9) * width
-
-    parts: list[Markup] = []
-    for number, (arm, values) in enumerate(times):
-        kind, colour = ARMS[arm]
-        y = 8 + number * tall
-        dots = " ".join(
-            f"M{at(ms):.1f} {y + 6 + place * 7919 % 26}h0" for place, ms in enumerate(values)
-        )
-        parts.append(words(arm, left - 8, y + 22, text_anchor="end"))
-        parts.append(
-            tag(
-                "path",
-                d=dots,
-                class_=f"{kind}s",
-                stroke=colour,
-                stroke_width=4,
-                stroke_linecap="round",
-                stroke_opacity="0.55",
-                fill="none",
-            )
-        )
-        median = sorted(values)[len(values) // 2]
-        told = tag("title", f"median of the {arm} steps: {numbers.milliseconds(median)}")
-        parts.append(
-            tag(
-                "path",
-                told,
-                d=f"M{at(median):.1f} {y}v38",
-                class_="median",
-                stroke="#1f2328",
-                stroke_width=2,
-                fill="none",
-            )
-        )
-    bottom = 8 + len(times) * tall
-    for share in range(5):
-        ms = low + (high - low) * share / 4
-        parts.append(words(numbers.milliseconds(ms), at(ms), bottom + 14, text_anchor="middle"))
-    beyond = sum(ms > high for ms in every)
-    label = "step times of both arms, one point for each step, the median of each marked"
-    drawn = drawing(left + width + 40, bottom + 22, label, parts)
-    return drawn + (
-        tag("p", f"{numbers.count(beyond, 'longer step')} drawn at the right edge")
-        if beyond
-        else Markup("")
-    )
-
-
-def bounds(low: float, middle: float, high: float, budget: float | None) -> Markup:
-    """The cost in percent with its interval on a line, zero and the budget marked."""
-    ends = [low, high, 0.0, *([budget] if budget is not None else [])]
-    start, end = min(ends), max(ends)
-    room = (end - start) * 0.08 or 1.0
-    start, end = start - room, end + room
-    left, width = 12.0, 700.0
-
-    def at(value: float) -> str:
-        return f"{left + (value - start) / (end - start) * width:.1f}"
-
-    marked = [
-        (0.0, "0 %", "#57606a"),
-        *([(budget, f"budget {numbers.budget(budget)}", "#cf222e")] if budget is not None else []),
-    ]
-    parts = [
-        tag(
-            "path",
-            d=f"M{at(value)} 6v34",
-            stroke=colour,
-            stroke_dasharray="3 3",
-            class_="grid",
-            fill="none",
-        )
-        for value, _, colour in marked
-    ]
-    parts += [words(name, float(at(value)), 52, text_anchor="middle") for value, name, _ in marked]
-    parts.append(
-        tag(
-            "path",
-            d=f"M{at(low)} 23H{at(high)}",
-            stroke=ARMS["deterministic"][1],
-            stroke_width=5,
-            class_="a1s",
-            stroke_linecap="round",
-            fill="none",
-        )
-    )
-    parts += [
-        words(numbers.percent(value), float(at(value)), 14, text_anchor="middle")
-        for value in (low, high)
-    ]
-    parts.append(
-        tag("circle", cx=at(middle), cy=23, r=6, class_="a1", fill=ARMS["deterministic"][1])
-    )
-    return drawing(left * 2 + width, 58, "the determinism cost with its 95 % interval", parts)
-
-
-def spent(parts: Sequence[tuple[str, float]]) -> Markup:
-    """Where the wall time went: one stacked bar and its legend."""
-    total, x, width = sum(seconds for _, seconds in parts) or 1.0, 0.0, 720.0
-    bars, entries = [], []
-    for name, seconds in parts:
-        wide = seconds / total * width
-        words = f"{name} {numbers.duration(seconds)} ({seconds / total:.0%})"
-        bars.append(
-            tag(
-                "rect",
-                tag("title", words),
-                x=f"{x:.1f}",
-                y=0,
-                width=f"{wide:.1f}",
-                height=22,
-                fill=SPENT[name],
-                class_=f"t-{name}",
-            )
-        )
-        entries.append(tag("li", swatch(f"t-{name}", SPENT[name], words)))
-        x += wide
-    label = "where the wall time of the gate went; the list below has the figures"
-    return drawing(width, 22, label, bars) + tag("ul", Markup("").join(entries), class_="legend")

@@ -1,4 +1,4 @@
-"""The figures of the page and the tables behind them: heat maps, growth, cost. As data for the
+"""The figures of the page and the tables behind them: heat maps and growth. As data for the
 template, the drawings as Markup."""
 
 from __future__ import annotations
@@ -7,12 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from markupsafe import Markup
-
 from repro_gate.compare.distances import gap
 from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, worst
-from repro_gate.compare.model import Comparison, Cost, Divergence, HeatMap, NoiseFloor
-from repro_gate.report import costs, drawing, drawn_map, numbers
+from repro_gate.compare.model import Comparison, Divergence, HeatMap, NoiseFloor
+from repro_gate.report import drawing, drawn_map, numbers
 from repro_gate.report.model import Report
 
 # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
@@ -203,32 +201,3 @@ def _gaps(losses: Sequence[tuple[int, float, float]]) -> list[tuple[int, float]]
     for step, one, other in losses:
         by_step[step] = max(by_step.get(step, 0.0), gap(one, other))
     return [(step, largest) for step, largest in sorted(by_step.items()) if math.isfinite(largest)]
-
-
-def cost(report: Report) -> dict[str, object]:
-    """The price with its interval, the step times, memory, and where the gate's own time went."""
-    price = report.cost
-    times = [
-        (arm, [ms for run in report.runs if run.arm == arm for ms in run.step_ms])
-        for arm in drawing.ARMS
-    ]
-    spent = costs.time_spent(report) if report.runs else ()
-    lines = (
-        []
-        if price is None
-        else [line for line in (costs.step_times(price), costs.memory(price)) if line]
-    )
-    return {
-        "strip": drawing.strip([item for item in times if item[1]]),
-        "bounds": _bounds(price, price.max_percent if price is not None else None),
-        "lines": lines,
-        "suspicious": price.suspicious if price is not None else None,
-        "spent": drawing.spent(spent) if spent else None,
-        "measured": price is not None,
-    }
-
-
-def _bounds(price: Cost | None, budget: float | None) -> Markup | None:
-    if price is None or not all(map(math.isfinite, (*price.ci95, price.determinism_cost_pct))):
-        return None
-    return drawing.bounds(price.ci95[0], price.determinism_cost_pct, price.ci95[1], budget)

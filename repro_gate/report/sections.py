@@ -16,6 +16,7 @@ from repro_gate.report.findings import DIVERGED
 from repro_gate.report.model import Reason, Report
 from repro_gate.report.text_map import text_map
 from repro_gate.report.wording import Phrase
+from repro_gate.trace import notebook
 
 WHOLE = 5  # from this rank on a section is shown only where the whole report is
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
@@ -90,7 +91,7 @@ def sections(
             2,
             [reason_items(reasons, rows, report.diagnosis if whole else None)],
         ),
-        ("How the cause was found", WHOLE + 1, [_background(report.diagnosis)]),
+        ("How the cause was found", WHOLE + 1, _background(report.diagnosis, rows)),
         ("Where they differ, by module and step", 4, _map(differs)),
         (
             "Without the flags, by module and step",
@@ -216,8 +217,40 @@ def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
         yield "loss", (("message", f"not finite: {wording.non_finite(report)}"),)
 
 
-def _background(found: Diagnosis | None) -> Items:
-    return Items(() if found is None else tuple((line,) for line in causes.background(found)))
+def _background(found: Diagnosis | None, rows: int) -> list[Block]:
+    """Return what was seen and ruled out on the way to the cause."""
+    if found is None:
+        return []
+    blocks: list[Block] = [Items(tuple((line,) for line in causes.background(found)))]
+    operators = tuple(
+        (
+            (("name", item.name),),
+            (("message", item.phase),),
+            _place(item.file, item.line),
+            _say("same" if item.same_inputs else "differ"),
+            _say("same") if item.same_outputs else (("figure", "differ"),),
+        )
+        for item in found.operators[:rows]
+    )
+    uses = tuple(
+        (
+            (("message", item.factor),),
+            (("name", item.call),),
+            _place(item.file, item.line),
+            _say(f"{item.count:,}"),
+            (("figure", "differ"),) if item.differs else _say("same"),
+        )
+        for item in found.uses[:rows]
+    )
+    if operators:
+        blocks.append(Table(("operator", "phase", "line", "inputs", "outputs"), operators))
+    if uses:
+        blocks.append(Table(("factor", "call", "line", "times", "answers"), uses))
+    return blocks
+
+
+def _place(file: str, line: int) -> Phrase:
+    return (("name", notebook.place(file, line)),) if file else ()
 
 
 def _map(found: object) -> list[Block]:

@@ -171,11 +171,10 @@ def test_a_failing_gate_is_told_in_order() -> None:
     sections = (
         'id="map"',
         'id="growth"',
-        'id="cost"',
-        "Where the gate",
+        'id="how-the-cause-was-found"',
+        'id="noise-and-cost"',
         'id="checklist"',
-        'id="inputs"',
-        'id="diagnosis"',
+        'id="runs"',
     )
     places = [
         page.index(words)
@@ -183,7 +182,8 @@ def test_a_failing_gate_is_told_in_order() -> None:
             'id="verdict"',
             '<tr class="cause">',
             "What to do:",
-            "See it again:",
+            "What differs and how far",
+            "See it again",
             *sections,
         )
     ]
@@ -276,9 +276,9 @@ def test_a_crash_shows_the_end_of_its_log() -> None:
 
 def test_weakened_checks_and_drift_stand_above_the_fold() -> None:
     page = html.render(reports.WEAKENED)
-    assert page.index("Weakened checks") < page.index('id="cost"')
+    assert page.index("Weakened checks") < page.index('id="noise-and-cost"')
     page = html.render(reports.DRIFT)
-    assert page.index("Since the baseline: drift") < page.index('id="cost"')
+    assert page.index(">Against the baseline<") < page.index('id="noise-and-cost"')
 
 
 def _noise(rows: int, columns: int) -> HeatMap:
