@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from repro_gate.checks.pages import url
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report import causes, drawing, drawn_map, html_figures, numbers, wording
+from repro_gate.report import causes, drawing, drawn_map, numbers, wording
 from repro_gate.report.drawing import shown, tag
 from repro_gate.report.findings import address
 from repro_gate.report.model import PLAIN, Report, Subject, View
@@ -71,8 +71,7 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
     def said(phrase: Phrase) -> Markup:
         return _phrase(phrase, text)
 
-    found, growth = report.diagnosis, html_figures.growth(report)
-    maps = html_figures.maps(report, rows)
+    found = report.diagnosis
     parts = [
         item
         for item in sections(report, rows)
@@ -88,9 +87,8 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "excerpts": _excerpts(report, view),
         "remedy": (found.remedy, causes.page_of(found)) if found is not None else None,
         "glance": [_section(item, text) for item in glance],
-        "maps": maps,
+        "maps": drawn_map.maps(report, rows // 5),
         "legend": drawn_map.legend(),
-        "growth": growth,
         "below": [_section(item, text) for item in below],
         "report": report,
         "run_url": quote(view.run_url, safe="/:?&=#%@+,;~-._")

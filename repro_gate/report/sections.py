@@ -22,7 +22,6 @@ WHOLE = 5  # from this rank on a section is shown only where the whole report is
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command: half a command is none
-_MAP = 24  # rows of a heat map
 _SEEN = 5  # weakened checks that a comment shows
 
 
@@ -257,7 +256,7 @@ def _map(found: object) -> list[Block]:
     drawn = getattr(found, "heat_map", None)
     if drawn is None or getattr(found, "identical", True):
         return []
-    text = text_map(drawn, getattr(found, "first_divergence", None), rows=_MAP)
+    text = text_map(drawn, getattr(found, "first_divergence", None))
     return [Code(text)] if text else []
 
 

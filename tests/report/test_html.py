@@ -19,7 +19,7 @@ from repro_gate.compare.heat_map import LEVELS
 from repro_gate.compare.model import GrowthPoint, HeatMap, HeatRow
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
-from repro_gate.report.drawn_map import MAX_MAP, coarser, heat_map, worst
+from repro_gate.report.map_layout import layout
 from repro_gate.report.model import Origin, Report, View
 from tests.support import reports
 
@@ -170,7 +170,6 @@ def test_a_failing_gate_is_told_in_order() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
     sections = (
         'id="map"',
-        'id="growth"',
         'id="how-the-cause-was-found"',
         'id="noise-and-cost"',
         'id="checklist"',
@@ -210,15 +209,15 @@ def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
 
 def test_the_map_says_each_cell_in_words_and_rings_the_first_divergence() -> None:
     page = html.render(FAIL, VIEW)
-    assert "<title>blocks.3.attn gradient, steps 3 to 4: about 8 ULP apart</title>" in page
+    assert "<title>gradient blocks.3.attn, steps 3 to 4: about 8 ULP apart</title>" in page
     assert (
-        "<title>blocks.3.attn parameter, steps 3 to 49: differs, distance not measured</title>"
+        "<title>parameter blocks.3.attn, steps 3 to 49: differs, distance not measured</title>"
         in page
     )
     assert page.count('class="ring"') == 1
     assert (
-        "<td>gradient</td><td>blocks.3.attn</td><td>2</td><td>step 3</td><td>47 of "
-        "50</td><td>about 512 ULP apart</td>" in page
+        "<td>gradient blocks.3.attn</td><td>step 3</td><td>47 of 50</td>"
+        "<td>about 512 ULP apart</td>" in page
     )
 
 
@@ -259,8 +258,6 @@ def test_what_was_not_measured_has_no_part() -> None:
     text = Elements(html.render(reports.NOTHING)).text
     for words in (
         "Heat map",
-        "Growth",
-        "Step times",
         "How the cause was found",
         "Config hash",
         "None",
@@ -318,7 +315,7 @@ def test_the_largest_report_is_a_page_of_at_most_a_mebibyte_that_says_it_is_coar
         )
     )
     assert len(page.encode()) <= html.MAX_BYTES
-    assert "Coarser than it was recorded" in page and "The page was shortened" in page
+    assert "shows the farthest of them" in page and "The page was shortened" in page
     Elements(page)
 
 
@@ -354,34 +351,20 @@ def test_what_no_replay_measured_claims_nothing_and_is_not_drawn_coarser() -> No
     text = Elements(
         html.render(replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),)))
     ).text
-    assert "Coarser" not in text and "two more runs of the same training" not in text
+    assert "shows the farthest" not in text and "two more runs of the same training" not in text
     assert "no rounding" not in text and "begins as rounding" not in text
 
 
 def test_a_small_report_is_not_shortened() -> None:
     page = html.render(FAIL)
-    assert "Coarser" not in page and "was shortened" not in page and len(page) < 120_000
+    assert "shows the farthest" not in page and "was shortened" not in page and len(page) < 120_000
 
 
-def test_a_coarser_map_shows_the_farthest_and_keeps_the_initial_state() -> None:
-    row = coarser(replace(MAP, rows=(HeatRow("main", "loss", "", 1, "?.9.?. 3"),))).rows[0]
-    assert row.cells == "?9?.3"
-    svg, drawn = heat_map(_noise(200, 101), None, "x")
-    assert len(svg) <= MAX_MAP and drawn.width in (20, 40, 80)
+def test_columns_hold_more_steps_where_few_of_them_were_measured() -> None:
     sparse = tuple(
         HeatRow("main", "gradient", f"b{number}", 1, " " + "5???????" * 12) for number in range(3)
     )
-    # measured at every eighth step
-    assert (
-        heat_map(HeatMap(steps=96, width=1, depth=1, rows=sparse), None, "x", measured=True)[
-            1
-        ].width
-        == 4
-    )
-    kept = tuple(replace(row, cells=" " + "?" * 96) for row in sparse)
-    # nothing was measured at all
-    assert (
-        heat_map(HeatMap(steps=96, width=1, depth=1, rows=kept), None, "x", measured=True)[1].width
-        == 1
-    )
-    assert worst(" .?05") == "5" and worst(" .") == "."
+    drawn = HeatMap(steps=96, width=1, depth=1, rows=sparse)
+    assert layout(drawn, None, 40, 100, measured=True).each == 4
+    unmeasured = replace(drawn, rows=tuple(replace(row, cells=" " + "?" * 96) for row in sparse))
+    assert layout(unmeasured, None, 40, 100, measured=True).each == 1
