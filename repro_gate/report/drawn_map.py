@@ -111,8 +111,10 @@ def _drawn(drawn: Layout, label: str) -> Markup:
     columns = max(len(cells) for _, cells in drawn.rows)
     wide = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
     parts = [words("step", _GUTTER - 8, _TOP - 6, text_anchor="end")]
-    for column in range(1, columns, max(1, round(60 / wide))):
-        parts.append(words(f"{(column - 1) * drawn.each:,}", _GUTTER + column * wide, _TOP - 6))
+    parts += [
+        words(f"{(column - 1) * drawn.each:,}", _GUTTER + column * wide, _TOP - 6)
+        for column in range(1, columns, max(1, round(60 / wide)))
+    ]
     for number, (name, cells) in enumerate(drawn.rows):
         y = _TOP + number * _ROW
         parts.append(words(name, _GUTTER - 8, y + 10, text_anchor="end"))
