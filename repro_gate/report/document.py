@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -36,18 +35,6 @@ _CHARACTERS = 8_192  # of one text
 # would pass MAX_BYTES. No smaller than what the format itself needs: a digest has 71 characters,
 # the document 21 fields, the deepest fixed field 7 levels.
 _SHORTER = ((1_024, 1_000, MAX_DEPTH), (71, 100, 12), (71, 24, 8))
-_WORDS = {  # msgspec's, and ours
-    "`str`": "text",
-    "`int`": "a whole number",
-    "`float`": "a number",
-    "`bool`": "true or false",
-    "`array`": "a list",
-    "`object`": "an object",
-    "`null`": "null",
-    ", got ": ", found ",
-    " | ": " or ",
-}
-
 
 # ---- writing
 
@@ -210,7 +197,7 @@ def load(path: str | os.PathLike[str]) -> Report:
 
 def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
     """Return a parsed document, or a part of one, by its type. Raises ReportError with the file's
-    name and the JSON pointer of the first problem."""
+    name and the place of the first problem."""
     try:
         return msgspec.convert(document, kind, dec_hook=_number)
     except msgspec.ValidationError as error:
@@ -259,22 +246,12 @@ def _comparison(row: Totals) -> Comparison:
 
 
 def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
-    """Every seed, in order; the details are those of the first that diverged, else of the first.
-    Raises ReportError where they are not."""
+    """Return every seed, in order, with the details of the one that the document is about."""
     rows: tuple[schema.DeterminismRow | schema.SeedRow, ...] = (given, *given.seeds)
     shown, *seeds = (SeedResult(row.seed, _comparison(row), row.runs, row.failed) for row in rows)
-    chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
-    if not given.identical and all(item.comparison.identical for item in seeds):
-        return (*seeds, shown)  # the only seed, or one beyond the rows that a document holds
-    if not seeds:
-        return (shown,)
-    same = (seeds[chosen].seed, seeds[chosen].comparison.identical) == (shown.seed, given.identical)
-    if not same:
-        raise ReportError(
-            "/determinism/seeds: another seed is the first to tell of than the one that "
-            "/determinism is about"
-        )
-    return (*seeds[:chosen], shown, *seeds[chosen + 1 :])
+    if shown.seed not in [item.seed for item in seeds]:
+        return (*seeds, shown)
+    return tuple(shown if item.seed == shown.seed else item for item in seeds)
 
 
 def _number(kind: type[float], value: Any) -> float:
@@ -293,16 +270,8 @@ def _number(kind: type[float], value: Any) -> float:
 
 
 def _problem(message: str) -> str:
-    """msgspec's message as `/pointer: what is wrong`; it never repeats a value, which is untrusted
-    and may be long."""
-    what, found, where = message.rpartition(" - at `")
-    path = where.rstrip("`").rpartition("` in `")[2].removeprefix("$") if found else ""
-    pointer = re.sub(r"\[([^]]*)\]", r"/\1", path).replace("/...", "/*").replace(".", "/") or "/"
-    what = what or message
-    if missing := re.fullmatch(r"Object missing required field `(\w+)`", what):
-        return f"{pointer}: `{missing[1]}` is missing"
-    if what.startswith("Invalid enum value"):
-        return f"{pointer}: not one of the values that the schema lists"
-    for word, ours in _WORDS.items():
-        what = what.replace(word, ours)
-    return f"{pointer}: {for_terminal(what[:1].lower() + what[1:], 200)}"
+    """Return what is wrong and where; msgspec never repeats a value, which is untrusted and may be
+    long, but for one that a Literal does not list."""
+    what, _, where = message.rpartition(" - at ")
+    what = "not one of the values" if what.startswith("Invalid enum value") else what or where
+    return for_terminal(f"{where}: {what}" if where != what else what, 300)

@@ -54,7 +54,7 @@ def first_rows(report: Report, view: View) -> list[Row]:
     return [
         *(baseline if drift else []),
         *_divergence(report),
-        *_why(report, _short(_links(report, view))),
+        *_why(report, _links(report, view)),
         *(
             [
                 (
@@ -142,24 +142,10 @@ def _link(text: Markup, address: str) -> Markup:
 
 
 def _links(report: Report, view: View) -> Links:
-    """The address of each line that the diagnosis names, where it has one."""
+    """Return the address of each line that the diagnosis names, where it has one."""
     cause = report.diagnosis
     named = () if cause is None else (cause, *cause.also)
-    return {
-        causes.place(item): (causes.place(item), at)
-        for item in named
-        if (at := address(report, view, item))
-    }
-
-
-def _short(links: Links) -> Links:
-    """The same addresses shown as `train.py:41`: a table is as wide as its longest name, and a
-    phone is narrow."""
-    names = [shown.rpartition("/")[2] for shown, _ in links.values()]
-    return {
-        line: (name if names.count(name) == 1 else line, links[line][1])
-        for line, name in zip(links, names, strict=True)
-    }
+    return {causes.place(item): at for item in named if (at := address(report, view, item))}
 
 
 def _divergence(report: Report) -> list[Row]:

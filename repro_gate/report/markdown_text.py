@@ -5,7 +5,6 @@ Whatever is Markup here has been made safe or is our own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,8 +19,8 @@ MARKS: Mapping[str, str] = {
     "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
 }  # fmt: skip
 GLANCE = 400  # characters of one text in the first table; what is folded has more
-# a line, `src/train.py:41`: what is shown of it, and its address
-Links = Mapping[str, tuple[str, str]]
+# a line, `src/train.py:41`, and its address
+Links = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +46,7 @@ def message(text: str, form: Form) -> Markup:
 
 def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
     """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as
-    they are. `links` has, for each name that is a line of the checkout, what is shown of it and its
-    address."""
+    they are. `links` has the addresses of names that are lines of the checkout."""
 
     def part(role: str, words: str) -> str:
         if role in ("name", "seen"):
@@ -60,36 +58,15 @@ def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
             mark = MARKS["fail"] if role == "fault" else MARKS.get(words, "")
             return f"{mark} **{message(words, form)}**"
         if role == "message":
-            return _message_linked(words, form, links or {})
+            return message(words, form)
         return f"**{words}**" if role == "figure" and words else words
 
     return Markup("".join(part(role, words) for role, words in phrase))
 
 
 def _linked(words: str, form: Form, links: Links) -> Markup:
-    if words not in links:
-        return code(words, form)
-    shown, address = links[words]
-    return Markup("[") + code(shown, form) + Markup(f"](<{address}>)")
-
-
-def _message_linked(text: str, form: Form, links: Links) -> Markup:
-    """A foreign sentence whose first mention of a line is a link; not inside its author's own
-    `code`."""
-    text = escape.clip(text, form.message)
-    for words in links:
-        found = re.search(rf"(?:^|(?<=[ (])){re.escape(words)}(?=$|[ ,;:.)])", text)
-        if found and text[: found.start()].count("`") % 2 == 0:
-            before, after = text[: found.start()], text[found.end() :]
-            space = " " * before.endswith(" "), " " * after.startswith(" ")
-            return (
-                message(before, form)
-                + Markup(space[0])
-                + _linked(words, form, links)
-                + Markup(space[1])
-                + message(after, form)
-            )
-    return message(text, form)
+    name = code(words, form)
+    return name if words not in links else Markup("[") + name + Markup(f"](<{links[words]}>)")
 
 
 def status(name: str, words: str, form: Form) -> Markup:

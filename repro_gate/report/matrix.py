@@ -23,7 +23,7 @@ _WORST_FIRST = ("fail", "inconclusive", "pass")
 # with so many reasons below each row, longest first
 _FORMS = (
     (Form(name=120, message=400), 5),
-    (Form(name=40, message=60), 0),
+    (Form(name=120, message=400), 0),
 )
 _NONE = Markup("–")
 

@@ -64,12 +64,6 @@ class RunSummary:
         about("Of the wall time, the optimizer steps of the process that took longest in them."),
     ] = 0.0
     probe_seconds: Annotated[Amount, about("And what the probe took of it in that process.")] = 0.0
-    step_ms: Annotated[
-        tuple[Amount, ...],
-        about(
-            "Its step times in milliseconds where it is timed; every n-th of many.", max_length=500
-        ),
-    ] = ()
     settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(
         default_factory=dict
     )
