@@ -43,9 +43,8 @@ def render(
             for item in wording.worst_first(results)
             if item.category == category and not wording.is_undeclared(item)
         ]
-        waiting = sum(identifier.partition("/")[0] == category for identifier in need_training)
         parts += section(
-            _title(category, passed, made, waiting), laid_out(check_items(here)) if here else None
+            _title(category, passed, made), laid_out(check_items(here)) if here else None
         )
     if wording.undeclared(results):
         parts += [Text(""), Text(wording.undeclared(results), style="dim")]
@@ -75,12 +74,8 @@ def as_json(
     return to_text(plain(document))
 
 
-def _title(category: str, passed: int, made: int, waiting: int) -> str:
-    """`code: 2 of 4, 1 more needs training`."""
-    counted = numbers.of(passed, made) if made else "nothing checked"
-    return f"{category}: {counted}" + (
-        f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else ""
-    )
+def _title(category: str, passed: int, made: int) -> str:
+    return f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:

@@ -31,10 +31,10 @@ from repro_gate.report.untrusted_json import (
 
 _Kind = TypeVar("_Kind")
 _CHARACTERS = 8_192  # of one text
-# (characters of one text, entries of one list or mapping, levels), the next only where the document
+# (levels, characters of one text, entries of one list or mapping), the next only where the document
 # would pass MAX_BYTES. No smaller than what the format itself needs: a digest has 71 characters,
 # the document 21 fields, the deepest fixed field 7 levels.
-_SHORTER = ((1_024, 1_000, MAX_DEPTH), (71, 100, 12), (71, 24, 8))
+_SHORTER = ((MAX_DEPTH, 1_024, 1_000), (12, 71, 100), (8, 71, 24))
 
 # ---- writing
 
@@ -78,15 +78,21 @@ def to_text(document: Mapping[str, Any]) -> str:
     text = _written(document)
     for limits in _SHORTER:
         if len(text) > MAX_BYTES:  # ASCII: characters are bytes
-            text = _written(_shortened(document, *limits))
+            text = _written(plain(document, *limits))
     return text
 
 
-def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACTERS) -> Any:
+def plain(
+    value: object,
+    levels: int = MAX_DEPTH - 1,
+    characters: int = _CHARACTERS,
+    entries: int | None = None,
+) -> Any:
     """JSON's own types only: tuples to lists, non-finite numbers to texts, lone surrogates spelled
     out, anything else to its text.
 
-    Text is clipped to `characters`; what lies deeper than `levels` is `…`.
+    Text is clipped to `characters`; what lies deeper than `levels` is `…`; of a list or a mapping
+    the first `entries` are kept.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -99,10 +105,10 @@ def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACT
             return "…"
         if isinstance(value, Mapping):
             return {
-                _text(str(key), characters): plain(item, levels - 1, characters)
-                for key, item in value.items()
+                _text(str(key), characters): plain(item, levels - 1, characters, entries)
+                for key, item in islice(value.items(), entries)
             }
-        return [plain(item, levels - 1, characters) for item in value]
+        return [plain(item, levels - 1, characters, entries) for item in islice(value, entries)]
     return _text(str(value), characters)
 
 
@@ -131,10 +137,9 @@ def _info(kind: type) -> inspect.Type:
 def _by_type(info: Any, value: Any, characters: int) -> Any:
     """`value` as the JSON of a type of the schema, lists and mappings cut to the type's own
     limit."""
-    last = False
     while isinstance(info, inspect.Metadata | inspect.UnionType):
         if isinstance(info, inspect.Metadata):
-            last, info = last or info.extra == {"keep": "last"}, info.type
+            info = info.type
         else:
             info = next(item for item in info.types if not isinstance(item, inspect.NoneType))
     if value is None:
@@ -145,8 +150,7 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
             item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields
         }
     if isinstance(info, inspect.VarTupleType):
-        kept = value[-info.max_length :] if last and info.max_length else value[: info.max_length]
-        return [_by_type(info.item_type, item, characters) for item in kept]
+        return [_by_type(info.item_type, item, characters) for item in value[: info.max_length]]
     if isinstance(info, inspect.TupleType):
         return [
             _by_type(kind, item, characters)
@@ -169,21 +173,6 @@ def _written(document: object) -> str:
 def _text(value: str, limit: int) -> str:
     """Clipped before it is copied: thousands of rows may share one text of megabytes."""
     return clip(clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit)
-
-
-def _shortened(value: object, characters: int, entries: int, levels: int) -> object:
-    if isinstance(value, str):
-        return clip(value, characters)
-    if not isinstance(value, dict | list):
-        return value
-    if levels <= 0:
-        return "…"
-    if isinstance(value, dict):
-        return {
-            clip(key, characters): _shortened(item, characters, entries, levels - 1)
-            for key, item in islice(value.items(), entries)
-        }
-    return [_shortened(item, characters, entries, levels - 1) for item in value[:entries]]
 
 
 # ---- reading

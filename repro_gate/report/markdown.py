@@ -144,7 +144,7 @@ def _first_table(report: Report, view: View, most: int | None) -> Markup:
 def _section(section: Section, form: Form, *, opened: str) -> Markup:
     """Return a section: folded, but for what has no title, and for what a reviewer must see."""
     form = form if section.rank else _LEAST  # what is always there must be short
-    body = Markup("\n\n").join(_block(block, form) for block in section.blocks)
+    body = Markup("\n\n").join(as_markdown(block, form) for block in section.blocks)
     if not section.title:
         return body
     if section.rank == 0:
@@ -153,7 +153,8 @@ def _section(section: Section, form: Form, *, opened: str) -> Markup:
     return fold + body + Markup("\n\n</details>")
 
 
-def _block(block: Block, form: Form) -> Markup:
+def as_markdown(block: Block, form: Form) -> Markup:
+    """Return a block of a section."""
     lines: list[Markup]
     match block:
         case Code(text, language):

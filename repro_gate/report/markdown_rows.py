@@ -46,40 +46,25 @@ def heading(report: Report, view: View) -> Markup:
 
 def first_rows(report: Report, view: View) -> list[Row]:
     """Return the first table's rows, most important first."""
-    differs = diverged(report)
-    price = report.cost
-    compared = wording.compared(report)
-    baseline = _baseline(report)
-    drift = report.baseline is not None and report.baseline.status == "drift"
-    return [
-        *(baseline if drift else []),
+    found = report.baseline
+    drift = found is not None and found.status == "drift"
+    lost, price, compared = wording.non_finite(report), report.cost, wording.compared(report)
+    noise = None if diverged(report) else report.noise_floor
+    checks = prose(wording.checks(report.checklist), NARROW)
+    equal = f"{compared}; runs: {wording.bound(report)}" if report.verdict == "pass" else ""
+    rows = (
+        *(_baseline(report) if drift else []),
         *_divergence(report),
         *_why(report, _links(report, view)),
-        *(
-            [
-                (
-                    "Losses that are not finite",
-                    Markup(f"{MARKS['warn']} {wording.non_finite(report)}"),
-                )
-            ]
-            if report.non_finite
-            else []
-        ),
-        *([] if price is None else [("Determinism cost", prose(costs.cost(price), NARROW))]),
-        *(
-            [("Compared", Markup(f"{compared}; runs: {wording.bound(report)}"))]
-            if compared and report.verdict == "pass"
-            else []
-        ),
-        *_checklist(report),
-        *([] if drift else baseline),
+        ("Losses that are not finite", Markup(lost and f"{MARKS['warn']} {lost}")),
+        ("Determinism cost", prose(costs.cost(price) if price is not None else (), NARROW)),
+        ("Compared", Markup(equal if compared else "")),
+        ("Checklist", checks),
+        *([] if drift else _baseline(report)),
         *_against(report),
-        *(
-            []
-            if report.noise_floor is None or differs
-            else [("Noise floor", prose(wording.noise(report.noise_floor), NARROW))]
-        ),
-    ]
+        ("Noise floor", prose(wording.noise(noise) if noise is not None else (), NARROW)),
+    )
+    return [(label, value) for label, value in rows if value]
 
 
 def footer(report: Report, view: View) -> list[Markup]:
@@ -89,18 +74,12 @@ def footer(report: Report, view: View) -> list[Markup]:
     lines = []
     if view.run_url:
         name = origin.name if origin is not None and origin.name else "repro-gate-report"
-        link = (
-            _link(Markup("artifact"), f"{view.run_url}#artifacts")
-            + Markup(" ")
-            + code(name, NARROW)
-        )
-        page = Markup("The whole report as a page: ") + link + Markup(", `report.html`")
-        shown = (
-            Markup("The whole report: ")
-            + link
-            + Markup("; `repro-gate show report.json --html page.html` makes a page of it")
-        )
-        lines.append(shown if view.foreign else page)
+        link = _link(Markup("artifact"), f"{view.run_url}#artifacts") + " " + code(name, NARROW)
+        # what another one's run left is not to be opened in a browser
+        how = ", `report.html`"
+        if view.foreign:
+            how = "; `repro-gate show report.json --html page.html` makes a page of it"
+        lines.append(Markup("The whole report: ") + link + Markup(how))
     parts = [Markup("Commit ") + _commit(report)]
     if view.run_url:
         parts.append(_link(Markup("workflow run"), view.run_url))
@@ -226,34 +205,6 @@ def _commit(report: Report) -> Markup:
             )
         )
     return Markup(", ").join(parts)
-
-
-def _checklist(report: Report) -> list[Row]:
-    """By category: how many of the checks that were made passed, with the worst of them as the
-    mark."""
-    if not report.checklist or (
-        report.verdict == "inconclusive"
-        and all(item.status not in ("warn", "fail") for item in report.checklist)
-    ):
-        return []
-
-    def mark(category: str, passed: int) -> str:
-        statuses = {item.status for item in report.checklist if item.category == category}
-        return MARKS[
-            "fail" if "fail" in statuses else "warn" if "warn" in statuses or not passed else "pass"
-        ]
-
-    parts = (
-        Markup(
-            f"{mark(category, passed)} {category} "
-            f"{f'**{passed:,}**/{made:,}' if made else 'nothing checked'}"
-        )
-        for category, passed, made in wording.coverage(report.checklist)
-        if made
-        or report.verdict
-        != "inconclusive"  # what a gate run that was cut short did not reach is no finding
-    )
-    return [("Checklist", _DOT.join(parts))]
 
 
 def _baseline(report: Report) -> list[Row]:

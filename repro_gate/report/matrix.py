@@ -14,10 +14,11 @@ from markupsafe import Markup
 
 from repro_gate.escape import clip, for_code_block, for_terminal
 from repro_gate.report import causes, comparisons, costs, wording
+from repro_gate.report.markdown import LIMIT, as_markdown
 from repro_gate.report.markdown_text import MARKS, Form, code, message, prose
 from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.sections import reason_items
 
-LIMIT = 65_536  # characters (code points) of a comment on GitHub
 _HEADER = ("Where", "Verdict", "First to differ", "Cause", "Determinism\u00a0cost", "Platform")
 _WORST_FIRST = ("fail", "inconclusive", "pass")
 # with so many reasons below each row, longest first
@@ -135,11 +136,7 @@ def _below(name: str, report: Report, form: Form, rows: int) -> list[str]:
         prose(wording.headline(report), form),
         "",
     ]
-    for reason in report.reasons[:rows]:
-        remedy = f"<br>**Remedy:** {message(reason.remedy, form)}" if reason.remedy else ""
-        lines.append(f"- {code(reason.id, form)} {message(reason.message, form)}{remedy}")
-    left = len(report.reasons) - rows
-    lines += [f"- and {left:,} more in its report.json"] if left > 0 else []
+    lines.append(as_markdown(reason_items(report.reasons, rows), form))
     if 0 < len(report.reproduce) <= 2_000:  # half a command is none
         lines += ["", for_code_block(report.reproduce, "sh")]
     return [*lines, "", "</details>"]

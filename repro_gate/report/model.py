@@ -69,7 +69,7 @@ class RunSummary:
     )
     log_tail: Annotated[
         tuple[str, ...],
-        about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"}),
+        about("End of its log, where it did not end well.", max_length=200),
     ] = ()
     artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
 

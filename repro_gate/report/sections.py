@@ -294,9 +294,9 @@ def check_items(results: Iterable[CheckResult]) -> Items:
             ("say", " "),
             ("message", item.message),
         )
-        lines, more = wording.few(item.evidence, _EVIDENCE)
-        below: list[Phrase] = [(("seen", text),) for text in lines]
-        below += [_say(and_more(more))] if more else []
+        below: list[Phrase] = [(("seen", text),) for text in item.evidence[:_EVIDENCE]]
+        if more := and_more(len(item.evidence) - _EVIDENCE):
+            below.append(_say(more))
         below += _remedy(item.remedy) if item.status in ("warn", "fail") else []
         items.append((line, *below))
     return Items(tuple(items))

@@ -4,8 +4,7 @@ goes through `widgets.text`."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.text import Text
@@ -19,7 +18,6 @@ from repro_gate.report.rows import EXTRA, Row, fitted
 from repro_gate.report.sections import source_lines
 from repro_gate.report.widgets import (
     ELLIPSIS,
-    STATUS_STYLE,
     printed,
     remedy,
     say,
@@ -34,7 +32,6 @@ MOST_OF_A_PASS, MOST = 15, 30  # lines
 _REASONS, _FEW, _IDS = 4, 3, 6  # reasons, entries of a list and ids of checks that are shown
 _LOG = 8  # lines of a log
 _ROBUST = "random-state/robust"
-_COUNTED = (("fail", "failed"), ("warn", "warned"), ("waived", "waived"))
 
 
 def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> str:
@@ -90,7 +87,7 @@ def _why(report: Report) -> Iterator[Row]:
             yield _row("why", 1, _reason(item), most=4)
             yield from _remedy(item.remedy)
     elif report.verdict == "fail":
-        yield from _reasons(report, report.reasons, "why", 1)
+        yield from _reasons(report.reasons, "why", 1)
 
 
 def _explained(report: Report) -> Reason | None:
@@ -111,13 +108,11 @@ def _besides(report: Report) -> Iterator[Row]:
                 yield _row(label, 7, (("say", words),))
     yield from _weakened(report)
     if report.verdict == "inconclusive":
-        yield from _reasons(report, report.reasons[1:], "also", 3)
+        yield from _reasons(report.reasons[1:], "also", 3)
     elif first is not None:
-        yield from _reasons(
-            report, [item for item in report.reasons if item is not first], "also", 3
-        )
+        yield from _reasons([item for item in report.reasons if item is not first], "also", 3)
     yield from _earlier(report)
-    yield from _reasons(report, report.notes, "note", 4)
+    yield from _reasons(report.notes, "note", 4)
     if report.verdict == "pass":
         yield from _figures(report)
         if report.config_hash is not None:
@@ -148,16 +143,10 @@ def _reason(reason: Reason) -> Phrase:
     return (("name", reason.id), ("say", ": "), ("message", reason.message))
 
 
-def _reasons(report: Report, reasons: Sequence[Reason], label: str, rank: int) -> Iterator[Row]:
-    """Return the first reasons, each with what is behind it: what a result differs in from an
-    earlier one."""
+def _reasons(reasons: Sequence[Reason], label: str, rank: int) -> Iterator[Row]:
+    """Return the first reasons, each with what to do."""
     for reason in reasons[:_REASONS]:
-        behind: Iterable[Phrase] = ()
-        if report.baseline is not None and reason.id == f"baseline/{report.baseline.status}":
-            behind = comparisons.baseline_lines(report.baseline, _FEW)
-        if report.against is not None and reason.id == "against/changed":
-            behind = comparisons.against_lines(report.against, _FEW)
-        lines = [text(_reason(reason)), *map(text, behind)]
+        lines = [text(_reason(reason))]
         if reason.remedy and label != "why":
             lines.append(remedy(reason.remedy))
         most = 2 if label == "note" else 4 + len(lines)
@@ -179,13 +168,13 @@ def _weakened(report: Report) -> Iterator[Row]:
 
 
 def _earlier(report: Report) -> Iterator[Row]:
-    """Return the baseline and the other ref, unless a reason tells of them."""
-    told, baseline, against = {item.id for item in report.reasons}, report.baseline, report.against
-    if baseline is not None and f"baseline/{baseline.status}" not in told:
+    """Return the baseline and the other ref, with what differs from them."""
+    baseline, against = report.baseline, report.against
+    if baseline is not None:
         first = status(baseline.status, (("message", baseline.message),))
         behind = map(text, comparisons.baseline_lines(baseline, _FEW))
         yield Row(label="baseline", lines=(first, *behind), rank=2, most=6)
-    if against is not None and "against/changed" not in told:
+    if against is not None:
         at = comparisons.at(against.ref, against.commit)
         first = status(against.status, (*at, ("say", ": "), ("message", against.message)))
         behind = map(text, comparisons.against_lines(against, 1))
@@ -231,26 +220,12 @@ def _ended(run: RunSummary) -> Phrase:
 def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     """Return how many checks passed, the ids of those that did not, and what was never declared;
     then how to see it again, and where the rest of the report is."""
-    counts = Counter(item.status for item in report.checklist)
-    made = len(report.checklist) - counts["skip"]
     # no reason tells of a warning
     fragile = [item for item in report.checklist if (item.id, item.status) == (_ROBUST, "warn")]
     told = [Reason(item.id, item.message, item.remedy) for item in fragile]
-    yield from _reasons(report, told, "also", 2)
-    if made:
-        style = "green" if counts["pass"] == made else ""
-        line = say(f"{numbers.of(counts['pass'], made)} passed", style)
-        for name, word in _COUNTED:
-            ids = [for_terminal(item.id, 60) for item in report.checklist if item.status == name]
-            if ids:
-                listing: Phrase = (
-                    ("say", f"{len(ids):,} {word}: "),
-                    ("message", listed(ids, _IDS)),
-                )
-                line.append("; ").append_text(text(listing, STATUS_STYLE[name]))
-        if undeclared := wording.undeclared(report.checklist).partition(" (")[0]:
-            line.append(f"; {undeclared}", style="dim")
-        yield Row(label="checks", lines=(line,), rank=3, most=3)
+    yield from _reasons(told, "also", 2)
+    if counted := wording.checks(report.checklist):
+        yield _row("checks", 3, counted, most=3)
     if report.reproduce:
         command = Text(for_terminal(report.reproduce), style="bold")
         yield Row(label="reproduce", lines=(command,), form="whole")

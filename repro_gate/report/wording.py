@@ -8,13 +8,12 @@ in its own way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, NoiseFloor
-from repro_gate.escape import listed
+from repro_gate.escape import for_terminal, listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
 from repro_gate.trace import notebook
@@ -42,7 +41,6 @@ _COUNTED = {
 }
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
-_MORE = re.compile(r"… and ([0-9,]{1,12}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
@@ -142,18 +140,6 @@ def moment(divergence: Divergence, steps: int) -> str:
     if divergence.step < 0:
         return "before the first step"
     return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
-
-
-def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
-    """The first lines of a check's evidence, and how many more there are; its own last line `… and
-    7 more` counts as the seven."""
-    found = _MORE.fullmatch(evidence[-1]) if evidence else None
-    lines, more = (
-        (tuple(evidence), 0)
-        if found is None
-        else (tuple(evidence[:-1]), int(found[1].replace(",", "")))
-    )
-    return lines[:most], len(lines) - len(lines[:most]) + more
 
 
 def place_of(divergence: Divergence, steps: int) -> str:
@@ -336,6 +322,22 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
+
+
+def checks(checklist: Sequence[CheckResult]) -> Phrase:
+    """Return how many checks passed, the ids of those that did not, and what was never declared;
+    empty if none was made."""
+    made = [item for item in checklist if item.status != "skip"]
+    passed = sum(item.status == "pass" for item in made)
+    phrase: Phrase = (("figure", numbers.of(passed, len(made))), ("say", " passed"))
+    for status in ("fail", "warn", "waived"):
+        ids = [item.id for item in made if item.status == status]
+        if ids:
+            listing = ("message", listed([for_terminal(name, 60) for name in ids], 6))
+            phrase += (("say", f"; {len(ids):,} "), ("status", status), ("say", ": "), listing)
+    if missing := undeclared(checklist).partition(" (")[0]:
+        phrase += (("say", f"; {missing}"),)
+    return phrase if made else ()
 
 
 def undeclared(checklist: Sequence[CheckResult]) -> str:

@@ -63,7 +63,7 @@ def test_a_fail_tells_what_diverges_why_and_how_to_see_it_again() -> None:
         "`determinism/diverged`",
         "**Remedy:**",
         "```sh\nrepro-gate run repro.yml --seed 42 --steps 50\n```",
-        "env **1**/2",
+        "1 ❌ **fail**: `data/checksums`",
     ):
         assert words in text, words
 

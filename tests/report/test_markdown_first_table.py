@@ -197,13 +197,10 @@ def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
     )
 
 
-def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
+def test_the_checklist_is_one_row_with_the_ids_of_what_did_not_pass() -> None:
     assert _rows(comment(reports.FAIL))["Checklist"] == (
-        "⚠️ code **0**/1 · ❌ data **0**/1 · ✅ env **1**/2 · ✅ random-state **1**/1 · ✅ hardware "
-        "**1**/1"
-    )
-    assert "⚠️ hardware nothing checked" in comment(
-        replace(reports.PASS, checklist=reports.CHECKLIST[:2])
+        "**3 of 6** passed; 1 ❌ **fail**: `data/checksums`; 1 ⚠️ **warn**: `code/committed`; "
+        "1 📝 **waived**: `env/image-digest`"
     )
 
 
@@ -277,7 +274,7 @@ def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot
 def test_the_page_is_named_only_where_there_is_a_run() -> None:
     named = replace(reports.PASS, origin=Origin("octo/training", "f" * 40, 7, 1, "out-a100"))
     assert (
-        f"The whole report as a page: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`"
+        f"The whole report: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`"
         in comment(named, View(run_url=_RUN))
     )
     # nobody is led to a page that a fork may have put there

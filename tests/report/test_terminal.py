@@ -171,7 +171,7 @@ def test_the_last_line_says_where_the_rest_is() -> None:
 def test_what_did_not_pass_is_counted_with_its_ids_and_told_on_request() -> None:
     quiet, whole = " ".join(_plain(reports.FAIL).split()), _whole(reports.FAIL)
     assert (
-        "checks 3 of 6 passed; 1 failed: data/checksums; 1 warned: code/committed; 1 waived: "
+        "checks 3 of 6 passed; 1 fail: data/checksums; 1 warn: code/committed; 1 waived: "
         "env/image-digest" in quiet
     )
     assert "commit them, then run again" not in quiet and "commit them, then run again" in whole
