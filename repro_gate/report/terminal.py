@@ -185,11 +185,11 @@ def _figures(report: Report) -> Iterator[Row]:
     if report.non_finite:
         words = f"not finite: {wording.non_finite(report)}"
         yield _row("loss", 2, (("message", words),), style="yellow")
-    yield _row("cost", 4, costs.cost(report.cost), most=3)
+    yield _row("noise floor", 4, wording.noise(report.noise_floor), most=3)
+    yield _row("cost", 3, costs.cost(report.cost), most=3)
     if report.cost is not None and report.cost.suspicious is not None:
         why: Phrase = (("say", "suspicious: "), ("message", report.cost.suspicious))
         yield _row("", 2, why, style="bold yellow")
-    yield _row("noise floor", 4, wording.noise(report.noise_floor), most=3)
 
 
 def _log(report: Report) -> Iterator[Row]:

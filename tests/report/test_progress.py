@@ -8,7 +8,7 @@ import re
 import pytest
 
 from repro_gate.compare.model import Divergence
-from repro_gate.report.progress import Lines, sentence, watching
+from repro_gate.report.progress import Lines, watching
 from repro_gate.runs.launch import Run
 from repro_gate.runs.progress import Watch
 from tests.support.built_traces import run, training
@@ -112,13 +112,6 @@ def test_plain_lines_hold_no_escapes_and_no_commands_of_ours(text: str) -> None:
     ]
 
 
-def test_a_plain_ascii_stream_can_be_written_to() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    tell(Lines(stream, github=False), "x" * 300 + "é")
-    assert b"\\u2026" in raw.getvalue()
-
-
 def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     lines = Lines(stream, github=False)
@@ -193,17 +186,6 @@ def test_the_watch_suits_its_stream() -> None:
         tell(watch, "x")
     with watching(io.StringIO(), terminal=False, github=True, quiet=False) as watch:
         assert isinstance(watch, Lines)
-
-
-def test_a_divergence_is_one_sentence() -> None:
-    assert (
-        sentence(Divergence(step=-1, kind="parameter", name="fc.weight"))
-        == "before the first step, parameter fc.weight"
-    )
-    assert (
-        sentence(Divergence(step=3, kind="loss", name="loss", process="rank1"))
-        == "at step 3, loss of rank1"
-    )
 
 
 def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:

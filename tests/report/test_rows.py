@@ -22,17 +22,6 @@ def shown(groups: Sequence[Sequence[Row]], width: int = 40, most: int = 100) -> 
     return [line.plain for line in fitted(groups, width, most)]
 
 
-def test_a_label_stands_once_and_a_blank_line_between_groups() -> None:
-    assert shown(
-        [[row("cost", "one two three four five six seven")], [], [row("", "> 1 | x")]]
-    ) == [
-        "  cost         one two three four five",
-        "               six seven",
-        "",
-        "  > 1 | x",
-    ]
-
-
 def test_what_does_not_fit_its_row_ends_with_an_ellipsis_and_what_fits_does_not() -> None:
     text = "one two three four five six seven eight nine ten"
     assert shown([[row("a", text, most=1)]]) == ["  a            one two three four five…"]
