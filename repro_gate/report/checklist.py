@@ -43,9 +43,8 @@ def render(
             for item in wording.worst_first(results)
             if item.category == category and not wording.is_undeclared(item)
         ]
-        parts += section(
-            _title(category, passed, made), laid_out(check_items(here)) if here else None
-        )
+        title = f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
+        parts += section(title, laid_out(check_items(here)) if here else None)
     if wording.undeclared(results):
         parts += [Text(""), Text(wording.undeclared(results), style="dim")]
     return printed(view, *parts, Text(""), _summary(results, len(need_training)))
@@ -72,10 +71,6 @@ def as_json(
         "need_training": list(need_training),
     }
     return to_text(plain(document))
-
-
-def _title(category: str, passed: int, made: int) -> str:
-    return f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:

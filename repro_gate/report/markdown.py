@@ -109,7 +109,7 @@ def _short(report: Report, fits: Callable[[str], bool], limit: int) -> str:
         if weakened
         else ""
     )
-    texts = (f"{title}{warning}{rest}", f"{title}{warning}", f"{title}{rest}")
+    texts = (f"{title}{warning}{rest}", f"{title}{warning}")
     return next(filter(fits, texts), report.verdict[:limit])
 
 

@@ -308,7 +308,7 @@ def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(
         (b"\xff{}", "not UTF-8 at byte 0"),
         (b"", "not JSON"),
         (b'{"verdict": "pass"', "not JSON"),
-        (b'{"verdict": "fail", "verdict": "pass"}', 'the key "verdict" stands twice'),
+        (b'{"verdict": "fail", "verdict": "pass"}', "a key stands twice"),
         (b'{"cost": {"a": 1, "a\\u001b": 2, "a\\u001b": 3}}', "stands twice"),
         (b'{"seconds": NaN}', "NaN is not JSON"),
         (b'{"seconds": -Infinity}', "-Infinity is not JSON"),
