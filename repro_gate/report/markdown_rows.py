@@ -55,7 +55,7 @@ def first_rows(report: Report, view: View) -> list[Row]:
     rows = (
         *(_baseline(report) if drift else []),
         *_divergence(report),
-        *_why(report, _links(report, view)),
+        *_why(report, _short(_links(report, view))),
         ("Losses that are not finite", Markup(lost and f"{MARKS['warn']} {lost}")),
         ("Determinism cost", prose(costs.cost(price) if price is not None else (), NARROW)),
         ("Compared", Markup(equal if compared else "")),
@@ -124,7 +124,21 @@ def _links(report: Report, view: View) -> Links:
     """Return the address of each line that the diagnosis names, where it has one."""
     cause = report.diagnosis
     named = () if cause is None else (cause, *cause.also)
-    return {causes.place(item): at for item in named if (at := address(report, view, item))}
+    return {
+        causes.place(item): (causes.place(item), at)
+        for item in named
+        if (at := address(report, view, item))
+    }
+
+
+def _short(links: Links) -> Links:
+    """Return the same addresses shown as `train.py:41`: a table is as wide as its longest name, and
+    a phone is narrow."""
+    names = [shown.rpartition("/")[2] for shown, _ in links.values()]
+    return {
+        line: (name if names.count(name) == 1 else line, links[line][1])
+        for line, name in zip(links, names, strict=True)
+    }
 
 
 def _divergence(report: Report) -> list[Row]:

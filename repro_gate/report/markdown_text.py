@@ -19,8 +19,8 @@ MARKS: Mapping[str, str] = {
     "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
 }  # fmt: skip
 GLANCE = 400  # characters of one text in the first table; what is folded has more
-# a line, `src/train.py:41`, and its address
-Links = Mapping[str, str]
+# a line, `src/train.py:41`: what is shown of it, and its address
+Links = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,8 @@ def message(text: str, form: Form) -> Markup:
 
 def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
     """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as
-    they are. `links` has the addresses of names that are lines of the checkout."""
+    they are. `links` has, of names that are lines of the checkout, what is shown
+    and the address."""
 
     def part(role: str, words: str) -> str:
         if role in ("name", "seen"):
@@ -65,8 +66,10 @@ def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
 
 
 def _linked(words: str, form: Form, links: Links) -> Markup:
-    name = code(words, form)
-    return name if words not in links else Markup("[") + name + Markup(f"](<{links[words]}>)")
+    if words not in links:
+        return code(words, form)
+    shown, address = links[words]
+    return Markup("[") + code(shown, form) + Markup(f"](<{address}>)")
 
 
 def status(name: str, words: str, form: Form) -> Markup:

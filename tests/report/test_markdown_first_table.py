@@ -169,7 +169,7 @@ def test_the_causes_line_is_a_link_to_it_at_the_commit_that_was_tested() -> None
     )
     text = comment(_explained("src/my train.py"), View(server_url="https://ghe.example"))
     assert f"[`src/my train.py:41`]{address}" in text.splitlines()[0]
-    assert f"[`src/my train.py:41`]{address}" in _rows(text)["Why"]
+    assert f"[`my train.py:41`]{address}" in _rows(text)["Why"], "a phone is narrow"
 
 
 @pytest.mark.parametrize(
