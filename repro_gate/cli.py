@@ -4,17 +4,17 @@ wait until a command needs them."""
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro_gate._version import DOCS_URL
 from repro_gate.commands.arguments import parser
-from repro_gate.errors import GateError, UsageError, end_cleanly
+from repro_gate.errors import UsageError, end_cleanly, for_person
 from repro_gate.github.workflow import log_guard
 
 if TYPE_CHECKING:
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     from repro_gate.spec.model import Spec
 
 # they start what the checkout names, and hold no secret while they do
-_UNTRUSTED = (
-    "run",
-    "diagnose",
-    "selftest",
-    "baseline",
-    "hash",
-    "compare",
-    "ops",
-)
+_UNTRUSTED = ("run", "diagnose", "selftest", "baseline", "hash", "compare", "ops")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,41 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start_anew(os.environ)
             handed_over()
         return _COMMANDS[options.command](options)
-    except GateError as error:
-        print(f"repro-gate: {_printable(error.diagnostics())}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("repro-gate: interrupted", file=sys.stderr)
-        return 3
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as a shell reports a process that SIGPIPE ended
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"repro-gate: {_printable(f'{where}{error.strerror or error}')}", file=sys.stderr)
-        print(
-            "  remedy: free space, or set TMPDIR to a folder that can be written; nothing was "
-            "found out about the training",
-            file=sys.stderr,
-        )
-        return 3
-    except MemoryError:
-        print("repro-gate: the gate ran out of memory", file=sys.stderr)
-        print(
-            "  remedy: use a machine with more memory; nothing was found out about the training",
-            file=sys.stderr,
-        )
-        return 3
-    except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
-        import traceback
-
-        print(
-            "repro-gate: an error inside the gate, which says nothing about the training; please "
-            "report it:",
-            file=sys.stderr,
-        )
-        print(_printable(traceback.format_exc().rstrip()), file=sys.stderr)
-        return 3
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
+        found = for_person(error)
+        print(f"repro-gate: {_printable(found.diagnostics())}", file=sys.stderr)
+        return found.exit_code
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -115,18 +79,16 @@ def _diagnose(options: argparse.Namespace) -> int:
     from repro_gate.commands.diagnose import diagnose
     from repro_gate.commands.output import view, writable
 
-    writable(options.json_lines)
     spec, chosen = _asked(options, policy="head")
-    with contextlib.ExitStack() as stack:
-        lines = (
-            None
-            if options.json_lines is None
-            else stack.enter_context(options.json_lines.open("w", encoding="utf-8"))
-        )
-        watch = stack.enter_context(_watch(options))
-        return diagnose(
-            spec, chosen, watch, lambda line: print(_printable(line), flush=True), lines, view()
-        )
+    writable(options.json_lines)
+
+    def tell(line: str) -> None:
+        print(_printable(line), flush=True)
+
+    path = options.json_lines
+    opened = nullcontext() if path is None else path.open("w", encoding="utf-8")
+    with opened as lines, _watch(options) as watch:
+        return diagnose(spec, chosen, watch, tell, lines, view())
 
 
 def _selftest(options: argparse.Namespace) -> int:
@@ -156,7 +118,7 @@ def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
     laid_over = {
         "overrides": tuple(options.overrides),
         "seed": options.seed,
-        "steps": options.steps,
+        "steps": getattr(options, "steps", None),  # `selftest` has steps of its own
     }
     spec = load_spec(Path(options.spec), **laid_over)
     return spec, Options(
@@ -229,28 +191,26 @@ def _explain(options: argparse.Namespace) -> int:
     from repro_gate.checks.pages import cause_page, page, reasons
     from repro_gate.factors import CAUSES
 
-    causes: dict[str, str] = {name: cause_page(name) for name in CAUSES}
-    known = {**{item.id: item.title for item in ALL}, **reasons(), **causes}
     if options.id is None:
         width = max(len(item.id) for item in ALL)
         for item in ALL:
             print(f"{item.id:<{width}}  {item.title}")
         return 0
+    causes: dict[str, str] = {name: cause_page(name) for name in CAUSES}
+    known = {**{item.id: item.title for item in ALL}, **reasons(), **causes}
     if options.id not in known:
         close = difflib.get_close_matches(options.id, known, 1)
+        hint = f", did you mean `{close[0]}`?" if close else ""
         raise UsageError(
-            f"explain {options.id}: there is no such id"
-            + (f", did you mean `{close[0]}`?" if close else ""),
+            f"explain {options.id}: there is no such id{hint}",
             remedy=f"`repro-gate explain` lists the checks, {DOCS_URL}/reasons.md the reasons",
         )
-    print(
-        causes.get(options.id) or page(options.id) or f"# {options.id}\n\n{known[options.id]}\n",
-        end="",
-    )
+    found = causes.get(options.id) or page(options.id)
+    print(found or f"# {options.id}\n\n{known[options.id]}\n", end="")
     return 0
 
 
-def _watch(options: argparse.Namespace) -> contextlib.AbstractContextManager[Watch]:
+def _watch(options: argparse.Namespace) -> AbstractContextManager[Watch]:
     from repro_gate.report.progress import watching
 
     github = os.environ.get("GITHUB_ACTIONS") == "true"
@@ -270,17 +230,9 @@ def _ops(options: argparse.Namespace) -> int:
 
 
 def _comment(options: argparse.Namespace) -> int:
-    from repro_gate.commands.comment import Wanted, comment_command
+    from repro_gate.commands.comment import comment_command
 
-    wanted = Wanted(
-        options.report,
-        when=options.when,
-        repository=options.repository,
-        pull_request=options.pull_request,
-        dry_run=options.dry_run,
-        matrix=options.matrix,
-    )
-    return comment_command(wanted, os.environ)
+    return comment_command(options, os.environ)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -296,14 +248,9 @@ def _init(options: argparse.Namespace) -> int:
 def _schema(options: argparse.Namespace) -> int:
     from importlib.resources import files
 
-    print(
-        (
-            files("repro_gate")
-            / ("report" if options.report else "ops" if options.ops else "spec")
-            / "schema.json"
-        ).read_text(encoding="utf-8"),
-        end="",
-    )
+    room = "report" if options.report else "ops" if options.ops else "spec"
+    path = files("repro_gate") / room / "schema.json"
+    print(path.read_text(encoding="utf-8"), end="")
     return 0
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from types import FrameType, TracebackType
 
 
@@ -51,6 +52,32 @@ class Inconclusive(GateError):
 
     def __init__(self, message: str, *, remedy: str = "", reason_id: str = "inconclusive") -> None:
         super().__init__(message, remedy=remedy, reason_id=reason_id)
+
+
+def for_person(error: BaseException) -> GateError:
+    """Return the error to print for one that ends the gate: of the machine (a full disk, no
+    memory), an interruption, or a mistake of ours, which must not look like a finding."""
+    if isinstance(error, GateError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Inconclusive("interrupted", remedy="run it again", reason_id="action/interrupted")
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Inconclusive(
+            f"{where}{error.strerror or error}",
+            remedy="free space, or let the gate read and write there (or set TMPDIR to where it "
+            "may); nothing was found out about the training",
+            reason_id="action/system",
+        )
+    if isinstance(error, MemoryError):
+        return Inconclusive(
+            "the gate ran out of memory",
+            remedy="use a machine with more memory; nothing was found out about the training",
+            reason_id="action/system",
+        )
+    lines = "".join(traceback.format_exception(error)).rstrip()
+    why = "an error inside the gate, which says nothing about the training; please report it"
+    return Inconclusive(f"{why}:\n{lines}")
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import itertools
 import json
 import os
+import secrets
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from repro_gate.errors import Inconclusive, held
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _PATH = getattr(os, "O_PATH", 0)  # Linux: a handle that needs no permission on the file itself
-_LEVELS = 32  # of folders held open at once while a tree is removed
 # threads that unlink: a file that has reached the disk may take milliseconds, nearly all of it
 # waiting
 _AT_ONCE = 8
@@ -171,18 +170,19 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(base, "repro-gate")
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a file of mode 0600 in the place of whatever is at `path`, whole or not at all. Raises
-    OSError."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Put a file in the place of whatever is at `path`, whole or not at all. Raises OSError."""
+    with held():
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(name, mode)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -265,10 +265,7 @@ def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
                 end = os.lseek(reader, start, os.SEEK_HOLE)
             except OSError as error:
                 # a hole to the end, or a system that knows none
-                start, end = (
-                    size if error.errno == errno.ENXIO else start,
-                    size,
-                )
+                start, end = (size if error.errno == errno.ENXIO else start), size
         left, copied = max(0, min(end, size) - start), 0
         # across file systems on an old kernel, or no Linux
         with contextlib.suppress(OSError, AttributeError):
@@ -280,19 +277,11 @@ def _copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
         start += copied
 
 
-def copy_link(source: Path, target: Path) -> None:
-    """Copy a symbolic link as a link, with its times where the system can set them."""
-    os.symlink(os.readlink(source), target)
-    if os.utime in os.supports_follow_symlinks:
-        status = os.lstat(source)
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
-
-
 def remove_tree(path: Path) -> None:
     """Remove a file, a link (not what it points to) or a folder with all it holds; nothing is done
     where nothing is.
 
-    No depth is too deep: beyond a few levels folders are moved up to the top first. Permissions
+    No depth is too deep: what a folder holds is moved up to the top first. Permissions
     that are missing are given. Raises Inconclusive naming the path where something cannot be
     removed (immutable, a mount, another owner).
     """
@@ -306,10 +295,11 @@ def remove_tree(path: Path) -> None:
             return
         top = _open_folder(os.fspath(path), None)
         try:
-            numbers = itertools.count()
-            with ThreadPoolExecutor(_AT_ONCE, "repro-gate-remove") as pool:
-                while _listed(top):
-                    _empty(top, top, numbers, pool)
+            with held(), ThreadPoolExecutor(_AT_ONCE, "repro-gate-remove") as pool:
+                while folders := _emptied(top, pool):
+                    for name in folders:
+                        _raise_folders(name, top, pool)
+                        os.rmdir(name, dir_fd=top)
         finally:
             os.close(top)
         os.rmdir(path)
@@ -322,54 +312,33 @@ def remove_tree(path: Path) -> None:
         ) from error
 
 
-def _empty(folder: int, top: int, numbers: Iterator[int], pool: Executor, level: int = 0) -> None:
-    """Remove everything in `folder` (a descriptor); what lies deeper than a few levels is moved
-    into `top`, to be removed from there."""
-    listed = _listed(folder)
-    files = [name for name, is_folder in listed if not is_folder]
-    count = min(_AT_ONCE, len(files))
-    for part in [
-        pool.submit(_unlink, files[start::count], os.dup(folder)) for start in range(count)
-    ]:
-        part.result()
-    for name in (name for name, is_folder in listed if is_folder):
-        # this also gives the permission to write that a move asks of the folder that is moved
-        below = _open_folder(name, folder)
-        try:
-            if level < _LEVELS:
-                _empty(below, top, numbers, pool, level + 1)
-        finally:
-            os.close(below)
-        if level < _LEVELS:
-            os.rmdir(name, dir_fd=folder)
-        else:
-            _move_up(name, folder, top, numbers)
-
-
-def _unlink(names: Sequence[str], folder: int) -> None:
-    """Unlink files of `folder`, a descriptor that is closed at the end: of this call alone, since
-    another part may fail before it."""
+def _raise_folders(name: str, top: int, pool: Executor) -> None:
+    """Empty the folder `name` of `top` (a descriptor); the folders in it are moved into `top`."""
+    below = _open_folder(name, top)
     try:
-        for name in names:
-            os.unlink(name, dir_fd=folder)
+        for inner in _emptied(below, pool):
+            # gives the permission to write that a move asks of the folder that is moved
+            os.close(_open_folder(inner, below))
+            free = f".removing-{secrets.token_hex(8)}"
+            os.rename(inner, free, src_dir_fd=below, dst_dir_fd=top)
     finally:
-        os.close(folder)
+        os.close(below)
 
 
-def _move_up(name: str, folder: int, top: int, numbers: Iterator[int]) -> None:
-    """Move a subfolder into `top` under a name that is free there."""
-    for number in numbers:
-        try:
-            os.rename(name, f".removing-{number}", src_dir_fd=folder, dst_dir_fd=top)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                raise
-
-
-def _listed(folder: int) -> list[tuple[str, bool]]:
+def _emptied(folder: int, pool: Executor) -> list[str]:
+    """Remove what is no folder from `folder` (a descriptor). Returns the names of its folders."""
     with os.scandir(folder) as found:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    parts = []
+    try:
+        for name, is_folder in entries:
+            if not is_folder:
+                parts.append(pool.submit(os.unlink, name, dir_fd=folder))
+    finally:
+        wait(parts)  # whatever fails: the descriptor is closed behind them
+    for part in parts:
+        part.result()
+    return [name for name, is_folder in entries if is_folder]
 
 
 def _open_folder(name: str, parent: int | None) -> int:

@@ -43,10 +43,10 @@ def read_machine() -> dict[str, str]:
     facts = {
         "cpu-model": _cpu_model(),
         "cpu-count": str(os.cpu_count() or ""),
-        "memory-bytes": _memory(),
+        "memory-bytes": str(psutil.virtual_memory().total),
         "os": _system(),
         "kernel": f"{platform.system()} {platform.release()}".strip(),
-        "libc": _libc(),
+        "libc": " ".join(filter(None, platform.libc_ver())),
         "driver": _kernel_driver() or smi_driver,
     }
     return {name: value for name, value in {**facts, **gpus}.items() if value}
@@ -101,16 +101,9 @@ def _gpus() -> tuple[dict[str, str], str]:
     nvidia-smi does not know is left out."""
     fields = ["driver_version", *_GPU_FIELDS]
     rows = _query(fields)
-    if rows is None:
-        columns = (
-            {field: answer for field in fields if (answer := _query([field]))}
-            if _query(["name"])
-            else {}
-        )
-        fields, rows = (
-            list(columns),
-            [[row[0] for row in rows] for rows in zip(*columns.values(), strict=False)],
-        )
+    if rows is None:  # an older nvidia-smi, which does not know one of them
+        fields = [field for field in fields if _query([field])] if _query(["name"]) else []
+        rows = (_query(fields) if fields else None) or []
     facts, driver = dict[str, str](), ""
     for number, row in enumerate(rows):
         for field, value in zip(fields, row, strict=False):
@@ -171,39 +164,22 @@ def _with_descendants(own: Collection[int]) -> set[int]:
 def _cpu_model() -> str:
     """The name that the processor gives itself; on ARM, which gives none, the numbers that stand
     for it. Several are joined by ` + `."""
-    entries = [
-        {
-            key.strip(): value.strip()
-            for key, _, value in (line.partition(":") for line in entry.splitlines())
-        }
-        for entry in _text(_CPUINFO).split("\n\n")
-    ]
     names: dict[str, None] = {}
-    for entry in entries:
-        parts = [
-            f"{name.removeprefix('CPU ')} {entry[name]}" for name in _ARM_PARTS if name in entry
-        ]
+    for processor in _text(_CPUINFO).split("\n\n"):
+        lines = (line.partition(":") for line in processor.splitlines())
+        entry = {key.strip(): value.strip() for key, _, value in lines}
+        parts = (
+            f"{part.removeprefix('CPU ')} {entry[part]}" for part in _ARM_PARTS if part in entry
+        )
         name = entry.get("model name") or ", ".join(parts) or entry.get("cpu", "")
         names.update({" ".join(name.split()): None} if name else {})
     return " + ".join(names) or platform.processor()
-
-
-def _memory() -> str:
-    with contextlib.suppress(OSError, psutil.Error):
-        return str(psutil.virtual_memory().total)
-    return ""
 
 
 def _system() -> str:
     with contextlib.suppress(OSError):
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     return platform.system()
-
-
-def _libc() -> str:
-    with contextlib.suppress(OSError, ValueError):
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    return " ".join(filter(None, platform.libc_ver()))
 
 
 def _kernel_driver() -> str:

@@ -66,12 +66,7 @@ def job_of(folder: Path, root: Path, action: str) -> Job:
     """A job that uses an action of the repository's copy."""
     job = Job(folder, dict(SYSTEM), root / action)
     # what an untrusted checkout may hold: it is the current folder of each step
-    for name in (
-        "venv",
-        "pip",
-        "sysconfig",
-        "repro_gate",
-    ):
+    for name in ("venv", "pip", "sysconfig", "repro_gate"):
         (folder / f"workspace/{name}.py").write_text(
             "raise SystemExit('the checkout was imported')\n"
         )
@@ -93,12 +88,10 @@ def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
     assert ended.returncode == 3, ended.stdout + ended.stderr
     found = json.loads((tmp_path / f"workspace/seen/{phase}.json").read_text())
     given, (isolated, path) = found["environment"], found["flags"]
-    assert (
-        isolated
-        and str(tmp_path / "workspace") not in path
-        and "" not in path
-        and str(root) in path
-    )
+    assert isolated
+    assert str(tmp_path / "workspace") not in path
+    assert "" not in path
+    assert str(root) in path
     inputs = {name for name in given if name.startswith("INPUT_")}
     assert inputs == {f"INPUT_{name.upper()}" for name in load(action)["inputs"]} | {
         "INPUT_COMMENT"
@@ -133,11 +126,9 @@ def test_pip_is_not_given_the_token(root: Path, tmp_path: Path) -> None:
     ended = job_of(tmp_path, root, "comment").run(
         "comment", "comment", {"python": str(program), "token": TOKEN}, SEEN=str(tmp_path / "seen")
     )
-    assert (
-        ended.returncode == 2
-        and "INPUT_PYTHON" in (tmp_path / "seen").read_text()
-        and TOKEN not in (tmp_path / "seen").read_text()
-    )
+    assert ended.returncode == 2
+    assert "INPUT_PYTHON" in (tmp_path / "seen").read_text()
+    assert TOKEN not in (tmp_path / "seen").read_text()
 
 
 @pytest.fixture
@@ -252,6 +243,5 @@ def test_an_image_is_built_or_named_and_what_is_none_is_refused(
 ) -> None:
     ended = docker.run("docker-run", "image", {"image": image})
     assert docker.outputs["image"] == outputs
-    assert ended.returncode == (0 if outputs else 2) and (
-        "image: no image is called that" in ended.stdout
-    ) is not bool(outputs)
+    assert ended.returncode == (0 if outputs else 2)
+    assert ("image: no image is called that" in ended.stdout) is not bool(outputs)

@@ -71,11 +71,9 @@ def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is_and_ever
 ) -> None:
     for key, item in load(name)["inputs"].items():
         assert isinstance(item["default"], str) and item["required"] is False, key
-        assert (
-            re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
-            and len(item["description"]) > 20
-            and "|" not in item["description"]
-        )
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
+        assert len(item["description"]) > 20
+        assert "|" not in item["description"]
     for key, item in load(name)["outputs"].items() if name in PUBLISHING else ():
         assert item["value"] == f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}"
 
@@ -126,9 +124,8 @@ def test_only_the_step_that_publishes_is_given_the_token() -> None:
         for key, step in steps("docker-run").items()
         if re.search(r"inputs\.token\b", str(step.get("env", {})))
     ]
-    assert holders == ["publish"] and inputs_of("container") <= environment_of(
-        "docker-run", "publish"
-    )
+    assert holders == ["publish"]
+    assert inputs_of("container") <= environment_of("docker-run", "publish")
     assert inputs_of("container") - environment_of("docker-run", "gate") == {"INPUT_TOKEN"}
 
 
@@ -137,9 +134,8 @@ def test_native_has_no_token_to_give_and_nothing_behind_the_training() -> None:
     assert all(
         re.fullmatch(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ", item) for item in expressions
     )
-    assert list(steps("native")) == ["gate"] and environment_of("native", "gate") == inputs_of(
-        "native"
-    ) | {"INPUT_COMMENT"}
+    assert list(steps("native")) == ["gate"]
+    assert environment_of("native", "gate") == inputs_of("native") | {"INPUT_COMMENT"}
 
 
 def test_comment_gates_nothing_and_reads_the_inputs_that_it_has() -> None:

@@ -120,9 +120,8 @@ def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
 def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo-2").mkdir()
-    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo") and is_inside(
-        tmp_path / "repo", tmp_path / "repo"
-    )
+    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo")
+    assert is_inside(tmp_path / "repo", tmp_path / "repo")
     assert not is_inside(tmp_path / "repo-2", tmp_path / "repo")
     assert is_inside(tmp_path, Path("/"))
 

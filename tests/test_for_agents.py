@@ -4,20 +4,17 @@ fields that the schema has."""
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from repro_gate.commands.arguments import parser
-from repro_gate.diagnosis.model import Rate
 from repro_gate.factors import Cause
 from repro_gate.report.document import to_json
 from repro_gate.report.model import EXIT_CODES
@@ -77,14 +74,11 @@ def test_every_field_that_is_asked_for_is_in_the_schema_in_the_order_that_the_pa
     None
 ):
     asked = list(dict.fromkeys(path for program in PROGRAMS for path in fields(program)))
-    assert [path for path in asked if not has(SCHEMA, path)] == [] and all(
-        any(fields(program)) for program in PROGRAMS
-    )
-    assert (
-        not has(SCHEMA, ("diagnosis", "remedies"))
-        and not has(SCHEMA, ("verdict", "x"))
-        and has(SCHEMA, ("checklist", "id"))
-    )
+    assert [path for path in asked if not has(SCHEMA, path)] == []
+    assert all(any(fields(program)) for program in PROGRAMS)
+    assert not has(SCHEMA, ("diagnosis", "remedies"))
+    assert not has(SCHEMA, ("verdict", "x"))
+    assert has(SCHEMA, ("checklist", "id"))
     tops = [*dict.fromkeys(path[0] for path in asked)]
     assert tops[:6] == ["verdict", "reasons", "diagnosis", "determinism", "checklist", "baseline"]
     assert {
@@ -92,14 +86,6 @@ def test_every_field_that_is_asked_for_is_in_the_schema_in_the_order_that_the_pa
         ("reasons", "remedy"),
         ("determinism", "first_divergence", "max_ulp"),
     } <= {*asked}
-
-
-def test_every_path_in_the_text_is_in_the_schema() -> None:
-    for path in re.findall(
-        r"`\.?((?:diagnosis|determinism|config_hash|base|reproduce)(?:\.\w+)+|\.reproduce)`", PAGE
-    ):
-        if not path.startswith(("determinism.allow", "determinism.compare")):  # keys of the spec
-            assert has(SCHEMA, tuple(path.strip(".").split("."))), path
 
 
 @NEEDS_JQ
@@ -123,32 +109,8 @@ def test_every_query_runs_on_a_report_of_each_kind_and_prints_cause_line_and_rem
             "data/checksums",
         )
         assert [text for text in wanted if text not in printed] == []
-        assert (
-            printed.count(f"remedy: {reports.EXPLAINED.reasons[0].remedy}") == 1
-            and reports.EXPLAINED.reproduce in printed
-        )
-
-
-@NEEDS_JQ
-@pytest.mark.parametrize(
-    ("rate", "runs"), [(None, 2), (Rate(4, 4), 2), (Rate(3, 8), 7), (Rate(1, 8), 23)]
-)
-def test_as_many_runs_are_asked_for_as_exclude_the_rate(
-    rate: Rate | None, runs: int, tmp_path: Path
-) -> None:
-    assert (
-        rate is None
-        or rate.diverged == rate.pairs
-        or runs == math.ceil(math.log(0.05) / math.log(1 - rate.diverged / rate.pairs))
-    )
-    (query,) = [query for query in QUERIES if "diagnosis.rate" in query[-2]]
-    (tmp_path / "report.json").write_text(
-        json.dumps(to_json(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, rate=rate))))
-    )
-    assert (
-        subprocess.run(query, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        == f"{runs}\n"
-    )
+        assert printed.count(f"remedy: {reports.EXPLAINED.reasons[0].remedy}") == 1
+        assert reports.EXPLAINED.reproduce in printed
 
 
 def test_every_command_is_one_of_ours() -> None:
@@ -164,6 +126,5 @@ def test_the_exit_codes_and_the_causes_are_all_there() -> None:
         2: "none",
     }
     causes = re.findall(r"^\| \[`([\w-]+)`\]\(causes/([\w-]+)\.md\) \| ", PAGE, re.MULTILINE)
-    assert {name for name, _ in causes} == set(get_args(Cause)) and all(
-        name == page for name, page in causes
-    )
+    assert {name for name, _ in causes} == set(get_args(Cause))
+    assert all(name == page for name, page in causes)

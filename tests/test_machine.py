@@ -85,10 +85,8 @@ def script(tmp_path: Path, body: str) -> None:
 def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
     facts = read_machine()
     assert {"cpu-count", "memory-bytes", "os", "kernel"} <= facts.keys()
-    assert (
-        int(facts["cpu-count"]) == os.cpu_count()
-        and int(facts["memory-bytes"]) == psutil.virtual_memory().total
-    )
+    assert int(facts["cpu-count"]) == os.cpu_count()
+    assert int(facts["memory-bytes"]) == psutil.virtual_memory().total
     assert facts["kernel"].endswith(os.uname().release)
     assert not [name for name in facts if name.startswith("gpu.") or name == "driver"]
     assert other_gpu_processes([]) is None
@@ -112,10 +110,8 @@ def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_a
         rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", "[N/A]", "[Not Supported]", "N/A"),),
     )
     facts = read_machine()
-    assert (
-        facts["gpu.0.model"] == "Tesla T4"
-        and not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
-    )
+    assert facts["gpu.0.model"] == "Tesla T4"
+    assert not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
     install(
         tmp_path,
         tuple(name for name in FIELDS if name != "compute_cap"),

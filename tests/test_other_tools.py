@@ -84,11 +84,9 @@ def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones_with_their_place
     git(checkout, "add", "--all")
     done = git(checkout, "commit", "--message", "worse")
     printed = done.stderr + done.stdout
-    assert (
-        done.returncode == 1
-        and "exit code: 2" in printed
-        and "repro.yml:2:9: train.rum: unknown key" in printed
-    )
+    assert done.returncode == 1
+    assert "exit code: 2" in printed
+    assert "repro.yml:2:9: train.rum: unknown key" in printed
     assert "Traceback" not in printed and git(checkout, "log", "--format=%s").stdout == "good\n"
 
 
@@ -143,10 +141,8 @@ def test_the_gitlab_job_gates_in_the_image_with_the_base_if_there_is_one_and_kee
         "paths": ["repro-gate-report/"],
         "reports": {"junit": "repro-gate-report/report.xml"},
     }
-    assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}" and JOB["image"][
-        "entrypoint"
-    ] == [""]
+    assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}"
+    assert JOB["image"]["entrypoint"] == [""]
     gate = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert (
-        "COPY --from=gate /opt/gate/ /opt/gate/" in gate and "REPRO_GATE_SANDBOX=own-user" in gate
-    )
+    assert "COPY --from=gate /opt/gate/ /opt/gate/" in gate
+    assert "REPRO_GATE_SANDBOX=own-user" in gate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro_gate.checkout.inspection import Checkout, listed_files
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import copy_file, copy_link, make_folder
+from repro_gate.files import copy_file, make_folder
 
 MANY = 5_000  # files that take seconds to copy and to remove
 _NOT_COPIED = {
@@ -109,7 +109,7 @@ class Copy:
             return  # deleted, and git still tracks it
         try:
             if stat.S_ISLNK(mode):
-                copy_link(source, target)
+                os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
                 self.bytes += self.copy_file(name)
             elif not stat.S_ISDIR(mode):

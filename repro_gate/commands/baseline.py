@@ -3,16 +3,15 @@ results in `repro.baseline.yml`."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.baseline.file import dump_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
 from repro_gate.baseline.record import merge
-from repro_gate.errors import GateError, held
+from repro_gate.errors import GateError
+from repro_gate.files import replace_file
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import GateResult, gate
 from repro_gate.runs.progress import Watch
@@ -40,19 +39,8 @@ def baseline(
 def write_baseline(path: Path, before: Baseline | None, entry: Entry) -> None:
     """Record `entry` beside the other platforms' entries. The file is replaced whole or not at all.
     Raises GateError."""
-    text = dump_baseline(merge(before, entry))
     try:
-        with held():
-            handle, name = tempfile.mkstemp(prefix=".repro-baseline-", dir=path.parent)
-            try:
-                with open(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.chmod(name, 0o644)
-                os.replace(name, path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
+        replace_file(path, dump_baseline(merge(before, entry)).encode(), 0o644)
     except OSError as error:
         raise GateError(
             f"{path}: cannot be written: {error.strerror}",

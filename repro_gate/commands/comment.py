@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, UsageError
@@ -34,38 +35,16 @@ from repro_gate.report.model import PLAIN, Origin, Report, View
 _TOKENS = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The command line of `repro-gate comment`."""
-
-    report: Path | Sequence[Path] = field(kw_only=False)  # one, or those of one run's matrix
-    when: str = "always"
-    repository: str | None = None
-    pull_request: int | None = None
-    dry_run: bool = False
-    matrix: str | None = (
-        # the table's name: under it, whatever number of reports there is goes into one comment
-        None
-    )
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Every report that is named."""
-        return (self.report,) if isinstance(self.report, Path) else tuple(self.report)
-
-
-def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
-    """Post, and print the outcome on one line. Exit code 3 where it could not be posted; raises
-    GateError for what cannot be used."""
-    paths = (path / "report.json" if path.is_dir() else path for path in wanted.paths)
+def comment_command(wanted: Namespace, environment: Mapping[str, str]) -> int:
+    """Post what the command line asks for, and print the outcome on one line. Exit code 3 where it
+    could not be posted; raises GateError for what cannot be used."""
+    paths = (path / "report.json" if path.is_dir() else path for path in wanted.report)
     reports = [redact(load(path), known_secrets(environment)) for path in paths]
     if wanted.dry_run:
         _require_one_run(reports)
+        alone = _alone(wanted, reports)
         with log_guard(environment):
-            print(
-                markdown.comment(reports[0]) if _alone(wanted, reports) else matrix.render(reports),
-                end="",
-            )
+            print(markdown.comment(reports[0]) if alone else matrix.render(reports), end="")
         return 0
     token = next((environment[name] for name in _TOKENS if environment.get(name)), None)
     if token is None:
@@ -75,24 +54,15 @@ def comment_command(wanted: Wanted, environment: Mapping[str, str]) -> int:
         )
     way = _for_event if wanted.pull_request is None else _for_person
     posted = way(wanted, reports, Secret(token), environment)
-    said = " ".join(
-        part
-        for part in (
-            f"comment {posted.outcome}",
-            posted.url,
-            f"({posted.reason})" if posted.reason else "",
-        )
-        if part
-    )
-    print(
-        for_log(for_terminal(said), environment),
-        file=sys.stderr if posted.outcome == "refused" else sys.stdout,
-    )
-    return Inconclusive.exit_code if posted.outcome == "refused" else 0
+    why = f"({posted.reason})" if posted.reason else ""
+    said = " ".join(filter(None, (f"comment {posted.outcome}", posted.url, why)))
+    refused = posted.outcome == "refused"
+    print(for_log(for_terminal(said), environment), file=sys.stderr if refused else sys.stdout)
+    return Inconclusive.exit_code if refused else 0
 
 
 def _for_event(
-    wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]
+    wanted: Namespace, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]
 ) -> Posted:
     """In a workflow of its own: the event names the run, and the run leads to the pull request."""
     job = read_job(environment)
@@ -119,7 +89,7 @@ def _for_event(
 
 
 def _for_person(
-    wanted: Wanted, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]
+    wanted: Namespace, reports: Sequence[Report], token: Secret, environment: Mapping[str, str]
 ) -> Posted:
     """On the pull request that the command line names, for the commit that the reports are of."""
     repository = wanted.repository or environment.get("GITHUB_REPOSITORY")
@@ -127,13 +97,10 @@ def _for_person(
         raise UsageError(
             "--pull-request: of which repository?", remedy="name it: --repository OWNER/NAME"
         )
-    assert wanted.pull_request is not None  # the caller asked
     _, api_url, graphql_url = read_servers(environment)
     api = Api(token, repository, api_url=api_url, graphql_url=graphql_url)
-    found = [
-        _placed(report, path, repository)
-        for path, report in zip(wanted.paths, reports, strict=True)
-    ]
+    named = zip(wanted.report, reports, strict=True)
+    found = [_placed(report, path, repository) for path, report in named]
     return _post(api, wanted.pull_request, found, wanted, PLAIN, environment)
 
 
@@ -149,24 +116,22 @@ def _placed(report: Report, path: Path, repository: str) -> Report:
     return replace(report, origin=Origin(repository, report.subject.commit, 1, 1))
 
 
-def _alone(wanted: Wanted, reports: Sequence[Report]) -> bool:
+def _alone(wanted: Namespace, reports: Sequence[Report]) -> bool:
     return len(reports) == 1 and wanted.matrix is None
 
 
 def _require_one_run(reports: Sequence[Report]) -> None:
     """Raise UsageError for reports of several commits or runs: one table names one."""
-    of = {
-        f"commit {report.subject.commit or 'unknown'}"
-        for report in reports
-        if report.origin is None
-    }
-    origins = (report.origin for report in reports if report.origin is not None)
-    of |= {f"{origin.repository} run {origin.run_id} at {origin.head_sha}" for origin in origins}
+    of = set()
+    for report in reports:
+        if (origin := report.origin) is None:
+            of.add(f"commit {report.subject.commit or 'unknown'}")
+        else:
+            of.add(f"{origin.repository} run {origin.run_id} at {origin.head_sha}")
     if len(of) > 1:
-        remedy = "name the reports of one workflow run"
         raise UsageError(
             f"the reports are of several runs: {'; '.join(sorted(of))}",
-            remedy=remedy,
+            remedy="name the reports of one workflow run",
             reason_id="usage/reports",
         )
 
@@ -175,7 +140,7 @@ def _post(
     api: Api,
     number: int,
     reports: Sequence[Report],
-    wanted: Wanted,
+    wanted: Namespace,
     view: View,
     environment: Mapping[str, str],
 ) -> Posted:
@@ -183,11 +148,11 @@ def _post(
     that a run that left fewer reports writes into the same comment. Raises UsageError for reports
     of several commits or runs."""
     alone = _alone(wanted, reports)
-    job = (environment.get("GITHUB_WORKFLOW", ""), environment.get("GITHUB_JOB", ""))
     key = key_for(
-        *job,
+        environment.get("GITHUB_WORKFLOW", ""),
+        environment.get("GITHUB_JOB", ""),
         "foreign" if view.foreign else "chosen",
-        str(wanted.paths[0]) if alone else f"matrix {wanted.matrix or ''}",
+        str(wanted.report[0]) if alone else f"matrix {wanted.matrix or ''}",
     )
     if alone:
         return post_report(api, number, reports[0], key, when=wanted.when, view=view)
@@ -196,9 +161,8 @@ def _post(
     # a job that was started again has a later attempt than its siblings
     newest = max(origins, key=lambda origin: origin.run_attempt)
     _require_one_run(reports)
-    state = hashlib.sha256(
-        "".join(sorted(state_of(report) for report in reports)).encode()
-    ).hexdigest()[:16]
+    states = "".join(sorted(map(state_of, reports)))
+    state = hashlib.sha256(states.encode()).hexdigest()[:16]
     marker = Marker(key, newest.head_sha, newest.run_id, newest.run_attempt, state)
     return post(
         api,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro_gate.commands import output
 from repro_gate.compare.artifacts import compare_artifacts
-from repro_gate.compare.model import KINDS, Comparison, Distance, Divergence, Tally
+from repro_gate.compare.model import KINDS, Comparison, Divergence, Tally
 from repro_gate.compare.traces import compare_runs, other_digest, unequal_length
 from repro_gate.errors import UsageError
 from repro_gate.escape import and_more, for_log, for_terminal
@@ -32,6 +32,9 @@ from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import TraceError
 from repro_gate.trace.reader import read_folder
 
+_MAKE_TRACES = (
+    "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder in it"
+)
 _MOST_SHOWN = 20
 _ANY = "(any)"  # the name of a divergence of which a report knows the step and the kind alone
 
@@ -57,13 +60,8 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
     else:
         comparison = _files(a, b, python)
     if out is not None:
-        try:
-            out.write_text(comparison_text(comparison), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(
-                f"{out}: cannot be written: {error.strerror}",
-                remedy="name a file in a folder that exists",
-            ) from None
+        output.writable(out)
+        output.write(out, comparison_text(comparison))
     _print(comparison)
     return 0 if comparison.identical else 1
 
@@ -72,15 +70,9 @@ def _traces(a: Path, b: Path) -> Comparison:
     runs = []
     for folder in (a, b):
         if not any(folder.glob("*" + SUFFIX)):
-            inner = sorted(path.parent.name for path in folder.glob("*/*" + SUFFIX))
-            make = (
-                "make traces with `repro-gate run --keep-traces FOLDER`, and name one run's folder "
-                "in it"
-            )
-            raise UsageError(
-                f"{folder}: holds no trace",
-                remedy=f"name one run of it, such as {folder / inner[0]}" if inner else make,
-            )
+            inner = sorted(path.parent for path in folder.glob("*/*" + SUFFIX))
+            remedy = f"name one run of it, such as {inner[0]}" if inner else _MAKE_TRACES
+            raise UsageError(f"{folder}: holds no trace", remedy=remedy)
         try:
             runs.append(read_folder(folder, None))
         except TraceError as error:
@@ -131,25 +123,13 @@ def _reports(a: Report, b: Report) -> Comparison:
         found = unequal_length(sum(step >= 0 for step in left), sum(step >= 0 for step in right))
     return Comparison(
         identical=found is None,
-        steps=len([step for step in shared if step >= 0]),
+        steps=sum(step >= 0 for step in shared),
         tensors=len(by_kind),
         differing=len(kinds),
         first_divergence=found,
         by_kind=by_kind,
         by_step=tuple((step, 1) for step in differing),
-        losses=_losses(a, b),
     )
-
-
-def _losses(a: Report, b: Report) -> tuple[tuple[int, float, float], ...]:
-    left, right = (
-        {
-            row[0]: row[1]
-            for row in (report.determinism.comparison.losses if report.determinism else ())
-        }
-        for report in (a, b)
-    )
-    return tuple((step, left[step], right[step]) for step in sorted(left.keys() & right.keys()))
 
 
 def _files(a: Path, b: Path, python: str) -> Comparison:
@@ -175,13 +155,11 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
     for number in range(1, len(items), 2):
         first, second = read_in[number - 1 : number + 1]
         count += len(first.leaves.keys() | second.leaves.keys())
-        for difference in compare_artifacts(
-            first, second, items[number - 1].name if len(items) > 2 else ""
-        ):
+        name = items[number - 1].name if len(items) > 2 else ""
+        for difference in compare_artifacts(first, second, name):
             item = as_divergence(difference, -1)
-            found.append(
-                replace(item, **vars(distances.get((number, difference.leaf), Distance())))
-            )
+            distance = distances.get((number, difference.leaf))
+            found.append(replace(item, **vars(distance)) if distance else item)
         for note in dict.fromkeys((first.note, second.note)):
             if found and note:
                 _say(f"note: {for_terminal(note, 600)}")
@@ -199,30 +177,25 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
 
 def _print(comparison: Comparison) -> None:
     if comparison.identical:
-        _say(
-            f"same: {comparison.tensors} "
-            f"{f'quantities, {comparison.steps} steps' if comparison.steps else 'values'}"
-        )
+        what = f"quantities, {comparison.steps} steps" if comparison.steps else "values"
+        _say(f"same: {comparison.tensors} {what}")
         return
     first = comparison.first_divergence
     if first is not None and first.kind != "artifact":
-        _say(
-            f"differ: {_plain(wording.where(first))}: "
-            f"{_plain(wording.how_far(first)) or 'digests differ'}"
-        )
+        _say(f"differ: {_plain(wording.where(first))}: {_how_far(first)}")
     if first is not None and (first.name == _ANY or not comparison.differing):
-        _say(
-            f"{sum(step >= 0 for step, _ in comparison.by_step)} of the {comparison.steps} steps "
-            "that both have differ"
-        )
+        differing = sum(step >= 0 for step, _ in comparison.by_step)
+        _say(f"{differing} of the {comparison.steps} steps that both have differ")
     else:
         _say(f"{_plain(wording.spread(comparison))} ({wording.kinds(comparison)})")
     for item in comparison.weights[:_MOST_SHOWN]:
-        _say(
-            f"  {for_terminal(item.name, 200)}: {_plain(wording.how_far(item)) or 'digests differ'}"
-        )
+        _say(f"  {for_terminal(item.name, 200)}: {_how_far(item)}")
     if more := and_more(len(comparison.weights) - _MOST_SHOWN):
         _say(f"  {more}")
+
+
+def _how_far(item: Divergence) -> str:
+    return _plain(wording.how_far(item)) or "digests differ"
 
 
 def _plain(phrase: wording.Phrase) -> str:

@@ -42,12 +42,11 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     spec = found.spec
     data, _ = verified(spec, watch, os.environ, cached=cached)
     sandbox, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
-    root, folder = inspect_checkout(spec.path.parent).root, spec.path.parent
+    folder = spec.path.parent
+    root, declared = inspect_checkout(folder).root, resolve_data(spec.data, folder)
     reach = [environments_root(os.environ, None, sandbox)] if spec.env.install else []
     with (
-        confined(
-            sandbox, os.environ, root, resolve_data(spec.data, folder), reach, tell=watch.said
-        ),
+        confined(sandbox, os.environ, root, declared, reach, tell=watch.said),
         installed(spec, root, os.environ, sandbox, tell=watch.said) as outer,
         obeyed(),
     ):
@@ -72,11 +71,8 @@ def load_config_hash(path: Path) -> ConfigHash:
     try:
         return made_again(config_hash_of(row))
     except UsageError as error:
-        raise UsageError(
-            f"{name}: {for_terminal(error.message, 600)}",
-            remedy=error.remedy,
-            reason_id=error.reason_id,
-        ) from None
+        message = f"{name}: {for_terminal(error.message, 600)}"
+        raise UsageError(message, remedy=error.remedy, reason_id=error.reason_id) from None
 
 
 def as_json(found: ConfigHash) -> str:
@@ -86,10 +82,8 @@ def as_json(found: ConfigHash) -> str:
 
 def diff_as_json(moves: Sequence[ChangedInput]) -> str:
     """The inputs that changed, as `report.baseline.changed_inputs` lists them."""
-    return (
-        json.dumps({"changed_inputs": [asdict(item) for item in moves]}, indent=2, sort_keys=True)
-        + "\n"
-    )
+    document = {"changed_inputs": [asdict(item) for item in moves]}
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _recorded(path: Path) -> ConfigHash:

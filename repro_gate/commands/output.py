@@ -24,11 +24,8 @@ Files = Sequence[tuple[Format, Path]]
 def files_of(options: argparse.Namespace, read: Sequence[Path] = ()) -> Files:
     """The files that the command line asks for. Raises UsageError for one that cannot be written,
     that is named twice or is in `read`."""
-    files = [
-        (form, path)
-        for form in FORMATS
-        if (path := getattr(options, form.option, None)) is not None
-    ]
+    asked = ((form, getattr(options, form.option, None)) for form in FORMATS)
+    files = [(form, path) for form, path in asked if path is not None]
     taken = {path.resolve(): "the report that is read" for path in read}
     for form, path in files:
         writable(path)
@@ -73,21 +70,20 @@ def print_report(report: Report, verbose: bool, written: Sequence[str] = ()) -> 
 def view(verbose: bool = False) -> View:
     """Standard output; where it is no terminal, a line is as wide as it needs to be."""
     terminal = sys.stdout.isatty()
-    width = (
-        shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else PLAIN.width
-    )
-    return View(
-        width=width, encoding=sys.stdout.encoding or "utf-8", colour=terminal, verbose=verbose
-    )
+    fits = terminal or "COLUMNS" in os.environ
+    width = shutil.get_terminal_size().columns if fits else PLAIN.width
+    encoding = sys.stdout.encoding or "utf-8"
+    return View(width=width, encoding=encoding, colour=terminal, verbose=verbose)
 
 
 def writable(path: Path | None) -> None:
     """Raise UsageError for a file that cannot be written: before the runs, not after them."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+    why = "it is a folder" if path and path.is_dir() else ""
+    if path and not path.absolute().parent.is_dir():
+        why = "its folder does not exist"
+    if why:
         raise UsageError(
-            f"{path}: cannot be written: "
-            f"{'it is a folder' if path.is_dir() else 'its folder does not exist'}",
-            remedy="name a file in a folder that exists",
+            f"{path}: cannot be written: {why}", remedy="name a file in a folder that exists"
         )
 
 
@@ -98,16 +94,15 @@ def make_empty(folder: Path | None) -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UsageError(
-                f"--keep-traces {folder}: already exists and is not empty",
-                remedy="name a new folder",
-            )
+        why = "already exists and is not empty" if any(folder.iterdir()) else ""
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            why = os.strerror(errno.EACCES)
     except OSError as error:
-        remedy = "name a folder that can be made and written to"
-        raise UsageError(f"--keep-traces {folder}: {error.strerror}", remedy=remedy) from None
+        why = str(error.strerror)
+    if why:
+        raise UsageError(
+            f"--keep-traces {folder}: {why}", remedy="name a new folder that can be written to"
+        )
 
 
 def write(path: Path, text: str) -> bool:
@@ -116,10 +111,7 @@ def write(path: Path, text: str) -> bool:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        print(
-            f"repro-gate: {for_log(for_terminal(str(path)), os.environ)}: cannot be written: "
-            f"{error.strerror}",
-            file=sys.stderr,
-        )
+        name = for_log(for_terminal(str(path)), os.environ)
+        print(f"repro-gate: {name}: cannot be written: {error.strerror}", file=sys.stderr)
         return False
     return True

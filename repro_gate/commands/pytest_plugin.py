@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 
-_LINE = 500  # characters of one line of a failure
-
 
 def assert_reproducible(
     spec: str | os.PathLike[str] = "repro.yml",
@@ -34,32 +32,24 @@ def assert_reproducible(
 
     `seed`, `steps` and `set` (key of the spec -> value) are laid over the spec like the options of
     `repro-gate run`. Fails the test where the verdict is `fail` or `inconclusive`, and where there
-    is none: a bad spec. `python` in the training command is this interpreter. The report for a
-    terminal is printed, so that pytest shows it below the failure.
+    is none: a bad spec; the report for a terminal, or the error, is the failure. `python` in the
+    training command is this interpreter.
     """
     __tracebackhide__ = True
-    options = [
-        *(["--seed", str(seed)] if seed is not None else []),
-        *(["--steps", str(steps)] if steps is not None else []),
-    ]
-    # JSON is YAML
-    options += [
-        word
-        for key, value in (set or {}).items()
-        for word in ("--set", f"{key}={json.dumps(value)}")
-    ]
+    command = [os.path.relpath(spec), "--quiet"]
+    for name, value in (("seed", seed), ("steps", steps)):
+        command += [] if value is None else [f"--{name}", str(value)]
+    for key, item in (set or {}).items():
+        command += ["--set", f"{key}={json.dumps(item)}"]  # JSON is YAML
     with tempfile.TemporaryDirectory(prefix="repro-gate-pytest-") as folder:
         target = Path(folder, "report.json")
-        code, shown, said = _gate(
-            [os.path.relpath(spec), "--quiet", "--json", str(target), *options]
-        )
-        print(shown, end="")
-        if not target.is_file():
-            pytest.fail(
-                f"{os.fspath(spec)}: the gate gave no report (exit code {code})\n{said.strip()}"
-            )
+        code, shown = _gate([*command, "--json", str(target)])
         if code != 0:
-            pytest.fail(_failure(target))
+            from repro_gate.escape import for_log
+
+            lines = (for_log(line, os.environ) for line in shown.splitlines())
+            pytest.fail("\n".join([f"{os.fspath(spec)}: exit code {code}", *lines]))
+        print(shown, end="")
         found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return found
 
@@ -76,8 +66,8 @@ def _fixture(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     return from_root
 
 
-def _gate(arguments: list[str]) -> tuple[int, str, str]:
-    """The exit code of `repro-gate run`, its standard output and its standard error.
+def _gate(arguments: list[str]) -> tuple[int, str]:
+    """Return the exit code of `repro-gate run`, and what it printed, safe in a CI's log.
 
     Whatever ends the wait (Ctrl-C, a test's own time limit) ends the gate as well, which stops its
     runs and cleans up before it is gone.
@@ -90,43 +80,14 @@ def _gate(arguments: list[str]) -> tuple[int, str, str]:
         env={**os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
     )
     try:
-        shown, said = process.communicate()
+        shown, _ = process.communicate()
     except BaseException:
         process.terminate()
         process.communicate()
         raise
-    return process.returncode, shown, said
-
-
-def _failure(path: Path) -> str:
-    """The verdict of the report at `path`, the cause, the reasons with what to do, how to see it
-    again. Safe to print in a CI's log."""
-    from repro_gate.errors import GateError
-    from repro_gate.escape import for_log, for_terminal
-    from repro_gate.report import causes, wording
-    from repro_gate.report.document import load
-
-    try:
-        report = load(path)
-    except GateError as error:
-        return error.diagnostics()
-
-    def plain(phrase: wording.Phrase) -> str:
-        return "".join(text for _, text in phrase)
-
-    lines = [f"{report.subject.spec}: {report.verdict}: {plain(wording.headline(report))}"]
-    if report.diagnosis is not None:
-        first, *more = causes.why(report.diagnosis)
-        lines += [f"  cause: {plain(first)}", *(f"    {plain(sentence)}" for sentence in more)]
-    for reason in report.reasons:
-        lines += [
-            f"  {reason.id}: {reason.message}",
-            *([f"    remedy: {reason.remedy}"] if reason.remedy else []),
-        ]
-    lines += [f"  see it again: {report.reproduce}"] if report.reproduce else []
-    return "\n".join(for_log(for_terminal(line, _LINE), os.environ) for line in lines)
+    return process.returncode, shown

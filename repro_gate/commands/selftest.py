@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.text import Text
 from repro_gate import __version__
 from repro_gate.commands import output
 from repro_gate.compare.model import Divergence
-from repro_gate.gate.faults import FAULTS, Place
+from repro_gate.gate.faults import FAULTS
 from repro_gate.gate.selftest import Row, SelfTest
 from repro_gate.github.workflow import log_guard
 from repro_gate.report import widgets, wording
@@ -43,34 +42,21 @@ def show_selftest(found: SelfTest, spec: str, json_file: Path | None) -> None:
 
 def as_json(found: SelfTest, spec: str) -> dict[str, Any]:
     """The document of a self-test."""
-    rows = [
-        {
-            **asdict(row),
-            "about": FAULTS[row.fault],
-            "put": _put(row.put),
-            "found": msgspec.to_builtins(row.found),
-        }
-        for row in found.rows
-    ]
-    head = {
+    rows = [{**msgspec.to_builtins(row), "about": FAULTS[row.fault]} for row in found.rows]
+    for row in rows:
+        if row["put"]:
+            del row["put"]["key"]  # the probe's own
+    document = {
         "schema": SCHEMA_ID,
         "tool_version": __version__,
         "spec": spec,
         "outcome": _OUTCOMES[found.exit_code],
+        "seed": found.seed,
+        "steps": found.steps,
+        "seconds": found.seconds,
+        "faults": rows,
     }
-    document = plain(
-        {**head, "seed": found.seed, "steps": found.steps, "seconds": found.seconds, "faults": rows}
-    )
-    assert isinstance(document, dict)
-    return document
-
-
-def _put(place: Place | None) -> dict[str, object] | None:
-    return (
-        None
-        if place is None
-        else {"step": place.step, "kind": place.kind, "name": place.name, "process": place.process}
-    )
+    return {name: plain(value) for name, value in document.items()}
 
 
 def table(found: SelfTest, view: View) -> str:
@@ -101,22 +87,17 @@ def _lines(row: Row) -> Iterator[Text]:
 def _sentence(found: SelfTest) -> str:
     """What it comes to, in one sentence."""
     named = {
-        outcome: [row.fault for row in found.rows if row.outcome == outcome] for outcome in _STYLE
+        outcome: ", ".join(row.fault for row in found.rows if row.outcome == outcome)
+        for outcome in _STYLE
     }
-    apart = (
-        f"; not applicable: {', '.join(named['not applicable'])}" if named["not applicable"] else ""
-    )
+    apart = named["not applicable"] and f"; not applicable: {named['not applicable']}"
     if found.exit_code == 0:
-        return (
-            f"all {len(named['caught'])} faults that apply were caught where they were put "
-            f"in{apart}"
-        )
+        count = sum(row.outcome == "caught" for row in found.rows)
+        return f"all {count} faults that apply were caught where they were put in{apart}"
     if found.exit_code == 1:
         return (
-            f"not caught: {', '.join(named['not caught'])}: do not trust a pass of this gate on "
-            f"this machine{apart}"
+            f"not caught: {named['not caught']}: do not trust a pass of this gate on this "
+            f"machine{apart}"
         )
-    which = named["inconclusive"] or (
-        ["weight"] if any(row.fault == "weight" for row in found.rows) else named["not applicable"]
-    )
-    return f"inconclusive, for these faults show nothing: {', '.join(which)}{apart}"
+    which = named["inconclusive"] or named["not applicable"]
+    return f"inconclusive, for these faults show nothing: {which}{apart}"

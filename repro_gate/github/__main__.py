@@ -13,8 +13,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from repro_gate.errors import GateError, Inconclusive, UsageError
-from repro_gate.escape import for_workflow_log
+from repro_gate.errors import UsageError, end_cleanly, for_person
 
 TRAINING = ("action", "gate")  # the phases that run untrusted code
 PHASES = (*TRAINING, "publish", "comment")
@@ -22,7 +21,6 @@ PHASES = (*TRAINING, "publish", "comment")
 
 def main(arguments: Sequence[str]) -> int:
     """Run one phase and return the step's exit code."""
-    from repro_gate.errors import end_cleanly
     from repro_gate.github.redact import known_secrets
     from repro_gate.sandbox.reexec import NEEDED, handed_over, start_anew
     from repro_gate.sandbox.secret_names import secret_names
@@ -45,21 +43,14 @@ def main(arguments: Sequence[str]) -> int:
         secrets = handed_over()
         needed = {name: value for name, value in secrets.items() if name in NEEDED}
         return _run(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
-    except GateError as error:
-        _print_error(error.diagnostics())
-        return error.exit_code
-    except KeyboardInterrupt:
-        _print_error("interrupted")
-        return Inconclusive.exit_code
-    except Exception:  # noqa: BLE001  a mistake of ours must not look like a finding
-        import traceback
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
+        from repro_gate.report.annotations import Annotation, command
 
-        _print_error(
-            "an error inside the gate, which says nothing about the training; please report it:"
-        )
-        for line in traceback.format_exc().rstrip().split("\n"):
-            print(for_workflow_log(line), file=sys.stderr)
-        return Inconclusive.exit_code
+        found = for_person(error)
+        # an annotation without a file: the first thing that a person sees of a red step
+        said = Annotation(level="error", title="Repro Gate", message=found.diagnostics())
+        print(command(said), flush=True)
+        return found.exit_code
 
 
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
@@ -76,13 +67,6 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
     from repro_gate.github.publish_phase import publish_phase
 
     return publish_phase(inputs, job, decision, known, sys.stdout)
-
-
-def _print_error(text: str) -> None:
-    """An annotation without a file: the first thing that a person sees of a red step."""
-    from repro_gate.report.annotations import Annotation, command
-
-    print(command(Annotation(level="error", title="Repro Gate", message=text)), flush=True)
 
 
 if __name__ == "__main__":

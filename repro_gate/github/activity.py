@@ -18,7 +18,6 @@ from repro_gate.github.event import (
     IssueCommentEvent,
     PullRequest,
     PullRequestEvent,
-    PushEvent,
     WorkflowRun,
     WorkflowRunEvent,
     payload_of,
@@ -29,13 +28,7 @@ from repro_gate.github.settings import Inputs, Job
 # "copy-pr-bot".
 _COPIED = re.compile(r"refs/heads/pull-request/([1-9][0-9]{0,8})", re.ASCII)
 # conclusions of runs that hold no report
-_NO_REPORT = (
-    "skipped",
-    "cancelled",
-    "action_required",
-    "stale",
-    "startup_failure",
-)
+_NO_REPORT = ("skipped", "cancelled", "action_required", "stale", "startup_failure")
 
 
 class Activity(Enum):
@@ -59,9 +52,7 @@ class Decision:
     # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head
     # this is
     find_by: str = ""
-    tested_sha: str = (
-        ""  # the commit that this job tests, by its event; empty: whatever is checked out
-    )
+    tested_sha: str = ""  # that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
 
     @property
@@ -72,8 +63,12 @@ class Decision:
 
 
 def decide(inputs: Inputs, job: Job) -> Decision:
-    """What to do. Raises UsageError for a payload that lacks what its event always has."""
-    return _TO_GATE.get(job.event_name, _unknown)(inputs, job)
+    """Return what to do. Raises UsageError for a payload that lacks what its event always has."""
+    return _TO_GATE.get(job.event_name, _of_no_pull_request)(inputs, job)
+
+
+def _refused(reason: str, remedy: str, pull: PullRequest | None = None) -> Decision:
+    return Decision(activity=Activity.REFUSE, reason=reason, remedy=remedy, pull=pull)
 
 
 def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
@@ -88,23 +83,14 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
             pull=pull,
         )
     if inputs.pull_request not in (None, pull.number):
-        reason = (
+        return _refused(
             f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which "
-            f"is {pull.number}"
-        )
-        return Decision(
-            activity=Activity.REFUSE,
-            reason=reason,
-            remedy="leave the input out: it is for events that name no pull request",
-            pull=pull,
+            f"is {pull.number}",
+            "leave the input out: it is for events that name no pull request",
+            pull,
         )
     if not pull.fork or inputs.allow_forks or not (target or job.self_hosted):
         return Decision(activity=Activity.GATE, pull=pull, tested_sha=pull.head.sha)
-    fork = (
-        "a fork that has been deleted"
-        if pull.head_repository is None
-        else f"the fork {_shown(pull.head_repository)}"
-    )
     if target:
         why = (
             "`pull_request_target` has the repository's secrets and a token that may write: "
@@ -112,23 +98,22 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
         )
         remedy = (
             "gate in `on: pull_request` and post the report from a second workflow, `uses: "
-            "repro-gate/repro-gate/comment`; "
-            '`with: {allow_forks: "true"}` lets whoever opens a pull request run code with this '
-            "job's rights"
+            "repro-gate/repro-gate/comment`"
         )
+        allowed = "with this job's rights"
     else:
         why = "this runner is self-hosted: untrusted code would run on this machine"
         remedy = (
             "gate forks on a runner of GitHub's, or copy the change to a branch "
-            f"`pull-request/{pull.number}` of this repository once "
-            'somebody has read it; `with: {allow_forks: "true"}` lets whoever opens a pull '
-            "request run code on this machine"
+            f"`pull-request/{pull.number}` of this repository once somebody has read it"
         )
-    return Decision(
-        activity=Activity.REFUSE,
-        reason=f"pull request {pull.number} is of {fork}, and {why}",
-        remedy=remedy,
-        pull=pull,
+        allowed = "on this machine"
+    return _refused(
+        f"pull request {pull.number} is of {_shown(pull.head_repository or 'a deleted fork')}, a "
+        f"fork, and {why}",
+        f'{remedy}; `with: {{allow_forks: "true"}}` lets whoever opens a pull request run code '
+        f"{allowed}",
+        pull,
     )
 
 
@@ -137,16 +122,14 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
     somebody's comment."""
     issue = payload_of(job.event, job.event_name, IssueCommentEvent).issue
     if issue.pull_request is None:
-        return _unknown(inputs, job)
+        return _of_no_pull_request(inputs, job)
     if not inputs.allow_forks:
-        return Decision(
-            activity=Activity.REFUSE,
-            reason=f"a comment on pull request {issue.number} started this job: it has the "
-            "repository's secrets and a token that may write, and the code that it has checked "
-            "out may be untrusted",
-            remedy='gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of '
-            "that pull request run with "
-            "this job's rights",
+        return _refused(
+            f"a comment on pull request {issue.number} started this job: it has the repository's "
+            "secrets and a token that may write, and the code that it has checked out may be "
+            "untrusted",
+            'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull '
+            "request run with this job's rights",
         )
     return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or f"number:{issue.number}")
 
@@ -154,46 +137,25 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
 def _of_push(inputs: Inputs, job: Job) -> Decision:
     """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever
     runner."""
-    if job.event is not None and payload_of(job.event, job.event_name, PushEvent).deleted:
-        return Decision(
-            activity=Activity.NOTHING,
-            reason=f"{_shown(job.ref)} was deleted: there is nothing to gate",
-        )
-    copied = _COPIED.fullmatch(job.ref)
-    by = (
-        f"number:{copied[1]}"
-        if copied
-        else f"commit:{job.sha}"
-        if job.ref.startswith("refs/heads/")
-        else ""
-    )
+    by = f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
+    if copied := _COPIED.fullmatch(job.ref):
+        by = f"number:{copied[1]}"
     return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
 
 
 def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
-    return Decision(
-        activity=Activity.REFUSE,
-        reason="`workflow_run` has the repository's secrets and a token that may write: code of "
-        "the run that it names must not run beside them",
-        remedy="to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
-        "in the workflow that this one waits for",
+    return _refused(
+        "`workflow_run` has the repository's secrets and a token that may write: code of the run "
+        "that it names must not run beside them",
+        "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it in the "
+        "workflow that this one waits for",
     )
 
 
 def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
-    """Merge queues, schedules and starts by hand: no pull request but one that the input names,
-    whose head the job has checked out."""
+    """Merge queues, schedules, starts by hand and all others: no pull request but one that the
+    input names, whose head the job has checked out."""
     return Decision(activity=Activity.GATE, find_by=_chosen(inputs))
-
-
-def _unknown(inputs: Inputs, job: Job) -> Decision:
-    """Any other event: gate what is checked out, and comment nowhere."""
-    reason = (
-        ""
-        if inputs.pull_request is not None
-        else f"the event {_shown(job.event_name)} names no pull request to comment on"
-    )
-    return Decision(activity=Activity.GATE, reason=reason, find_by=_chosen(inputs))
 
 
 _TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
@@ -203,9 +165,6 @@ _TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
     "pull_request_target": _of_pull_request,
     "issue_comment": _of_comment,
     "push": _of_push,
-    "merge_group": _of_no_pull_request,
-    "schedule": _of_no_pull_request,
-    "workflow_dispatch": _of_no_pull_request,
     "workflow_run": _of_workflow_run,
 }
 
@@ -221,11 +180,10 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
             replace(found, activity=Activity.COMMENT) if found.activity is Activity.GATE else found
         )
     if inputs.pull_request is not None:
-        return Decision(
-            activity=Activity.REFUSE,
-            reason=f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to "
-            "the pull request of the run that it is from",
-            remedy="leave the input `pull_request` out",
+        return _refused(
+            f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the "
+            "pull request of the run that it is from",
+            "leave the input `pull_request` out",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
     run, reason = event.workflow_run, ""
@@ -237,10 +195,8 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
             "nothing to comment on"
         )
     elif run.conclusion is None or run.conclusion in _NO_REPORT:
-        reason = (
-            f"run {run.id} ended as "
-            f"{_shown(run.conclusion) if run.conclusion else 'no conclusion'}: it left no report"
-        )
+        ending = _shown(run.conclusion or "unknown")
+        reason = f"run {run.id} ended as {ending}: it left no report"
     if reason:
         return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
     return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)

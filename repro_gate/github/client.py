@@ -14,7 +14,7 @@ from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.api_errors import NOT_FOUND, UNAUTHORIZED, ApiError, Uncertain
+from repro_gate.github.api_errors import NOT_FOUND, ApiError, Uncertain
 from repro_gate.github.event import (
     Malformed,
     Number,
@@ -24,14 +24,15 @@ from repro_gate.github.event import (
     is_commit,
     is_repository,
 )
-from repro_gate.github.retry import Call, Limits
 from repro_gate.github.settings import Secret, graphql_beside
-from repro_gate.github.transport import Transport, same_origin, server
+from repro_gate.github.transport import Call, Transport, server
 
-PER_PAGE = "100"  # GitHub's most
+PER_PAGE = 100  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
 _UNPROCESSABLE = 422
+# refusals that leave open who the token is
+_NOT_TOLD = ("github/api", "github/closed", "github/permission", "github/redirect")
 _T = TypeVar("_T")
 
 
@@ -73,8 +74,8 @@ class Api:
     """One repository, seen with one token. Raises UsageError for a URL, a repository or a token
     that can be none.
 
-    `sleep` and `now` (UTC epoch seconds) are the clock. All waiting together stays under `patience`
-    seconds; then an ApiError says when GitHub would go on.
+    `sleep` and `now` (UTC epoch seconds) are the clock. Where GitHub asks for more waiting than
+    `transport.PATIENCE`, an ApiError says when it would go on.
     """
 
     def __init__(
@@ -87,187 +88,116 @@ class Api:
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
         session: requests.Session | None = None,
-        patience: float = 300.0,
-        limits: Limits | None = None,
     ) -> None:
-        self._root = server(api_url, "GITHUB_API_URL")
-        self._graphql = server(graphql_url or graphql_beside(self._root), "GITHUB_GRAPHQL_URL")
+        root = server(api_url, "GITHUB_API_URL")
+        self._graphql = server(graphql_url or graphql_beside(root), "GITHUB_GRAPHQL_URL")
         if not is_repository(repository):
             raise UsageError(
                 f"repository: {for_terminal(repository, 100)!r} is not owner/name",
                 remedy="set GITHUB_REPOSITORY or --repository",
             )
-        if not token or not re.fullmatch(r"[!-~]+", token.reveal()):
+        if not re.fullmatch(r"[!-~]+", token.reveal()):
             raise UsageError(
                 "token: empty, or holds what no token holds (blanks, line ends)",
                 remedy="pass `token: ${{ github.token }}`",
             )
-        self._repository = repository
-        self._transport = Transport(
-            token,
-            sleep=sleep,
-            now=now,
-            session=session,
-            patience=patience,
-            limits=limits if limits is not None else Limits(),
-        )
+        self._user, self._repository = f"{root}/user", f"{root}/repos/{repository}"
+        self._transport = Transport(token, session, sleep, now)
 
     def viewer(self) -> str | None:
-        """The login that comments made with this token carry, `[bot]` included; None where GitHub
-        does not say.
+        """Return the login that comments made with this token carry, `[bot]` included; None where
+        GitHub does not say.
 
         GraphQL's `viewer` knows installations too (`github-actions[bot]`, spelled as REST spells
-        it); `GET /user` knows people only.
+        it); `GET /user` knows people only. A wrong token, a rate limit and trouble at GitHub's are
+        raised: not to know for now is not to know at all.
         """
-        call = Call(
-            method="POST", url=self._graphql, path="/graphql", body={"query": _VIEWER}, graphql=True
-        )
-        answer = self._unless_refused(call, _Viewer)
-        if answer is not None and answer.data is not None and answer.data.viewer is not None:
-            return answer.data.viewer.login
-        account = self._unless_refused(self._call("GET", "/user"), Account)
-        return None if account is None else account.login
+        graphql = Call(method="POST", url=self._graphql, body={"query": _VIEWER})
+        try:
+            data = self._ask(graphql, _Viewer).data
+            if data is not None and data.viewer is not None:
+                return data.viewer.login
+        except ApiError as error:
+            if error.reason_id not in _NOT_TOLD:
+                raise
+        try:
+            return self._ask(Call(method="GET", url=self._user), Account).login
+        except ApiError as error:
+            if error.reason_id not in _NOT_TOLD:
+                raise
+            return None
 
     def pull(self, number: int) -> PullRequest | None:
-        """A pull request by its number; None where there is none, or none that this token may
-        see."""
+        """Return a pull request by its number; None where there is none, or none that this token
+        may see."""
         try:
-            return self._ask(
-                self._call("GET", f"/repos/{self._repository}/pulls/{number:d}"), PullRequest
-            )
+            url = f"{self._repository}/pulls/{number:d}"
+            return self._ask(Call(method="GET", url=url), PullRequest)
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
             return None
 
-    def pulls_at(self, sha: str) -> tuple[PullRequest, ...]:
-        """The pull requests that GitHub ties to a commit, whatever their state; none where it has
-        no such commit."""
+    def pulls_at(self, sha: str) -> list[PullRequest]:
+        """Return the pull requests that GitHub ties to a commit, whatever their state; none where
+        it has no such commit."""
         if not is_commit(sha):  # `..` would name another endpoint
-            return ()
+            return []
         try:
-            return tuple(
-                self._pages(f"/repos/{self._repository}/commits/{sha}/pulls", {}, PullRequest)
-            )
+            return list(self._pages(f"{self._repository}/commits/{sha}/pulls", {}, PullRequest))
         except ApiError as error:
             if error.status not in {NOT_FOUND, _UNPROCESSABLE}:
                 raise
-            return ()
+            return []
 
-    def open_pulls(self, head: str) -> tuple[PullRequest, ...]:
-        """The open pull requests from the branch `head`, `OWNER:BRANCH`. Raises UsageError for
-        another form."""
-        owner, _, branch = head.partition(":")
-        if not owner or not branch:  # GitHub would leave the filter out and name every pull request
-            raise UsageError(f"head: {for_terminal(head, 100)!r} is not OWNER:BRANCH")
-        found = self._pages(
-            f"/repos/{self._repository}/pulls", {"state": "open", "head": head}, PullRequest
-        )
-        return tuple(pull for pull in found if pull.head.ref == branch and _owned(pull, owner))
+    def open_pulls(self, head: str) -> list[PullRequest]:
+        """Return the open pull requests from the branch `head`, `OWNER:BRANCH`. GitHub ignores
+        what is of another form, and would name every pull request."""
+        params = {"state": "open", "head": head}
+        return list(self._pages(f"{self._repository}/pulls", params, PullRequest))
 
     def comments(self, number: int) -> Iterator[Comment]:
-        """The comments of a pull request's conversation, oldest first, page by page."""
-        return self._pages(f"/repos/{self._repository}/issues/{number:d}/comments", {}, Comment)
+        """Yield the comments of a pull request's conversation, oldest first, page by page."""
+        return self._pages(f"{self._repository}/issues/{number:d}/comments", {}, Comment)
 
     def create_comment(self, number: int, body: str) -> Comment:
         """Write a new comment. Raises Uncertain where it may or may not have been made: look for it
         before trying again."""
-        call = self._call(
-            "POST",
-            f"/repos/{self._repository}/issues/{number:d}/comments",
-            body={"body": body},
-            once=True,
-        )
-        return self._ask(call, Comment)
+        url = f"{self._repository}/issues/{number:d}/comments"
+        return self._ask(Call(method="POST", url=url, body={"body": body}, once=True), Comment)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Give a comment another text. ApiError with status 404: it is not there any more."""
-        call = self._call(
-            "PATCH",
-            f"/repos/{self._repository}/issues/comments/{comment_id:d}",
-            body={"body": body},
-        )
-        return self._ask(call, Comment)
+        url = f"{self._repository}/issues/comments/{comment_id:d}"
+        return self._ask(Call(method="PATCH", url=url, body={"body": body}), Comment)
 
     def delete_comment(self, comment_id: int) -> None:
-        """Take a comment away. One that is not there is away."""
-        try:
-            self._transport.send(
-                self._call("DELETE", f"/repos/{self._repository}/issues/comments/{comment_id:d}")
-            )
-        except ApiError as error:
-            if error.status != NOT_FOUND or error.read_only:
-                raise
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: object = None,
-        once: bool = False,
-    ) -> Call:
-        url = self._root + path
-        return Call(
-            method=method,
-            url=url,
-            path=path,
-            params=params or {},
-            body=body,
-            once=once,
-            write=method != "GET",
-        )
+        """Take a comment away. ApiError with status 404: it is away."""
+        url = f"{self._repository}/issues/comments/{comment_id:d}"
+        self._transport.send(Call(method="DELETE", url=url))
 
     def _ask(self, call: Call, kind: type[_T]) -> _T:
         return _decoded(call, self._transport.send(call).body, kind)
 
-    def _unless_refused(self, call: Call, kind: type[_T]) -> _T | None:
-        """The answer; None where this token may not ask or the server does not know the question.
-
-        A wrong token, a rate limit and trouble at GitHub's are raised: not to know for now is not
-        to know at all.
-        """
-        try:
-            return self._ask(call, kind)
-        except ApiError as error:
-            if (
-                error.status is None
-                or error.status == UNAUTHORIZED
-                or error.status >= 500
-                or error.reason_id == "github/rate-limit"
-            ):
-                raise
-            return None
-
-    def _pages(self, path: str, params: Mapping[str, str], kind: type[_T]) -> Iterator[_T]:
-        """Every item of every page. Raises ApiError for a next page on another origin, and for a
-        list without end."""
-        call = self._call("GET", path, params={**params, "per_page": PER_PAGE})
-        for _ in range(MOST_PAGES):
+    def _pages(self, url: str, params: Mapping[str, str], kind: type[_T]) -> Iterator[_T]:
+        """Yield every item of every page, asked for by number: the token follows no link. Raises
+        ApiError for a list without end."""
+        for number in range(1, MOST_PAGES + 1):
+            page = {"page": number} if number > 1 else {}
+            call = Call(method="GET", url=url, params={**params, "per_page": PER_PAGE, **page})
             answer = self._transport.send(call)
             yield from _decoded(call, answer.body, list[kind])  # type: ignore[valid-type]
-            if answer.next_url is None:
+            if not answer.more:
                 return
-            call = Call(
-                method="GET", url=same_origin(answer.url, answer.next_url, str(call)), path=path
-            )
         raise ApiError(
-            f"{call}: more than {MOST_PAGES} pages",
+            f"GET {url}: more than {MOST_PAGES} pages",
             remedy="close this pull request and open another: its list has no end",
         )
 
 
-def _owned(pull: PullRequest, owner: str) -> bool:
-    return (
-        pull.head_repository is None
-        or pull.head_repository.partition("/")[0].lower() == owner.lower()
-    )
-
-
 def _decoded(call: Call, body: bytes, kind: type[_T]) -> _T:
-    """Raises ApiError for an answer that is none of GitHub's. A write that must not be repeated was
-    answered as done: it may have been."""
+    """Return the document in `body`. Raises ApiError for an answer that is none of GitHub's. A
+    write that must not be repeated was answered as done: it may have been."""
     try:
         return decode(body, kind)
     except Malformed as error:

@@ -22,9 +22,8 @@ from repro_gate.github.client import Api, Comment
 from repro_gate.github.event import PullRequest
 from repro_gate.github.marker import Marker, apart, marker_line, read_marker
 
-# characters of a comment; GitHub answers "Body is too long (maximum is 65536 characters)"
-LIMIT = 65_536
-SHORTEST = 2_000  # below this no shorter form is asked for
+# characters of a comment; GitHub's own limit is 65,536
+LIMIT = 65_000
 SETTLE = 1.0  # seconds between a write and the look that makes sure of it
 ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
 POSTS = 3  # new comments at most, where GitHub did not say whether it made one
@@ -58,11 +57,11 @@ class Desired:
     what came of it so far, or empty."""
 
     marker: Marker
-    text: str
     when: str
     verdict: str
-    written: str = ""  # `created` or `updated`
     news: bool = True  # whether a pass says something that a reviewer does not expect
+    text: str = ""
+    written: str = ""  # `created` or `updated`
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,62 @@ def post(
     is an outcome with its reason, never an exception; `skipped` without a reason is what `when`
     asked for. Raises UsageError for a marker that cannot be written.
     """
-    return _Upsert(api, number, marker, body).run(when, verdict, news, sleep)
+    line = marker_line(marker)  # before anything is asked
+    desired = Desired(marker=marker, when=when, verdict=verdict, news=news)
+    posts, uncertain, url = 0, False, ""
+    try:
+        identity = api.viewer() or ACTIONS_BOT
+        for _ in range(ROUNDS):
+            existing = _existing(api, number, marker.key, identity)
+            if uncertain and any(item.marker == marker for item in existing):
+                desired = replace(desired, written="created")  # GitHub made it after all
+            uncertain = False
+            if not desired.text:
+                text = body(LIMIT - len(line) - 1, _earlier(existing, marker))
+                desired = replace(desired, text=f"{line}\n{text}")
+            action = decide(desired, existing, api.pull(number))
+            if action.end is not None:
+                return replace(action.end, url=action.end.url or url)
+            try:
+                if action.keep is None:
+                    posts += 1
+                    done = api.create_comment(number, desired.text)
+                    identity, url = done.author, done.url  # the one sure way to know who we are
+                    desired = replace(desired, written="created")
+                elif action.text is not None:
+                    done = api.update_comment(action.keep, action.text)
+                    if action.own:
+                        url = done.url
+                        desired = replace(desired, written=desired.written or "updated")
+                for surplus in action.surplus:
+                    api.delete_comment(surplus)
+            except Uncertain:
+                if posts >= POSTS:
+                    raise
+                uncertain = True
+            except ApiError as error:
+                if error.status not in {404, 410} or error.read_only or action.keep is None:
+                    raise
+                # it is gone: read everything anew
+            sleep(SETTLE)
+    except ApiError as error:
+        if not desired.written:
+            return Posted("refused", "; ".join(filter(None, (error.message, error.remedy))))
+    if desired.written:  # it was posted; what could not be made sure of, the next run sets right
+        return Posted(desired.written, url=url)
+    return Posted(
+        "refused", "other runs, or people, kept changing the comment while this one wrote"
+    )
+
+
+def _existing(api: Api, number: int, key: str, identity: str) -> list[Existing]:
+    """Return all comments of ours under this key."""
+    found = ((comment, read_marker(comment.body)) for comment in api.comments(number))
+    return [
+        Existing(comment, marker)
+        for comment, marker in found
+        if marker is not None and marker.key == key and comment.author.lower() == identity.lower()
+    ]
 
 
 def decide(desired: Desired, existing: Sequence[Existing], pull: PullRequest | None) -> Action:
@@ -152,12 +206,7 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
     """Whether this run's text should replace that of `newest`, a run that is not newer."""
     # two jobs of one run under one key: the last to write stays, or they would write in turns
     if desired.written:
-        own = desired.marker
-        return (newest.run_id, newest.run_attempt, newest.head_sha) != (
-            own.run_id,
-            own.run_attempt,
-            own.head_sha,
-        )
+        return _run(newest) != _run(desired.marker) or newest.head_sha != desired.marker.head_sha
     return (
         desired.when != "on-change"
         or desired.verdict != "pass"
@@ -166,152 +215,24 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
     )
 
 
-def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, int, int]:
-    """Which of two runs is newer: a run of the current head before all others, then by id, which
-    grows, and attempt."""
-    return marker.head_sha == pull.head.sha, marker.run_id, marker.run_attempt
+def _run(marker: Marker) -> tuple[int, int]:
+    """Return a run's id, which grows, and its attempt."""
+    return marker.run_id, marker.run_attempt
+
+
+def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, tuple[int, int]]:
+    """Return which of two runs is newer: a run of the current head before all others."""
+    return marker.head_sha == pull.head.sha, _run(marker)
 
 
 def _earlier(existing: Sequence[Existing], own: Marker) -> Marker | None:
-    """The newest marker that another run left; None where there is none."""
-    others = [
-        item.marker
-        for item in existing
-        if (item.marker.run_id, item.marker.run_attempt) < (own.run_id, own.run_attempt)
-    ]
-    return max(others, key=lambda marker: (marker.run_id, marker.run_attempt), default=None)
+    """Return the newest marker that another run left; None where there is none."""
+    others = [item.marker for item in existing if _run(item.marker) < _run(own)]
+    return max(others, key=_run, default=None)
 
 
 def _same(existing: str, wanted: str) -> bool:
-    """Whether a text need not be written again. Line ends and blank ends may come back from GitHub
-    in another form."""
-    return (
-        existing == wanted
-        or existing.replace("\r\n", "\n").strip() == wanted.replace("\r\n", "\n").strip()
-    )
-
-
-class _Upsert:
-    """One call of `post`: what is wanted, the token's own login, and what has been done so far."""
-
-    def __init__(self, api: Api, number: int, marker: Marker, body: Body) -> None:
-        self._api, self._number, self._marker, self._body = api, number, marker, body
-        self._earlier: Marker | None = None
-        self._room, self._text = LIMIT, ""
-        self._identity = ACTIONS_BOT
-        self._written, self._url = "", ""
-        self._posts, self._uncertain = 0, False
-
-    def run(self, when: str, verdict: str, news: bool, sleep: Callable[[float], None]) -> Posted:
-        """Rounds until nothing is left to do."""
-        marker_line(self._marker)  # before anything is asked
-        try:
-            self._identity = self._api.viewer() or ACTIONS_BOT
-            for _ in range(ROUNDS):
-                existing = self._existing()
-                if not self._text:
-                    self._earlier = _earlier(existing, self._marker)
-                    self._render(LIMIT)
-                desired = Desired(
-                    marker=self._marker,
-                    text=self._text,
-                    when=when,
-                    verdict=verdict,
-                    written=self._written,
-                    news=news,
-                )
-                action = decide(desired, existing, self._api.pull(self._number))
-                if action.end is not None:
-                    return (
-                        action.end
-                        if action.end.url or not self._written
-                        else replace(action.end, url=self._url)
-                    )
-                self._act(action)
-                sleep(SETTLE)
-        except ApiError as error:
-            if not self._written:
-                return Posted(
-                    "refused", f"{error.message}" + (f"; {error.remedy}" if error.remedy else "")
-                )
-        if self._written:  # it was posted; what could not be made sure of, the next run sets right
-            return Posted(self._written, url=self._url)
-        return Posted(
-            "refused", "other runs, or people, kept changing the comment while this one wrote"
-        )
-
-    def _existing(self) -> list[Existing]:
-        """All comments of ours under this key."""
-        found = [
-            (comment, read_marker(comment.body)) for comment in self._api.comments(self._number)
-        ]
-        ours = [
-            Existing(comment, marker)
-            for comment, marker in found
-            if marker is not None
-            and marker.key == self._marker.key
-            and comment.author.lower() == self._identity.lower()
-        ]
-        if self._uncertain and any(item.marker == self._marker for item in ours):
-            self._written = "created"  # GitHub made it after all
-        self._uncertain = False
-        return ours
-
-    def _act(self, action: Action) -> None:
-        if action.keep is None:
-            self._create()
-        elif self._update(action, action.keep):
-            for surplus in action.surplus:
-                self._api.delete_comment(surplus)
-
-    def _create(self) -> None:
-        self._posts += 1
-        try:
-            made = self._send(lambda text: self._api.create_comment(self._number, text))
-        except Uncertain:
-            if self._posts >= POSTS:
-                raise
-            self._uncertain = True
-            return
-        self._identity = made.author  # the one sure way to know who we are
-        self._written, self._url = "created", made.url
-
-    def _update(self, action: Action, kept: int) -> bool:
-        """Write into the comment that is kept; False where it is gone, and everything must be read
-        anew."""
-        text = action.text
-        if text is None:
-            return True
-        try:
-            done = (
-                self._send(lambda own: self._api.update_comment(kept, own))
-                if action.own
-                else self._api.update_comment(kept, text)
-            )
-        except ApiError as error:
-            if error.status in {404, 410} and not error.read_only:
-                return False
-            raise
-        if action.own:
-            self._written, self._url = self._written or "updated", done.url
-        return True
-
-    def _send(self, write: Callable[[str], Comment]) -> Comment:
-        """Write this run's text, in a shorter form for as long as GitHub finds it too long."""
-        while True:
-            try:
-                return write(self._text)
-            except ApiError as error:
-                if (
-                    error.status != 422
-                    or "too long" not in error.message.lower()
-                    or self._room // 2 < SHORTEST
-                ):
-                    raise
-            self._render(self._room // 2)
-
-    def _render(self, room: int) -> None:
-        """The text in at most `room` characters, the marker's line among them."""
-        line = marker_line(self._marker)
-        self._room = room
-        self._text = f"{line}\n{self._body(room - len(line) - 1, self._earlier)}"
+    """Return whether a text need not be written again. Line ends and blank ends may come back from
+    GitHub in another form."""
+    one, other = (text.replace("\r\n", "\n").strip() for text in (existing, wanted))
+    return one == other

@@ -24,11 +24,6 @@ MAX_BYTES = 25 * 1024 * 1024
 
 _COMMIT = r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z"  # SHA-1 or SHA-256
 _REPOSITORY = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*/(?!\.\.?\Z)[A-Za-z0-9_.-]+\Z"
-_MEANING = {
-    f"`str` matching regex {_COMMIT!r}": "a commit of 40 hex digits",
-    f"`str` matching regex {_REPOSITORY!r}": "`owner/name`",
-}
-
 # beyond it JSON numbers are no longer exact everywhere
 Number = Annotated[int, Meta(ge=1, lt=2**53)]
 Commit = Annotated[str, Meta(pattern=_COMMIT)]
@@ -38,10 +33,9 @@ _Found = TypeVar("_Found")
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """A repository. `id` is 0 where it was not sent."""
+    """A repository."""
 
     full_name: Annotated[str, Meta(pattern=_REPOSITORY, max_length=200)]
-    id: int = 0
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -82,21 +76,6 @@ class PullRequest(msgspec.Struct, frozen=True):
         )
 
 
-class _Id(msgspec.Struct, frozen=True):
-    id: Number
-
-
-class _ListedBase(msgspec.Struct, frozen=True):
-    repo: _Id
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """A pull request as a workflow run lists it: for a run of a fork, of any repository."""
-
-    number: Number
-    base: _ListedBase
-
-
 class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a `workflow_run` event names. All of it but `repository` is untrusted."""
 
@@ -109,17 +88,11 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     head_branch: Ref | None = None
     head_repo: Repository | None = field(name="head_repository")
     repo: Repository = field(name="repository")
-    listed: tuple[Listed, ...] = field(name="pull_requests")
 
     @property
     def head_repository(self) -> str | None:
         """The repository that its code comes from; None where the fork has been deleted."""
         return None if self.head_repo is None else self.head_repo.full_name
-
-    @property
-    def pull_requests(self) -> tuple[int, ...]:
-        """Numbers of the run's own repository; none for forks."""
-        return tuple(pull.number for pull in self.listed if pull.base.repo.id == self.repo.id)
 
 
 class PullRequestEvent(msgspec.Struct, frozen=True):
@@ -153,12 +126,6 @@ class IssueCommentEvent(msgspec.Struct, frozen=True):
     issue: Issue
 
 
-class PushEvent(msgspec.Struct, frozen=True):
-    """`push`."""
-
-    deleted: bool = False
-
-
 class Malformed(Exception):
     """JSON that is not as GitHub sends it. The message is one line, names the field and what was
     expected there."""
@@ -170,8 +137,6 @@ def decode(data: bytes, kind: type[_Found]) -> _Found:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         text = str(error)
-        for pattern, meaning in _MEANING.items():
-            text = text.replace(pattern, meaning)
     except msgspec.DecodeError as error:
         text = f"it is not JSON: {error}"
     except UnicodeDecodeError as error:
@@ -184,9 +149,7 @@ def decode(data: bytes, kind: type[_Found]) -> _Found:
 def read_event(path: Path | None) -> bytes | None:
     """The payload at `path`; None where there is no such file. Raises UsageError for what is not a
     regular file or over MAX_BYTES."""
-    if path is None:
-        return None
-    if not path.exists():
+    if path is None or not path.exists():
         return None
     try:
         return read_whole(path, MAX_BYTES)

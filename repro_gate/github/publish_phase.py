@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -46,13 +47,8 @@ from repro_gate.report.document import load, plain
 from repro_gate.report.model import EXIT_CODES, Report, View
 from repro_gate.report.untrusted_json import ReportError
 
-
-@dataclass(frozen=True)
-class StepResult:
-    """The outputs of this step by name, and its exit code."""
-
-    outputs: Mapping[str, str]
-    exit_code: int
+_PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
+StepResult = tuple[Mapping[str, str], int]  # the outputs of this step by name, and its exit code
 
 
 def publish_phase(
@@ -67,13 +63,12 @@ def publish_phase(
         found = _found(inputs, job, decision, known)
     except GateError as error:
         found = Problem.of(error)
-    result = (
-        _publish_problem(found, inputs, job, out)
-        if isinstance(found, Problem)
-        else _publish_report(found, inputs, job, decision, out)
-    )
-    workflow.write_outputs(job.output_file, result.outputs)
-    return result.exit_code
+    if isinstance(found, Problem):
+        outputs, code = _publish_problem(found, inputs, job, out)
+    else:
+        outputs, code = _publish_report(found, inputs, job, decision, out)
+    workflow.write_outputs(job.output_file, outputs)
+    return code
 
 
 def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
@@ -99,11 +94,8 @@ def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -
             reason_id="action/no-report",
         )
     report = redact(load(path), known)
-    # a job that only posts may be started again alone
-    origin, earliest = (
-        report.origin,
-        job.run_attempt if own else 1,
-    )
+    origin = report.origin
+    earliest = job.run_attempt if own else 1  # a job that only posts may be started again alone
     if run is not None:
         check(run, job.repository, origin)
     elif (
@@ -128,15 +120,16 @@ def _publish_report(
     expected = _say_no_comment(posted, decision, out)
     if decision.activity is not Activity.GATE:
         code = Inconclusive.exit_code if posted.outcome == "refused" and not expected else 0
-        return StepResult({"verdict": report.verdict, "comment_url": posted.url}, code)
+        return {"verdict": report.verdict, "comment_url": posted.url}, code
     if inputs.summary:
-        _summary(job, markdown.summary(report, view), posted, out)
+        text = markdown.summary(report, view)
+        if posted.reason:
+            text += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
+        workflow.write_summary(job.summary_file, text)
     if inputs.annotations:
         out.write(render_annotations(report, view))
-    return StepResult(
-        outputs_of(report, inputs, posted),
-        EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0,
-    )
+    code = EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
+    return outputs_of(report, inputs, posted), code
 
 
 def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]:
@@ -186,15 +179,13 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view:
     try:
         pull = _pull(api, job, decision)
         key = _key(inputs, job, decision)
-        return (
-            Posted("skipped")
-            if pull is None
-            else post_report(api, pull.number, report, key, when=inputs.comment, view=view)
-        )
+        if pull is None:
+            return Posted("skipped")
+        return post_report(api, pull.number, report, key, when=inputs.comment, view=view)
     except NothingToPost as error:
         return Posted("skipped", error.message)
     except GateError as error:
-        return Posted("refused", f"{error.message}" + (f"; {error.remedy}" if error.remedy else ""))
+        return Posted("refused", "; ".join(filter(None, (error.message, error.remedy))))
 
 
 def _untested(report: Report, job: Job, decision: Decision) -> str:
@@ -214,10 +205,9 @@ def _untested(report: Report, job: Job, decision: Decision) -> str:
         and commit == job.sha
     ):
         return ""
-    asked = "check out `${{ github.event.pull_request.head.sha }}`"
     return (
         f"the checkout is at {commit[:7]}, which is not the pull request's head {tested[:7]}: "
-        f"{asked}"
+        "check out `${{ github.event.pull_request.head.sha }}`"
     )
 
 
@@ -269,15 +259,11 @@ def post_report(
         fitting = replace(view, limit=room)
         if when != "on-change" or report.verdict != "pass":
             return markdown.comment(report, fitting)
-        before = earlier if earlier is not None and apart(marker, earlier) else None
-        interval = (
-            None
-            if before is None or before.cost is None
-            else (before.cost[0] / 10, before.cost[1] / 10)
-        )
-        return markdown.line(
-            report, fitting, before=earlier.verdict if earlier else "", cost_before=interval
-        )
+        interval = None
+        if earlier and earlier.cost and apart(marker, earlier):
+            interval = earlier.cost[0] / 10, earlier.cost[1] / 10
+        before = earlier.verdict if earlier else ""
+        return markdown.line(report, fitting, before=before, cost_before=interval)
 
     return post(api, number, marker, body, when=when, verdict=report.verdict, news=is_news(report))
 
@@ -297,24 +283,11 @@ def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
     be found."""
     with workflow.commands_disabled(out):
         out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
-    where = f"comment {posted.outcome}{f': {posted.url}' if posted.url else ''}"
-    where = "no comment was due" if (posted.outcome, posted.reason) == ("skipped", "") else where
-    print(
-        for_workflow_log(f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"),
-        file=out,
-    )
-
-
-def _summary(job: Job, text: str, posted: Posted, out: TextIO) -> None:
-    if posted.reason:
-        text += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
-    if not workflow.write_summary(job.summary_file, text):
-        no_room = Annotation(
-            level="warning",
-            title="Repro Gate",
-            message="the job summary had no room left for the report",
-        )
-        print(command(no_room), file=out)
+    where = f"comment {posted.outcome}{posted.url and f': {posted.url}'}"
+    if (posted.outcome, posted.reason) == ("skipped", ""):
+        where = "no comment was due"
+    line = f"repro-gate: {report.verdict}; {where}; report: {inputs.report}"
+    print(for_workflow_log(line), file=out)
 
 
 def _say_no_comment(posted: Posted, decision: Decision, out: TextIO) -> bool:
@@ -326,11 +299,8 @@ def _say_no_comment(posted: Posted, decision: Decision, out: TextIO) -> bool:
         posted.outcome == "skipped" or push or (decision.pull is not None and decision.pull.fork)
     )
     if posted.reason:
-        said = Annotation(
-            level="notice" if expected else "warning",
-            title="Repro Gate: no comment",
-            message=posted.reason,
-        )
+        level = "notice" if expected else "warning"
+        said = Annotation(level=level, title="Repro Gate: no comment", message=posted.reason)
         print(command(said), file=out)
     return expected
 
@@ -355,22 +325,14 @@ def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) ->
         "verdict": "inconclusive" if inconclusive else "",
         "exit_code": str(problem.exit_code),
     }
-    return StepResult(
-        outputs, 0 if inconclusive and "inconclusive" not in inputs.fail_on else problem.exit_code
-    )
+    green = inconclusive and "inconclusive" not in inputs.fail_on
+    return outputs, 0 if green else problem.exit_code
 
 
 def location_of(message: str) -> tuple[str | None, int | None]:
-    """The file and line that an error begins with, `repro.yml:4:3: …`; (None, None) where it names
-    none inside the checkout."""
-    file, _, rest = message.partition(":")
-    line = rest.partition(":")[0]
-    if (
-        not line.isdecimal()
-        or len(line) > 7
-        or file.startswith("/")
-        or ".." in Path(file).parts
-        or for_terminal(file) != file
-    ):
+    """Return the file and line that an error begins with, `repro.yml:4:3: …`; (None, None) where it
+    names none inside the checkout."""
+    found = _PLACE.match(message)
+    if found is None or ".." in Path(found[1]).parts or for_terminal(found[1]) != found[1]:
         return None, None
-    return file, int(line)
+    return found[1], int(found[2])

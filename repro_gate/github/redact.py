@@ -53,20 +53,10 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # A field that holds one of the report's own words keeps it, whatever the secrets are: a password
 # that is one gives nothing away there.
-_OWN_WORDS = frozenset(
-    {
-        *EXIT_CODES,
-        *STATUSES,
-        *CATEGORIES,
-        *KINDS,
-        *BASELINE_STATUSES,
-        *CAUSES,
-        "recipe",
-        "platform",
-        "head",
-        "base",
-    }
-)
+_OWN_WORDS = {
+    *(*EXIT_CODES, *STATUSES, *CATEGORIES, *KINDS, *BASELINE_STATUSES, *CAUSES),
+    *("recipe", "platform", "head", "base"),
+}
 _Value = TypeVar("_Value")
 
 
@@ -101,29 +91,11 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
         rows = [MARK if hidden else _redacted(item, known) for item, hidden in _key_lines(value)]
         return rows if isinstance(value, list) else tuple(rows)
     if isinstance(value, Mapping):
-        names = _apart(_redacted(name, known) for name in value)
-        return {
-            name: _redacted(item, known) for name, item in zip(names, value.values(), strict=True)
-        }
+        return {_redacted(name, known): _redacted(item, known) for name, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value,
-            **{item.name: _redacted(getattr(value, item.name), known) for item in fields(value)},
-        )
+        items = {item.name: getattr(value, item.name) for item in fields(value)}
+        return replace(value, **{name: _redacted(item, known) for name, item in items.items()})
     return value
-
-
-def _apart(names: Iterable[str]) -> Iterator[str]:
-    """Two names that were secrets are still two names. Each counts on where it ended: there may be
-    100,000 of them."""
-    taken: dict[str, int] = {}
-    for name in names:
-        text = name
-        while text in taken:
-            taken[name] += 1
-            text = f"{name} {taken[name]}"
-        taken[text] = 1
-        yield text
 
 
 def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

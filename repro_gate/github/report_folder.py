@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,13 +25,13 @@ from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
 from repro_gate.report.untrusted_json import ReportError
 
-REPORT, MARKDOWN, HTML, SARIF, PROBLEM = (
-    "report.json",
-    "report.md",
-    "report.html",
-    "report.sarif",
-    "problem.json",
-)
+REPORT, MARKDOWN, HTML, SARIF = "report.json", "report.md", "report.html", "report.sarif"
+PROBLEM = "problem.json"
+# input -> an example, and the id of its error
+_FOLDERS = {
+    "report": ("repro-gate-report", "action/report-folder"),
+    "cache": (".repro-gate-cache", "action/cache-folder"),
+}
 _TEXT = 20_000  # characters of a problem's text that are kept
 _PROBLEM_BYTES = 2**20
 
@@ -65,12 +65,10 @@ class Problem:
 
 
 def problem_of(activity: str, reason: str, remedy: str) -> Problem:
-    """Why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
-    return (
-        Problem(reason, remedy, 0, "action/nothing")
-        if activity == "nothing"
-        else Problem(reason, remedy, 2, "action/refuse")
-    )
+    """Return why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
+    if activity == "refuse":
+        return Problem(reason, remedy, 2, "action/refuse")
+    return Problem(reason, remedy, 0, "action/nothing")
 
 
 class Folder:
@@ -105,13 +103,7 @@ class Folder:
     def clear(self) -> None:
         """Remove an earlier gate's files, so that nobody takes them for this one's."""
         # a problem first: the next step must not tell a committed one
-        for name in (
-            PROBLEM,
-            REPORT,
-            MARKDOWN,
-            HTML,
-            SARIF,
-        ):
+        for name in (PROBLEM, REPORT, MARKDOWN, HTML, SARIF):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._descriptor)
 
@@ -124,9 +116,7 @@ def open_folder(workspace: Path, name: str) -> Iterator[Folder]:
     Raises UsageError for a link or a file in its path, and for something in it that cannot be
     removed.
     """
-    with _opened(
-        workspace, name, lambda why: _unusable("report", name, why, "repro-gate-report"), clear=True
-    ) as folder:
+    with _opened(workspace, name, "report") as folder:
         yield folder
 
 
@@ -145,8 +135,8 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
         return
     name = os.path.relpath(cache, workspace)
     if name == ".":
-        raise _unusable("cache", name, "it is the workspace itself", ".repro-gate-cache")
-    with _opened(workspace, name, lambda why: _unusable("cache", name, why, ".repro-gate-cache")):
+        raise _unusable("cache", name, "it is the workspace itself")
+    with _opened(workspace, name, "cache"):
         pass
     owner = os.stat(workspace)
     theirs = os.geteuid() == 0 and owner.st_uid != 0
@@ -161,9 +151,7 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(
-    workspace: Path, name: str, unusable: Callable[[str], UsageError], clear: bool = False
-) -> Iterator[Folder]:
+def _opened(workspace: Path, name: str, what: str) -> Iterator[Folder]:
     """The folder `name` of the workspace, hidden from git; each missing folder on the way is made
     and given to the workspace's owner."""
     status = os.stat(workspace)
@@ -180,26 +168,29 @@ def _opened(
                     made = True
                 descriptor = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
             except OSError as error:
-                raise unusable(f"{part!r} is a link or no folder ({error.strerror})") from None
+                why = f"{part!r} is a link or no folder ({error.strerror})"
+                raise _unusable(what, name, why) from None
             opened.callback(os.close, descriptor)
             if made:
                 _chown(descriptor, owner)
         folder = Folder(descriptor, owner)
         try:
-            if clear:
+            if what == "report":
                 folder.clear()
             folder.write(".gitignore", "*\n")
         except OSError as error:
-            raise unusable(
-                f"{error.filename!r} in it cannot be replaced ({error.strerror})"
-            ) from None
+            why = f"{error.filename!r} in it cannot be replaced ({error.strerror})"
+            raise _unusable(what, name, why) from None
         yield folder
 
 
-def _unusable(what: str, name: str, why: str, example: str) -> UsageError:
-    remedy = f"name a folder that is not part of the checkout: `with: {{{what}: {example}}}`"
-    reason_id = "action/cache-folder" if what == "cache" else "action/report-folder"
-    return UsageError(f"{what}: {name!r} cannot be used: {why}", remedy=remedy, reason_id=reason_id)
+def _unusable(what: str, name: str, why: str) -> UsageError:
+    example, reason_id = _FOLDERS[what]
+    return UsageError(
+        f"{what}: {name!r} cannot be used: {why}",
+        remedy=f"name a folder that is not part of the checkout: `with: {{{what}: {example}}}`",
+        reason_id=reason_id,
+    )
 
 
 def _chown(handle: int, owner: tuple[int, int]) -> None:
@@ -230,13 +221,8 @@ def find_report(workspace: Path, name: str) -> Path:
         if place == workspace:
             break
         if os.path.islink(place):
-            remedy = (
-                "name a folder that is not part of the checkout: `with: {report: "
-                "repro-gate-report}`"
-            )
-            raise ReportError(
-                f"{_shown(place)}: is a link", remedy=remedy, reason_id="action/report-folder"
-            )
+            error = _unusable("report", name, "it is a link, or behind one")
+            raise ReportError(error.message, remedy=error.remedy, reason_id=error.reason_id)
     return path
 
 
@@ -252,8 +238,5 @@ def read_problem(folder: Path) -> Problem | None:
         return decode(read_whole(path, _PROBLEM_BYTES), Problem)
     except (Unreadable, Malformed) as error:
         reason = str(error)
-    raise ReportError(f"{_shown(path)}: not a problem that the gate wrote: {reason}")
-
-
-def _shown(path: Path) -> str:
-    return for_terminal(os.fspath(path), 200)
+    shown = for_terminal(os.fspath(path), 200)
+    raise ReportError(f"{shown}: not a problem that the gate wrote: {reason}")

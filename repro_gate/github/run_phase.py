@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from repro_gate.errors import GateError, obeyed
+from repro_gate.errors import GateError, for_person, obeyed
 from repro_gate.gate.options import Options
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import redact
@@ -58,33 +58,10 @@ def gate_phase(
             report = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
             folder.clear()  # of what the training put there, where it runs as the gate's own user
             write_report(folder, report, known, View(server_url=job.server_url))
-        except GateError as error:
-            folder.write_problem(Problem.of(error).without(known))
-        except OSError as error:  # a full disk, a folder that may not be read
-            where = "" if error.filename is None else f"{error.filename}: "
-            remedy = (
-                "free space on the runner, or let the action read and write there; nothing was "
-                "found out about the training"
-            )
-            folder.write_problem(
-                Problem(f"{where}{error.strerror or error}", remedy, 3, "action/system").without(
-                    known
-                )
-            )
-        except MemoryError:
-            folder.write_problem(
-                Problem(
-                    "the gate ran out of memory",
-                    "use a runner with more memory",
-                    3,
-                    "action/system",
-                )
-            )
-        except KeyboardInterrupt:
-            folder.write_problem(
-                Problem("the gate was interrupted", "run the job again", 3, "action/interrupted")
-            )
-            raise
+        except (GateError, OSError, MemoryError, KeyboardInterrupt) as error:
+            folder.write_problem(Problem.of(for_person(error)).without(known))
+            if isinstance(error, KeyboardInterrupt):
+                raise
 
 
 def spec_path(inputs: Inputs) -> str:

@@ -11,7 +11,9 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
@@ -21,15 +23,11 @@ COMMENT_WHEN = ("always", "on-failure", "on-change", "never")
 FAIL_ON = ("fail", "inconclusive")
 GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 
-_OWN_FOLDER = "expected a folder of its own inside the workspace"
 # YAML 1.2 core: `yes` is a text
 _BOOLEANS = {
-    "true": True,
-    "True": True,
-    "TRUE": True,
-    "false": False,
-    "False": False,
-    "FALSE": False,
+    word: form == "true"
+    for form in ("true", "false")
+    for word in (form, form.title(), form.upper())
 }
 _REF = re.compile(r"[^\s-][^\s]*")
 _OVERRIDE = re.compile(r"[^\s=]+\s*=.*")
@@ -111,100 +109,42 @@ class Job:
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
-    """The inputs, by their variables `INPUT_…`. One that is empty or not there has its default.
-    Raises UsageError for a wrong value."""
-    given = {
-        name.removeprefix("INPUT_").lower(): value.strip()
-        for name, value in environment.items()
-        if name.startswith("INPUT_")
-    }
-    text = {name: value for name, value in given.items() if value}
-    default = Inputs()
-    inside = "expected a path inside the workspace"
-    folder = posixpath.normpath(
-        _one(text, "working_directory", _is_inside, inside, "training") or default.working_directory
-    )
-    above = f"{inside} (it is relative to `working_directory`, `{for_terminal(folder, 100)}`)"
-    spec = _one(
-        text,
-        "spec",
-        lambda value: _is_relative(value) and _is_inside(posixpath.join(folder, value)),
-        above,
-        "repro.yml",
-    )
-    verdicts = _one(
-        text,
-        "fail_on",
-        _are_verdicts,
-        "expected `fail` and `inconclusive`, or `never` alone",
-        '"fail, inconclusive"',
-    )
-    cache = _one(text, "cache", _is_cache, _OWN_FOLDER, ".repro-gate-cache")
-    number = _one(
-        text,
-        "pull_request",
-        _is_number,
-        "expected a pull request's number",
-        "${{ github.event.pull_request.number }}",
-    )
-    return Inputs(
-        spec=posixpath.normpath(spec or default.spec),
-        working_directory=folder,
-        token=_token(text.get("token", "")),
-        comment=_one_of(text, "comment", COMMENT_WHEN, "on-failure") or default.comment,
-        fail_on=default.fail_on if verdicts is None else _words(verdicts) - {"never"},
-        report=posixpath.normpath(
-            _one(text, "report", _is_own_folder, _OWN_FOLDER, default.report) or default.report
-        ),
-        policy=_one_of(text, "policy", ("head", "base"), "base"),
-        base=_one(text, "base", _is_ref, "expected a branch, a tag or a commit", "origin/main"),
-        against=_one(
-            text, "against", _is_ref, "expected a branch, a tag or a commit", "origin/main"
-        ),
-        overrides=_overrides(text.get("set", "")),
-        pull_request=None if number is None else int(number),
-        allow_forks=_boolean(text, "allow_forks", default.allow_forks),
-        annotations=_boolean(text, "annotations", default.annotations),
-        summary=_boolean(text, "summary", default.summary),
-        cache=None if cache is None else posixpath.normpath(cache),
-    )
+    """Return the inputs, by their variables `INPUT_…`. One that is empty or not there has its
+    default. Raises UsageError for a wrong value."""
+    found: dict[str, Any] = {}
+    for name, (fits, expected, example, read) in _INPUTS.items():
+        value = environment.get(f"INPUT_{name.upper()}", "").strip()
+        place = posixpath.join(found.get("working_directory", "."), value)
+        if value and not (fits(value) and (name != "spec" or _is_inside(place))):
+            shown = "***" if name == "token" else for_terminal(value, 100)
+            raise UsageError(
+                f"{name}: `{shown}`: {expected}",
+                remedy=f"`with: {{{name}: {example}}}`",
+                reason_id="action/input",
+            )
+        if value:
+            found["overrides" if name == "set" else name] = read(value)
+    return Inputs(**found)
 
 
-def _one(
-    text: Mapping[str, str], name: str, fits: Callable[[str], bool], expected: str, example: str
-) -> str | None:
-    """The input `name`; None where it was not given. Raises UsageError where it does not fit."""
-    value = text.get(name)
-    if value is not None and not fits(value):
-        message = f"{name}: `{for_terminal(value, 100)}`: {expected}"
-        raise UsageError(message, remedy=f"`with: {{{name}: {example}}}`", reason_id="action/input")
-    return value
+def _lines(value: str) -> tuple[str, ...]:
+    """Return one `key=value` a line, as `--set` takes it, without blank lines and lines that begin
+    with `#`."""
+    lines = map(str.strip, value.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
-def _one_of(
-    text: Mapping[str, str], name: str, allowed: tuple[str, ...], example: str
-) -> str | None:
-    return _one(
-        text,
-        name,
-        allowed.__contains__,
-        f"expected one of {', '.join(f'`{item}`' for item in allowed)}",
-        example,
-    )
+def _are_overrides(value: str) -> bool:
+    return all(map(_OVERRIDE.fullmatch, _lines(value)))
 
 
-def _boolean(text: Mapping[str, str], name: str, default: bool) -> bool:
-    value = _one(text, name, _BOOLEANS.__contains__, "expected `true` or `false`", '"true"')
-    return default if value is None else _BOOLEANS[value]
-
-
-def _words(value: str) -> frozenset[str]:
-    return frozenset(value.replace(",", " ").split())
+def _verdicts(value: str) -> frozenset[str]:
+    return frozenset(value.replace(",", " ").split()) - {"never"}
 
 
 def _are_verdicts(value: str) -> bool:
-    words = _words(value)
-    return words == {"never"} or (bool(words) and words <= set(FAIL_ON))
+    words = value.replace(",", " ").split()
+    return words == ["never"] or (bool(words) and set(words) <= set(FAIL_ON))
 
 
 def _is_ref(value: str) -> bool:
@@ -224,43 +164,65 @@ def _is_inside(value: str) -> bool:
 
 
 def _is_own_folder(value: str) -> bool:
-    """A folder that is filled, hidden from git and given to another owner: neither the checkout nor
-    its `.git`."""
+    """Return whether this may be a folder that is filled, hidden from git and given to another
+    owner: neither the checkout nor its `.git`."""
     path = posixpath.normpath(value)
     return _is_inside(value) and path != "." and ".git" not in path.lower().split("/")
 
 
 def _is_cache(value: str) -> bool:
-    """Such a folder, or an absolute path: what `actions/cache` keeps may lie anywhere."""
+    """Return whether this is such a folder, or an absolute path: what `actions/cache` keeps may lie
+    anywhere."""
     return _is_seen(value) and (value.startswith("/") or _is_own_folder(value))
 
 
-def _overrides(value: str) -> tuple[str, ...]:
-    """One `key=value` a line, as `--set` takes it; blank lines and lines that begin with `#` are
-    left out."""
-    lines = [
-        line for line in map(str.strip, value.splitlines()) if line and not line.startswith("#")
-    ]
-    for line in lines:
-        _one(
-            {"set": line},
-            "set",
-            lambda text: bool(_OVERRIDE.fullmatch(text)),
-            "expected `key=value`, one a line",
-            "train.steps=20",
-        )
-    return tuple(lines)
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 15 and int(text) > 0
 
 
-def _token(value: str) -> Secret | None:
-    if value and not (value.isascii() and value.isprintable() and " " not in value):
-        raise UsageError(
-            "token: its value is not a token: it has blanks, line ends or characters that a header "
-            "cannot carry",
-            remedy="`with: {token: ${{ github.token }}}`, or a secret without a line end in it",
-            reason_id="action/input",
-        )
-    return Secret(value) if value else None
+def _one_of(*words: str) -> tuple[Callable[[str], object], str, str, Callable[[str], str]]:
+    expected = f"expected one of {', '.join(f'`{word}`' for word in words)}"
+    return words.__contains__, expected, words[1], str
+
+
+_INSIDE = "expected a path inside the workspace"
+_OWN_FOLDER = "expected a folder of its own inside the workspace"
+_REFERENCE = (_is_ref, "expected a branch, a tag or a commit", "origin/main", str)
+_SWITCH = (_BOOLEANS.__contains__, "expected `true` or `false`", '"true"', _BOOLEANS.__getitem__)
+# name -> what it may be, how to say so, an example, how it is read; `spec` comes behind the folder
+# that it is relative to
+_INPUTS: Mapping[str, tuple[Callable[[str], object], str, str, Callable[[str], object]]] = {
+    "working_directory": (_is_inside, _INSIDE, "training", posixpath.normpath),
+    "spec": (
+        _is_relative,
+        f"{_INSIDE}, relative to `working_directory`",
+        "repro.yml",
+        posixpath.normpath,
+    ),
+    "token": (re.compile("[!-~]+").fullmatch, "it is no token", "${{ github.token }}", Secret),
+    "comment": _one_of(*COMMENT_WHEN),
+    "fail_on": (
+        _are_verdicts,
+        "expected `fail` and `inconclusive`, or `never` alone",
+        '"fail, inconclusive"',
+        _verdicts,
+    ),
+    "report": (_is_own_folder, _OWN_FOLDER, "repro-gate-report", posixpath.normpath),
+    "policy": _one_of("head", "base"),
+    "base": _REFERENCE,
+    "against": _REFERENCE,
+    "set": (_are_overrides, "expected `key=value`, one a line", "train.steps=20", _lines),
+    "pull_request": (
+        _is_number,
+        "expected a pull request's number",
+        "${{ github.event.pull_request.number }}",
+        int,
+    ),
+    "allow_forks": _SWITCH,
+    "annotations": _SWITCH,
+    "summary": _SWITCH,
+    "cache": (_is_cache, _OWN_FOLDER, ".repro-gate-cache", posixpath.normpath),
+}
 
 
 def read_job(environment: Mapping[str, str]) -> Job:
@@ -278,31 +240,20 @@ def read_job(environment: Mapping[str, str]) -> Job:
             reason_id="action/no-workflow",
         )
     server, api, graphql = read_servers(environment)
+    checked = partial(_checked, environment)
+    commit, number = "a commit of 40 hex digits", "a positive number"
+    there = "the absolute path of a folder that is there"
     return Job(
-        repository=_checked(environment, "GITHUB_REPOSITORY", is_repository, "`owner/name`"),
-        event_name=_checked(
-            environment,
-            "GITHUB_EVENT_NAME",
-            lambda text: _EVENT.fullmatch(text) is not None,
-            "an event's name",
-        ),
-        sha=_checked(environment, "GITHUB_SHA", is_commit, "a commit of 40 hex digits"),
+        repository=checked("GITHUB_REPOSITORY", is_repository, "`owner/name`"),
+        event_name=checked("GITHUB_EVENT_NAME", _EVENT.fullmatch, "an event's name"),
+        sha=checked("GITHUB_SHA", is_commit, commit),
         ref=environment.get("GITHUB_REF", ""),  # some events have none
-        run_id=int(_checked(environment, "GITHUB_RUN_ID", _is_number, "a positive number")),
-        run_attempt=int(
-            _checked(environment, "GITHUB_RUN_ATTEMPT", _is_number, "a positive number", "1")
-        ),
+        run_id=int(checked("GITHUB_RUN_ID", _is_number, number)),
+        run_attempt=int(checked("GITHUB_RUN_ATTEMPT", _is_number, number, "1")),
         server_url=server,
         api_url=api,
         graphql_url=graphql,
-        workspace=Path(
-            _checked(
-                environment,
-                "GITHUB_WORKSPACE",
-                _is_folder,
-                "the absolute path of a folder that is there",
-            )
-        ),
+        workspace=Path(checked("GITHUB_WORKSPACE", _is_folder, there)),
         self_hosted=environment.get("RUNNER_ENVIRONMENT") != "github-hosted",
         workflow=environment.get("GITHUB_WORKFLOW", ""),
         name=environment.get("GITHUB_JOB", ""),
@@ -323,26 +274,20 @@ def read_servers(environment: Mapping[str, str]) -> tuple[str, str, str]:
 def graphql_beside(api_url: str) -> str:
     """Where GraphQL is when nothing says so: /api/v3 and /api/graphql on a GitHub Enterprise
     Server, /graphql on github.com."""
-    return (
-        f"{api_url.removesuffix('/v3')}/graphql"
-        if api_url.endswith("/api/v3")
-        else f"{api_url}/graphql"
-    )
+    return f"{api_url.removesuffix('/v3') if api_url.endswith('/api/v3') else api_url}/graphql"
 
 
 def _url(environment: Mapping[str, str], name: str, default: str) -> str:
     expected = (
         "an address like https://github.example.com, without a name, a password or a query in it"
     )
-    return _checked(
-        environment, name, lambda text: is_url(text.rstrip("/")), expected, default
-    ).rstrip("/")
+    return _checked(environment, name, is_url, expected, default).rstrip("/")
 
 
 def is_url(text: str) -> bool:
     """Whether `text` is the plain address of a server: no name, password, query or fragment in it,
     and a port that is one."""
-    return _URL.fullmatch(text) is not None
+    return _URL.fullmatch(text.rstrip("/")) is not None
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
@@ -353,14 +298,10 @@ def _is_folder(text: str) -> bool:
     return os.path.isabs(text) and os.path.isdir(text)
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 15 and int(text) > 0
-
-
 def _checked(
     environment: Mapping[str, str],
     name: str,
-    fits: Callable[[str], bool],
+    fits: Callable[[str], object],
     expected: str,
     default: str = "",
 ) -> str:

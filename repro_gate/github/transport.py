@@ -1,27 +1,37 @@
-"""One request to GitHub's API over `requests`: the token goes to one server only, redirects
-included, and every wait is `GitHubRetry`'s.
+"""One request to GitHub's API over `requests`: the token goes to one server only, and what may pass
+is waited for and tried again.
 
-Errors of the HTTP library never leave this file: what hangs on them (prepared requests, frames with
-headers) holds the token.
+The waits are those of "Rate limits for the REST API" and "Best practices for using the REST API"
+(docs.github.com/rest). Durations are in seconds, times are UTC epoch seconds. Errors of the HTTP
+library never leave this file: what hangs on them (prepared requests, frames with headers) holds the
+token.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, urljoin, urlsplit
+from datetime import datetime, timezone
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
 
 from repro_gate import __version__
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.api_errors import ApiError, Uncertain, message_of, refused
-from repro_gate.github.retry import Call, GitHubRetry, Limits, Pace
+from repro_gate.github.api_errors import (
+    FORBIDDEN,
+    TOO_MANY,
+    ApiError,
+    Uncertain,
+    lacks_permission,
+    message_of,
+    refused,
+)
+from repro_gate.github.redact import redact
 from repro_gate.github.settings import Secret, is_url
 
 HEADERS = {
@@ -29,180 +39,183 @@ HEADERS = {
     "X-GitHub-Api-Version": "2022-11-28",
     "User-Agent": f"repro-gate/{__version__}",
 }
-_REDIRECTS = frozenset({301, 302, 307, 308})  # GitHub: repeat the same request at the new place
-_MOST_REDIRECTS = 3
+TIMEOUTS = 10.0, 30.0  # to connect; between two bytes
+TRIES = 5
+PATIENCE = 300.0  # that all waiting together may take
+SECONDARY = 60.0  # "wait for at least one minute before retrying", and double it each time
+_LONGEST = 10 * 24 * 3600  # no header may ask for more: its number would pass what a clock holds
+_CHUNK = 64 * 1024  # bytes
+# bytes of an answer. A page of 100 comments of 65,536 characters, each at most six bytes in JSON,
+# is 39 MB: nobody's comments may stop the paging.
+MOST_BYTES = 48 * 2**20
+_RANDOM = random.SystemRandom()
 _LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request. `once`: it is not repeated where it may have been done."""
+
+    method: str
+    url: str
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    body: object = None
+    once: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} {urlsplit(self.url).path}"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. `next_url` is the next page's, on the same origin or not."""
+    """A whole answer. `more`: it names a next page."""
 
     status: int
     headers: Mapping[str, str]  # whatever the case
     body: bytes = field(repr=False)  # an error page may echo the request
-    url: str
-    next_url: str | None
-
-
-class _Bearer(AuthBase):
-    """The Authorization header. As an `auth` of its own it also keeps requests from taking
-    credentials out of a .netrc."""
-
-    def __init__(self, token: Secret) -> None:
-        self._token = token
-
-    def __call__(self, r: requests.PreparedRequest) -> requests.PreparedRequest:
-        r.headers["Authorization"] = f"Bearer {self._token.reveal()}"
-        return r
+    more: bool
 
 
 class Transport:
-    """Sends requests one after another. All their waits together stay under `patience` seconds."""
+    """Sends requests one after another. `sleep` and `now` are the clock."""
 
     def __init__(
         self,
         token: Secret,
-        *,
+        session: requests.Session | None,
         sleep: Callable[[float], None],
         now: Callable[[], float],
-        session: requests.Session | None,
-        patience: float,
-        limits: Limits,
     ) -> None:
-        self._token, self._limits, self._pace = token, limits, Pace(sleep, now, patience)
-        self._session = session if session is not None else requests.Session()
-        self._adapter = HTTPAdapter()
-        for scheme in ("https://", "http://"):
-            self._session.mount(scheme, self._adapter)
-        # Even with allow_redirects=False requests prepares the next request, with the header on it.
-        self._session.get_redirect_target = _nowhere  # type: ignore[method-assign,assignment]
+        self._token, self._sleep, self._now = token, sleep, now
+        self._session = session or requests.Session()
+        self._patience = PATIENCE
 
     def send(self, call: Call) -> Answer:
-        """The answer to `call`, status 2xx, after redirects inside the origin (a renamed
-        repository).
+        """Return the answer to `call`, of status 2xx.
 
         Raises ApiError, and Uncertain where `call.once` may have been done.
         """
-        url, params = call.url, call.params
-        for _ in range(_MOST_REDIRECTS + 1):
-            answer = self._exchange(call, url, params)
-            if answer.status not in _REDIRECTS:
-                break
-            url, params = (
-                same_origin(
-                    answer.url, urljoin(answer.url, answer.headers.get("location", "")), str(call)
-                ),
-                {},
-            )
-        else:
-            raise ApiError(
-                f"{call}: redirected more than {_MOST_REDIRECTS} times", reason_id="github/redirect"
-            )
-        if not 200 <= answer.status < 300:
-            # a proxy's error page may echo the request
-            message = message_of(answer.body).replace(self._token.reveal(), "***")
-            raise refused(
-                call.method,
-                call.path,
-                answer.status,
-                message,
-                answer.headers.get("x-accepted-github-permissions"),
-            )
-        return answer
+        earlier = 0
+        while True:
+            outcome = self._exchange(call)
+            if isinstance(outcome, Answer) and 200 <= outcome.status < 300:
+                return outcome
+            # half of it by chance, so that jobs do not come back together
+            pause = 2.0**earlier * (0.5 + 0.5 * _RANDOM.random())
+            if isinstance(outcome, Answer):
+                failure, pause = self._refusal(call, outcome, earlier, pause)
+            else:
+                failure = outcome
+            last = isinstance(failure, Uncertain) or earlier + 1 == TRIES
+            if last or not 0 < pause <= self._patience:
+                raise failure  # out here, so that no error of the HTTP library hangs on it
+            earlier, self._patience = earlier + 1, self._patience - pause
+            self._sleep(pause)
 
-    def _exchange(self, call: Call, url: str, params: Mapping[str, str]) -> Answer:
-        """One request and its retries."""
-        if call.write:
-            self._pace.before_write(call)
-        retry = self._adapter.max_retries = GitHubRetry(call, self._limits, self._pace)
-        outcome: Answer | ApiError
+    def _exchange(self, call: Call) -> Answer | ApiError:
+        """Make one request and read its answer, within the limit."""
+        body = bytearray()
         try:
             with self._session.request(
                 call.method,
-                url,
-                params=params,
+                call.url,
+                params=call.params,
                 json=call.body,
                 headers=HEADERS,
-                auth=_Bearer(self._token),
-                timeout=(self._limits.connect, self._limits.read),
+                auth=self._authorize,
+                timeout=TIMEOUTS,
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                following = response.links.get("next", {}).get("url")
-                outcome = Answer(
-                    response.status_code, response.headers, retry.body, response.url, following
+                for chunk in response.iter_content(_CHUNK):
+                    body += chunk
+                    if len(body) > MOST_BYTES:
+                        raise ValueError(f"the answer is larger than {MOST_BYTES:,} bytes")
+                return Answer(
+                    response.status_code, response.headers, bytes(body), "next" in response.links
                 )
-        except (
-            OSError,
-            ValueError,
-            urllib3.exceptions.HTTPError,
-        ) as error:  # every error of requests is an OSError
-            words = (
-                f": {for_terminal(error.strerror, 200)}"
-                if isinstance(error, OSError) and isinstance(error.strerror, str)
-                else ""
-            )
-            # an OSError here came before anything was sent
-            kind = Uncertain if call.once and not isinstance(error, OSError) else ApiError
-            outcome = kind(
-                f"{call}: the request failed ({type(error).__name__}){words}",
-                reason_id="github/unreachable",
-            )
-        outcome = retry.failure or outcome
-        if isinstance(outcome, ApiError):
-            raise outcome  # out here, so that no error of the HTTP library hangs on it
-        return outcome
+        # every error of requests is an OSError
+        except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
+            words = redact(f"{type(error).__name__}: {error}", [self._token.reveal()])
+        server = urlsplit(call.url)
+        return (Uncertain if call.once else ApiError)(
+            f"{call}: {for_terminal(words, 300)}",
+            remedy=f"see that this machine reaches {server.scheme}://{server.netloc}: proxy "
+            "(HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE), GITHUB_API_URL",
+            reason_id="github/unreachable",
+        )
+
+    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Set the header. As an `auth` of its own it also keeps requests from taking credentials
+        out of a .netrc."""
+        request.headers["Authorization"] = f"Bearer {self._token.reveal()}"
+        return request
+
+    def _refusal(
+        self, call: Call, answer: Answer, earlier: int, pause: float
+    ) -> tuple[ApiError, float]:
+        """Return the error that an answer is, and how long to wait before the next try; 0 if that
+        is of no use."""
+        status = answer.status
+        # a proxy's error page may echo the request
+        message = message_of(answer.body).replace(self._token.reveal(), "***")
+        if is_limited(answer, message):  # which means that nothing was done
+            pause = limit_pause(answer.headers, self._now(), earlier)
+            again = datetime.fromtimestamp(self._now() + pause, timezone.utc)
+            return ApiError(
+                f"GitHub's rate limit: {call} was answered {status}; it can go on in "
+                f"{pause:.0f} s, at {again:%Y-%m-%d %H:%M:%S} UTC",
+                remedy="run the job again after that, or have fewer jobs share the token",
+                reason_id="github/rate-limit",
+                status=status,
+            ), pause
+        if status >= 500:
+            return (Uncertain if call.once else ApiError)(
+                f"GitHub answered {status} to {call}",
+                remedy="GitHub has trouble (www.githubstatus.com): run the job again later",
+                reason_id="github/trouble",
+                status=status,
+            ), max(pause, _seconds(answer.headers, "retry-after") or 0)
+        return refused(call.method, str(call), status, message), 0
 
 
-def _nowhere(response: requests.Response) -> None:
-    """No redirect is the HTTP library's to follow."""
+def is_limited(answer: Answer, message: str) -> bool:
+    """Return whether GitHub refused for a rate limit."""
+    if answer.status != FORBIDDEN or lacks_permission(answer.status, message):
+        return answer.status == TOO_MANY
+    spent = answer.headers.get("x-ratelimit-remaining") == "0"
+    named = re.search("rate limit|abuse detection", message, re.IGNORECASE)
+    return spent or "retry-after" in answer.headers or named is not None
+
+
+def limit_pause(headers: Mapping[str, str], now: float, earlier: int) -> float:
+    """Return how long GitHub wants to be left alone. `earlier` counts the tries before this one."""
+    after, reset = _seconds(headers, "retry-after"), _seconds(headers, "x-ratelimit-reset")
+    pause = SECONDARY * 2.0**earlier
+    if after is not None:
+        pause = max(after, 1.0)
+    elif headers.get("x-ratelimit-remaining") == "0" and reset is not None:
+        # a second more: the header has whole seconds, and clocks differ
+        pause = max(reset - now, 0.0) + 1.0
+    return min(pause, _LONGEST)
+
+
+def _seconds(headers: Mapping[str, str], name: str) -> float | None:
+    """Return a header's number; None if it is missing or a date, which GitHub never sends."""
+    text = headers.get(name, "")
+    return float(text) if re.fullmatch("[0-9]{1,15}", text) else None
 
 
 def server(url: str, name: str) -> str:
-    """`url` without a slash at its end. Raises UsageError, naming the setting `name`, for one that
-    a token must not be sent to."""
+    """Return `url` without a slash at its end. Raises UsageError, naming the setting `name`, for
+    one that a token must not be sent to."""
     plain = url.rstrip("/")
-    if not is_url(plain):
+    why = "" if is_url(plain) else "is not the URL of an API"
+    if not why and not plain.startswith("https://"):
+        host = urlsplit(plain).hostname or ""
+        why = "" if _LOOPBACK.fullmatch(host) else "would carry the token unencrypted"
+    if why:
         raise UsageError(
-            f"{name}: {for_terminal(url, 200)!r} is not the URL of an API",
-            remedy="such as https://HOST/api/v3",
-        )
-    if not plain.startswith("https://") and not _LOOPBACK.fullmatch(urlsplit(plain).hostname or ""):
-        raise UsageError(
-            f"{name}: {for_terminal(url, 200)!r} would carry the token unencrypted",
-            remedy="use https://",
+            f"{name}: {for_terminal(url, 200)!r} {why}", remedy="such as https://HOST/api/v3"
         )
     return plain
-
-
-def same_origin(asked: str, target: str, request: str) -> str:
-    """`target`, where it lies on the origin of `asked`. Raises ApiError for `request` where it does
-    not: the token is for one origin."""
-    try:
-        parts = urlsplit(target)
-        same = (
-            _origin(parts) == _origin(urlsplit(asked))
-            and not parts.username
-            and parts.password is None
-        )
-    except ValueError:  # a port that is not a number
-        same = False
-    if not same:
-        raise ApiError(
-            f"{request}: GitHub points to another place, {for_terminal(target, 200)}",
-            remedy="the token is sent to one server only; set GITHUB_API_URL (or the repository's "
-            "name) to what it is now",
-            reason_id="github/redirect",
-        )
-    return target
-
-
-def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
-    """Scheme, host and port, with the port that the scheme stands for. Raises ValueError for a port
-    that is not a number."""
-    return (
-        parts.scheme,
-        parts.hostname,
-        parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0),
-    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import stat
 import sys
@@ -24,15 +23,12 @@ from repro_gate.escape import for_terminal
 # of a step, all that it writes together; a summary over it is left out whole
 SUMMARY_BYTES = 1024 * 1024
 
-_OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
-
 
 def write_outputs(path: Path | None, outputs: Mapping[str, str]) -> None:
     """Append the step's outputs to GITHUB_OUTPUT, each between delimiters that nobody can guess;
     nothing where `path` is None.
 
-    Raises Inconclusive where the runner's file is a link or no regular file, or cannot be written;
-    ValueError for a name that is none.
+    Raises Inconclusive where the runner's file is a link or no regular file, or cannot be written.
     """
     if path is None:
         return
@@ -41,30 +37,20 @@ def write_outputs(path: Path | None, outputs: Mapping[str, str]) -> None:
         _write(descriptor, text.encode("utf-8", "backslashreplace"))
 
 
-def write_summary(path: Path | None, markdown: str) -> bool:
-    """Append `markdown` to GITHUB_STEP_SUMMARY. False where it does not fit: nothing is written
-    then, since the runner would drop all.
-
-    True where `path` is None: there is no summary to be left out of. Raises Inconclusive as
-    `write_outputs` does.
-    """
+def write_summary(path: Path | None, markdown: str) -> None:
+    """Append `markdown` to GITHUB_STEP_SUMMARY, or nothing where it does not fit: the runner would
+    drop all. Raises Inconclusive as `write_outputs` does."""
     if path is None:
-        return True
+        return
     data = markdown.encode("utf-8", "backslashreplace")
     with _appending(path, "GITHUB_STEP_SUMMARY") as descriptor:
-        size = os.fstat(descriptor).st_size
-        if size + _joint(descriptor, size) + len(data) > SUMMARY_BYTES:
-            return False
-        _write(descriptor, data)
-    return True
+        # one for the end of a line that somebody left open
+        if os.fstat(descriptor).st_size + 1 + len(data) <= SUMMARY_BYTES:
+            _write(descriptor, data)
 
 
 def _heredoc(name: str, value: str) -> str:
-    if _OUTPUT.fullmatch(name) is None:
-        raise ValueError(f"{for_terminal(name, 60)}: is not a name for an output")
     delimiter = f"end-{secrets.token_hex(16)}"
-    while delimiter in value:
-        delimiter = f"end-{secrets.token_hex(16)}"
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
@@ -102,14 +88,11 @@ def _appending(path: Path, variable: str) -> Iterator[int]:
 
 def _write(descriptor: int, data: bytes) -> None:
     """Append on a line of its own: whoever wrote before may have left one open."""
-    left = memoryview(b"\n" * _joint(descriptor, os.fstat(descriptor).st_size) + data)
+    size = os.fstat(descriptor).st_size
+    open_line = size and os.pread(descriptor, 1, size - 1) != b"\n"
+    left = memoryview(b"\n" + data if open_line else data)
     while left:
         left = left[os.write(descriptor, left) :]
-
-
-def _joint(descriptor: int, size: int) -> int:
-    """How many line ends are missing at the end of the file: 1 or 0."""
-    return int(size > 0 and os.pread(descriptor, 1, size - 1) != b"\n")
 
 
 def _not_the_runners(path: Path, variable: str, why: str) -> Inconclusive:

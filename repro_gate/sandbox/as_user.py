@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def as_training_user(sandbox: Sandbox) -> Iterator[None]:
     if not sandbox.own_user:
         yield
         return
-    libc = _libc()
+    libc = ctypes.CDLL(None)
     before_uid, before_gid = libc.setfsuid(_NOBODY), libc.setfsgid(_NOBODY)
     with held():
         try:
@@ -78,13 +77,3 @@ def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
             remedy="give the container CAP_SETUID and CAP_SETGID",
             reason_id="sandbox/own-user",
         )
-
-
-def _libc() -> ctypes.CDLL:
-    if sys.platform != "linux":
-        raise Inconclusive(
-            "a user of its own for the training needs Linux", reason_id="sandbox/own-user"
-        )
-    libc = ctypes.CDLL(None)
-    libc.setfsuid.restype = libc.setfsgid.restype = ctypes.c_int
-    return libc

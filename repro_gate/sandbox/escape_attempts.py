@@ -30,70 +30,58 @@ _PROCESS = ("environ", "mem", "maps", "fd", "cwd", "root", "io", "auxv", "syscal
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
-class Attempts:
-    """The attempts so far: `succeeded` names those that the kernel did not refuse."""
+_succeeded: list[str] = []  # what the kernel did not refuse, and what must not be so and is
 
-    def __init__(self) -> None:
-        self.succeeded: list[str] = []
 
-    def make(self, name: str, attempt: Callable[..., object], *arguments: object) -> None:
-        """It has failed where the kernel refuses it, or where there is nothing of the kind;
-        anything else counts as a success."""
-        try:
-            attempt(*arguments)
-        except OSError as error:
-            if error.errno not in _REFUSED:
-                self.succeeded.append(f"{name} ({error})")
-        else:
-            self.succeeded.append(name)
-
-    def found(self, name: str) -> None:
-        """Something that must not be so is."""
-        self.succeeded.append(name)
+def _attempt(name: str, attempt: Callable[..., object], *arguments: object) -> None:
+    """Make one attempt. It has failed where the kernel refuses it, or where there is nothing of the
+    kind; anything else counts as a success."""
+    try:
+        attempt(*arguments)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            _succeeded.append(f"{name} ({error})")
+    else:
+        _succeeded.append(name)
 
 
 def main() -> None:
     """Make every attempt."""
     wanted: dict[str, Any] = json.load(sys.stdin)
-    attempts = Attempts()
-    _identity(attempts, wanted)
-    _other_processes(attempts, wanted)
+    _identity(wanted)
+    _other_processes(wanted)
     for path in wanted["unreadable"]:
-        attempts.make(f"read {path}", _read, path)
+        _attempt(f"read {path}", _read, path)
     for path in [*wanted["unreadable"], *wanted["unwritable"]]:
-        attempts.make(f"write to {path}", _write, path)
+        _attempt(f"write to {path}", _write, path)
     for path in wanted["sockets"]:
-        attempts.make(f"connect to {path}", _connect, path)
-    _privileges(attempts)
-    sys.stdout.write(
-        json.dumps({"succeeded": attempts.succeeded[:100], "missing": _missing(wanted)})
-    )
+        _attempt(f"connect to {path}", _connect, path)
+    _privileges()
+    sys.stdout.write(json.dumps({"succeeded": _succeeded[:100], "missing": _missing(wanted)}))
 
 
-def _identity(attempts: Attempts, wanted: dict[str, Any]) -> None:
+def _identity(wanted: dict[str, Any]) -> None:
     """Who this process is, by the kernel's own account, and what it was given at its start."""
     fields = _status(os.getpid())
     if fields["Uid"] != [str(wanted["uid"])] * 4 or fields["Gid"] != [str(wanted["gid"])] * 4:
-        attempts.found(f"be user {fields['Uid']}, group {fields['Gid']}")
+        _succeeded.append(f"be user {fields['Uid']}, group {fields['Gid']}")
     if fields["Groups"]:
-        attempts.found(f"be in the groups {' '.join(fields['Groups'])}")
-    for name in _CAPABILITIES:
-        if int(fields[name][0], 16):
-            attempts.found(f"hold {name}={fields[name][0]}")
+        _succeeded.append(f"be in the groups {' '.join(fields['Groups'])}")
+    held = (name for name in _CAPABILITIES if int(fields[name][0], 16))
+    _succeeded.extend(f"hold {name}={fields[name][0]}" for name in held)
     if fields.get("NoNewPrivs") != ["1"]:
-        attempts.found("gain privileges through a set-user-id program")
-    for name in wanted["forbidden"]:
-        if name in os.environ:
-            attempts.found(f"read the variable {name}")
+        _succeeded.append("gain privileges through a set-user-id program")
+    arrived = (name for name in wanted["forbidden"] if name in os.environ)
+    _succeeded.extend(f"read the variable {name}" for name in arrived)
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= _FIRST_FREE:
             with contextlib.suppress(OSError):  # the listing's own is closed by now
-                attempts.found(
+                _succeeded.append(
                     f"use an inherited descriptor: {os.readlink(f'/proc/self/fd/{name}')}"
                 )
 
 
-def _other_processes(attempts: Attempts, wanted: dict[str, Any]) -> None:
+def _other_processes(wanted: dict[str, Any]) -> None:
     """Look into, and signal, every process that is another user's: the gate, its ancestors, the
     first of the container."""
     for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
@@ -105,10 +93,10 @@ def _other_processes(attempts: Attempts, wanted: dict[str, Any]) -> None:
         if str(wanted["uid"]) in fields["Uid"] or "VmSize" not in fields:
             continue
         for name in _PROCESS:
-            attempts.make(f"read /proc/{pid}/{name}", _read, f"/proc/{pid}/{name}")
-        attempts.make(f"signal process {pid}", os.kill, pid, 0)
-    attempts.make("trace the gate", _trace, wanted["gate"])
-    attempts.make("signal the gate", os.kill, wanted["gate"], 0)
+            _attempt(f"read /proc/{pid}/{name}", _read, f"/proc/{pid}/{name}")
+        _attempt(f"signal process {pid}", os.kill, pid, 0)
+    _attempt("trace the gate", _trace, wanted["gate"])
+    _attempt("signal the gate", os.kill, wanted["gate"], 0)
 
 
 def _status(pid: int) -> dict[str, list[str]]:
@@ -152,7 +140,7 @@ def _connect(path: str) -> None:
         made.connect(path)
 
 
-def _privileges(attempts: Attempts) -> None:
+def _privileges() -> None:
     """Become root or a member of its group, mount: each by the call itself."""
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -163,12 +151,12 @@ def _privileges(attempts: Attempts) -> None:
     # Of a kind that no kernel knows: whether one may mount is asked first (EPERM), so that even
     # where one may (ENODEV) nothing is mounted. Not tried is a user namespace, which a bare host's
     # kernel grants to anyone: only processes inside it see what is mounted there.
-    attempts.make("mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None)
-    attempts.make("have mounts of its own as this user", call, libc.unshare, _CLONE_NEWNS)
-    attempts.make("choose its groups", os.setgroups, [0])
-    attempts.make("become group 0", os.setgid, 0)
-    attempts.make("become root by setuid", os.setuid, 0)
-    attempts.make("become root by seteuid", os.seteuid, 0)
+    _attempt("mount a file system", call, libc.mount, b"none", b"/", _NO_FILE_SYSTEM, 0, None)
+    _attempt("have mounts of its own as this user", call, libc.unshare, _CLONE_NEWNS)
+    _attempt("choose its groups", os.setgroups, [0])
+    _attempt("become group 0", os.setgid, 0)
+    _attempt("become root by setuid", os.setuid, 0)
+    _attempt("become root by seteuid", os.seteuid, 0)
 
 
 def _trace(pid: int) -> None:

@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from repro_gate.sandbox.secret_names import secret_names, taken_out
 
@@ -26,16 +26,14 @@ _MOST = 1 << 20
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
 
-def start_anew(
-    environment: Mapping[str, str], argv: Sequence[str] | None = None, keep: Iterable[str] = NEEDED
-) -> None:
+def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> None:
     """Where `environment` holds secrets, replace this process by a new one without them; else come
     back at once, at no cost.
 
-    `argv` is what followed the interpreter on the command line, this process's own where it is left
-    out (`-I -m …` included). The new process finds no secret any more, so there is no loop. Of what
-    is taken out, the values of `keep` are handed over. To be called before any thread is started
-    and while standard output holds nothing unwritten.
+    What followed the interpreter on the command line stays (`-I -m …` included). The new process
+    finds no secret any more, so there is no loop. Of what is taken out, the values of `keep` are
+    handed over. To be called before any thread is started and while standard output holds nothing
+    unwritten.
     """
     names = secret_names(environment)
     if not names or not sys.executable:
@@ -51,7 +49,7 @@ def start_anew(
     file = _unnamed(json.dumps(values).encode())
     sys.stdout.flush()
     sys.stderr.flush()
-    arguments = [sys.executable, *(sys.orig_argv[1:] if argv is None else argv)]
+    arguments = [sys.executable, *sys.orig_argv[1:]]
     os.execve(sys.executable, arguments, {**rest, HANDED: str(file), TAKEN_OUT: ",".join(names)})  # noqa: S606  itself, with its own arguments
 
 

@@ -7,6 +7,7 @@ for a user of its own gets that or an error, never quietly less.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.escape import listed
 from repro_gate.sandbox.identity import GID, OWN_USER, SAME_USER, UID, Sandbox
 from repro_gate.sandbox.reexec import TAKEN_OUT
-from repro_gate.sandbox.start import setpriv
+from repro_gate.sandbox.start import command
 
 VARIABLE = "REPRO_GATE_SANDBOX"
 SAME_USER_REMEDY = (
@@ -34,6 +35,7 @@ _NEEDED = {
     "SETUID": 7,
     "SETPCAP": 8,
 }
+_OWN_USER = Sandbox(OWN_USER, UID, GID)
 
 
 def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
@@ -59,7 +61,7 @@ def choose(environment: Mapping[str, str], want: str = "") -> Sandbox:
             f"{VARIABLE}={SAME_USER}",
             reason_id="sandbox/own-user",
         )
-    return Sandbox(OWN_USER, UID, GID)
+    return _OWN_USER
 
 
 def _missing() -> str:
@@ -71,16 +73,10 @@ def _missing() -> str:
     lacking = [name for name, number in _NEEDED.items() if not _effective() >> number & 1]
     if lacking:
         return "the gate lacks " + ", ".join(f"CAP_{name}" for name in lacking)
-    if _in_own_namespace("setgroups").strip() == "deny":
-        return (
-            "this user namespace refuses setgroups, as rootless engines without subordinate groups "
-            "do"
-        )
-    if not all(
-        _is_mapped(number, kind) for number in (UID, UID + 1) for kind in ("uid_map", "gid_map")
-    ):
-        return f"user {UID} does not exist in this user namespace: it maps too few"
-    return "" if setpriv() is not None else "there is no `setpriv`: install util-linux"
+    # a user namespace may map too few users, or refuse setgroups
+    entered, environment = command(_OWN_USER, ["/bin/true"], {})
+    done = subprocess.run(entered, env=environment, capture_output=True, text=True, check=False)
+    return done.stderr.strip()[-300:] if done.returncode else ""
 
 
 def _effective() -> int:
@@ -88,20 +84,6 @@ def _effective() -> int:
     return next(
         (int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff:")), 0
     )
-
-
-def _is_mapped(number: int, kind: str) -> bool:
-    """Whether a user or group exists in this user namespace: lines of first inside, first outside,
-    count; all do where that is not told."""
-    ranges = [list(map(int, line.split())) for line in _in_own_namespace(kind).splitlines()]
-    return not ranges or any(first <= number < first + count for first, _, count in ranges)
-
-
-def _in_own_namespace(name: str) -> str:
-    try:
-        return Path("/proc/self", name).read_text(encoding="ascii")
-    except OSError:  # a kernel without user namespaces
-        return ""
 
 
 def _weaker(environment: Mapping[str, str]) -> tuple[str, ...]:

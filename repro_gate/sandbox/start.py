@@ -43,11 +43,6 @@ except ProcessLookupError:
 """
 
 
-def setpriv() -> str | None:
-    """The path of the system's `setpriv`, None where there is none."""
-    return shutil.which("setpriv", path=_SYSTEM_PATH)
-
-
 def command(
     sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
@@ -152,11 +147,8 @@ def processes_of(uid: int, *, reap: bool = False) -> list[int]:
     let go."""
     found = []
     for name in os.listdir("/proc"):
-        if (
-            not name.isdecimal()
-            or not (fields := _status(int(name)))
-            or str(uid) not in fields.get("Uid", ())
-        ):
+        fields = _status(int(name)) if name.isdecimal() else {}
+        if str(uid) not in fields.get("Uid", ()):
             continue
         if fields["State"][0] not in "ZX":
             found.append(int(name))

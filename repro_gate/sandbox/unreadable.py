@@ -16,7 +16,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
@@ -43,16 +42,6 @@ _SOCKETS = (
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
 )
-
-
-@dataclass(frozen=True)
-class _Changed:
-    """An entry whose mode was changed: what it was, and which inode had it."""
-
-    path: Path
-    device: int
-    inode: int
-    mode: int
 
 
 def runner_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -128,7 +117,8 @@ class _Restrictions:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self._changed: list[_Changed] = []
+        # path, device, inode, mode before
+        self._changed: list[tuple[Path, int, int, int]] = []
 
     def restrict(self, path: Path, keep: list[Path]) -> None:
         """Restrict a folder, with all that is in it but what is to be kept open."""
@@ -151,16 +141,16 @@ class _Restrictions:
         since is left alone."""
         failed = []
         while self._changed:
-            item = self._changed.pop()
+            path, *inode, mode = self._changed.pop()
             try:
-                with _handle(item.path) as handle:
+                with _handle(path) as handle:
                     state = os.fstat(handle)
-                    if (state.st_dev, state.st_ino) == (item.device, item.inode):
-                        os.chmod(f"/proc/self/fd/{handle}", item.mode)
+                    if [state.st_dev, state.st_ino] == inode:
+                        os.chmod(f"/proc/self/fd/{handle}", mode)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                failed.append(f"{item.path} (mode {item.mode:o}): {error.strerror}")
+                failed.append(f"{path} (mode {mode:o}): {error.strerror}")
         if failed:
             raise Inconclusive(
                 f"permissions cannot be restored: {'; '.join(failed[:5])}",
@@ -182,7 +172,7 @@ class _Restrictions:
                 wanted = mode & ~(_OTHERS & ~leave)
                 if wanted != mode:
                     os.chmod(f"/proc/self/fd/{handle}", wanted)
-                    self._changed.append(_Changed(path, state.st_dev, state.st_ino, mode))
+                    self._changed.append((path, state.st_dev, state.st_ino, mode))
         except FileNotFoundError:
             return
         except OSError as error:

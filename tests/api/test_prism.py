@@ -14,11 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
+from repro_gate.github import client
 from repro_gate.github.api_errors import ApiError
 from repro_gate.github.client import Api
 from repro_gate.github.settings import Secret
 from tests.support.github.answers import a_comment, a_pull, plain
-from tests.support.github.flaky_server import Reply, flaky_server
+from tests.support.github.server import BOT, GitHub
 
 pytestmark = pytest.mark.api
 
@@ -147,20 +148,23 @@ def test_the_other_documented_refusals_are_understood(prism: str) -> None:
         assert (caught.value.status, session.statuses) == (code, [code])
 
 
-def test_a_next_page_at_api_github_com_is_not_asked_for_with_this_servers_token(prism: str) -> None:
+def test_a_next_page_at_api_github_com_is_asked_for_at_this_server(
+    prism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST_PAGES", 2)
     session = Recorded(pages=True)
-    with pytest.raises(ApiError, match=r"another place, https://api\.github\.com/resource\?page=2"):
+    with pytest.raises(ApiError, match="more than 2 pages"):
         CALLS["comments"][0](_api(prism, session))
-    assert len(session.sent) == 1
+    assert [str(request.url).partition("/repos/")[0] for request in session.sent] == [prism] * 2
+    assert not session.wrong
 
 
 def test_the_viewer_is_asked_for_in_graphql() -> None:
-    with flaky_server() as server:
-        server.will(Reply(200, {"data": {"viewer": {"login": "github-actions[bot]"}}}))
-        assert _api(server.url, Recorded()).viewer() == "github-actions[bot]"
-        assert [(asked.line, json.loads(asked.body)) for asked in server.asked] == [
-            ("POST /graphql", {"query": "query { viewer { login } }"}),
-        ]
+    with GitHub("octocat/Hello-World") as github:
+        token = Secret(github.token())
+        api = Api(token, github.repository, api_url=github.url, graphql_url=github.graphql_url)
+        assert api.viewer() == BOT
+        assert (github.requests, github.faults) == (["POST /graphql"], [])
 
 
 @cache

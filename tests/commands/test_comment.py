@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from repro_gate.commands.comment import Wanted, comment_command
+from repro_gate.commands.arguments import parser
+from repro_gate.commands.comment import comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
 from repro_gate.report.document import to_json
@@ -97,7 +98,9 @@ def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted:
     paths = [folder / f"{number}.json" for number in range(len(given))]
     for path, report in zip(paths, given, strict=True):
         path.write_text(json.dumps(to_json(report)))
-    return comment_command(Wanted(paths, **wanted), environment)
+    options = parser().parse_args(["comment", *map(str, paths)])
+    vars(options).update(wanted)
+    return comment_command(options, environment)
 
 
 def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted_text(
@@ -121,10 +124,8 @@ def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted
     )
     first, *between, last = capsys.readouterr().out.splitlines()
     assert between[0].startswith("## ❌ Repro Gate: fail") and "::error::forged" in between
-    assert (
-        first.startswith("::stop-commands::")
-        and last == f"::{first.removeprefix('::stop-commands::')}::"
-    )
+    assert first.startswith("::stop-commands::")
+    assert last == f"::{first.removeprefix('::stop-commands::')}::"
     assert last not in between and not [line for line in between if "correct-horse-battery" in line]
 
 
@@ -132,7 +133,7 @@ def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(ReportError):
-        comment_command(Wanted(tmp_path), {"GITHUB_TOKEN": "x"})
+        comment_command(parser().parse_args(["comment", str(tmp_path)]), {"GITHUB_TOKEN": "x"})
 
 
 def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not_posted(
@@ -141,9 +142,8 @@ def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not
     assert post(tmp_path, around(github), of(), repository=github.repository, pull_request=7) == 0
     (posted,) = github.comments(7)
     assert capsys.readouterr().out == f"comment created {posted['html_url']}\n"
-    assert post(tmp_path, around(github), of(), pull_request=7) == 0 and github.comments(7) == [
-        posted
-    ]
+    assert post(tmp_path, around(github), of(), pull_request=7) == 0
+    assert github.comments(7) == [posted]
     assert capsys.readouterr().out.startswith("comment unchanged ")
     assert post(tmp_path, around(github), of(), pull_request=8) == 0 and github.comments(8) == []
     assert "comment skipped" in capsys.readouterr().out
@@ -179,11 +179,9 @@ def test_a_token_that_may_not_write_is_exit_code_3(
 ) -> None:
     assert post(tmp_path, around(github, write=False), of(), pull_request=7) == 3
     printed = capsys.readouterr()
-    assert (
-        printed.out == ""
-        and "comment refused" in printed.err
-        and "pull-requests: write" in printed.err
-    )
+    assert printed.out == ""
+    assert "comment refused" in printed.err
+    assert "pull-requests: write" in printed.err
 
 
 def test_several_reports_are_one_comment_with_one_table_that_the_next_run_updates(
@@ -201,10 +199,8 @@ def test_several_reports_are_one_comment_with_one_table_that_the_next_run_update
         == 0
     )
     (posted,) = github.comments(7)
-    assert (
-        "Repro Gate: fail (1 fail, 1 pass)" in posted["body"]
-        and posted["body"].count("| Where |") == 1
-    )
+    assert "Repro Gate: fail (1 fail, 1 pass)" in posted["body"]
+    assert posted["body"].count("| Where |") == 1
     assert posted["body"].index("`A100`") < posted["body"].index("`H100`")
     assert '"attempt":2' in posted["body"].splitlines()[0]  # of the newest among them
     assert post(tmp_path, around(github), on("A100", good), on("H100", good), pull_request=7) == 0
@@ -240,10 +236,8 @@ def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_doe
         (tmp_path, other, of(), 3),
         (tmp_path, one, renamed, 3),
     ):
-        assert (
-            post(folder, environment, report, pull_request=7) == 0
-            and len(github.comments(7)) == comments
-        )
+        assert post(folder, environment, report, pull_request=7) == 0
+        assert len(github.comments(7)) == comments
 
 
 @pytest.mark.parametrize("change", FOREIGN)
@@ -252,9 +246,8 @@ def test_reports_of_several_runs_are_refused_with_their_names(
 ) -> None:
     with pytest.raises(UsageError, match=r"the reports are of several runs: .*4711.*; ") as caught:
         post(tmp_path, around(github), reported(), reported(**change), pull_request=7)
-    assert (
-        caught.value.remedy == "name the reports of one workflow run" and github.comments(7) == []
-    )
+    assert caught.value.remedy == "name the reports of one workflow run"
+    assert github.comments(7) == []
 
 
 def test_a_dry_run_of_several_reports_prints_their_table_and_joins_none_of_two_commits(
@@ -308,30 +301,9 @@ def test_a_closed_pull_request_and_a_run_of_a_push_are_no_error_and_in_another_e
             tmp_path, {**in_workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}, reported()
         )
     assert "workflow_run" in caught.value.remedy
-    assert (
-        post(tmp_path, in_workflow_run(github, tmp_path, event="push"), reported()) == 0
-        and github.requests == []
-    )
+    assert post(tmp_path, in_workflow_run(github, tmp_path, event="push"), reported()) == 0
+    assert github.requests == []
     github.change_pull(7, state="closed")
-    assert (
-        post(tmp_path, in_workflow_run(github, tmp_path), reported()) == 0
-        and github.comments(7) == []
-    )
+    assert post(tmp_path, in_workflow_run(github, tmp_path), reported()) == 0
+    assert github.comments(7) == []
     assert capsys.readouterr().out.count("comment skipped") == 2
-
-
-def test_an_enterprise_server_is_posted_to_at_its_own_addresses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comment, "SETTLE", 0.0)
-    with GitHub(enterprise=True) as github:
-        github.add_pull(7, HEAD)
-        environment = {
-            name: value for name, value in around(github).items() if name != "GITHUB_GRAPHQL_URL"
-        }
-        assert post(tmp_path, environment, of(), pull_request=7) == 0
-        assert (
-            len(github.comments(7)) == 1
-            and "POST /api/graphql" in github.requests
-            and github.faults == []
-        )

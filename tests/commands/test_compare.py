@@ -143,27 +143,6 @@ def test_reports_are_compared_by_their_fingerprints(
     assert main(["compare", str(a), str(bare)]) == 2
 
 
-def test_reports_name_the_kind_that_comes_first_in_a_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kinds = ("batch", "buffer", "gradient", "loss", "optimizer", "parameter", "rng")
-    prints = {
-        side: Fingerprint(1, ((0, "b" * 32), (1, side * 32)), dict.fromkeys(kinds, side * 32))
-        for side in "ab"
-    }
-    a, b = (
-        report(tmp_path / f"{side}.json", replace(reports.PASS, fingerprint=printed))
-        for side, printed in prints.items()
-    )
-    assert main(["compare", str(a), str(b)]) == 1
-    out = capsys.readouterr().out
-    assert (
-        "step 1, random state (any): " in out
-        and "rng, batch, buffer, loss, gradient, parameter, optimizer" in out
-    )
-    assert "1 of the 2 steps that both have differ" in out
-
-
 def test_steps_that_one_report_lacks_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,10 +40,8 @@ def test_a_report_or_its_folder_is_printed_again_and_nothing_is_gated(
     ):
         assert main(arguments) == 0
         out = capsys.readouterr().out
-        assert (
-            out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n")
-            and out.count("Checklist ──") == checklists
-        )
+        assert out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n")
+        assert out.count("Checklist ──") == checklists
 
 
 def test_other_formats_are_written_and_named(
@@ -86,10 +84,8 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
     for more in ([], ["-v"]):
         assert main(["show", str(worst), *more]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert (
-            lines[0].startswith("::stop-commands::")
-            and lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
-        )
+        assert lines[0].startswith("::stop-commands::")
+        assert lines[-1] == f"::{lines[0].removeprefix('::stop-commands::')}::"
         assert all(line.isprintable() for line in lines)
 
 
@@ -120,11 +116,9 @@ def test_a_file_that_is_named_twice_is_refused(
         )
         == 2
     )
-    assert (
-        words in capsys.readouterr().err
-        and fail.read_bytes() == before
-        and not (fail.parent / "x").exists()
-    )
+    assert words in capsys.readouterr().err
+    assert fail.read_bytes() == before
+    assert not (fail.parent / "x").exists()
 
 
 def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
@@ -136,8 +130,6 @@ def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
     monkeypatch.setattr(Path, "write_text", full)
     assert main(["show", str(fail), "--sarif", str(tmp_path / "x.sarif")]) == 2
     said = capsys.readouterr()
-    assert (
-        "x.sarif: cannot be written: No space left on device" in said.err
-        and said.out.startswith(" FAIL ")
-    )
+    assert "x.sarif: cannot be written: No space left on device" in said.err
+    assert said.out.startswith(" FAIL ")
     assert "written:" not in said.out

@@ -1,41 +1,58 @@
-"""What the API client sends and what it makes of GitHub's answers: every call, paging, redirects,
-who the token is, wrong shapes."""
+"""The API client at a GitHub of our own that keeps what it is told: all is well, a 403, a 429 with
+Retry-After, a 502 and then all is well, five pages (two runs at once: `test_races`); and where the
+token goes."""
 
 from __future__ import annotations
 
-import json
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
-from repro_gate import __version__
 from repro_gate.errors import UsageError
-from repro_gate.github.api_errors import ApiError, Uncertain
-from repro_gate.github.client import MOST_PAGES, Api
+from repro_gate.github import client as module
+from repro_gate.github import transport
+from repro_gate.github.api_errors import ApiError, Uncertain, message_of, refused
+from repro_gate.github.client import Api
 from repro_gate.github.settings import Secret
-from tests.support.github.api_calls import (
-    ANSWERED,
-    CALLS,
-    COMMENT,
-    NAMES,
-    PAGED,
-    PULL,
-    REPOSITORY,
-    SHA,
-    THE_PULL,
-    TOKEN,
-    Clock,
-    client,
-)
-from tests.support.github.flaky_server import FlakyServer, Reply, flaky_server
+from repro_gate.github.transport import TRIES, limit_pause
+from tests.support.github.conversation import HEAD, PULL
+from tests.support.github.server import BOT, CUT, Answer, GitHub
+
+START = 1_800_000_000.0  # UTC epoch seconds
+REPOSITORY = "octo-org/trainer"
+IN = f"/repos/{REPOSITORY}"
+COMMENTS = f"{IN}/issues/{PULL}/comments"
+# what may be repeated, and the one call that may not
+READS: dict[str, Callable[[Api], object]] = {
+    f"GET {IN}/pulls/{PULL}": lambda api: api.pull(PULL),
+    f"GET {IN}/commits/{HEAD}/pulls": lambda api: api.pulls_at(HEAD),
+    f"GET {IN}/pulls": lambda api: api.open_pulls("stranger:topic"),
+    f"GET {COMMENTS}": lambda api: list(api.comments(PULL)),
+}
+CALLS: dict[str, Callable[[Api], object]] = {
+    "POST /graphql": lambda api: api.viewer(),
+    **READS,
+    f"PATCH {IN}/issues/comments/1500000001": lambda api: api.update_comment(1_500_000_001, "x"),
+}
+NEW = f"POST {COMMENTS}"
+ALL: dict[str, Callable[[Api], object]] = {**CALLS, NEW: lambda api: api.create_comment(PULL, "x")}
+BAD_GATEWAY = Answer(502, b"<html>Unicorn!</html>")
 
 
-@pytest.fixture
-def server() -> Iterator[FlakyServer]:
-    with flaky_server() as started:
-        yield started
+class Clock:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time, self.slept = START, list[float]()
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
 
 
 @pytest.fixture
@@ -43,419 +60,366 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_call_sends_what_github_documents_and_reads_the_answer(
-    name: str, server: FlakyServer, clock: Clock
-) -> None:
-    sample = CALLS[name]
-    server.will(sample.good)
-    assert sample.ask(client(server.url, clock)) == sample.value
-    (asked,) = server.asked
-    assert asked.line == sample.line
-    assert (json.loads(asked.body) if asked.body else None) == sample.sent
-    assert asked.headers["authorization"] == f"Bearer {TOKEN}"
-    assert asked.headers["accept"] == "application/vnd.github+json"
-    assert asked.headers["x-github-api-version"] == "2022-11-28"
-    assert asked.headers["user-agent"] == f"repro-gate/{__version__}"
-    assert not clock.slept
+@pytest.fixture
+def github() -> Iterator[GitHub]:
+    with GitHub() as server:
+        server.add_pull(PULL, HEAD, head_repository="stranger/trainer")
+        server.add_comment(PULL, BOT, "first")
+        yield server
+    assert server.faults == []
 
 
-@pytest.mark.parametrize("name", PAGED)
-def test_lists_are_read_to_their_last_page(name: str, server: FlakyServer, clock: Clock) -> None:
-    sample = CALLS[name]
-    for page in (2, 3, 4):
-        server.will(
-            Reply(
-                200,
-                sample.good.document,
-                headers={"Link": f'<{server.url}/next?page={page}>; rel="next", <x>; rel="last"'},
-            )
-        )
-    server.will(sample.good)
-    assert list(sample.ask(client(server.url, clock))) == 4 * list(sample.value)  # type: ignore[call-overload]
-    assert [asked.line for asked in server.asked] == [
-        sample.line,
-        *(f"GET /next?page={page}" for page in (2, 3, 4)),
+def client(github: GitHub, clock: Clock, **token: Any) -> Api:
+    session = requests.Session()
+    session.proxies = {"http": "", "https": ""}
+    return Api(
+        Secret(github.token(**token)),
+        REPOSITORY,
+        api_url=github.url,
+        graphql_url=github.graphql_url,
+        session=session,
+        sleep=clock.sleep,
+        now=lambda: clock.time,
+    )
+
+
+def answering(github: GitHub, line: str, *answers: Answer) -> None:
+    """The next requests that are `line` get these answers."""
+    left = list(answers)
+    github.before = lambda method, path: (
+        left.pop(0) if left and f"{method} {path}" == line else None
+    )
+
+
+def test_each_call_does_what_it_says(github: GitHub, clock: Clock) -> None:
+    api = client(github, clock)
+    assert api.viewer() == BOT
+    pull = api.pull(PULL)
+    assert pull is not None and pull.fork and (pull.number, pull.head.sha) == (PULL, HEAD)
+    assert api.pulls_at(HEAD) == api.open_pulls("stranger:topic") == [pull]
+    made = api.create_comment(PULL, "Me too")
+    assert api.update_comment(made.id, "Me three").id == made.id
+    assert [(item.author, item.body) for item in api.comments(PULL)] == [
+        (BOT, "first"),
+        (BOT, "Me three"),
     ]
+    api.delete_comment(made.id)
+    assert github.bodies(PULL) == ["first"] and not clock.slept
 
 
-@pytest.mark.parametrize("name", PAGED)
-def test_a_next_page_on_another_origin_is_not_asked_for(
-    name: str, server: FlakyServer, clock: Clock
+def test_what_is_not_there_is_nothing(github: GitHub, clock: Clock) -> None:
+    github.add_pull(8, "c" * 40, head_repository=None)
+    api = client(github, clock)
+    gone = api.pull(8)
+    assert gone is not None and gone.head_repository is None and gone.fork
+    assert api.pull(9) is None
+    assert api.pulls_at("d" * 40) == [] == api.open_pulls("stranger:other")
+    for call in (lambda: api.delete_comment(1), lambda: api.update_comment(1, "x")):
+        with pytest.raises(ApiError) as caught:
+            call()
+        assert caught.value.status == 404 and not caught.value.read_only
+
+
+@pytest.mark.parametrize("sha", ["..", "", "main", HEAD[:7], f"{HEAD}/../..", HEAD + "\n"])
+def test_what_is_no_commit_is_never_put_into_a_path(sha: str, github: GitHub, clock: Clock) -> None:
+    assert client(github, clock).pulls_at(sha) == [] and not github.requests
+
+
+def test_who_the_token_is_is_found_without_graphql_for_people_alone(
+    github: GitHub, clock: Clock
 ) -> None:
-    with flaky_server() as elsewhere:
-        server.will(
-            Reply(
-                200,
-                CALLS[name].good.document,
-                headers={"Link": f'<{elsewhere.url}/page>; rel="next"'},
-            )
-        )
-        with pytest.raises(ApiError, match="another place"):
-            CALLS[name].ask(client(server.url, clock))
-        assert not elsewhere.asked
+    github.before = lambda method, path: Answer(404, {}) if path == "/graphql" else None
+    assert client(github, clock, login="octocat").viewer() == "octocat"
+    assert client(github, clock).viewer() is None
+    answering(github, "POST /graphql", Answer(200, {"errors": [{"type": "FORBIDDEN"}]}))
+    assert client(github, clock, login="octocat").viewer() == "octocat"
 
 
-def test_a_list_without_end_is_given_up(server: FlakyServer, clock: Clock) -> None:
-    server.will(
-        *(
-            Reply(200, [], headers={"Link": f'<{server.url}/again>; rel="next"'})
-            for _ in range(MOST_PAGES)
-        )
-    )
-    with pytest.raises(ApiError, match=f"more than {MOST_PAGES} pages"):
-        CALLS["comments"].ask(client(server.url, clock))
+def test_an_enterprise_server_has_graphql_beside_its_rest_api(clock: Clock) -> None:
+    with GitHub(enterprise=True) as github:
+        github.add_pull(PULL, HEAD)
+        api = Api(Secret(github.token()), REPOSITORY, api_url=f"{github.url}/")
+        assert api.viewer() == BOT and api.pull(PULL) is not None and github.faults == []
 
 
-def test_pages_are_asked_for_only_as_far_as_they_are_read(
-    server: FlakyServer, clock: Clock
+# Five pages.
+
+
+def test_lists_are_read_to_their_last_page(github: GitHub, clock: Clock) -> None:
+    for number in range(449):
+        github.add_comment(PULL, "octocat", f"remark {number}")
+    api = client(github, clock)
+    assert len(list(api.comments(PULL))) == 450
+    assert github.requests == [f"GET {COMMENTS}"] * 5
+    assert next(api.comments(PULL)).body == "first"
+    assert len(github.requests) == 6, "no further than they are read"
+
+
+def test_a_next_page_elsewhere_is_asked_for_here_and_a_list_has_an_end(
+    github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.will(Reply(200, [COMMENT], headers={"Link": f'<{server.url}/more>; rel="next"'}))
-    assert next(client(server.url, clock).comments(7)).id == 42
-    assert len(server.asked) == 1
+    monkeypatch.setattr(module, "MOST_PAGES", 3)
+    with GitHub() as elsewhere:
+        link = {"Link": f'<{elsewhere.url}{COMMENTS}?page=2>; rel="next"'}
+        answering(github, f"GET {COMMENTS}", *(Answer(200, [], link) for _ in range(3)))
+        with pytest.raises(ApiError, match="more than 3 pages"):
+            list(client(github, clock).comments(PULL))
+        assert not elsewhere.requests and len(github.requests) == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_on_the_same_origin_is_followed_with_method_and_body(
-    name: str, status: int, server: FlakyServer, clock: Clock
+# A 403.
+
+
+def test_a_missing_permission_is_said_at_once_with_the_line_to_add(
+    github: GitHub, clock: Clock
 ) -> None:
-    sample = CALLS[name]
-    server.will(
-        Reply(status, {}, headers={"Location": "/repositories/9/moved?page=1"}), sample.good
-    )
-    assert sample.ask(client(server.url, clock)) == sample.value
-    first, second = server.asked
-    assert (second.method, second.path, second.body) == (
-        first.method,
-        "/repositories/9/moved?page=1",
-        first.body,
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_redirect_to_another_origin_never_sees_the_token(
-    name: str, server: FlakyServer, clock: Clock
-) -> None:
-    with flaky_server() as elsewhere:
-        server.will(Reply(301, {}, headers={"Location": f"{elsewhere.url}/stolen"}))
-        with pytest.raises(ApiError, match="another place") as caught:
-            CALLS[name].ask(client(server.url, clock))
-        assert not elsewhere.asked
-        assert not isinstance(caught.value, Uncertain)
+    with pytest.raises(ApiError, match="Resource not accessible by integration") as caught:
+        client(github, clock, write=False).create_comment(PULL, "x")
+    assert caught.value.reason_id == "github/permission" and caught.value.read_only
+    assert "permissions: {pull-requests: write}" in caught.value.remedy and not clock.slept
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("method", "status", "message", "reason_id", "read_only"),
     [
-        "https://127.0.0.1:{port}/x",
-        "http://user:pass@127.0.0.1:{port}/x",
-        "http://127.0.0.1:{port}.example.com/x",
-        "//example.com/x",
+        ("POST", 403, "Must have admin rights to Repository.", "github/permission", True),
+        ("PATCH", 404, "Resource not accessible by integration", "github/permission", True),
+        ("GET", 403, "Resource not accessible by integration", "github/permission", False),
+        ("POST", 403, "", "github/permission", False),
+        ("POST", 404, "Not Found", "github/api", False),
+        ("POST", 422, "Resource not accessible by integration", "github/api", False),
+        ("POST", 403, "Unable to create comment because issue is locked.", "github/closed", False),
+        ("GET", 403, "Resource protected by organization SAML", "github/closed", False),
+        ("GET", 401, "Bad credentials", "github/unauthorized", False),
+        ("GET", 301, "Moved Permanently", "github/redirect", False),
     ],
 )
-def test_what_only_looks_like_the_same_origin_is_refused(
-    target: str, server: FlakyServer, clock: Clock
+def test_a_refusal_is_told_by_its_kind(
+    method: str, status: int, message: str, reason_id: str, read_only: bool
 ) -> None:
-    server.will(Reply(302, {}, headers={"Location": target.format(port=server.port)}))
-    with pytest.raises(ApiError, match="another place"):
-        client(server.url, clock).pull(7)
+    error = refused(method, f"{method} /x", status, message)
+    assert (error.reason_id, error.read_only, error.status) == (reason_id, read_only, status)
+    assert ("permissions: " in error.remedy) == (reason_id == "github/permission")
+    assert error.exit_code == 3 and (not message or message in error.message)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_redirect_in_a_circle_ends(name: str, server: FlakyServer, clock: Clock) -> None:
-    server.will(*(Reply(302, {}, headers={"Location": "/round"}) for _ in range(4)))
-    with pytest.raises(ApiError, match="redirected more than 3 times"):
-        CALLS[name].ask(client(server.url, clock))
+def test_what_github_says_is_shown_on_one_line_and_not_at_any_length() -> None:
+    error = refused("POST", "POST /x", 422, "bad\n::error::x\x1b[31m\u202e" + "y" * 10_000)
+    assert error.message.isprintable() and len(error.message) <= 400
+    assert message_of(b'{"message": "No", "errors": ["why"]}') == 'No; ["why"]'
+    assert [message_of(body) for body in (b"<html>", b"[1]", b"\xff", b"[" * 200_000)] == [""] * 4
 
 
-def _without(document: dict[str, object], *path: str) -> dict[str, object]:
-    copy = json.loads(json.dumps(document))
-    inner = copy
-    for key in path[:-1]:
-        inner = inner[key]
-    del inner[path[-1]]
-    return copy  # type: ignore[no-any-return]
+# A 429 with Retry-After, and its kin.
 
 
-WRONG: dict[str, list[object]] = {
-    "viewer": [
-        {"data": {"viewer": {}}},
-        {"data": {"viewer": {"login": 7}}},
-        {"data": {"viewer": "me"}},
+@pytest.mark.parametrize("line", ALL)
+@pytest.mark.parametrize(
+    ("answer", "slept"),
+    [
+        (Answer(429, {}, {"Retry-After": "7"}), 7.0),
+        (Answer(403, {}, {"Retry-After": "7"}), 7.0),
+        (Answer(403, {"message": "You have exceeded a secondary rate limit."}), 60.0),
+        (
+            Answer(
+                403,
+                {"message": "API rate limit exceeded"},
+                {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(START) + 90)},
+            ),
+            91.0,
+        ),
     ],
-    "pull": [
-        [],
-        None,
-        "x",
-        {},
-        PULL | {"number": "7"},
-        PULL | {"number": True},
-        PULL | {"head": None},
-        _without(PULL, "base", "repo"),
-    ],
-    "comments": [
-        {},
-        None,
-        [None],
-        [7],
-        [_without(COMMENT, "id")],
-        [COMMENT | {"user": "me"}],
-        [COMMENT | {"html_url": None}],
-    ],
-    "create_comment": [[], None, {}, COMMENT | {"id": 4.5}],
-    "update_comment": [[], None, {}, COMMENT | {"body": 7}],
-}
-WRONG["pulls_at"] = WRONG["open_pulls"] = [
-    {},
-    None,
-    [{}],
-    [_without(PULL, "head", "sha")],
-    [PULL | {"state": 1}],
-]
+    ids=["429", "403", "secondary", "spent"],
+)
+def test_a_rate_limit_is_waited_for_as_long_as_github_says(
+    line: str, answer: Answer, slept: float, github: GitHub, clock: Clock
+) -> None:
+    answering(github, line, answer)
+    assert ALL[line](client(github, clock))
+    assert clock.slept == [slept] and github.requests == [line] * 2
 
 
 @pytest.mark.parametrize(
-    ("name", "document"),
-    [(name, document) for name, documents in WRONG.items() for document in documents],
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1500"}, 7.0),
+        ({"retry-after": "0"}, 1.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0),
+        ({"x-ratelimit-remaining": "5", "x-ratelimit-reset": "1090"}, 240.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, 240.0),
+        ({"retry-after": "1" * 15}, 864_000.0),
+        ({}, 240.0),
+    ],
+)
+def test_the_wait_follows_githubs_order_of_headers(headers: dict[str, str], seconds: float) -> None:
+    assert limit_pause(headers, 1000.0, 2) == seconds
+
+
+def test_beyond_its_patience_it_says_when_it_could_go_on(github: GitHub, clock: Clock) -> None:
+    wait = Answer(429, {}, {"Retry-After": "140"})
+    answering(github, f"GET {IN}/pulls/{PULL}", wait, wait, wait)
+    with pytest.raises(ApiError, match=r"it can go on in 140 s, at 2027-01-15 08:07:00") as caught:
+        client(github, clock).pull(PULL)
+    assert caught.value.reason_id == "github/rate-limit" and clock.slept == [140.0, 140.0]
+
+
+# A 502, and then all is well.
+
+
+@pytest.mark.parametrize("line", CALLS)
+@pytest.mark.parametrize("fault", [BAD_GATEWAY, Answer(500, {}), CUT], ids=["502", "500", "cut"])
+def test_what_may_be_repeated_is_tried_again_after_a_fault(
+    line: str, fault: Answer, github: GitHub, clock: Clock
+) -> None:
+    answering(github, line, fault, fault)
+    assert CALLS[line](client(github, clock))
+    first, second = clock.slept
+    assert github.requests == [line] * 3 and 0.5 <= first <= 1.0 <= second <= 2.0
+
+
+@pytest.mark.parametrize("fault", [BAD_GATEWAY, Answer(201, []), Answer(201, b"<p>"), CUT])
+def test_a_new_comment_is_never_written_twice(fault: Answer, github: GitHub, clock: Clock) -> None:
+    github.after = lambda method, path: fault if method == "POST" else None
+    with pytest.raises(Uncertain):
+        client(github, clock).create_comment(PULL, "once")
+    assert github.bodies(PULL) == ["first", "once"] and github.requests == [NEW]
+
+
+@pytest.mark.parametrize("fault", [BAD_GATEWAY, CUT], ids=["502", "cut"])
+def test_a_fault_that_stays_is_an_error_that_names_the_request(
+    fault: Answer, github: GitHub, clock: Clock
+) -> None:
+    github.before = lambda method, path: fault
+    for line, ask in CALLS.items():
+        with pytest.raises(ApiError) as caught:
+            ask(client(github, clock))
+        assert line in caught.value.message and caught.value.remedy
+        assert not isinstance(caught.value, Uncertain)
+    assert len(github.requests) == TRIES * len(CALLS)
+
+
+def test_a_server_that_is_not_there_or_does_not_answer_is_named(
+    github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "TIMEOUTS", (5.0, 0.05))
+    monkeypatch.setattr(transport, "TRIES", 1)
+    api = client(github, clock)
+    github.before = lambda method, path: time.sleep(0.3)
+    with pytest.raises(ApiError, match="Read timed out") as caught:
+        api.pull(PULL)
+    assert github.url in caught.value.remedy and caught.value.reason_id == "github/unreachable"
+    with pytest.raises(ApiError, match="Connection refused"):
+        Api(Secret("x"), REPOSITORY, api_url="http://127.0.0.1:9", sleep=clock.sleep).pull(7)
+
+
+# What comes that is not GitHub's.
+
+
+@pytest.mark.parametrize("line", CALLS)
+@pytest.mark.parametrize(
+    "body",
+    [{"id": "7"}, None, [None], [{}], b"<html>login</html>", b"\xff\xfe", b"[" * 200_000],
+    ids=["fields", "null", "nothing", "empty", "html", "bytes", "deep"],
 )
 def test_an_answer_of_another_shape_is_an_api_error(
-    name: str, document: object, server: FlakyServer, clock: Clock
+    line: str, body: object, github: GitHub, clock: Clock
 ) -> None:
-    server.will(Reply(200, document))
-    with pytest.raises(ApiError, match="not of the expected form") as caught:
-        CALLS[name].ask(client(server.url, clock))
-    assert isinstance(caught.value, Uncertain) == (name == "create_comment")
-
-
-@pytest.mark.parametrize("name", ANSWERED)
-@pytest.mark.parametrize(
-    "raw",
-    [b"<html>login</html>", b"", b"\xff\xfe", b"[" * 200_000],
-    ids=["html", "empty", "bytes", "deep"],
-)
-def test_an_answer_that_is_not_json_is_an_api_error(
-    name: str, raw: bytes, server: FlakyServer, clock: Clock
-) -> None:
-    server.will(Reply(200, raw=raw))
-    with pytest.raises(ApiError, match=r"not JSON|not of the expected form") as caught:
-        CALLS[name].ask(client(server.url, clock))
-    assert isinstance(caught.value, Uncertain) == (name == "create_comment")
-    assert "GITHUB_API_URL" in caught.value.remedy
-
-
-@pytest.mark.parametrize("name", ANSWERED)
-def test_an_answer_over_the_size_limit_is_not_read_to_its_end(
-    name: str, server: FlakyServer, clock: Clock
-) -> None:
-    server.will(Reply(200, raw=b" " * 200_000 + CALLS[name].good.body))
-    with pytest.raises(ApiError, match="larger than 100,000 bytes") as caught:
-        CALLS[name].ask(client(server.url, clock, body=100_000))
-    assert isinstance(caught.value, Uncertain) == (name == "create_comment")
-    assert len(server.asked) == 1
-
-
-def test_an_installation_without_graphql_and_a_user_says_nothing(
-    server: FlakyServer, clock: Clock
-) -> None:
-    refusal = Reply(403, {"message": "Resource not accessible by integration"})
-    server.will(refusal, refusal)
-    assert client(server.url, clock).viewer() is None
-    assert [asked.line for asked in server.asked] == ["POST /graphql", "GET /user"]
-
-
-@pytest.mark.parametrize(
-    "first", [Reply(404, {}), Reply(200, {"errors": [{"type": "FORBIDDEN", "message": "no"}]})]
-)
-def test_a_person_is_found_without_graphql(first: Reply, server: FlakyServer, clock: Clock) -> None:
-    server.will(first, Reply(200, {"login": "octocat"}))
-    assert client(server.url, clock).viewer() == "octocat"
-
-
-def test_a_wrong_token_is_said_and_not_taken_for_nobody(server: FlakyServer, clock: Clock) -> None:
-    server.will(Reply(401, {"message": "Bad credentials"}))
-    with pytest.raises(ApiError, match="401 to POST /graphql: Bad credentials") as caught:
-        client(server.url, clock).viewer()
-    assert "wrong or has expired" in caught.value.remedy
-
-
-def test_no_such_pull_request_is_none_and_no_such_commit_has_none(
-    server: FlakyServer, clock: Clock
-) -> None:
-    server.will(
-        Reply(404, {"message": "Not Found"}),
-        Reply(404, {}),
-        Reply(422, {"message": "No commit found for SHA"}),
-    )
-    api = client(server.url, clock)
-    assert api.pull(7) is None
-    assert api.pulls_at(SHA) == api.pulls_at(SHA) == ()
-
-
-@pytest.mark.parametrize("sha", ["..", "", "main", SHA[:7], f"{SHA}/../..", SHA + "\n"])
-def test_what_is_no_commit_is_never_put_into_a_path(
-    sha: str, server: FlakyServer, clock: Clock
-) -> None:
-    assert client(server.url, clock).pulls_at(sha) == ()
-    assert not server.asked
-
-
-def test_a_deleted_fork_and_a_deleted_account_are_read(server: FlakyServer, clock: Clock) -> None:
-    server.will(
-        Reply(200, PULL | {"head": {"ref": "topic", "sha": SHA, "repo": None}}),
-        Reply(200, [COMMENT | {"user": None}]),
-    )
-    api = client(server.url, clock)
-    pull = api.pull(7)
-    assert pull is not None and pull.head_repository is None and pull.fork
-    assert [comment.author for comment in api.comments(7)] == [""]
-
-
-def test_a_branch_of_another_name_or_owner_is_not_the_one_asked_for(
-    server: FlakyServer, clock: Clock
-) -> None:
-    other = PULL | {"head": {"ref": "topic", "sha": SHA, "repo": {"full_name": "other/octo-repo"}}}
-    server.will(
-        Reply(200, [PULL | {"head": {"ref": "main", "sha": SHA, "repo": None}}, other, PULL])
-    )
-    assert client(server.url, clock).open_pulls("Stranger:topic") == (THE_PULL,)
-
-
-@pytest.mark.parametrize("head", ["topic", ":topic", "stranger:", ""])
-def test_a_head_without_owner_is_refused_because_github_would_name_every_pull_request(
-    head: str, clock: Clock
-) -> None:
-    with pytest.raises(UsageError, match="OWNER:BRANCH"):
-        client("http://127.0.0.1:9", clock).open_pulls(head)
-
-
-def test_deleting_what_is_gone_is_done_and_updating_it_is_not(
-    server: FlakyServer, clock: Clock
-) -> None:
-    server.will(Reply(404, {"message": "Not Found"}), Reply(404, {"message": "Not Found"}))
-    api = client(server.url, clock)
-    api.delete_comment(42)
+    sent = b"null" if body is None else body
+    github.before = lambda method, path: Answer(200, sent)
     with pytest.raises(ApiError) as caught:
-        api.update_comment(42, "x")
-    assert caught.value.status == 404 and not caught.value.read_only
+        CALLS[line](client(github, clock))
+    assert caught.value.reason_id == "github/shape" and "GITHUB_API_URL" in caught.value.remedy
+
+
+def test_an_answer_over_the_size_limit_is_not_read_to_its_end(
+    github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = client(github, clock)
+    monkeypatch.setattr(transport, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(transport, "TRIES", 1)
+    assert api.pull(PULL) is not None
+    github.before = lambda method, path: Answer(200, b" " * 200_000 + b"null")
+    with pytest.raises(ApiError, match="larger than 100,000 bytes"):
+        api.pull(PULL)
+
+
+# Where the token goes.
+
+
+@pytest.mark.parametrize("line", ALL)
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_an_error_and_never_sees_the_token(
+    line: str, status: int, github: GitHub, clock: Clock
+) -> None:
+    with GitHub() as elsewhere:
+        github.before = lambda method, path: Answer(status, {}, {"Location": elsewhere.url})
+        if line == "POST /graphql":
+            assert client(github, clock).viewer() is None
+        else:
+            with pytest.raises(ApiError) as caught:
+                ALL[line](client(github, clock))
+            assert caught.value.reason_id == "github/redirect"
+        assert not elsewhere.requests and not clock.slept
 
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "http://github.example.com/api/v3",
-        "ftp://x",
-        "",
-        "https://",
-        "https://u:p@h",
-        "https://h?x",
-        "https://h:x",
-        "https://h/ x",
-    ],
+    ["http://github.example.com/api/v3", "ftp://x", "https://", "https://u:p@h", "https://h?x"],
 )
 def test_a_url_that_a_token_must_not_go_to_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"^GITHUB_API_URL: "):
-        Api(Secret(TOKEN), REPOSITORY, api_url=url)
-    if url:  # an empty one stands for the usual place
-        with pytest.raises(UsageError, match=r"^GITHUB_GRAPHQL_URL: "):
-            Api(Secret(TOKEN), REPOSITORY, graphql_url=url)
+        Api(Secret("x"), REPOSITORY, api_url=url)
+    with pytest.raises(UsageError, match=r"^GITHUB_GRAPHQL_URL: "):
+        Api(Secret("x"), REPOSITORY, graphql_url=url)
 
 
-@pytest.mark.parametrize(
-    "repository",
-    [
-        "octo",
-        "octo/",
-        "/repo",
-        "a/b/c",
-        "octo/..",
-        "octo/.",
-        "../repo",
-        "octo/re po",
-        "octo/repo\n",
-        "o/r?x",
-    ],
-)
+@pytest.mark.parametrize("repository", ["octo", "a/b/c", "octo/..", "octo/repo\n", "o/r?x"])
 def test_what_is_no_repository_is_refused(repository: str) -> None:
     with pytest.raises(UsageError, match="is not owner/name"):
-        Api(Secret(TOKEN), repository)
+        Api(Secret("x"), repository)
 
 
-@pytest.mark.parametrize("value", ["", "two words", TOKEN + "\n", "\r\nX-Evil: 1", "tök"])
+@pytest.mark.parametrize("value", ["", "two words", "ghs_x\n", "\r\nX-Evil: 1", "tök"])
 def test_what_is_no_token_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(UsageError) as caught:
         Api(Secret(value), REPOSITORY)
     assert not value or value not in caught.value.diagnostics()
 
 
-@pytest.mark.parametrize(
-    ("base", "path"),
-    [
-        ("", "/graphql"),
-        ("/", "/graphql"),
-        ("/api/v3", "/api/graphql"),
-        ("/api/v3/", "/api/graphql"),
-    ],
-)
-def test_graphql_is_found_beside_the_rest_api(
-    base: str, path: str, server: FlakyServer, clock: Clock
-) -> None:
-    server.will(CALLS["viewer"].good, CALLS["pull"].good)
-    api = client(server.url + base, clock)
-    assert api.viewer() == "github-actions[bot]" and api.pull(7) == THE_PULL
-    assert [asked.path for asked in server.asked] == [
-        path,
-        f"{base.rstrip('/')}/repos/{REPOSITORY}/pulls/7",
-    ]
-
-
-def test_a_netrc_never_replaces_the_token(
-    server: FlakyServer, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_netrc_never_replaces_the_token_and_the_machines_proxy_is_used(
+    github: GitHub, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login somebody password else\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    server.will(CALLS["pull"].good)
-    client(server.url, clock).pull(7)
-    assert server.asked[0].headers["authorization"] == f"Bearer {TOKEN}"
-
-
-def test_the_machines_proxy_is_used(
-    server: FlakyServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("no_proxy", "NO_PROXY", "http_proxy", "all_proxy", "ALL_PROXY"):
+    assert client(github, clock).pull(PULL) is not None
+    for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", server.url)
-    server.will(CALLS["pull"].good)
-    api = Api(
-        Secret(TOKEN), REPOSITORY, api_url="http://127.0.0.2:9", sleep=clock.sleep, now=clock.now
-    )
-    assert api.pull(7) == THE_PULL
-    assert server.asked[0].path == f"http://127.0.0.2:9/repos/{REPOSITORY}/pulls/7"
+    monkeypatch.setenv("http_proxy", github.url)
+    Api(Secret(github.token()), REPOSITORY, api_url="http://127.0.0.2:9").pull(PULL)
+    assert github.requests == [f"GET {IN}/pulls/{PULL}"] * 2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("line", ALL)
 def test_the_token_stands_in_no_error_and_no_local_of_its_traceback(
-    name: str, server: FlakyServer, clock: Clock
+    line: str, github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    echo = Reply(422, {"message": f"you sent Authorization: Bearer {TOKEN}", "errors": [TOKEN]})
-    for reply in (echo, Reply(200, raw=b"x"), Reply(502, {}), Reply(fault="drop")):
-        if name == "delete_comment" and reply.status == 200 and not reply.fault:
-            continue  # nothing of its answer is read
-        server.will(reply, *([echo] if name == "viewer" and reply is echo else []))
-        try:
-            CALLS[name].ask(client(server.url, clock, tries=1))
-        except ApiError as error:
-            assert error.__cause__ is None and error.__context__ is None
-            assert error.__traceback__ is not None
-            # the first frame is this test's, which holds the script
-            ours = error.__traceback__.tb_next
-            shown = traceback.TracebackException(type(error), error, ours, capture_locals=True)
-            assert TOKEN not in "".join(shown.format()) + error.diagnostics() + repr(error)
-        else:
-            # not to be found out, and none there
-            assert reply is echo and name in {
-                "viewer",
-                "pulls_at",
-            }
+    monkeypatch.setattr(transport, "TRIES", 1)
+    token = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
+    github.token(value=token)
+    api = Api(
+        Secret(token), REPOSITORY, api_url=github.url, sleep=clock.sleep, now=lambda: clock.time
+    )
+    echo = {"message": f"you sent Authorization: Bearer {token}", "errors": [token]}
+    for answer in (Answer(401, echo), Answer(200, b"x"), Answer(502, echo), CUT):
+        github.before = lambda method, path, answer=answer: answer
+        with pytest.raises(ApiError) as caught:
+            ALL[line](api)
+        error = caught.value
+        assert error.__cause__ is None and error.__traceback__ is not None
+        # the first frames are this test's, which hold the answers
+        ours = error.__traceback__.tb_next
+        assert ours is not None
+        shown = traceback.TracebackException(type(error), error, ours.tb_next, capture_locals=True)
+        assert token not in "".join(shown.format()) + error.diagnostics() + repr(error)

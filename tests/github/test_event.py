@@ -100,74 +100,44 @@ def test_a_branch_of_the_same_repository_is_no_fork_however_it_is_spelled() -> N
     assert not pull_of(changed(PULL, "pull_request.head.repo.full_name", "Octo-Org/train")).fork
 
 
-def test_a_review_leaves_draft_out() -> None:
-    assert not pull_of(changed(PULL, "pull_request.draft", ...)).draft
-
-
 @pytest.mark.parametrize(
-    ("path", "value", "expected"),
+    ("path", "value"),
     [
-        ("pull_request", ..., "missing required field `pull_request`"),
-        ("pull_request", [], "Expected `object`, got `array` - at `$.pull_request`"),
-        ("pull_request.number", ..., "missing required field `number` - at `$.pull_request`"),
-        ("pull_request.number", "7", "Expected `int`, got `str` - at `$.pull_request.number`"),
-        ("pull_request.number", True, "Expected `int`, got `bool` - at `$.pull_request.number`"),
-        ("pull_request.number", 0, "Expected `int` >= 1 - at `$.pull_request.number`"),
-        ("pull_request.number", 2**53, "at `$.pull_request.number`"),
-        ("pull_request.number", 10**30, "at `$.pull_request.number`"),
-        (
-            "pull_request.state",
-            "merged\u202e",
-            "Invalid enum value 'merged\\u202e' - at `$.pull_request.state`",
-        ),
-        ("pull_request.draft", "no", "Expected `bool`, got `str` - at `$.pull_request.draft`"),
-        (
-            "pull_request.head.sha",
-            "main",
-            "Expected a commit of 40 hex digits - at `$.pull_request.head.sha`",
-        ),
-        ("pull_request.head.sha", SHA.upper(), "Expected a commit"),
-        ("pull_request.head.sha", SHA + "\n", "Expected a commit"),
-        (
-            "pull_request.head.ref",
-            None,
-            "Expected `str`, got `null` - at `$.pull_request.head.ref`",
-        ),
-        (
-            "pull_request.head.ref",
-            "x" * 1025,
-            "Expected `str` of length <= 1024 - at `$.pull_request.head.ref`",
-        ),
-        ("pull_request.head.repo", ..., "missing required field `repo` - at `$.pull_request.head`"),
-        (
-            "pull_request.head.repo.full_name",
-            "x\n::error::",
-            "Expected `owner/name` - at `$.pull_request.head.repo.full_name`",
-        ),
-        ("pull_request.head.repo.full_name", "a/b/c", "Expected `owner/name`"),
-        ("pull_request.head.repo.full_name", "a/..", "Expected `owner/name`"),
-        (
-            "pull_request.base.repo",
-            None,
-            "Expected `object`, got `null` - at `$.pull_request.base.repo`",
-        ),
-        ("pull_request.base.ref", ..., "missing required field `ref` - at `$.pull_request.base`"),
+        ("pull_request", []),
+        ("pull_request.number", "7"),
+        ("pull_request.number", True),
+        ("pull_request.number", 0),
+        ("pull_request.number", 2**53),
+        ("pull_request.number", 10**30),
+        ("pull_request.state", "merged\u202e"),
+        ("pull_request.draft", "no"),
+        ("pull_request.head.sha", "main"),
+        ("pull_request.head.sha", SHA.upper()),
+        ("pull_request.head.sha", SHA + "\n"),
+        ("pull_request.head.ref", None),
+        ("pull_request.head.ref", "x" * 1025),
+        ("pull_request.head.repo.full_name", "x\n::error::"),
+        ("pull_request.head.repo.full_name", "a/b/c"),
+        ("pull_request.head.repo.full_name", "a/.."),
+        ("pull_request.base.repo", None),
+        ("workflow_run.id", 1.5),
+        ("workflow_run.head_sha", ""),
+        ("workflow_run.event", None),
+        ("workflow_run.repository.full_name", "../.."),
     ],
 )
-def test_a_mistake_in_a_pull_request_names_its_path(
-    path: str, value: object, expected: str
-) -> None:
+def test_a_mistake_in_a_payload_names_its_path(path: str, value: object) -> None:
+    read, payload = (pull_of, PULL) if path.startswith("pull") else (run_of, RUN)
     with pytest.raises(UsageError) as caught:
-        pull_of(changed(PULL, path, value))
-    assert (
-        expected in caught.value.message
-        and caught.value.message.isprintable()
-        and caught.value.remedy
-    )
-    assert (
-        "`pull_request` is not as GitHub sends it" in caught.value.message
-        and caught.value.reason_id == "action/event"
-    )
+        read(changed(payload, path, value))  # type: ignore[operator]
+    assert f"`$.{path}`" in caught.value.message and caught.value.message.isprintable()
+    assert caught.value.remedy and caught.value.reason_id == "action/event"
+
+
+@pytest.mark.parametrize("path", ["number", "head.repo", "base.ref"])
+def test_a_field_that_is_missing_is_named(path: str) -> None:
+    with pytest.raises(UsageError, match=f"missing required field `{path.split('.')[-1]}`"):
+        pull_of(changed(PULL, f"pull_request.{path}", ...))
 
 
 def test_a_run_is_read() -> None:
@@ -184,64 +154,7 @@ def test_a_run_is_read() -> None:
         "feature",
         "stranger/train",
     )
-    assert (run.repo.full_name, run.pull_requests) == ("octo-org/train", ())
-
-
-def test_only_pull_requests_of_the_runs_own_repository_are_taken() -> None:
-    listed = [
-        {"number": 7, "base": {"repo": {"id": 5}}},
-        {"number": 8, "base": {"repo": {"id": 6}}},
-    ]
-    assert run_of(changed(RUN, "workflow_run.pull_requests", listed)).pull_requests == (7,)
-
-
-@pytest.mark.parametrize("key", ["conclusion", "head_branch", "head_repository"])
-def test_a_run_that_is_queued_or_whose_fork_is_gone_has_nulls(key: str) -> None:
-    assert getattr(run_of(changed(RUN, f"workflow_run.{key}", None)), key) is None
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "expected"),
-    [
-        ("workflow_run", ..., "missing required field `workflow_run`"),
-        ("workflow_run.id", 1.5, "Expected `int`, got `float` - at `$.workflow_run.id`"),
-        (
-            "workflow_run.run_attempt",
-            ...,
-            "missing required field `run_attempt` - at `$.workflow_run`",
-        ),
-        (
-            "workflow_run.head_sha",
-            "",
-            "Expected a commit of 40 hex digits - at `$.workflow_run.head_sha`",
-        ),
-        ("workflow_run.event", None, "Expected `str`, got `null` - at `$.workflow_run.event`"),
-        (
-            "workflow_run.repository.full_name",
-            "../..",
-            "Expected `owner/name` - at `$.workflow_run.repository.full_name`",
-        ),
-        (
-            "workflow_run.pull_requests",
-            {},
-            "Expected `array`, got `object` - at `$.workflow_run.pull_requests`",
-        ),
-        (
-            "workflow_run.pull_requests",
-            [7],
-            "Expected `object`, got `int` - at `$.workflow_run.pull_requests[0]`",
-        ),
-        (
-            "workflow_run.pull_requests",
-            [{"number": 7}],
-            "missing required field `base` - at `$.workflow_run.pull_requests[0]`",
-        ),
-    ],
-)
-def test_a_mistake_in_a_run_names_its_path(path: str, value: object, expected: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        run_of(changed(RUN, path, value))
-    assert expected in caught.value.message
+    assert run.repo.full_name == "octo-org/train"
 
 
 @pytest.mark.parametrize(
@@ -268,11 +181,6 @@ def test_the_payload_is_read(tmp_path: Path) -> None:
     assert read_event(written(tmp_path, json.dumps(PULL))) == json.dumps(PULL).encode()
 
 
-def test_no_file_is_no_event(tmp_path: Path) -> None:
-    assert read_event(None) is None
-    assert read_event(tmp_path / "event.json") is None
-
-
 def test_a_payload_over_githubs_cap_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,12 +192,8 @@ def test_a_payload_over_githubs_cap_is_refused(
         read_event(path)
 
 
-def test_a_pipe_in_the_events_place_does_not_hang_the_gate(tmp_path: Path) -> None:
+def test_a_pipe_or_a_folder_in_the_events_place_does_not_hang_the_gate(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "event.json")
-    with pytest.raises(UsageError, match="not a regular file"):
-        read_event(tmp_path / "event.json")
-
-
-def test_a_folder_in_the_events_place_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read|not a regular file"):
-        read_event(tmp_path)
+    for path in (tmp_path, tmp_path / "event.json"):
+        with pytest.raises(UsageError, match=r"cannot be read|not a regular file"):
+            read_event(path)

@@ -214,15 +214,6 @@ def after(before: str, order: Sequence[int]) -> list[str]:
         return github.bodies(PULL)
 
 
-def test_runs_of_two_commits_leave_the_word_to_the_one_at_the_head(github: GitHub) -> None:
-    posted = race(
-        github,
-        [marker_of(run=10, head=OLD), marker_of(run=9, head=HEAD), marker_of(run=12, head=OLD)],
-    )
-    assert [item.outcome for item in posted] == ["skipped", "created", "skipped"]
-    assert github.bodies(PULL) == [text_of(marker_of(run=9))]
-
-
 def test_gates_of_two_specs_do_not_meet(github: GitHub) -> None:
     markers = [marker_of(run=10 + count, key=str(count) * 32) for count in range(4)]
     assert [item.outcome for item in race(github, markers)] == ["created"] * 4
@@ -273,14 +264,6 @@ def test_a_comment_that_is_deleted_before_the_write_is_made_anew(github: GitHub)
     assert github.bodies(PULL) == [text_of(marker_of(run=10))]
 
 
-def test_duplicates_stay_as_long_as_the_text_has_no_other_place(github: GitHub) -> None:
-    lowest = github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
-    github.add_comment(PULL, BOT, text_of(marker_of(run=11)))
-    github.before = once(github, "PATCH", lambda: github.change_comment(lowest, None))
-    assert say(github, marker_of(run=10)).outcome == "skipped"
-    assert github.bodies(PULL) == [text_of(marker_of(run=11))]
-
-
 def test_a_comment_whose_answer_was_lost_is_not_made_twice(github: GitHub) -> None:
     answers = iter([CUT])
     github.after = lambda method, path: (
@@ -313,49 +296,3 @@ def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> Non
     )
     assert say(github, marker_of()).outcome == "created"
     assert github.writes.count(POSTED) == 2 and github.bodies(PULL) == [text_of(marker_of())]
-
-
-def test_somebody_who_keeps_deleting_is_not_fought_without_end(github: GitHub) -> None:
-    number = [github.add_comment(PULL, BOT, text_of(marker_of(run=1)))]
-
-    def replace() -> None:
-        github.change_comment(number.pop(), None)
-        number.append(github.add_comment(PULL, BOT, text_of(marker_of(run=1))))
-
-    github.before = lambda method, path: replace() if method == "PATCH" else None
-    posted = say(github, marker_of(run=10))
-    assert posted.outcome == "refused" and posted.reason and len(github.writes) == comment.ROUNDS
-
-
-def test_what_a_stalled_run_wrote_over_is_set_right_by_the_next(github: GitHub) -> None:
-    """The limit of what can be had without compare-and-swap: see `comment`'s first paragraph."""
-    github.add_comment(PULL, BOT, text_of(marker_of(run=1)))
-    github.before = once(github, "PATCH", lambda: say(github, marker_of(run=11)))
-    say(github, marker_of(run=10))
-    assert github.bodies(PULL) == [text_of(marker_of(run=10))]
-    assert say(github, marker_of(run=12)).outcome == "updated"
-    assert github.bodies(PULL) == [text_of(marker_of(run=12))]
-
-
-def test_the_settling_time_is_what_is_waited(github: GitHub) -> None:
-    waited: list[float] = []
-    with client(github) as api:
-        post(
-            api,
-            PULL,
-            marker_of(),
-            lambda room, _: "text",
-            when="always",
-            verdict="fail",
-            sleep=waited.append,
-        )
-        post(
-            api,
-            PULL,
-            marker_of(),
-            lambda room, _: "text",
-            when="always",
-            verdict="fail",
-            sleep=waited.append,
-        )
-    assert waited == [comment.SETTLE], "once after a write, and not where nothing was written"

@@ -48,15 +48,6 @@ def test_everything_in_it_belongs_to_the_workspaces_owner(tmp_path: Path) -> Non
     assert {path.stat().st_uid for path in made} == {RUNNER}
 
 
-@AS_ROOT
-def test_a_folder_of_the_checkout_keeps_its_owner(tmp_path: Path) -> None:
-    os.chown(tmp_path, RUNNER, RUNNER)
-    (tmp_path / "a").mkdir()
-    with open_folder(tmp_path, "a/b"):
-        pass
-    assert (tmp_path / "a").stat().st_uid == 0
-
-
 @pytest.mark.parametrize("place", ["report", "report/inner"])
 def test_a_link_of_the_checkouts_is_not_followed(tmp_path: Path, place: str) -> None:
     outside = tmp_path / "outside"
@@ -71,13 +62,6 @@ def test_a_link_of_the_checkouts_is_not_followed(tmp_path: Path, place: str) -> 
         pass
     assert "with:" in caught.value.remedy
     assert list(outside.iterdir()) == []
-
-
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "report").write_text("mine")
-    with pytest.raises(UsageError, match="'report'"), open_folder(tmp_path, "report/x"):
-        pass
-    assert (tmp_path / "report").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", [REPORT, PROBLEM, ".gitignore"])
@@ -152,13 +136,6 @@ def test_a_problem_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / PROBLEM).symlink_to(tmp_path / "real")
     with pytest.raises(ReportError, match="is a link"):
         read_problem(tmp_path)
-
-
-def test_a_report_is_found_where_it_was_left(tmp_path: Path) -> None:
-    assert find_report(tmp_path, "a/b") == tmp_path / "a/b" / REPORT  # not there yet
-    with open_folder(tmp_path, "a/b") as folder:
-        folder.write(REPORT, "{}")
-    assert find_report(tmp_path, "a/b").read_text() == "{}"
 
 
 @pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])

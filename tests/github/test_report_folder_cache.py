@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -72,18 +71,6 @@ def test_a_link_of_the_checkouts_is_refused(tmp_path: Path) -> None:
     ):
         pass
     assert list(outside.iterdir()) == []
-
-
-def test_git_does_not_see_it(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    with cache_folder(tmp_path / "cache", tmp_path):
-        (tmp_path / "cache/file").write_text("x")
-    assert (
-        subprocess.run(
-            ["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True
-        ).stdout
-        == b""
-    )
 
 
 def test_a_folder_outside_the_workspace_is_left_alone(tmp_path: Path) -> None:

@@ -89,18 +89,9 @@ def test_a_bad_spec_is_left_with_its_line(job: Job) -> None:
         "version: 1\ntrain: {run: python train.py, stpes: 3}\n"
     )
     found = left(job, Decision(activity=Activity.GATE))
-    assert (
-        found.exit_code == 2
-        and found.message.startswith("repro.yml:2:")
-        and "stpes" in found.message
-    )
-
-
-def test_a_missing_spec_is_left_by_its_name(job: Job) -> None:
-    found = left(
-        job, Decision(activity=Activity.GATE), Inputs(spec="gates/x.yml", working_directory="a")
-    )
-    assert found.exit_code == 2 and "a/gates/x.yml" in found.message
+    assert found.exit_code == 2
+    assert found.message.startswith("repro.yml:2:")
+    assert "stpes" in found.message
 
 
 def test_a_token_in_a_spec_does_not_reach_the_reason(job: Job) -> None:
@@ -109,11 +100,9 @@ def test_a_token_in_a_spec_does_not_reach_the_reason(job: Job) -> None:
         f"version: 1\ntrain: {{run: python train.py}}\n{token}: 1\ncorrect-horse: 1\n"
     )
     found = left(job, Decision(activity=Activity.GATE), known=("correct-horse",))
-    assert (
-        token not in found.message
-        and "correct-horse" not in found.message
-        and MARK in found.message
-    )
+    assert token not in found.message
+    assert "correct-horse" not in found.message
+    assert MARK in found.message
     assert token not in (job.workspace / FOLDER / PROBLEM).read_text()
 
 
@@ -155,21 +144,8 @@ def test_a_full_disk_is_inconclusive_and_no_mistake_of_ours(
 ) -> None:
     answers(monkeypatch, OSError(28, "No space left on device", "/tmp/repro-gate"))
     found = left(job, Decision(activity=Activity.GATE))
-    assert (found.exit_code, found.message) == (
-        3,
-        "/tmp/repro-gate: No space left on device",
-    ) and "free space" in found.remedy
-
-
-def test_a_gate_without_memory_is_inconclusive_and_no_mistake_of_ours(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers(monkeypatch, MemoryError())
-    found = left(job, Decision(activity=Activity.GATE))
-    assert (found.exit_code, found.message) == (
-        3,
-        "the gate ran out of memory",
-    ) and "more memory" in found.remedy
+    assert (found.exit_code, found.message) == (3, "/tmp/repro-gate: No space left on device")
+    assert "free space" in found.remedy
 
 
 def test_a_job_that_is_cancelled_leaves_that_it_was(

@@ -95,18 +95,9 @@ def test_each_input_reaches_its_field() -> None:
 def test_what_is_not_allowed_is_refused_by_name_with_a_remedy(name: str, value: str) -> None:
     with pytest.raises(UsageError) as caught:
         given(**{name: value})
-    assert caught.value.message.startswith(f"{name}: `") and caught.value.remedy.startswith(
-        f"`with: {{{name}: "
-    )
+    assert caught.value.message.startswith(f"{name}: `")
+    assert caught.value.remedy.startswith(f"`with: {{{name}: ")
     assert caught.value.message.isprintable() and len(caught.value.message) < 300
-
-
-@pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_the_remedy_of_a_refusal_is_itself_allowed(name: str, value: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        given(**{name: value})
-    example = caught.value.remedy.removeprefix(f"`with: {{{name}: ").removesuffix("}`").strip('"')
-    given(**{name: "7" if example.startswith("${{") else example})
 
 
 @pytest.mark.parametrize(
@@ -206,20 +197,6 @@ def test_outside_a_workflow_the_laptops_command_is_named() -> None:
     assert "`repro-gate run`" in caught.value.remedy
 
 
-def test_what_older_runners_do_not_set_is_not_needed(tmp_path: Path) -> None:
-    environment = runner(tmp_path)
-    for name in ("GITHUB_RUN_ATTEMPT", "GITHUB_REF", "RUNNER_ENVIRONMENT"):
-        del environment[name]
-    job = read_job(environment)
-    assert (job.run_attempt, job.ref, job.self_hosted, job.event, job.output_file) == (
-        1,
-        "",
-        True,
-        None,
-        None,
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -245,8 +222,6 @@ def test_a_variable_that_no_runner_sets_so_is_refused_by_name(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         read_job(runner(tmp_path, **{name: value}))
-    assert (
-        caught.value.message.startswith(f"{name}: expected ")
-        and caught.value.message.isprintable()
-        and caught.value.remedy
-    )
+    assert caught.value.message.startswith(f"{name}: expected ")
+    assert caught.value.message.isprintable()
+    assert caught.value.remedy

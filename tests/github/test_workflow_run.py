@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.errors import UsageError
 from repro_gate.github.api_errors import ApiError
-from repro_gate.github.event import Listed, PullRequest, Repository, WorkflowRun
+from repro_gate.github.event import PullRequest, Repository, WorkflowRun
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report.model import Origin
 from tests.support import reports
@@ -42,15 +42,6 @@ def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN
         return find_pull(api, run, OURS)
 
 
-def listing(*numbers: int, head: str, branch: str = "topic") -> WorkflowRun:
-    """The run as the event shows it with a list of pull requests of our repository, number 5."""
-    listed = [{"number": number, "base": {"repo": {"id": 5}}} for number in numbers]
-    run = a_run(HEAD, head, OURS, branch=branch)
-    return msgspec.structs.replace(
-        run, repo=Repository(OURS, 5), listed=msgspec.convert(listed, tuple[Listed, ...])
-    )
-
-
 def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
     assert plain(bound(github)) == a_pull(PULL, HEAD, FORK, OURS)
     assert not github.writes
@@ -78,11 +69,9 @@ def test_a_report_of_an_earlier_attempt_is_the_runs_too(github: GitHub) -> None:
 def test_a_report_of_anything_else_is_refused(github: GitHub, origin: Origin, word: str) -> None:
     with pytest.raises(UsageError, match=f"not of the run it came with: its {word}") as caught:
         bound(github, origin=origin)
-    assert (
-        caught.value.reason_id == "workflow-run/origin"
-        and caught.value.remedy
-        and not github.requests
-    )
+    assert caught.value.reason_id == "workflow-run/origin"
+    assert caught.value.remedy
+    assert not github.requests
 
 
 def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
@@ -135,21 +124,13 @@ def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
         bound(github)
 
 
-def test_the_list_of_the_event_is_no_way_around_the_test(github: GitHub) -> None:
-    """Only a run from the repository itself has a list, and each number on it must still be of the
-    run's branch and commit."""
-    with pytest.raises(UsageError, match="no open pull request"):
-        bound(github, listing(8, 9, 10, head=FORK, branch="gone"))
-    with pytest.raises(UsageError, match="no open pull request"):
-        bound(github, listing(PULL, 8, 9, 10, 404, head=OURS, branch="gone"))
-
-
-def test_a_run_from_the_repository_itself_finds_its_pull_request(github: GitHub) -> None:
-    own = listing(10, head=OURS)
+def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_open(
+    github: GitHub,
+) -> None:
+    own = a_run(HEAD, OURS, OURS)
     assert bound(github, own).number == 10
-    assert bound(github, listing(head=OURS)).number == 10
     github.change_pull(10, state="closed")
-    with pytest.raises(NothingToPost, match="#10 was closed"):
+    with pytest.raises(NothingToPost, match="no open pull request"):
         bound(github, own)
 
 

@@ -134,10 +134,7 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
         ]
         said = json.loads(subprocess.run(code, check=True, capture_output=True, text=True).stdout)
     # the token is in no environment of uv's
-    assert said == {
-        "uid": os.geteuid(),
-        "did": ["secret", "marker", "checkout", "root"],
-    }
+    assert said == {"uid": os.geteuid(), "did": ["secret", "marker", "checkout", "root"]}
 
 
 def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> None:

@@ -221,10 +221,7 @@ def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_
     states = {path.name: os.stat(path) for path in written.iterdir()}
     assert {
         name: (state.st_uid, state.st_gid, state.st_mode & 0o777) for name, state in states.items()
-    } == {
-        "trace": (0, GID, 0o400),
-        "1.final.safetensors": (0, GID, 0o440),
-    }
+    } == {"trace": (0, GID, 0o400), "1.final.safetensors": (0, GID, 0o440)}
 
 
 def test_sealing_gives_nothing_of_others_away(written: Path, secret: Path) -> None:
@@ -238,8 +235,5 @@ def test_sealing_gives_nothing_of_others_away(written: Path, secret: Path) -> No
     seal(OWN, written, "")
     assert list(written.iterdir()) == []
     state = os.stat(secret)
-    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (
-        0,
-        0,
-        0o600,
-    ) and secret.read_bytes() == b"secret"
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (0, 0, 0o600)
+    assert secret.read_bytes() == b"secret"

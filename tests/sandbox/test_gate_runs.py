@@ -139,10 +139,8 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
     assert (own["subject"]["sandbox"], same["subject"]["sandbox"]) == ("own-user", "same-user")
-    assert (
-        own["fingerprint"] == same["fingerprint"]
-        and own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
-    )
+    assert own["fingerprint"] == same["fingerprint"]
+    assert own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
     assert (
         [run["artifacts"] for run in own["runs"]]
         == [run["artifacts"] for run in same["runs"]]
@@ -156,9 +154,8 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     assert tree(checkout) == before
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
-    assert kept and {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {
-        (0o644, 0)
-    }
+    assert kept
+    assert {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
 
 
 @pytest.mark.slow
@@ -296,9 +293,8 @@ def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(
         project(tmp_path / "p", SWAPPED, "baseline: {on-change: notice}\n", SECRET=str(secret)),
         level,
     )
-    assert report["verdict"] == "inconclusive" and [run["outcome"] for run in report["runs"]] == [
-        "untraced"
-    ]
+    assert report["verdict"] == "inconclusive"
+    assert [run["outcome"] for run in report["runs"]] == ["untraced"]
     assert "top-secret" not in json.dumps(report)
     assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
 
@@ -310,10 +306,8 @@ def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
         "version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n"
     )
     report = gate(checkout, "own-user")
-    assert (report["verdict"], report["code"]) == (
-        "error",
-        3,
-    ) and "training user cannot use" in report["message"]
+    assert (report["verdict"], report["code"]) == ("error", 3)
+    assert "training user cannot use" in report["message"]
     assert ".git/config" in report["message"]
 
 
@@ -331,9 +325,8 @@ def test_a_working_directory_is_not_entered_through_a_link(tmp_path: Path) -> No
     (checkout / "repro.yml").write_text(text)
     own = gate(checkout, "own-user")
     assert "reasons" in own, own
-    assert [reason["id"] for reason in own["reasons"]][:1] == [
-        "run/no-working-directory"
-    ] and "config" not in logs(own)
+    assert [reason["id"] for reason in own["reasons"]][:1] == ["run/no-working-directory"]
+    assert "config" not in logs(own)
 
 
 TRAINED = """
@@ -395,11 +388,8 @@ def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) 
             in said
         ), said
         same = gate(checkout, "same-user")
-        assert [run["outcome"] for run in same["runs"]] == [
-            "finished",
-            "crashed",
-            "crashed",
-        ] and "told" in logs(same)
+        assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed", "crashed"]
+        assert "told" in logs(same)
     finally:
         for place in ("/tmp", "/var/tmp", "/dev/shm"):
             Path(place, "told-by-an-earlier-run").unlink(missing_ok=True)

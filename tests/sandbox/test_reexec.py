@@ -134,17 +134,16 @@ def test_without_memory_files_the_hand_over_works_too(monkeypatch: pytest.Monkey
     given: list[tuple[str, list[str], dict[str, str]]] = []
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(os, "execve", lambda *call: given.append(call))
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "repro_gate"])
     start_anew(
         {"GITHUB_TOKEN": "x", "GH_TOKEN": "y", "OTHER_TOKEN": "z", "HOME": "/h"},
-        ["-m", "repro_gate"],
         keep=["GITHUB_TOKEN", "HOME"],
     )
     [(program, argv, environment)] = given
     assert (program, argv) == (sys.executable, [sys.executable, "-m", "repro_gate"])
     assert environment.keys() == {"HOME", HANDED, TAKEN_OUT}
-    assert os.get_inheritable(int(environment[HANDED])) and handed_over(environment) == {
-        "GITHUB_TOKEN": "x"
-    }
+    assert os.get_inheritable(int(environment[HANDED]))
+    assert handed_over(environment) == {"GITHUB_TOKEN": "x"}
 
 
 def test_names_tell_secrets_from_the_rest() -> None:

@@ -167,17 +167,13 @@ def test_the_same_attempts_succeed_where_nobody_keeps_them_apart(tmp_path: Path)
         gate.kill()
     said = json.loads(done.stdout)["succeeded"]
     everything = "\n".join(said)
-    assert (
-        len(said) == 100
-        and "be user" in everything
-        and "hold CapEff" in everything
-        and "set-user-id" in everything
-    )
-    assert (
-        "read the variable MARK" in everything
-        and "/environ" in everything
-        and "signal process" in everything
-    )
+    assert len(said) == 100
+    assert "be user" in everything
+    assert "hold CapEff" in everything
+    assert "set-user-id" in everything
+    assert "read the variable MARK" in everything
+    assert "/environ" in everything
+    assert "signal process" in everything
 
 
 def test_a_gate_that_forgot_to_change_the_user_is_found_out(
@@ -253,7 +249,6 @@ def test_an_attempt_that_succeeds_does_no_harm(tmp_path: Path) -> None:
     )
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text() != ""
     after = (os.stat(path), sorted(os.listdir(folder)))
-    assert [item.st_mtime_ns for item in (before[0], after[0])] == [
-        before[0].st_mtime_ns
-    ] * 2 and before[1] == after[1]
+    assert [item.st_mtime_ns for item in (before[0], after[0])] == [before[0].st_mtime_ns] * 2
+    assert before[1] == after[1]
     assert path.read_text() == "secret"

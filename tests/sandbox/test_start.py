@@ -68,11 +68,9 @@ def test_it_is_that_user_without_groups_capabilities_or_a_way_to_more() -> None:
         key: value.split()
         for key, _, value in (line.partition(":") for line in status.splitlines())
     }
-    assert (
-        fields["Uid"] == fields["Gid"] == [str(UID)] * 4
-        and fields["Groups"] == []
-        and fields["NoNewPrivs"] == ["1"]
-    )
+    assert fields["Uid"] == fields["Gid"] == [str(UID)] * 4
+    assert fields["Groups"] == []
+    assert fields["NoNewPrivs"] == ["1"]
     assert {
         int(fields[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
     } == {0}

@@ -54,7 +54,6 @@ def a_run(
     branch: str | None = "topic",
     event: str = "pull_request",
     status: str = "completed",
-    listed: tuple[WorkflowRun, ...] = (),
 ) -> WorkflowRun:
     """Run 4711, attempt 2, of the repository `head`."""
     return WorkflowRun(
@@ -67,5 +66,4 @@ def a_run(
         head_branch=branch,
         head_repo=None if head is None else Repository(head),
         repo=Repository(repository),
-        listed=listed,  # type: ignore[arg-type]
     )

@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. A `body` of None sends none (204)."""
+    """One answer. A `body` of None sends none (204), bytes are sent as they are, else JSON."""
 
     status: int
     body: Any = None
@@ -128,7 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        content = b"" if answer.body is None else json.dumps(answer.body).encode()
+        content = b"" if answer.body is None else answer.body
+        if not isinstance(content, bytes):
+            content = json.dumps(content).encode()
         self.send_response(answer.status)
         if answer.body is not None:
             self.send_header("Content-Type", "application/json; charset=utf-8")
