@@ -15,7 +15,7 @@ from repro_gate.report import comparisons, numbers, wording
 from repro_gate.report.markdown_rows import first_rows, footer, heading, told
 from repro_gate.report.markdown_text import MARKS, Form, code, prose, status
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.sections import Block, Code, Facts, Items, Section, Table, sections
+from repro_gate.report.sections import MAP, Block, Code, Facts, Items, Section, Table, sections
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
 SUMMARY_LIMIT = (
@@ -30,15 +30,19 @@ def comment(report: Report, view: View = PLAIN) -> str:
     """Return the comment, in at most ROOM bytes if sections can be left out, and in at most
     `view.limit` characters. The verdict is always in it."""
     limit = LIMIT if view.limit is None else view.limit
-    found = sections(report, 10, whole=False, known=told(report))
     head = [_title(report, view), _first_table(report, view, _ROWS)]
-    text = _fitted(
-        report,
-        view,
-        head,
-        [(item.rank, _section(item, _FORM, opened="")) for item in found],
-        lambda text: len(text) <= limit and len(text.encode()) <= ROOM,
-    )
+
+    def fits(text: str) -> bool:
+        return len(text) <= limit and len(text.encode()) <= ROOM
+
+    text = ""
+    for rows, form in ((10, _FORM), (4, _LEAST)):
+        found = sections(report, rows, whole=False, known=told(report))
+        parts = [(item.rank, _section(item, form, opened="")) for item in found]
+        needed = [part for part in parts if part[0] < MAP]
+        text = _fitted(report, view, head, parts, fits)
+        if all(part in parts for part in needed):  # else each says less, so that more of them stay
+            break
     return text if len(text) <= limit else _short(report, lambda text: len(text) <= limit, limit)
 
 

@@ -19,6 +19,7 @@ from repro_gate.report.wording import Phrase
 from repro_gate.trace import notebook
 
 WHOLE = 5  # from this rank on a section is shown only where the whole report is
+MAP = 4  # rank of the heat map, the first to go of what a reviewer acts on
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command: half a command is none
@@ -91,7 +92,7 @@ def sections(
             [reason_items(reasons, rows, report.diagnosis if whole else None)],
         ),
         ("How the cause was found", WHOLE + 1, _background(report.diagnosis, rows)),
-        ("Where they differ, by module and step", 4, _map(differs)),
+        ("Where they differ, by module and step", MAP, _map(differs)),
         (
             "Without the flags, by module and step",
             WHOLE + 2,
@@ -315,12 +316,18 @@ def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> Iter
         for item in wording.worst_first(checklist)
         if item.status in shown and not wording.is_undeclared(item)
     ]
-    yield check_items(listed_here[:rows])
-    passed = [item.id for item in checklist if item.status == "pass"]
-    if whole and passed:
-        yield Facts((("passed", (("message", listed(passed, rows)),)),))
-    if whole and wording.undeclared(checklist):
-        yield Facts((("", _say(wording.undeclared(checklist))),))
+    left = ((line,) for line in _left(len(listed_here) - rows))
+    yield Items((*check_items(listed_here[:rows]).rows, *left))
+    named = {
+        "passed": [item.id for item in checklist if item.status == "pass"],
+        "not declared": [item.id for item in checklist if wording.is_undeclared(item)],
+    }
+    for label, ids in named.items():
+        if whole and ids:
+            more = _left(len(ids) - rows)
+            yield Facts(
+                ((label, wording.joined([*((("id", name),) for name in ids[:rows]), *more])),)
+            )
 
 
 def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:

@@ -3,6 +3,7 @@ element, never too large."""
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from dataclasses import replace
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.heat_map import LEVELS
-from repro_gate.compare.model import GrowthPoint, HeatMap, HeatRow
+from repro_gate.compare.model import Comparison, GrowthPoint, HeatMap, HeatRow, NoiseFloor
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
 from repro_gate.report.map_layout import layout
@@ -157,6 +158,7 @@ def test_a_failing_gate_is_told_in_order() -> None:
     page = html.render(replace(FAIL, origin=ORIGIN), VIEW)
     sections = (
         'id="map"',
+        'id="growth"',
         'id="how-the-cause-was-found"',
         'id="noise-and-cost"',
         'id="checklist"',
@@ -241,10 +243,67 @@ def test_growth_says_what_kind_of_divergence_it_is(cells: str, words: str) -> No
     )
 
 
+def _with(pair: Comparison, floor: NoiseFloor | None = None) -> Report:
+    return replace(
+        FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),), noise_floor=floor
+    )
+
+
+def test_growth_is_drawn_beside_the_band_of_the_noise_floor_with_a_table_behind_it() -> None:
+    losses = tuple((step, 1.0, 1.0 + 2.0**-step) for step in range(50))
+    floor = replace(reports.NOISE, losses=losses, weight_l2=2.0)
+    for report, bands in (
+        (_with(replace(PAIR, losses=((3, 1.0, 1.5),)), floor), 2),
+        (_with(replace(PAIR, losses=((3, 1.0, 1.5),))), 0),
+    ):
+        drawn = html.render(report).partition('id="growth"')[2].partition("</section>")[0]
+        assert (drawn.count('class="band"'), drawn.count('class="line"')) == (bands, 2)
+        noise = "0.12" if bands else ""
+        assert f"<td>3</td><td>0.5</td><td>{noise}</td><td>8e-06</td>" in drawn
+
+
+@pytest.mark.parametrize(
+    ("losses", "drawn", "row"),
+    [
+        (((0, 1.0, 1.0), (1, 2.0, 2.0)), False, ""),
+        (((0, 1.0, math.nan), (1, 1.0, math.inf)), False, ""),
+        (((-1, 0.0, 5e-324), (7, 0.0, 1.7e308)), True, "<td>-1</td><td>4.9e-324</td>"),
+        (tuple((step, 0.0, float(step)) for step in range(10_000)), True, "<td>9,900</td>"),
+    ],
+    ids=["equal", "no number", "extremes", "ten thousand"],
+)
+def test_growth_draws_any_losses_small(
+    losses: tuple[tuple[int, float, float], ...], drawn: bool, row: str
+) -> None:
+    page = html.render(_with(replace(PAIR, losses=losses, growth=())))
+    assert ('id="growth"' in page) is drawn and row in page
+    assert page.count("<tr>") < 160 and len(page) < 60_000
+    Elements(page)
+
+
+def test_the_cost_is_drawn_with_its_interval_and_its_budget() -> None:
+    price = replace(reports.COST, ci95=(-5.0, 15.0), determinism_cost_pct=5.0, max_percent=35.0)
+    page = html.render(replace(reports.PASS, cost=price))
+    assert 'd="M74.0 30H394.0"' in page and 'd="M234.0 30h0"' in page
+    assert ">budget 35%</text>" in page and ">-5.0%</text>" in page
+    assert "with its interval" not in html.render(replace(reports.PASS, cost=None))
+
+
+def test_each_check_that_has_a_page_is_linked_passed_or_not() -> None:
+    page = html.render(FAIL)
+    for name in ("data/checksums", "env/lockfile"):
+        assert f'<a href="{DOCS_URL}/checks/{name}.md"><code>{name}</code></a>' in page
+    passed = tuple(
+        CheckResult(id=f"code/c{n}", category="code", status="pass", message="") for n in range(250)
+    )
+    assert "and 50 more" in html.render(replace(FAIL, checklist=passed))
+
+
 def test_what_was_not_measured_has_no_part() -> None:
     text = Elements(html.render(reports.NOTHING)).text
     for words in (
         "Heat map",
+        "Growth",
         "How the cause was found",
         "Config hash",
         "None",

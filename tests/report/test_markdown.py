@@ -15,6 +15,7 @@ from markdown_it.token import Token
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
+from repro_gate.checks.interface import CheckResult
 from repro_gate.checks.pages import reasons
 from repro_gate.compare.model import HeatMap, HeatRow
 from repro_gate.report import markdown
@@ -61,7 +62,7 @@ def test_a_comment_leaves_to_the_page_what_nobody_acts_on_and_the_summary_has_it
         "| `default-1` |",
         "| `torch` | `2.13.0` |",
         "| `CUBLAS_WORKSPACE_CONFIG` | `:4096:8` |",
-        "- passed: `env/lockfile`",
+        "- passed: [`env/lockfile`](",
     ):
         assert words not in text and words in whole, words
 
@@ -208,6 +209,27 @@ def test_a_comment_takes_at_most_eight_thousand_bytes(name: str) -> None:
         View(run_url="https://github.com/octo/training/actions/runs/7"),
     )
     assert len(text.encode()) <= 8_000 and "Shortened" not in text
+
+
+def test_what_did_not_pass_stays_with_its_remedy_where_room_is_short() -> None:
+    checks = tuple(
+        CheckResult(
+            id=f"code/c{n}",
+            category="code",
+            status="fail",
+            message=f"message {n} " + "y" * 900,
+            evidence=("x" * 300,) * 9,
+            remedy=f"remedy {n} " + "z" * 900,
+        )
+        for n in range(9)
+    )
+    for few, told in ((checks[:1], 1), (checks, 4)):
+        text = markdown.comment(replace(reports.FAIL, checklist=few))
+        assert len(text.encode()) <= markdown.ROOM
+        folded = text.partition("<summary>Checks that did not pass</summary>")[2]
+        for n in range(told):
+            assert f"`code/c{n}` message {n} " in folded and f"remedy {n} " in folded
+        assert ("and 5 more" in folded) is (few is checks)
 
 
 def test_a_heat_map_that_does_not_fit_goes_first() -> None:
