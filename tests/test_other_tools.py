@@ -79,9 +79,7 @@ def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones_with_their_place
     (checkout / "data/x.bin").write_bytes(b"two")
     git(checkout, "add", "--all")
     done = git(checkout, "commit", "--message", "bad")
-    assert done.returncode == 1 and "fail    data/checksums" in done.stderr + done.stdout, (
-        done.stderr
-    )
+    assert done.returncode == 1 and "fail data/checksums" in done.stderr + done.stdout, done.stderr
     (checkout / "repro.yml").write_text("version: 1\ntrain: {rum: python train.py}\n")
     git(checkout, "add", "--all")
     done = git(checkout, "commit", "--message", "worse")

@@ -72,8 +72,7 @@ def like_the_quickstart() -> Report:
         base=None,
         comparisons=(SeedResult(42, pair),),
         noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST),
-        cost=replace(reports.COST, memory_ci95=(-2.0, -1.0)),
-        cost_budget_pct=None,
+        cost=replace(reports.COST, memory_ci95=(-2.0, -1.0), max_percent=None),
         checklist=(*passed, *undeclared),
     )
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import rfc8785
 
+from repro_gate.compare.model import about, one_of
 from repro_gate.errors import UsageError
 
 RECIPE, PLATFORM = "recipe", "platform"
@@ -32,13 +33,14 @@ Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> 
 
 @dataclass(frozen=True)
 class ChangedInput:
-    """One input in which two config hashes differ. `before` and `after` are shown as text; None
-    where the input is not there."""
+    """One input in which two config hashes differ."""
 
-    root: str  # RECIPE or PLATFORM
-    name: str
-    before: str | None
-    after: str | None
+    root: Annotated[str, about("The root that the input belongs to.", **one_of(ROOTS))]
+    name: Annotated[str, about("Name of the input, such as `data/train.bin`. Untrusted text.")]
+    before: Annotated[
+        str | None, about("The value before, as text; null where the input was not there.")
+    ]
+    after: Annotated[str | None, about("The value after, as text; null where the input is gone.")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ChangedInput
-from repro_gate.compare.model import Divergence, SpeedChange, TimedArm
+from repro_gate.compare.model import Divergence, Number, SpeedChange, TimedArm, about, one_of
 from repro_gate.spec.errors import escaped
 from repro_gate.trace.format import MAX_STEP
 
@@ -91,46 +91,82 @@ class Baseline:
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
 
+Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
+Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
+ChangedInputs = Annotated[
+    tuple[ChangedInput, ...],
+    about("Inputs in which the two config hashes differ.", max_length=1_000),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BaselineFinding:
-    """This gate run compared with the baseline. `message` is one sentence; `changed_inputs` are
-    inputs that differ, `outside` facts outside the inputs that do (`name: before -> after`),
-    `unlike` the parts of the result whose bits differ (`losses`, `artifact out/a.pt`). `loss_gap`
-    is the largest |difference| of losses of one recorded step, None where no step can be compared
-    with another; `speed` says how step times have changed since."""
+    """This gate run compared with `repro.baseline.yml`."""
 
-    status: str  # one of STATUSES
-    message: str
-    changed_inputs: tuple[ChangedInput, ...] = ()
-    unlike: tuple[str, ...] = ()
-    loss_gap: float | None = None
-    outside: tuple[str, ...] = ()
-    recorded: str = ""
-    remedy: str = ""
-    unknown_recipe: bool = (
-        False  # of a new platform: no other has this recipe either, so nothing speaks for its bits
-    )
-    speed: tuple[SpeedChange, ...] = ()
+    status: Annotated[
+        str,
+        about(
+            "Same inputs and results; other inputs, same results; both differ; same inputs, other "
+            "results; nothing recorded here.",
+            **one_of(STATUSES),
+        ),
+    ]
+    message: Annotated[str, about("One sentence.")]
+    changed_inputs: ChangedInputs = ()
+    unlike: Annotated[
+        Names, about("Results that differ: `losses`, `weights`, `optimizer`, `artifact out/a.pt`.")
+    ] = ()
+    loss_gap: Annotated[
+        Number | None, about("Largest absolute difference of the losses of one recorded step.")
+    ] = None
+    outside: Annotated[
+        Names, about("Facts outside the inputs that differ: `name: before -> after`.")
+    ] = ()
+    recorded: Annotated[
+        str, about("When the baseline's entry was written: UTC, ISO 8601; may be empty.")
+    ] = ""
+    remedy: Annotated[str, about("What to do; may be empty.")] = ""
+    unknown_recipe: Annotated[
+        bool, about("Of a new platform: no other platform has this recipe either.")
+    ] = False
+    speed: Annotated[
+        tuple[SpeedChange, ...],
+        about("How step times have changed since the entry was recorded.", max_length=2),
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgainstFinding:
-    """This gate run compared with another ref's checkout, gated in the same call. `status`:
-    `unchanged` (same recipe), `no-op` (the recipe inputs changed, results did not), `changed`, or
-    `inconclusive` (the ref's own runs could not be compared; `message` says why). `relation` and
-    `times_noise` say what a difference is beside the ref's noise floor
-    (`noise_floor.beside_noise`), `speed` what the change does to a step."""
+    """This gate run compared with another ref, gated in the same call."""
 
-    ref: str
-    commit: str
-    status: str
-    message: str
-    changed_inputs: tuple[ChangedInput, ...] = ()
-    first_divergence: Divergence | None = None
-    loss_gap: float | None = None
-    relation: str = ""
-    times_noise: float | None = None
-    speed: tuple[SpeedChange, ...] = ()
+    ref: Annotated[str, about("The ref as it was named. Untrusted text.")]
+    commit: Annotated[Commit, about("Its commit, 40 (or 64) hex digits.")]
+    status: Annotated[
+        str,
+        about("As beside a baseline; or no answer.", **one_of((*STATUSES[:3], "inconclusive"))),
+    ]
+    message: Annotated[str, about("One sentence.")]
+    changed_inputs: ChangedInputs = ()
+    first_divergence: Annotated[
+        Divergence | None, about("The earliest difference from the other ref, else null.")
+    ] = None
+    loss_gap: Annotated[
+        Number | None, about("Largest absolute difference of the losses of one step.")
+    ] = None
+    relation: Annotated[
+        str,
+        about(
+            "Bitwise identical, or different beside the noise floor of the other ref; empty where "
+            "that was not measured.",
+            **one_of(("identical", "within-noise", "beyond-noise", "")),
+        ),
+    ] = ""
+    times_noise: Annotated[
+        Number | None, about("The loss gap over that of the other ref's noise floor.")
+    ] = None
+    speed: Annotated[
+        tuple[SpeedChange, ...], about("What the change does to the time of a step.", max_length=2)
+    ] = ()
 
 
 def problem_of(error: msgspec.ValidationError) -> tuple[str, str]:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from repro_gate.checkout.inspection import Checkout
-from repro_gate.compare.model import Comparison, Divergence, Tally
+from repro_gate.compare.model import Comparison, Divergence, Tally, about, one_of
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more
@@ -34,14 +35,16 @@ CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or train
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """One item of the checklist. `evidence` holds `path:line` or values that were read."""
+    """One check and what it found."""
 
-    id: str  # `category/name`
-    category: str  # one of CATEGORIES
-    status: str  # one of STATUSES
-    message: str
-    evidence: tuple[str, ...] = ()
-    remedy: str = ""
+    id: Annotated[str, about("Stable name: `category/name`.")]
+    category: Annotated[str, about("One of five.", **one_of(CATEGORIES))]
+    status: Annotated[str, about("What came of it.", **one_of(STATUSES))]
+    message: Annotated[str, about("One sentence.")]
+    evidence: Annotated[
+        tuple[str, ...], about("`path:line`, or values that were read.", max_length=500)
+    ] = ()
+    remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,8 @@ def _files(a: Path, b: Path, python: str) -> Comparison:
         name = items[number - 1].name if len(items) > 2 else ""
         for difference in compare_artifacts(first, second, name):
             item = as_divergence(difference, -1)
-            distance = distances.get((number, difference.leaf), item.distance)
-            found.append(replace(item, distance=distance))
+            distance = distances.get((number, difference.leaf))
+            found.append(replace(item, **vars(distance)) if distance else item)
         for note in dict.fromkeys((first.note, second.note)):
             if found and note:
                 _say(f"note: {for_terminal(note, 600)}")

@@ -22,14 +22,14 @@ def with_distance(
 ) -> Divergence:
     """Return the divergence with the distance of its two values, if it has them, else with the
     figures measured for it, if any were. An artifact's is known from reading it."""
-    if divergence.distance is not None or divergence.kind == "artifact":
+    if divergence.measured or divergence.kind == "artifact":
         return divergence
     figures = measured.get((divergence.process, divergence.step, divergence.kind, divergence.name))
     if divergence.values is not None:
         distance = distance_of_values(*divergence.values, divergence.dtype)
     else:
         distance = distance_of(figures) if figures and differs(figures) else None
-    return divergence if distance is None else replace(divergence, distance=distance)
+    return divergence if distance is None else replace(divergence, **vars(distance))
 
 
 def differs(figures: Measured) -> bool:
@@ -101,7 +101,7 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
             process=label,
             dtype=item.dtype,
             shape=item.shape,
-            distance=distance_of(item),
+            **vars(distance_of(item)),
         )
         for label, trace in second.items()
         for item in trace.distances
@@ -111,8 +111,9 @@ def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
     ]
 
     def rank(item: Divergence) -> tuple[bool, float]:
-        relative = item.distance.relative_l2 if item.distance is not None else None
-        return item.kind != "parameter", -(math.inf if relative is None else relative)
+        return item.kind != "parameter", -(
+            math.inf if item.relative_l2 is None else item.relative_l2
+        )
 
     return tuple(sorted(found, key=rank))
 

@@ -80,10 +80,9 @@ class Marks:
         key, column = (label, item.kind, item.name), self.column(item.step)
         self.differing[key] = self.differing.get(key, 0) | 1 << column
         # of a loss, and of other numbers
-        distance = with_distance(item, {}).distance if item.values is not None else None
-        if distance is not None:
+        if item.values is not None and (found := with_distance(item, {})).measured:
             self.levels[key, column] = max(
-                self.levels.get((key, column), 0), _ulps(item.dtype, distance)
+                self.levels.get((key, column), 0), _ulps(item.dtype, found)
             )
 
     def leave_out(self, kind: str) -> None:

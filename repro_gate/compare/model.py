@@ -1,20 +1,56 @@
 """What a comparison finds, as data: distances, divergences, the comparison of two runs, the noise
-floor and the cost."""
+floor and the cost. The records stand in `report.json` as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-Kind = Literal["rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact"]
+if TYPE_CHECKING:
+    Number: TypeAlias = float
+    Amount: TypeAlias = float
+else:
+
+    class Number(float):
+        """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf`
+        and `-inf`."""
+
+    class Amount(Number):
+        """A Number that is never below zero."""
+
+
+def about(description: str, **bounds: Any) -> Meta:
+    """Return what a field is, for the published schema, and its bounds."""
+    return Meta(description=description, **bounds)
+
+
+def one_of(values: Sequence[str]) -> dict[str, Any]:
+    """Return the bounds of a text that is one of these."""
+    return {
+        "pattern": rf"^({'|'.join(values)})\Z",
+        "extra_json_schema": {"enum": list(values)},
+    }
+
+
 KINDS = ("rng", "batch", "buffer", "loss", "gradient", "parameter", "optimizer", "artifact")
+Kind = Annotated[str, Meta(**one_of(KINDS))]
 TimedArm = Literal["deterministic", "default"]
 STEPS = "steps"  # the name of a divergence in the number of optimizer steps
 # of a loss, a learning rate or a file: its type says whether it is a number or a text
 Value: TypeAlias = bool | int | float | str
+
+
+Count = Annotated[int, Meta(ge=0)]
+Step = Annotated[int, Meta(ge=-1)]
+Interval = tuple[Number, Number]
+Digest = Annotated[str, about("16 bytes of SHA-256 as hex digits.", pattern=r"^[0-9a-f]{32}\Z")]
+Losses = Annotated[
+    tuple[tuple[Step, Number, Number], ...],
+    about("Step, loss of the first run, loss of the second.", max_length=10_000),
+]
 
 
 @dataclass(frozen=True)
@@ -23,28 +59,43 @@ class Distance:
     the first run's. A figure that does not exist (a NaN on one side, an integer dtype's ULP) is
     None."""
 
-    max_abs: float | None = None
-    max_ulp: int | None = None
-    l2: float | None = None
-    relative_l2: float | None = None
+    max_abs: Annotated[Number | None, about("Largest absolute difference of two elements.")] = None
+    max_ulp: Annotated[
+        Count | None,
+        about("Largest number of representable values of the dtype between two elements."),
+    ] = None
+    l2: Annotated[Number | None, about("L2 norm of the difference.")] = None
+    relative_l2: Annotated[
+        Number | None, about("L2 norm of the difference over that of the first run's tensor.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Divergence:
-    """One recorded quantity in which two runs differ. `step` is -1 for state before the first
-    optimizer step."""
+class Divergence(Distance):
+    """One recorded quantity in which two runs differ, and how far."""
 
-    step: int
-    kind: str  # one of KINDS
-    name: str
-    process: str = "main"  # which traced process: `main`, `rank0`, …
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-    values: tuple[Value, Value] | None = (
-        None  # of both runs, where they are short; numbers have a distance, texts have none
+    step: Annotated[Step, about("Optimizer step, from 0; -1 is state before the first step.")]
+    kind: Annotated[Kind, about("What kind of quantity it is.")]
+    name: Annotated[
+        str, about("The name that a person knows: `blocks.3.attn.weight`. Untrusted text.")
+    ]
+    process: Annotated[
+        str, about("The traced process, and thread in it: `main`, `rank0`, `main/Thread-1`, …")
+    ] = "main"
+    dtype: Annotated[str | None, about("Type of the elements.")] = None
+    shape: Annotated[tuple[Count, ...] | None, about("Size of each dimension.")] = None
+    values: Annotated[
+        tuple[Value, Value] | None,
+        about("Both values, where they are short: numbers, or untrusted text."),
+    ] = None
+    detail: Annotated[str, about("What a digest cannot say: `missing in run 2`. May be empty.")] = (
+        ""
     )
-    detail: str = ""  # what a digest cannot say: `missing in run 2`, `shape [3] against [4]`
-    distance: Distance | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Return whether any distance is known."""
+        return (self.max_abs, self.max_ulp, self.l2, self.relative_l2) != (None,) * 4
 
 
 @dataclass(frozen=True)
@@ -52,16 +103,16 @@ class Tally:
     """How many distinct named quantities of one kind were compared, and how many differed at any
     step."""
 
-    tensors: int = 0
-    differing: int = 0
+    tensors: Annotated[Count, about("Compared.")] = 0
+    differing: Annotated[Count, about("Differing at any step.")] = 0
 
 
 @dataclass(frozen=True)
 class HeatRow:
     """The quantities of one kind in one module, of one process."""
 
-    process: Annotated[str, Meta(description="The traced process: `main`, `rank0`, …")]
-    kind: Annotated[Kind, Meta(description="What kind of quantity it is.")]
+    process: Annotated[str, about("The traced process: `main`, `rank0`, …")]
+    kind: Annotated[Kind, about("What kind of quantity it is.")]
     module: Annotated[
         str,
         Meta(
@@ -69,7 +120,7 @@ class HeatRow:
             "may be empty."
         ),
     ]
-    tensors: Annotated[int, Meta(description="Quantities in the row.", ge=0)]
+    tensors: Annotated[int, about("Quantities in the row.", ge=0)]
     cells: Annotated[
         str,
         Meta(
@@ -86,7 +137,7 @@ class HeatRow:
 class HeatMap:
     """Where two runs differ, modules by steps."""
 
-    steps: Annotated[int, Meta(description="Optimizer steps of the longer run.", ge=0)]
+    steps: Annotated[int, about("Optimizer steps of the longer run.", ge=0)]
     width: Annotated[
         int,
         Meta(
@@ -94,10 +145,10 @@ class HeatMap:
             ge=1,
         ),
     ]
-    depth: Annotated[int, Meta(description="Parts of a module's path that are told apart.", ge=0)]
+    depth: Annotated[int, about("Parts of a module's path that are told apart.", ge=0)]
     rows: Annotated[
         tuple[HeatRow, ...],
-        Meta(description="In order of execution, by process.", max_length=1_000),
+        about("In order of execution, by process.", max_length=1_000),
     ]
 
 
@@ -106,7 +157,7 @@ class GrowthPoint:
     """How far two runs are apart at the end of one step, as two more runs of the same training
     measured it."""
 
-    step: Annotated[int, Meta(description="Optimizer step; -1 before the first.", ge=-1)]
+    step: Annotated[int, about("Optimizer step; -1 before the first.", ge=-1)]
     weight_l2: Annotated[
         float | None,
         Meta(
@@ -116,96 +167,159 @@ class GrowthPoint:
     ]
     max_ulp: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Largest ULP of any tensor; null where none has one."),
+        about("Largest ULP of any tensor; null where none has one."),
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Two runs compared, all processes of each. `by_step` lists (step, number of differing
-    quantities) where there are any; `losses` holds (step, loss of a, loss of b) of the first traced
-    process; `weights` lists the final distances of what differs, largest first. For a looser bar
-    than bits: `loss_gaps` holds (step, the largest |difference| of its losses, over all processes
-    and backward passes; infinite where only one is NaN); `unmatched` is a quantity that one run
-    lacks, or has in another dtype or shape; `unmeasured` counts the parameters that differ where
-    they were last recorded and whose final distance is not known."""
+class Totals:
+    """How much of two runs was compared, and how much of it differs."""
 
-    identical: bool
-    steps: int
-    tensors: int
-    differing: int
-    first_divergence: Divergence | None = None
-    by_kind: Mapping[str, Tally] = field(default_factory=dict)
-    by_step: tuple[tuple[int, int], ...] = ()
-    differing_steps: int = 0  # steps of both runs in which something differs
-    losses: tuple[tuple[int, float, float], ...] = ()
-    weights: tuple[Divergence, ...] = ()
-    loss_gaps: tuple[tuple[int, float], ...] = ()
-    unmatched: Divergence | None = None
-    unmeasured: int = 0
-    heat_map: HeatMap | None = None
-    growth: tuple[GrowthPoint, ...] = ()
+    identical: Annotated[
+        bool, about("Whether every compared quantity is bitwise identical in both runs.")
+    ]
+    steps: Annotated[Count, about("Optimizer steps compared.")]
+    tensors: Annotated[Count, about("Distinct named quantities compared, of all kinds.")]
+    differing: Annotated[Count, about("How many of `tensors` differ at any step.")]
+    differing_steps: Annotated[Count, about("Optimizer steps in which something differs.")] = 0
+    first_divergence: Annotated[
+        Divergence | None,
+        about("The earliest difference, in order of execution; null where there is none."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Totals):
+    """Two runs compared, all processes of each."""
+
+    by_kind: Annotated[Mapping[Kind, Tally], about("Counts for each kind of quantity.")] = field(
+        default_factory=dict
+    )
+    by_step: Annotated[
+        tuple[tuple[Step, Count], ...],
+        about("Each step at which something differs, and how much does.", max_length=10_000),
+    ] = ()
+    losses: Losses = ()  # of the first traced process
+    weights: Annotated[
+        tuple[Divergence, ...],
+        about("Final distances of what differs, largest first.", max_length=1_000),
+    ] = ()
+    loss_gaps: Annotated[
+        tuple[tuple[Step, Number], ...],
+        about(
+            "Step, and the largest absolute difference of its losses, over all processes and "
+            "backward passes.",
+            max_length=10_000,
+        ),
+    ] = ()  # infinite where only one is NaN
+    unmatched: Annotated[
+        Divergence | None,
+        about("A quantity that one run lacks, or has in another dtype or shape."),
+    ] = None
+    unmeasured: Annotated[
+        Count, about("Parameters that differ at the end by an unknown distance.")
+    ] = 0
+    heat_map: Annotated[
+        HeatMap | None,
+        about("Where the two runs differ, modules by steps; null where nothing was traced."),
+    ] = None
+    growth: Annotated[
+        tuple[GrowthPoint, ...],
+        about("The steps at which the distance was measured.", max_length=200),
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFloor:
-    """How far two `default` runs with one seed drift apart. `loss_gap` is the largest |difference|
-    of losses of one step, `weight_l2` the L2 norm of the difference of all final parameters taken
-    as one vector, `first_step` the step at which they first diverge (None: they never do)."""
+    """How far two `default` runs with one seed drift apart."""
 
-    identical: bool
-    loss_gap: float | None
-    weight_l2: float | None
-    weight_relative_l2: float | None
-    first_step: int | None
-    first_divergence: Divergence | None = None
-    losses: tuple[
-        tuple[int, float, float], ...
-    ] = ()  # (step, loss of the first run, loss of the second)
-    heat_map: HeatMap | None = None
-    reproducible_by: str = (
-        ""  # the one variable that was shown to make the first divergence go away
+    identical: Annotated[
+        bool, about("True: this workload is bitwise identical here without the flags.")
+    ]
+    loss_gap: Annotated[
+        Number | None, about("Largest absolute difference of the losses of one step.")
+    ]
+    weight_l2: Annotated[
+        Number | None, about("L2 norm of the difference of all final parameters as one vector.")
+    ]
+    weight_relative_l2: Annotated[
+        Number | None, about("`weight_l2` over the L2 norm of the first run's parameters.")
+    ]
+    first_step: Annotated[Step | None, about("The step at which they first diverge.")]
+    first_divergence: Annotated[
+        Divergence | None, about("The earliest difference; null where there is none.")
+    ] = None
+    losses: Losses = ()
+    heat_map: Annotated[HeatMap | None, about("Where the two runs differ, modules by steps.")] = (
+        None
     )
+    reproducible_by: Annotated[
+        str,
+        about("The one variable shown to make the first difference go away (`PYTHONHASHSEED`)."),
+    ] = ""
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one deterministic run was, in short, so that two reports can be compared. `by_step`
-    holds (step, 16 bytes as hex) over everything recorded in that step, `by_kind` the same over all
-    steps of one kind. `digest` names that of the tensors."""
+    """Digests of the first deterministic run, by which `repro-gate compare` compares two
+    reports."""
 
-    seed: int
-    by_step: tuple[tuple[int, str], ...]
-    by_kind: Mapping[str, str]
-    digest: str = ""
+    seed: Annotated[int, about("The run's seed.")]
+    by_step: Annotated[
+        tuple[tuple[Step, Digest], ...],
+        about("Step, and digest of everything recorded in it.", max_length=10_000),
+    ]
+    by_kind: Annotated[Mapping[Kind, Digest], about("All steps of each kind.")]
+    digest: Annotated[
+        str,
+        about(
+            "What digested the tensors: `xxh3-128`, or `sha256-128` without xxhash.", max_length=100
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedChange:
-    """How much slower a step of one `arm` (`deterministic`, `default`) became, in percent of what
-    it took before, with the 95 % interval; negative is faster. `runs` of either side entered it."""
+    """How much slower a step of one arm is now than before."""
 
-    arm: TimedArm
-    slower_pct: float
-    ci95: tuple[float, float]
-    runs: int
+    arm: Annotated[TimedArm, about("With the flags, or without.")]
+    slower_pct: Annotated[Number, about("In percent of the step time before; negative is faster.")]
+    ci95: Annotated[Interval, about("95 % interval of `slower_pct`: low, high.")]
+    runs: Annotated[Count, about("Runs of either side that entered it.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What the flags cost, from interleaved runs. Percentages of the default figure; step times in
-    milliseconds, memory in bytes. `ci95` is the 95 % interval of `determinism_cost_pct` from
-    `pairs` runs of each arm. `suspicious` says why the figure is more likely a mistake of
-    measurement than a cost (outside -50 % … +300 %), else None."""
+    """What the flags cost, from interleaved runs."""
 
-    determinism_cost_pct: float
-    ci95: tuple[float, float]
-    deterministic_step_ms: float
-    default_step_ms: float
-    timed_steps: int  # steps of one arm that entered the figure
-    memory_cost_pct: float | None = None
-    deterministic_peak_bytes: int | None = None
-    default_peak_bytes: int | None = None
-    suspicious: str | None = None
-    memory_ci95: tuple[float, float] | None = None
-    pairs: int = 2
+    determinism_cost_pct: Annotated[
+        Number, about("How much slower a step is with the flags, in percent; negative is faster.")
+    ]
+    ci95: Annotated[
+        Interval, about("95 % interval of `determinism_cost_pct`, in percent: low, high.")
+    ]
+    deterministic_step_ms: Annotated[Amount, about("Step time with the flags on, in milliseconds.")]
+    default_step_ms: Annotated[Amount, about("Step time with the flags off, in milliseconds.")]
+    timed_steps: Annotated[
+        Count, about("Steps of one arm that entered the figure, warm-up left out.")
+    ]
+    memory_cost_pct: Annotated[
+        Number | None, about("How much more peak memory the flags need, in percent.")
+    ] = None
+    deterministic_peak_bytes: Annotated[
+        Count | None, about("Peak memory with the flags on, in bytes.")
+    ] = None
+    default_peak_bytes: Annotated[
+        Count | None, about("Peak memory with the flags off, in bytes.")
+    ] = None
+    suspicious: Annotated[
+        str | None,
+        about("Why the figure is more likely a mistake of measurement (outside -50 % … +300 %)."),
+    ] = None
+    memory_ci95: Annotated[
+        Interval | None, about("95 % interval of `memory_cost_pct`, in percent.")
+    ] = None
+    pairs: Annotated[Count, about("Runs of each arm that entered the figure.")] = 2
+    max_percent: Annotated[
+        Number | None, about("The budget, `cost.max-percent` of the spec, in percent.")
+    ] = None

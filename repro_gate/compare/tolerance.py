@@ -36,7 +36,7 @@ def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str
             f"{comparison.unmeasured} parameters differ at the end, how far could not be measured"
         )
     for item in comparison.weights:
-        far = item.distance.max_abs if item.distance is not None else None
+        far = item.max_abs
         if item.kind == "parameter" and (far is None or not far <= tolerance.weights):
             found.append(
                 f"{item.name} differs by {_amount(far)} at the end, {tolerance.weights:g} is "

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.compare.model import STEPS, Divergence
+from repro_gate.compare.model import STEPS, Distance, Divergence
 from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, ShownUse, Unit
 from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
 from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
@@ -320,8 +320,9 @@ class _Search:
         later: set[Divergence | None] = set()
         while self.agreed[pinned] < max(self._needed(), 2 if later - {None} else 1):
             pair = self._pinned(pinned, again=self.agreed[pinned] > 0)
+            unmeasured = vars(Distance())
             later.add(
-                None if pair.first is None else replace(pair.first, values=None, distance=None)
+                None if pair.first is None else replace(pair.first, values=None, **unmeasured)
             )
             self.stable = self.stable and len(later) == 1
             if not gone(pair, self.until) or not (self.stable or pair.first is None):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -31,7 +30,6 @@ from repro_gate.runs.launch import Run
 from repro_gate.runs.results import Results
 from repro_gate.sandbox.selection import SAME_USER_REMEDY
 
-_TIMES = 200  # of the steps of one run
 _NOT_COMPARED = (
     "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
     "identical, or did not train the checkout's code"
@@ -120,8 +118,7 @@ def make_report(
         settings=_settings(first),
         non_finite=_non_finite(first),
         noise_floor=results.floor,
-        cost=findings.cost,
-        cost_budget_pct=results.spec.cost.max_percent,
+        cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
         checklist=findings.checklist,
         runs=tuple(
             _summary(
@@ -218,18 +215,10 @@ def _summary(run: Run, artifacts: int) -> RunSummary:
         processes=len(processes(run.traces)),
         step_seconds=round(sum(mark.ms for mark in marks) / 1e3, 3),
         probe_seconds=round(sum(mark.probe_ms for mark in marks) / 1e3, 3),
-        step_ms=_thinned([mark.ms for mark in marks])
-        if run.plan.arm.name in ("deterministic", "default")
-        else (),
         settings=_settings(run),
         log_tail=run.ended.tail[-60:] if run.log_matters else (),
         artifacts=artifacts,
     )
-
-
-def _thinned(times: Sequence[float]) -> tuple[float, ...]:
-    """Every n-th of them, so that a report holds at most _TIMES of a run."""
-    return tuple(float(f"{ms:.4g}") for ms in times[:: max(1, -(-len(times) // _TIMES))])
 
 
 def _reproduce(options: Options, report: Report) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.table import Table
-
 from repro_gate.baseline.changes import changed_inputs
 from repro_gate.compare.model import Cost
-from repro_gate.escape import and_more
+from repro_gate.escape import and_more, for_terminal
 from repro_gate.report import causes, comparisons, costs, numbers, wording
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.widgets import printed, say, text
+from repro_gate.report.sections import Table
+from repro_gate.report.terminal_details import laid_out
+from repro_gate.report.widgets import printed, say
 from repro_gate.report.wording import Phrase
 
 _ROWS = 40
@@ -24,12 +24,11 @@ def render(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> 
     changed = [
         row for row in (*_findings(a, b), *_checks(a, b), *_inputs(a, b)) if row[1] != row[2]
     ]
-    table = Table.grid(padding=(0, 2, 0, 0), expand=False)
-    for _ in range(3):
-        table.add_column(overflow="fold")
-    table.add_row("", *(text((("name", name),)) for name in names))
-    for label, left, right in changed[:_ROWS]:
-        table.add_row(text(label), *(text(value or (("say", "none"),)) for value in (left, right)))
+    rows = tuple(
+        (label, *(value or (("say", "none"),) for value in values))
+        for label, *values in changed[:_ROWS]
+    )
+    table = laid_out(Table(("", *(for_terminal(name, 160) for name in names)), rows))
     more = and_more(len(changed) - _ROWS)
     return printed(view, table, *([say(more, "dim")] if more else []))
 
@@ -42,7 +41,7 @@ def _findings(a: Report, b: Report) -> Iterator[_Row]:
     yield _row("result", *(_result(item) for item in both))
     yield _row("cause", *(_cause(item) for item in both))
     yield _row("noise floor", *(wording.noise(item.noise_floor) for item in both))
-    left, right = (costs.cost(item.cost, item.cost_budget_pct) for item in both)
+    left, right = (costs.cost(item.cost) for item in both)
     yield _row("cost", left, (*right, *_overlap(a.cost, b.cost)) if left != right else right)
 
 

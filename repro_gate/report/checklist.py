@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from repro_gate import __version__
@@ -14,16 +13,9 @@ from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.report import numbers, wording
 from repro_gate.report.document import plain, to_text
 from repro_gate.report.model import PLAIN, View
-from repro_gate.report.widgets import (
-    STATUS_STYLE,
-    evidence,
-    grid,
-    indented,
-    printed,
-    remedy,
-    section,
-    text,
-)
+from repro_gate.report.sections import check_items
+from repro_gate.report.terminal_details import laid_out
+from repro_gate.report.widgets import printed, section
 
 SCHEMA_ID = "repro-gate/checklist/v1"
 _EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
@@ -51,8 +43,8 @@ def render(
             for item in wording.worst_first(results)
             if item.category == category and not wording.is_undeclared(item)
         ]
-        waiting = sum(identifier.partition("/")[0] == category for identifier in need_training)
-        parts += section(_title(category, passed, made, waiting), _results(here) if here else None)
+        title = f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
+        parts += section(title, laid_out(check_items(here)) if here else None)
     if wording.undeclared(results):
         parts += [Text(""), Text(wording.undeclared(results), style="dim")]
     return printed(view, *parts, Text(""), _summary(results, len(need_training)))
@@ -79,31 +71,6 @@ def as_json(
         "need_training": list(need_training),
     }
     return to_text(plain(document))
-
-
-def _title(category: str, passed: int, made: int, waiting: int) -> str:
-    """`code: 2 of 4, 1 more needs training`."""
-    counted = numbers.of(passed, made) if made else "nothing checked"
-    return f"{category}: {counted}" + (
-        f", {waiting} more {'needs' if waiting == 1 else 'need'} training" if waiting else ""
-    )
-
-
-def _results(results: Sequence[CheckResult]) -> Table:
-    table = grid(6, None)
-    for item in results:
-        status = Text(item.status, style=STATUS_STYLE[item.status])
-        table.add_row(status, text((("name", item.id), ("say", "  "), ("message", item.message))))
-        for line in _below(item):
-            table.add_row("", indented(line))
-    return table
-
-
-def _below(item: CheckResult) -> Iterator[Text]:
-    """The evidence, and what to do where something is to be done."""
-    yield from evidence(item)
-    if item.remedy and item.status in ("warn", "fail"):
-        yield remedy(item.remedy)
 
 
 def _summary(results: Sequence[CheckResult], waiting: int) -> Text:

@@ -10,10 +10,8 @@ from repro_gate.report import numbers
 from repro_gate.report.model import Report
 from repro_gate.report.wording import Phrase
 
-_BLOCKS = {"starts": "█", "steps": "▓", "probe": "▚", "diagnosis": "▒", "gate": "░"}
 
-
-def cost(price: Cost | None, budget: float | None = None) -> Phrase:
+def cost(price: Cost | None) -> Phrase:
     """What the flags cost in time, with the interval, however wide that is. A negative cost is said
     as `faster`."""
     if price is None:
@@ -22,7 +20,7 @@ def cost(price: Cost | None, budget: float | None = None) -> Phrase:
     figure = (
         f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
     )
-    over = "" if budget is None else f"; {_budget(price, budget)}"
+    over = "" if price.max_percent is None else f"; {_budget(price, price.max_percent)}"
     return (("figure", figure), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
 
 
@@ -50,45 +48,27 @@ def step_times(price: Cost) -> str:
     )
 
 
-def time_spent(report: Report) -> tuple[tuple[str, float], ...]:
-    """Where the wall time of a gate run went: (what, seconds), all of it together. `starts` is what
-    comes before and between the steps of runs: the start of Python and torch, loading,
+def times_spent(report: Report) -> str:
+    """Return where the wall time of a gate run went, in words; empty where nothing ran. `starts` is
+    what comes before and between the steps of runs: the start of Python and torch, loading,
     evaluation."""
     steps, probe = (
         sum(getattr(run, name) for run in report.runs) for name in ("step_seconds", "probe_seconds")
     )
     runs = sum(run.seconds for run in report.runs)
     diagnosis = report.diagnosis.seconds if report.diagnosis is not None else 0.0
-    rest = max(0.0, report.seconds - runs - diagnosis)
-    parts = (
-        ("starts", max(0.0, runs - steps - probe)),
-        ("steps", steps),
-        ("probe", probe),
-        ("diagnosis", diagnosis),
-        ("gate", rest),
+    parts = {
+        "starts": runs - steps - probe,
+        "steps": steps,
+        "probe": probe,
+        "diagnosis": diagnosis,
+        "gate": report.seconds - runs - diagnosis,
+    }
+    if not report.runs or not math.isfinite(sum(parts.values())):
+        return ""
+    return ", ".join(
+        f"{name} {numbers.duration(seconds)}" for name, seconds in parts.items() if seconds > 0
     )
-    return (
-        tuple((name, seconds) for name, seconds in parts if seconds > 0)
-        if math.isfinite(sum(spent for _, spent in parts))
-        else ()
-    )
-
-
-def time_bar(report: Report, width: int = 40) -> str:
-    """`time_spent` as one stacked bar of about `width` characters; empty where nothing ran."""
-    parts = time_spent(report) if report.runs else ()
-    total = sum(seconds for _, seconds in parts)
-    return (
-        "".join(_BLOCKS[name] * round(seconds / total * width) for name, seconds in parts)
-        if total
-        else ""
-    )
-
-
-def times_spent(report: Report) -> str:
-    """`time_spent` in words; empty where nothing ran."""
-    parts = time_spent(report) if report.runs else ()
-    return ", ".join(f"{name} {numbers.duration(seconds)}" for name, seconds in parts)
 
 
 def memory(price: Cost) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -17,23 +16,11 @@ import msgspec
 from msgspec import inspect
 
 from repro_gate.baseline import document as hash_document
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
-from repro_gate.baseline.model import AgainstFinding, BaselineFinding
-from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import (
-    KINDS,
-    Comparison,
-    Cost,
-    Distance,
-    Divergence,
-    Fingerprint,
-    NoiseFloor,
-    SpeedChange,
-    Tally,
-)
+from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.compare.model import Amount, Comparison, Totals
 from repro_gate.escape import clip, for_terminal
 from repro_gate.report import schema, wording
-from repro_gate.report.model import PLAIN, Amount, Report, SeedResult, View
+from repro_gate.report.model import PLAIN, Answer, Report, SeedResult, View
 from repro_gate.report.untrusted_json import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -41,26 +28,13 @@ from repro_gate.report.untrusted_json import (
     ReportError,
     read_json,
 )
-from repro_gate.spec.model import Tolerance
 
 _Kind = TypeVar("_Kind")
 _CHARACTERS = 8_192  # of one text
-# (characters of one text, entries of one list or mapping, levels), the next only where the document
+# (levels, characters of one text, entries of one list or mapping), the next only where the document
 # would pass MAX_BYTES. No smaller than what the format itself needs: a digest has 71 characters,
 # the document 21 fields, the deepest fixed field 7 levels.
-_SHORTER = ((1_024, 1_000, MAX_DEPTH), (71, 100, 12), (71, 24, 8))
-_WORDS = {  # msgspec's, and ours
-    "`str`": "text",
-    "`int`": "a whole number",
-    "`float`": "a number",
-    "`bool`": "true or false",
-    "`array`": "a list",
-    "`object`": "an object",
-    "`null`": "null",
-    ", got ": ", found ",
-    " | ": " or ",
-}
-
+_SHORTER = ((MAX_DEPTH, 1_024, 1_000), (12, 71, 100), (8, 71, 24))
 
 # ---- writing
 
@@ -72,12 +46,11 @@ def to_json(report: Report) -> Any:
     Lists keep their first entries up to the limits of the schema; the totals beside them always
     count everything.
     """
-    cost, hashed = report.cost, report.config_hash
+    hashed = report.config_hash
     given = {
         **vars(report),
         "schema": schema.SCHEMA_ID,
         "determinism": _determinism(report),
-        "cost": None if cost is None else {**vars(cost), "max_percent": report.cost_budget_pct},
         "config_hash": None,
     }
     written = _by_type(_info(schema.Document), given, _CHARACTERS)
@@ -91,7 +64,7 @@ def to_json(report: Report) -> Any:
 
 def comparison_text(pair: Comparison) -> str:
     """One comparison by itself, as `repro-gate compare --json` writes it."""
-    return to_text(_by_type(_info(schema.ComparisonRow), pair, _CHARACTERS))
+    return to_text(_by_type(_info(Comparison), pair, _CHARACTERS))
 
 
 def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JSON is the same everywhere
@@ -105,15 +78,21 @@ def to_text(document: Mapping[str, Any]) -> str:
     text = _written(document)
     for limits in _SHORTER:
         if len(text) > MAX_BYTES:  # ASCII: characters are bytes
-            text = _written(_shortened(document, *limits))
+            text = _written(plain(document, *limits))
     return text
 
 
-def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACTERS) -> Any:
+def plain(
+    value: object,
+    levels: int = MAX_DEPTH - 1,
+    characters: int = _CHARACTERS,
+    entries: int | None = None,
+) -> Any:
     """JSON's own types only: tuples to lists, non-finite numbers to texts, lone surrogates spelled
     out, anything else to its text.
 
-    Text is clipped to `characters`; what lies deeper than `levels` is `…`.
+    Text is clipped to `characters`; what lies deeper than `levels` is `…`; of a list or a mapping
+    the first `entries` are kept.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -126,10 +105,10 @@ def plain(value: object, levels: int = MAX_DEPTH - 1, characters: int = _CHARACT
             return "…"
         if isinstance(value, Mapping):
             return {
-                _text(str(key), characters): plain(item, levels - 1, characters)
-                for key, item in value.items()
+                _text(str(key), characters): plain(item, levels - 1, characters, entries)
+                for key, item in islice(value.items(), entries)
             }
-        return [plain(item, levels - 1, characters) for item in value]
+        return [plain(item, levels - 1, characters, entries) for item in islice(value, entries)]
     return _text(str(value), characters)
 
 
@@ -158,22 +137,20 @@ def _info(kind: type) -> inspect.Type:
 def _by_type(info: Any, value: Any, characters: int) -> Any:
     """`value` as the JSON of a type of the schema, lists and mappings cut to the type's own
     limit."""
-    last = False
     while isinstance(info, inspect.Metadata | inspect.UnionType):
         if isinstance(info, inspect.Metadata):
-            last, info = last or info.extra == {"keep": "last"}, info.type
+            info = info.type
         else:
             info = next(item for item in info.types if not isinstance(item, inspect.NoneType))
     if value is None:
         return None
     if isinstance(info, inspect.StructType | inspect.DataclassType):
-        given = _fields(value, [item.name for item in info.fields])
+        given = value if isinstance(value, dict) else vars(value)
         return {
             item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields
         }
     if isinstance(info, inspect.VarTupleType):
-        kept = value[-info.max_length :] if last and info.max_length else value[: info.max_length]
-        return [_by_type(info.item_type, item, characters) for item in kept]
+        return [_by_type(info.item_type, item, characters) for item in value[: info.max_length]]
     if isinstance(info, inspect.TupleType):
         return [
             _by_type(kind, item, characters)
@@ -189,18 +166,6 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
     return plain(value, MAX_DEPTH - 5, characters)
 
 
-def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    """A record's fields by name. A pair (`Comparison.by_step`) has them in the schema's order; a
-    divergence's distances stand with them."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, tuple):
-        return dict(zip(names, value, strict=True))
-    if isinstance(value, Divergence):
-        return {**vars(value), **vars(value.distance or Distance())}
-    return dict(vars(value))
-
-
 def _written(document: object) -> str:
     return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
 
@@ -208,21 +173,6 @@ def _written(document: object) -> str:
 def _text(value: str, limit: int) -> str:
     """Clipped before it is copied: thousands of rows may share one text of megabytes."""
     return clip(clip(value, limit).encode("utf-8", "backslashreplace").decode("utf-8"), limit)
-
-
-def _shortened(value: object, characters: int, entries: int, levels: int) -> object:
-    if isinstance(value, str):
-        return clip(value, characters)
-    if not isinstance(value, dict | list):
-        return value
-    if levels <= 0:
-        return "…"
-    if isinstance(value, dict):
-        return {
-            clip(key, characters): _shortened(item, characters, entries, levels - 1)
-            for key, item in islice(value.items(), entries)
-        }
-    return [_shortened(item, characters, entries, levels - 1) for item in value[:entries]]
 
 
 # ---- reading
@@ -236,7 +186,7 @@ def load(path: str | os.PathLike[str]) -> Report:
 
 def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
     """Return a parsed document, or a part of one, by its type. Raises ReportError with the file's
-    name and the JSON pointer of the first problem."""
+    name and the place of the first problem."""
     try:
         return msgspec.convert(document, kind, dec_hook=_number)
     except msgspec.ValidationError as error:
@@ -251,22 +201,8 @@ def report_from(document: object, name: str = "") -> Report:
     was not cut short. The config hash is carried as it is claimed (`baseline.document.made_again`
     hashes it again). Raises ReportError where the document is not valid."""
     given = validate(document, schema.Document, name)
-    found, cost, hashed = given.determinism, given.cost, given.config_hash
-    same = (
-        "verdict",
-        "tool_version",
-        "started",
-        "seconds",
-        "subject",
-        "reasons",
-        "notes",
-        "noise_floor",
-        "cost",
-        "checklist",
-        "runs",
-    )
-    also = ("diagnosis", "fingerprint", "baseline", "against", "base", "reproduce", "origin")
-    parts = {name: _record(getattr(given, name)) for name in (*same, *also)}
+    parts: dict[str, Any] = {item.name: getattr(given, item.name) for item in fields(Answer)}
+    found = given.determinism
     if found is None:  # the runs were not compared: the flags are those of the first of them
         runs = (
             run for run in given.runs if run.arm == "deterministic" and not wording.ended_badly(run)
@@ -275,11 +211,11 @@ def report_from(document: object, name: str = "") -> Report:
     else:
         parts["settings"] = found.determinism_settings
         parts["comparisons"] = _comparisons(found)
-        parts["non_finite"] = tuple((row.step, row.value) for row in found.non_finite)
-        parts["tolerance"] = _record(found.tolerance)
-    if hashed is not None:
-        parts["config_hash"] = config_hash_of(hashed)
-    return Report(**parts, cost_budget_pct=None if cost is None else cost.max_percent)
+        parts["non_finite"] = found.non_finite
+        parts["tolerance"] = found.tolerance
+    if given.config_hash is not None:
+        parts["config_hash"] = config_hash_of(given.config_hash)
+    return Report(**parts)
 
 
 def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
@@ -293,65 +229,18 @@ def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
     )
 
 
-_RECORDS: Mapping[type, Any] = {
-    schema.AgainstRow: AgainstFinding,
-    schema.BaselineRow: BaselineFinding,
-    schema.ChangedInputRow: ChangedInput,
-    schema.CheckRow: CheckResult,
-    schema.CostRow: Cost,
-    schema.DeterminismRow: Comparison,
-    schema.DivergenceRow: Divergence,
-    schema.FingerprintRow: Fingerprint,
-    schema.NoiseFloorRow: NoiseFloor,
-    schema.SeedRow: Comparison,
-    schema.SpeedRow: SpeedChange,
-    schema.TallyRow: Tally,
-    schema.ToleranceRow: Tolerance,
-}
-
-
-def _record(value: Any) -> Any:
-    """The gate's own record of a row of the document: the fields of the same names, rows within it
-    too. What is no row stays as it is."""
-    if isinstance(value, tuple):
-        return tuple(map(_record, value))
-    if type(value) not in _RECORDS:
-        return value
-    kind = _RECORDS[type(value)]
-    given = {
-        item.name: _record(getattr(value, item.name))
-        for item in fields(kind)
-        if hasattr(value, item.name)
-    }
-    if kind is Divergence:
-        distance = Distance(value.max_abs, value.max_ulp, value.l2, value.relative_l2)
-        given["distance"] = None if distance == Distance() else distance
-    if isinstance(value, schema.DeterminismRow):
-        given["by_kind"] = {
-            name: _record(tally)
-            for name, tally in sorted(value.by_kind.items(), key=lambda row: KINDS.index(row[0]))
-        }
-        given["by_step"] = tuple((row.step, row.differing) for row in value.by_step)
-    return kind(**given)
+def _comparison(row: Totals) -> Comparison:
+    known = (item.name for item in fields(Comparison) if hasattr(row, item.name))
+    return Comparison(**{name: getattr(row, name) for name in known})
 
 
 def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
-    """Every seed, in order; the details are those of the first that diverged, else of the first.
-    Raises ReportError where they are not."""
-    shown = SeedResult(given.seed or 0, _record(given), given.runs, given.failed)
-    seeds = [SeedResult(row.seed, _record(row), row.runs, row.failed) for row in given.seeds]
-    chosen = next((index for index, item in enumerate(seeds) if not item.comparison.identical), 0)
-    if not given.identical and all(item.comparison.identical for item in seeds):
-        return (*seeds, shown)  # the only seed, or one beyond the rows that a document holds
-    if not seeds:
-        return (shown,)
-    same = (seeds[chosen].seed, seeds[chosen].comparison.identical) == (shown.seed, given.identical)
-    if not same and given.seed is not None:
-        raise ReportError(
-            "/determinism/seeds: another seed is the first to tell of than the one that "
-            "/determinism is about"
-        )
-    return (*seeds[:chosen], shown, *seeds[chosen + 1 :])
+    """Return every seed, in order, with the details of the one that the document is about."""
+    rows: tuple[schema.DeterminismRow | schema.SeedRow, ...] = (given, *given.seeds)
+    shown, *seeds = (SeedResult(row.seed, _comparison(row), row.runs, row.failed) for row in rows)
+    if shown.seed not in [item.seed for item in seeds]:
+        return (*seeds, shown)
+    return tuple(shown if item.seed == shown.seed else item for item in seeds)
 
 
 def _number(kind: type[float], value: Any) -> float:
@@ -370,16 +259,8 @@ def _number(kind: type[float], value: Any) -> float:
 
 
 def _problem(message: str) -> str:
-    """msgspec's message as `/pointer: what is wrong`; it never repeats a value, which is untrusted
-    and may be long."""
-    what, found, where = message.rpartition(" - at `")
-    path = where.rstrip("`").rpartition("` in `")[2].removeprefix("$") if found else ""
-    pointer = re.sub(r"\[([^]]*)\]", r"/\1", path).replace("/...", "/*").replace(".", "/") or "/"
-    what = what or message
-    if missing := re.fullmatch(r"Object missing required field `(\w+)`", what):
-        return f"{pointer}: `{missing[1]}` is missing"
-    if what.startswith("Invalid enum value"):
-        return f"{pointer}: not one of the values that the schema lists"
-    for word, ours in _WORDS.items():
-        what = what.replace(word, ours)
-    return f"{pointer}: {for_terminal(what[:1].lower() + what[1:], 200)}"
+    """Return what is wrong and where; msgspec never repeats a value, which is untrusted and may be
+    long, but for one that a Literal does not list."""
+    what, _, where = message.rpartition(" - at ")
+    what = "not one of the values" if what.startswith("Invalid enum value") else what or where
+    return for_terminal(f"{where}: {what}" if where != what else what, 300)

@@ -3,20 +3,19 @@ one colour, what it says as its title."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import groupby
 
 from markupsafe import Markup
 
-from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, column_of, place_of, worst
-from repro_gate.compare.model import Divergence, HeatMap, HeatRow
-from repro_gate.escape import clip
-from repro_gate.report.drawing import drawing, shown, swatch, tag, words
+from repro_gate.compare.heat_map import ABSENT, LEVELS, SAME, UNKNOWN, worst
+from repro_gate.compare.model import Comparison, NoiseFloor
+from repro_gate.escape import and_more
+from repro_gate.report.drawing import drawing, swatch, tag, words
+from repro_gate.report.map_layout import Layout, layout
+from repro_gate.report.model import Report
 
-MAX_MAP = 400_000  # characters of one heat map; a larger one is drawn coarser
-_FEWEST = 8  # columns that are left, at least
-_RECTANGLE = 200  # characters of one, with its title, about
+_COLUMNS = 80
 # of a distance, from rounding to another training
 COLOURS = (
     "#ffe08a",
@@ -30,176 +29,158 @@ UNKNOWN_COLOUR, SAME_COLOUR = "#b39ddb", "#d5dae0"
 _BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
 _GUTTER, _ROW, _TOP = 230, 13, 18  # pixels: names of rows, the height of one, the axis above
 _WIDTH = 760  # pixels of the cells
+# powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
+# thousands
+_ROUNDING = 8
 
 
-def level_class(cell: str) -> tuple[str, str]:
-    """Class and colour of a cell."""
-    if cell == SAME:
-        return "s", SAME_COLOUR
-    if cell == UNKNOWN:
-        return "u", UNKNOWN_COLOUR
+def maps(report: Report, rows: int) -> list[dict[str, object]]:
+    """Return the heat map of the deterministic pair; and of the default pair, if that diverges."""
+    found, floor = report.determinism, report.noise_floor
+    pair = found.comparison if found is not None else None
+    drawn = []
+    if pair is not None:
+        said = "every cell is bitwise identical" if pair.identical else growth(pair)
+        opened = not pair.identical or floor is None or floor.identical
+        drawn.append(_map("With the flags", said, pair, rows, opened=opened))
+    if floor is not None and not floor.identical:
+        note = (
+            "Two runs without the flags (`default`): how the training varies by itself. Distances "
+            "are measured at the end only."
+        )
+        opened = pair is not None and pair.identical
+        drawn.append(_map("Without the flags", note, floor, rows, opened=opened))
+    return [item for item in drawn if item is not None]
+
+
+def _map(
+    title: str, note: str, pair: Comparison | NoiseFloor, rows: int, *, opened: bool
+) -> dict[str, object] | None:
+    if pair.heat_map is None or not pair.heat_map.rows:
+        return None
+    measured = len(pair.growth) if isinstance(pair, Comparison) else 0
+    drawn = layout(pair.heat_map, pair.first_divergence, rows, _COLUMNS, measured=bool(measured))
+    table = []
+    for name, cells in drawn.rows:
+        apart = [at for at, cell in enumerate(cells) if cell not in (ABSENT, SAME)]
+        recorded = sum(cell != ABSENT for cell in cells)
+        begin = drawn.steps_of(apart[0], apart[0]) if apart else ""
+        far = _far(worst(cells)) if recorded else "not recorded"
+        table.append((name, begin, f"{len(apart):,} of {recorded:,}", far))
+    notes = [note] if note else []
+    if measured:
+        notes.append(f"Distances were measured by two more runs, at {measured:,} of the steps.")
+    if drawn.each > 1:
+        notes.append(f"Each column stands for {drawn.each:,} steps and shows the farthest of them.")
+    if drawn.more:
+        notes.append(f"{and_more(drawn.more, 'rows')} are not drawn.")
+    label = f"heat map, {title.lower()}; the table below says the same"
+    return {
+        "title": title,
+        "svg": _drawn(drawn, label),
+        "table": table,
+        "notes": notes,
+        "open": opened,
+    }
+
+
+def growth(pair: Comparison) -> str:
+    """Return whether two runs begin a rounding apart, or are another training at once; empty where
+    the map does not show it."""
+    rows = () if pair.heat_map is None else pair.heat_map.rows
+    columns = (worst("".join(cells)) for cells in zip(*(row.cells for row in rows), strict=False))
+    apart = [cell for cell in columns if cell not in (ABSENT, SAME)]
+    if not apart or apart[0] == UNKNOWN:
+        return ""
+    first = LEVELS.index(apart[0])
+    last = max(LEVELS.index(cell) for cell in apart if cell != UNKNOWN)
+    if first > _ROUNDING:
+        return (
+            f"Where the runs first diverge they are about 2^{first} ULP apart: that is no "
+            "rounding, but another training."
+        )
+    grows = ""
+    if last > first + 2:
+        grows = f", and grows to 2^{last}"
+    elif last <= _ROUNDING:
+        grows = ", and stays there"
+    return f"The divergence begins as rounding, about 2^{first} ULP apart{grows}."
+
+
+def _drawn(drawn: Layout, label: str) -> Markup:
+    columns = max(len(cells) for _, cells in drawn.rows)
+    wide = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
+    parts = [words("step", _GUTTER - 8, _TOP - 6, text_anchor="end")]
+    parts += [
+        words(f"{(column - 1) * drawn.each:,}", _GUTTER + column * wide, _TOP - 6)
+        for column in range(1, columns, max(1, round(60 / wide)))
+    ]
+    for number, (name, cells) in enumerate(drawn.rows):
+        y = _TOP + number * _ROW
+        parts.append(words(name, _GUTTER - 8, y + 10, text_anchor="end"))
+        parts += _rectangles(drawn, name, cells, y, wide)
+    if drawn.first is not None:
+        row, column = drawn.first
+        ring = tag(
+            "rect",
+            x=f"{_GUTTER + column * wide - 2:g}",
+            y=_TOP + row * _ROW - 2,
+            width=f"{wide + 4:g}",
+            height=_ROW + 4,
+            fill="none",
+            stroke="#0969da",
+            stroke_width=2,
+            class_="ring",
+            rx=3,
+        )
+        parts.append(ring)
+    height = _TOP + len(drawn.rows) * _ROW + 6
+    return drawing(_GUTTER + columns * wide + 8, height, label, parts)
+
+
+def _rectangles(drawn: Layout, name: str, cells: str, y: int, wide: float) -> Iterator[Markup]:
+    """Return one rectangle for neighbours of one colour."""
+    at = 0
+    for (kind, colour), run in groupby(cells, key=_colour):
+        neighbours = "".join(run)
+        if kind:
+            steps = drawn.steps_of(at, at + len(neighbours) - 1)
+            yield tag(
+                "rect",
+                tag("title", f"{name}, {steps}: {_far(worst(neighbours))}"),
+                x=f"{_GUTTER + at * wide:g}",
+                y=y,
+                width=f"{len(neighbours) * wide:g}",
+                height=_ROW - 1,
+                class_=kind,
+                fill=colour,
+            )
+        at += len(neighbours)
+
+
+def _colour(cell: str) -> tuple[str, str]:
+    """Return class and colour of a cell; empty for what was not recorded."""
+    if cell == ABSENT:
+        return "", ""
+    if cell in (SAME, UNKNOWN):
+        return ("s", SAME_COLOUR) if cell == SAME else ("u", UNKNOWN_COLOUR)
     place = min(LEVELS.index(cell) // _BIN, len(COLOURS) - 1)
     return f"d{place}", COLOURS[place]
 
 
-def far(cell: str) -> str:
-    """A cell in words."""
+def _far(cell: str) -> str:
     if cell in (SAME, UNKNOWN):
         return "bitwise identical" if cell == SAME else "differs, distance not measured"
     power = LEVELS.index(cell)
     return f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
 
 
-def steps_of(drawn: HeatMap, first: int, last: int) -> str:
-    """The steps of the columns `first` to `last`, in words."""
-    if last == 0:
-        return "before the first step"
-    begin, end = max(0, (first - 1) * drawn.width), min(last * drawn.width, max(drawn.steps, 1)) - 1
-    return f"step {begin:,}" if begin == end else f"steps {begin:,} to {end:,}"
-
-
-def row_name(row: HeatRow) -> str:
-    """The row in words; what it is called is untrusted."""
-    named = f"{shown(row.module, 80)} {row.kind}" if row.module else row.kind
-    return named if row.process == "main" else f"{shown(row.process, 40)}: {named}"
-
-
-def coarser(drawn: HeatMap) -> HeatMap:
-    """The map with two columns in one; that of the initial state stays by itself."""
-    rows = (
-        replace(
-            row,
-            cells=row.cells[:1]
-            + "".join(worst(row.cells[at : at + 2]) for at in range(1, len(row.cells), 2)),
-        )
-        for row in drawn.rows
-    )
-    return replace(drawn, width=2 * drawn.width, rows=tuple(rows))
-
-
-def heat_map(
-    drawn: HeatMap,
-    first: Divergence | None,
-    label: str,
-    room: int = MAX_MAP,
-    *,
-    measured: bool = False,
-) -> tuple[Markup, HeatMap]:
-    """The map, in about `room` characters at most, and what was drawn: it may have become coarser.
-    `first` is ringed. `measured`: distances were, over the steps."""
-    while (
-        _rectangles(drawn) * _RECTANGLE > room or (measured and _mostly_unknown(drawn))
-    ) and drawn.width * _FEWEST < drawn.steps:
-        drawn = coarser(drawn)
-    return _heat_map(drawn, first, label), drawn
-
-
-def _mostly_unknown(drawn: HeatMap) -> bool:
-    """Whether distances were measured, at few of the steps that differ: then a column of more steps
-    has one."""
-    cells = "".join(row.cells for row in drawn.rows)
-    unknown = cells.count(UNKNOWN)
-    known = len(cells) - unknown - cells.count(SAME) - cells.count(ABSENT)
-    return unknown > known > 0
-
-
-def _rectangles(drawn: HeatMap) -> int:
-    return sum(1 for row in drawn.rows for _ in groupby(row.cells, key=_colour))
-
-
-def _heat_map(drawn: HeatMap, first: Divergence | None, label: str) -> Markup:
-    columns = max((len(row.cells) for row in drawn.rows), default=1)
-    wide = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
-    ringed = None
-    if first is not None:
-        process, kind, module = place_of((first.process, first.kind, first.name), drawn.depth)
-        ringed = (process, kind, module), column_of(first.step, drawn.steps, drawn.width)
-    parts, y, process = [*_axis(drawn, columns, wide)], float(_TOP), ""
-    ring: list[Markup] = []
-    for row in drawn.rows:
-        if row.process != process and (row.process != "main" or process):
-            parts.append(words(shown(row.process, 40), 0, y + 13, font_weight="bold"))
-            y += 18
-        process = row.process
-        name = f"{shown(row.module, 60)} {row.kind}" if row.module else row.kind
-        parts.append(words(clip(name, 36), _GUTTER - 8, y + 10, text_anchor="end"))
-        parts.append(
-            tag("g", Markup("").join(_cells(drawn, row, y, wide)) or Markup("<title>empty</title>"))
-        )
-        if (
-            ringed == ((row.process, row.kind, row.module), ringed[1] if ringed else 0)
-            and ringed is not None
-        ):
-            x = _GUTTER + ringed[1] * wide
-            ring.append(
-                tag(
-                    "rect",
-                    x=f"{x - 2:g}",
-                    y=f"{y - 2:g}",
-                    width=f"{wide + 4:g}",
-                    height=_ROW + 4,
-                    fill="none",
-                    stroke="#0969da",
-                    stroke_width=2,
-                    class_="ring",
-                    rx=3,
-                )
-            )
-        y += _ROW
-    return drawing(_GUTTER + columns * wide + 8, y + 6, label, [*parts, *ring])
-
-
-def _cells(drawn: HeatMap, row: HeatRow, y: float, wide: float) -> Iterable[Markup]:
-    """One rectangle for neighbours of one colour."""
-    at, name = 0, row_name(row)
-    for (kind, colour), run in groupby(row.cells, key=_colour):
-        cells = "".join(run)
-        if kind:
-            told = tag(
-                "title", f"{name}, {steps_of(drawn, at, at + len(cells) - 1)}: {far(worst(cells))}"
-            )
-            x, width = f"{_GUTTER + at * wide:g}", f"{len(cells) * wide:g}"
-            yield tag(
-                "rect",
-                told,
-                x=x,
-                y=f"{y:g}",
-                width=width,
-                height=_ROW - 1,
-                class_=kind,
-                fill=colour,
-            )
-        at += len(cells)
-
-
-def _colour(cell: str) -> tuple[str, str]:
-    return ("", "") if cell == ABSENT else level_class(cell)
-
-
-def _axis(drawn: HeatMap, columns: int, wide: float) -> Iterable[Markup]:
-    every = max(1, round(60 / wide))
-    for column in range(1, columns, every):
-        yield words(f"{(column - 1) * drawn.width:,}", _GUTTER + column * wide, _TOP - 6)
-    yield words("step", _GUTTER - 8, _TOP - 6, text_anchor="end")
-
-
 def legend() -> Markup:
-    """What the colours mean, as a list."""
+    """Return what the colours mean, as a list."""
     entries = [("s", SAME_COLOUR, "bitwise identical")]
     for place, colour in enumerate(COLOURS):
         low = 2 ** (place * _BIN)
-        last = place == len(COLOURS) - 1
-        entries.append(
-            (
-                f"d{place}",
-                colour,
-                f"2^{place * _BIN} ULP and more"
-                if last
-                else f"from {low:,} ULP"
-                if low > 1
-                else "1 ULP",
-            )
-        )
+        entries.append((f"d{place}", colour, f"from {low:,} ULP"))
     entries.append(("u", UNKNOWN_COLOUR, "differs, distance not measured"))
     return tag(
         "ul", Markup("").join(tag("li", swatch(*entry)) for entry in entries), class_="legend"

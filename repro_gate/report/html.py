@@ -7,37 +7,28 @@ phrases made here are Markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Sequence
 from functools import cache
-from itertools import islice
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.checks.pages import url
-from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report import (
-    causes,
-    comparisons,
-    costs,
-    drawing,
-    drawn_map,
-    html_figures,
-    numbers,
-    wording,
-)
-from repro_gate.report.drawing import shown
+from repro_gate.report import causes, drawing, drawn_figures, drawn_map, numbers, wording
+from repro_gate.report.drawing import shown, tag
 from repro_gate.report.findings import address
 from repro_gate.report.model import PLAIN, Report, Subject, View
+from repro_gate.report.sections import Block, Code, Facts, Items, Section, Table, sections
 from repro_gate.report.wording import Phrase
 
 MAX_BYTES = 1024 * 1024
 _ROWS = (200, 60, 15)  # rows of a list; fewer where the page would be too large
 _TEXT = (600, 300, 120)  # characters of one text
-_CATEGORY_MARKS = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "–", "waived": "w"}
+_FOLDED = 12  # rows from which on a table is folded
+_SOURCE = 1  # rank of the lines around the cause, which the page marks and links
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -69,71 +60,43 @@ def _environment(limit: int) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        duration=numbers.duration,
-        thousands="{:,}".format,
-        prose=lambda words: drawing.prose(words, limit),
+        duration=numbers.duration, prose=lambda words: drawing.prose(words, limit)
     )
     return environment
 
 
 def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bool) -> str:
-    """The template's context, section by section in the page's order."""
-    found, base = report.determinism, report.base
-    differs = None if found is None or found.comparison.identical else found.comparison
-    first = differs.first_divergence if differs is not None else None
+    """The template's context, in the page's order."""
 
     def said(phrase: Phrase) -> Markup:
         return _phrase(phrase, text)
 
+    found = report.diagnosis
+    parts = [
+        item
+        for item in sections(report, rows)
+        if item.rank != _SOURCE and "by module and step" not in item.title
+    ]
+    glance = [item for item in parts if _is_seen_first(item)]
+    below = [item for item in parts if not _is_seen_first(item)]
     context: dict[str, object] = {
         "title": f"Repro Gate: {report.verdict}",
         "verdict": report.verdict,
         "headline": said(wording.headline(report)),
-        "why": [said(line) for line in causes.why(report.diagnosis)]
-        if report.diagnosis is not None
-        else [],
+        "why": [said(line) for line in causes.why(found)] if found is not None else [],
         "excerpts": _excerpts(report, view),
-        "remedy": _remedy(report),
-        "reasons": [
-            (item.id, _documented(item.id), item.message[: 4 * text], item.remedy)
-            for item in report.reasons[:rows]
-        ],
-        "weakened": [
-            (said(comparisons.weakening(item)), item.message)
-            for item in (base.weakened if base else ())[:rows]
-        ],
-        "judge": said(comparisons.base_policy(base)) if base is not None else "",
-        "facts": [(label, said(phrase)) for label, phrase in _facts(report, first)],
-        "reproduce": report.reproduce,
-        "maps": html_figures.maps(report, rows),
+        "remedy": (found.remedy, causes.page_of(found)) if found is not None else None,
+        "glance": [_section(item, text) for item in glance],
+        "maps": drawn_map.maps(report, rows // 5),
+        "growth": drawn_figures.growth(report),
+        "cost": drawn_figures.cost(report.cost) if report.cost is not None else "",
         "legend": drawn_map.legend(),
-        "growth": html_figures.growth(report),
-        "cost": html_figures.cost(report),
-        "cost_said": said(costs.cost(report.cost, report.cost_budget_pct)),
-        "checklist": _checklist(report, rows, text),
-        "hash": _config_hash(report.config_hash, rows, text),
-        "compared": _compared(report, rows, said),
-        "runs": [
-            (run, wording.outcome(run), wording.ended_badly(run), run.log_tail[-rows // 6 :])
-            for run in report.runs[:rows]
-        ],
-        "tables": _tables(report, rows, text),
-        "diagnosis": report.diagnosis,
-        "uses": report.diagnosis.uses[:rows] if report.diagnosis is not None else (),
-        "operators": report.diagnosis.operators[:rows] if report.diagnosis is not None else (),
-        "background": [said(line) for line in causes.background(report.diagnosis)]
-        if report.diagnosis is not None
-        else [],
-        "notes": [
-            (item.id, _documented(item.id), item.message[: 4 * text], item.remedy)
-            for item in report.notes[:rows]
-        ],
+        "below": [_section(item, text) for item in below],
         "report": report,
         "run_url": quote(view.run_url, safe="/:?&=#%@+,;~-._")
         if view.run_url.startswith("https://")
         else "",
         "shortened": shortened,
-        "marks": _CATEGORY_MARKS,
     }
     return (
         _environment(8_000 if not shortened else 2 * text)
@@ -144,55 +107,76 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
     )
 
 
+def _is_seen_first(item: Section) -> bool:
+    return item.rank < 3 or item.title.startswith(("Against", "What"))
+
+
+def _section(item: Section, limit: int) -> tuple[str, str, Markup]:
+    """Return the anchor, title and body of a section."""
+    title = item.title or "Logs"
+    body = Markup("").join(_block(block, title, limit) for block in item.blocks)
+    return re.sub("[^a-z]+", "-", title.lower()), title, body
+
+
+def _block(block: Block, title: str, limit: int) -> Markup:
+    match block:
+        case Facts(facts) if not any(label for label, _ in facts):
+            return Markup("").join(tag("p", _phrase(phrase, limit)) for _, phrase in facts)
+        case Facts(facts):
+            lines = (
+                tag("div", tag("dt", label or " ") + tag("dd", _phrase(phrase, limit)))
+                for label, phrase in facts
+            )
+            return tag("dl", Markup("").join(lines), class_="facts")
+        case Items(items):
+            entries = (
+                tag("li", Markup("<br>").join(_phrase(line, limit) for line in item))
+                for item in items
+            )
+            return tag("ul", Markup("").join(entries), class_="plain")
+        case Code(code, language):
+            lines = (tag("code", shown(line, limit) or " ") for line in code.split("\n"))
+            kind = "command" if language == "sh" else "log"
+            return tag("pre", Markup("\n").join(lines), class_=kind, tabindex=0)
+        case Table(head, rows):
+            titles = Markup("").join(tag("th", name, scope="col") for name in head)
+            cells = (
+                Markup("").join(tag("td", _phrase(cell, limit) or " ") for cell in row)
+                for row in rows
+            )
+            table = tag(
+                "table",
+                tag("caption", title)
+                + tag("thead", tag("tr", titles))
+                + tag("tbody", Markup("").join(tag("tr", row) for row in cells)),
+            )
+            drawn = tag(
+                "div",
+                table,
+                class_="scroll",
+                tabindex=0,
+                role="region",
+                aria_label=f"{title}, {head[0]}",
+            )
+            if len(rows) < _FOLDED:
+                return drawn
+            return tag("details", tag("summary", f"All {len(rows):,}") + drawn)
+
+
 def _phrase(phrase: Phrase, limit: int) -> Markup:
     """A shared sentence: names as code, figures bold, all else as text."""
-    tags = {"name": "code", "figure": "strong"}
-    parts = (
-        drawing.tag(tags[role], shown(words, limit))
-        if role in tags
-        else drawing.prose(words, 4 * limit)
-        for role, words in phrase
-        if words
-    )
-    return Markup("").join(parts)
+    return Markup("").join(_part(role, words, limit) for role, words in phrase if words)
 
 
-def _documented(identifier: str) -> str:
-    """The address of an id's page; empty for one that is none of ours."""
-    return url(identifier) or ""
-
-
-def _facts(report: Report, first: Divergence | None) -> Iterable[tuple[str, Phrase]]:
-    """Where, how far, how much, and what was compared."""
-    found = report.determinism
-    if first is not None and found is not None:
-        yield "First to differ", wording.where(first)
-        if far := wording.how_far(first):
-            yield "How far", far
-        yield "How much", wording.spread(found.comparison)
-    if said := wording.compared(report):
-        yield "Compared", (("say", said),)
-        yield "Runs", (("say", wording.bound(report)),)
-    if len(report.comparisons) > 1:
-        words = ", ".join(
-            f"{item.seed} {'same' if item.comparison.identical else 'differs'}"
-            for item in report.comparisons[:50]
-        )
-        yield "Seeds", (("say", words),)
-    if report.non_finite:
-        yield "Loss", (("say", f"not finite: {wording.non_finite(report)}"),)
-    if report.noise_floor is not None:
-        yield "Without the flags", wording.noise(report.noise_floor)
-    if report.cost is not None:
-        yield "Determinism cost", costs.cost(report.cost, report.cost_budget_pct)
-
-
-def _remedy(report: Report) -> tuple[str, str] | None:
-    """What to do, and the address of the page that says more."""
-    if report.diagnosis is not None:
-        return report.diagnosis.remedy, causes.page_of(report.diagnosis)
-    said = next((item for item in report.reasons if item.remedy), None)
-    return None if said is None else (said.remedy, _documented(said.id))
+def _part(role: str, words: str, limit: int) -> Markup:
+    if role in ("name", "seen", "id"):
+        name, page = tag("code", shown(words, limit)), url(words) if role == "id" else None
+        return name if page is None else tag("a", name, href=page)
+    if role in ("figure", "fault"):
+        return tag("strong", shown(words, limit))
+    if role == "status":
+        return tag("span", shown(words, limit), class_=f"status {shown(words, 20)}")
+    return drawing.prose(words, 4 * limit)
 
 
 def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
@@ -209,102 +193,4 @@ def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
         }
         for item in causes_shown[:4]
         if item.file
-    ]
-
-
-def _checklist(report: Report, rows: int, text: int) -> list[dict[str, object]]:
-    """By category, the worst first; what the spec never mentions is one line."""
-    worst = wording.worst_first(report.checklist)
-    return [
-        {
-            "name": category,
-            "count": numbers.of(passed, made) if made else "nothing checked",
-            "checks": [
-                (
-                    item,
-                    _documented(item.id),
-                    [shown(line, text) for line in item.evidence[: rows // 4]],
-                    len(item.evidence) - rows // 4,
-                )
-                for item in worst
-                if item.category == category
-            ][:rows],
-        }
-        for category, passed, made in wording.coverage(report.checklist)
-    ]
-
-
-def _config_hash(found: ConfigHash | None, rows: int, text: int) -> dict[str, object] | None:
-    if found is None:
-        return None
-    return {
-        "roots": comparisons.roots(found),
-        "inputs": [
-            (root, name, shown(value, text))
-            for root, name, value in islice(comparisons.inputs(found), 2 * rows)
-        ],
-        "more": max(len(found.recipe_inputs) + len(found.platform_inputs) - 2 * rows, 0),
-    }
-
-
-def _compared(report: Report, rows: int, said: object) -> list[dict[str, object]]:
-    """The baseline and another ref, with what changed since."""
-    assert callable(said)
-    found: list[dict[str, object]] = []
-    if report.baseline is not None:
-        lines = [said(line) for line in comparisons.baseline_lines(report.baseline, rows)]
-        item = report.baseline
-        told = report.diagnosis is None and any(
-            reason.message == item.message for reason in report.reasons
-        )
-        row = {
-            "title": "Since the baseline",
-            "status": item.status,
-            "message": item.message,
-            "lines": lines,
-            "remedy": item.remedy,
-        }
-        found.append({**row, "told": told})
-    if report.against is not None:
-        lines = [said(line) for line in comparisons.against_lines(report.against, rows)]
-        title = (
-            f"Against {shown(report.against.ref, 80)} at {comparisons.short(report.against.commit)}"
-        )
-        found.append(
-            {
-                "title": title,
-                "status": report.against.status,
-                "message": report.against.message,
-                "lines": lines,
-                "remedy": "",
-                "told": False,
-            }
-        )
-    return found
-
-
-def _tables(report: Report, rows: int, text: int) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What was gated, on what, and under which flags."""
-    subject = report.subject
-    gated = {
-        "spec": subject.spec,
-        "command": subject.command,
-        "commit": subject.commit or "not in git",
-        "sandbox": subject.sandbox,
-    }
-    gated["seeds"] = ", ".join(map(str, subject.seeds[:50]))
-    if subject.uncommitted:
-        gated["uncommitted"] = ", ".join(subject.uncommitted[:10])
-    named: tuple[tuple[str, Mapping[str, object]], ...] = (
-        ("What was gated", gated),
-        ("Environment", dict(sorted(subject.versions.items()))),
-        ("Flags as read back", dict(sorted(report.settings.items()))),
-    )
-    return [
-        (
-            title,
-            [(shown(name, 120), shown(value, text)) for name, value in islice(given.items(), rows)],
-        )
-        for title, given in named
-        if given
     ]

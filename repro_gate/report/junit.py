@@ -20,7 +20,7 @@ _LINES = 20  # lines of one case
 _TEXT = 500  # characters of one line
 
 
-def render(report: Report, view: View = PLAIN) -> str:
+def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is the same everywhere
     """Return the document as text. What warns passes and says so in its `system-out`; what was
     waived, or had nothing to look at, is skipped; of an inconclusive run nothing fails, and what is
     found is an error."""
@@ -49,14 +49,6 @@ def render(report: Report, view: View = PLAIN) -> str:
     root = ET.Element("testsuites", counted)
     suite = ET.SubElement(root, "testsuite", counted, skipped=str(counts["skipped"]))
     suite.set("time", f"{report.seconds if math.isfinite(report.seconds) else 0:.3f}")
-    properties = ET.SubElement(suite, "properties")
-    for name, value in (
-        ("spec", report.subject.spec),
-        ("commit", report.subject.commit),
-        ("config-hash", report.config_hash and report.config_hash.config_hash),
-        ("run", view.run_url),
-    ):
-        ET.SubElement(properties, "property", name=name, value=_text(value or ""))
     for name in names:
         kept = [_text(line) for line in dict.fromkeys(lines[name]) if line]
         case = ET.SubElement(suite, "testcase", name=_text(name), classname=_NAME)

@@ -1,42 +1,49 @@
-"""The Report as GitHub Markdown: the comment of a pull request and the summary of a job. The first
-table is made in `markdown_rows`, what comes below it in `markdown_details`; the layout is
-`templates/report.md.j2`."""
+"""The Report as GitHub Markdown: the comment of a pull request and the summary of a job. What is
+seen first is made in `markdown_rows`, what comes below it are the report's `sections`.
+
+Every text from outside has gone through `markdown_text`: what is Markup here is safe.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from repro_gate import escape
-from repro_gate.escape import and_more
 from repro_gate.report import comparisons, numbers, wording
-from repro_gate.report.markdown_details import details
-from repro_gate.report.markdown_rows import first_rows, footer, heading
-from repro_gate.report.markdown_text import AMPLE, FORMS, LINE, MARKS, Form
+from repro_gate.report.markdown_rows import first_rows, footer, heading, told
+from repro_gate.report.markdown_text import MARKS, Form, code, prose, status
 from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.sections import MAP, Block, Code, Facts, Items, Section, Table, sections
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
 SUMMARY_LIMIT = (
     1_000_000  # bytes: GitHub takes 1 MiB from one step, and the step may have more to say
 )
-ROOM = 8_000  # bytes that a comment takes where a shorter form can do it: more is not read
+ROOM = 8_000  # bytes that a comment takes where that can be had: more is not read
+_ROWS = 6  # of a comment's first table
+_FORM, _AMPLE, _LEAST = Form(), Form(name=500, message=2_000), Form(name=60, message=300)
 
 
 def comment(report: Report, view: View = PLAIN) -> str:
-    """The longest form of the report that fits into ROOM, else into `view.limit` characters. The
-    verdict is in each of them."""
+    """Return the comment, in at most ROOM bytes if sections can be left out, and in at most
+    `view.limit` characters. The verdict is always in it."""
     limit = LIMIT if view.limit is None else view.limit
-    short = _first_fitting(
-        report, view, FORMS, lambda text: len(text) <= limit and len(text.encode()) <= ROOM
-    )
-    return (
-        short
-        or _fitting(report, view, FORMS[-1:], lambda text: len(text) <= limit)
-        or report.verdict[:limit]
-    )
+    head = [_title(report, view), _first_table(report, view, _ROWS)]
+
+    def fits(text: str) -> bool:
+        return len(text) <= limit and len(text.encode()) <= ROOM
+
+    text = ""
+    for rows, form in ((10, _FORM), (4, _LEAST)):
+        found = sections(report, rows, whole=False, known=told(report))
+        parts = [(item.rank, _section(item, form, opened="")) for item in found]
+        needed = [part for part in parts if part[0] < MAP]
+        text = _fitted(report, view, head, parts, fits)
+        if all(part in parts for part in needed):  # else each says less, so that more of them stay
+            break
+    return text if len(text) <= limit else _short(report, lambda text: len(text) <= limit, limit)
 
 
 def line(
@@ -46,41 +53,57 @@ def line(
     before: str = "",
     cost_before: tuple[float, float] | None = None,
 ) -> str:
-    """A pass in one line, for a reviewer who knows the rest: what stayed, what changed, and every
-    weakened check.
+    """Return a pass in one line, for a reviewer who knows the rest: what stayed, what changed, and
+    every weakened check.
 
     `before` is the verdict of the comment that this one replaces, `cost_before` the interval of the
     cost there.
     """
     limit = LIMIT if view.limit is None else view.limit
     sentence = _one_line(report, before, cost_before)
-    text = _rendered(report, view, LINE, sentence)
+    head = [Markup(f"{MARKS[report.verdict]} **Repro Gate: {report.verdict}**, ") + sentence + "."]
+    weakened = [
+        _section(item, _FORM, opened="")
+        for item in sections(report, 10, whole=False)
+        if item.rank == 0
+    ]
+    text = _page(report, view, [*head, *_changes(report), *weakened])
     return text if len(text) <= limit else comment(report, view)
 
 
 def summary(report: Report, view: View = PLAIN) -> str:
-    """The report for a page of its own, in at most `view.limit` bytes of UTF-8: more rows than the
-    comment, and unfolded."""
+    """Return the report for a page of its own, in at most `view.limit` bytes of UTF-8: all of it,
+    and unfolded."""
     limit = SUMMARY_LIMIT if view.limit is None else view.limit
-    return (
-        _fitting(report, view, (AMPLE, *FORMS), lambda text: len(text.encode()) <= limit)
-        or report.verdict[:limit]
-    )
+
+    def fits(text: str) -> bool:
+        return len(text.encode()) <= limit
+
+    head = [_title(report, view), _first_table(report, view, None)]
+    found = [(item.rank, _section(item, _AMPLE, opened=" open")) for item in sections(report, 200)]
+    text = _fitted(report, view, head, found, fits)
+    return text if fits(text) else _short(report, fits, limit)
 
 
-def _first_fitting(
-    report: Report, view: View, longest_first: Sequence[Form], fits: Callable[[str], bool]
+def _fitted(
+    report: Report,
+    view: View,
+    head: Sequence[Markup],
+    found: list[tuple[int, Markup]],
+    fits: Callable[[str], bool],
 ) -> str:
-    """The first form that fits; empty where none does."""
-    return next((text for form in longest_first if fits(text := _rendered(report, view, form))), "")
+    """Return the page without as many sections, those of the largest rank first, as it takes to
+    fit; what has rank 0 stays."""
+    text = _page(report, view, [*head, *(body for _, body in found)])
+    while not fits(text) and (largest := max((rank for rank, _ in found), default=0)):
+        last = max(index for index, (rank, _) in enumerate(found) if rank == largest)
+        del found[last]
+        text = _page(report, view, [*head, *(body for _, body in found)], shortened=True)
+    return text
 
 
-def _fitting(
-    report: Report, view: View, longest_first: Sequence[Form], fits: Callable[[str], bool]
-) -> str:
-    """The first form that fits, or a few lines; empty where not even these do."""
-    if text := _first_fitting(report, view, longest_first, fits):
-        return text
+def _short(report: Report, fits: Callable[[str], bool], limit: int) -> str:
+    """Return a few lines, and where not even these fit the beginning of the verdict."""
     title = f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}\n"
     rest = "\nThe report is too long for this place: see the JSON report.\n"
     weakened = len(report.base.weakened) if report.base is not None else 0
@@ -90,50 +113,96 @@ def _fitting(
         if weakened
         else ""
     )
-    return next(
+    texts = (f"{title}{warning}{rest}", f"{title}{warning}")
+    return next(filter(fits, texts), report.verdict[:limit])
+
+
+def _page(report: Report, view: View, parts: Sequence[Markup], *, shortened: bool = False) -> str:
+    *lines, last = footer(report, view)
+    by = [
+        Markup("repro-gate ") + code(report.tool_version, _FORM),
+        Markup("started ") + code(report.started, _FORM),
+        Markup(f"took {numbers.duration(report.seconds)}"),
+    ]
+    more = ". Shortened: the JSON report holds everything" if shortened else ""
+    foot = Markup("<sub>") + last + Markup(" · ") + Markup(", ").join(by) + Markup(f"{more}.</sub>")
+    return "\n\n".join(part for part in (*parts, *lines, foot) if part) + "\n"
+
+
+def _title(report: Report, view: View) -> Markup:
+    return Markup(f"## {MARKS[report.verdict]} Repro Gate: {report.verdict}, ") + heading(
+        report, view
+    )
+
+
+def _first_table(report: Report, view: View, most: int | None) -> Markup:
+    rows = [
+        Markup(f"| **{label}** | ") + value + Markup(" |")
+        for label, value in first_rows(report, view)[:most]
+    ]
+    return (
+        Markup("\n").join([*rows[:1], Markup("| :--- | :--- |"), *rows[1:]]) if rows else Markup()
+    )
+
+
+def _section(section: Section, form: Form, *, opened: str) -> Markup:
+    """Return a section: folded, but for what has no title, and for what a reviewer must see."""
+    form = form if section.rank else _LEAST  # what is always there must be short
+    body = Markup("\n\n").join(as_markdown(block, form) for block in section.blocks)
+    if not section.title:
+        return body
+    if section.rank == 0:
+        return Markup(f"### {MARKS['warn']} {section.title}\n\n") + body
+    fold = Markup(f"<details{opened}><summary>{section.title}</summary>\n\n")
+    return fold + body + Markup("\n\n</details>")
+
+
+def as_markdown(block: Block, form: Form) -> Markup:
+    """Return a block of a section."""
+    lines: list[Markup]
+    match block:
+        case Code(text, language):
+            return Markup(escape.for_code_block(text, language))
+        case Facts([("", phrase)]):  # a sentence by itself
+            return prose(phrase, form)
+        case Facts(facts):
+            lines = [
+                Markup(f"- {label}: " if label else "- ") + prose(phrase, form)
+                for label, phrase in facts
+            ]
+        case Items(items):
+            lines = [
+                Markup("- ") + Markup("<br>").join(prose(line, form) for line in item)
+                for item in items
+            ]
+        case Table(head, cells):
+            lines = [
+                Markup("| ") + Markup(" | ").join(row) + Markup(" |")
+                for row in (
+                    map(Markup, head),
+                    [Markup("---")] * len(head),
+                    *([prose(cell, form) for cell in row] for row in cells),
+                )
+            ]
+    return Markup("\n").join(lines)
+
+
+def _changes(report: Report) -> list[Markup]:
+    """Return what is new since the baseline and another ref."""
+    found = [
+        (Markup(), report.baseline),
         (
-            text
-            for text in (f"{title}{warning}{rest}", f"{title}{warning}", f"{title}{rest}")
-            if fits(text)
+            Markup("against ") + code(report.against.ref, _FORM) + ", "
+            if report.against
+            else Markup(),
+            report.against,
         ),
-        "",
-    )
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("repro_gate.report", "templates"),
-        autoescape=False,
-        finalize=_finalized,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(duration=numbers.duration, thousands="{:,}".format, own=Markup)
-    environment.globals.update(marks=MARKS, and_more=lambda left: Markup(and_more(left)))
-    return environment
-
-
-def _finalized(value: object) -> str:
-    """What the template engine does to everything that is printed: text that nobody has made safe
-    yet is made safe."""
-    return value if isinstance(value, Markup) else escape.for_markdown(str(value))
-
-
-def _rendered(report: Report, view: View, form: Form, sentence: Markup | None = None) -> str:
-    context: dict[str, object] = {
-        "verdict": report.verdict,
-        "sentence": sentence,
-        "headline": heading(report, view, form),
-        "rows": first_rows(report, view, form),
-        "footer": footer(report, view, form),
-        "shortened": form.shortened,
-        "whole": form.whole,
-        **details(report, form),
-    }
-    return _environment().get_template("report.md.j2").render(context)
+    ]
+    return [
+        start + status(item.status, item.message, _FORM)
+        for start, item in found
+        if item and item.status != "unchanged"
+    ]
 
 
 def _one_line(report: Report, before: str, cost_before: tuple[float, float] | None) -> Markup:

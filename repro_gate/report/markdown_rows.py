@@ -9,103 +9,82 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from repro_gate import escape
-from repro_gate.compare.model import Distance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
 from repro_gate.report import causes, comparisons, costs, numbers, wording
 from repro_gate.report.findings import GENERAL, address, points_at
-from repro_gate.report.markdown_text import GLANCE, MARKS, Form, Links, code, message, prose, status
+from repro_gate.report.markdown_text import (
+    GLANCE,
+    MARKS,
+    NARROW,
+    Form,
+    Links,
+    code,
+    message,
+    prose,
+    status,
+)
 from repro_gate.report.model import Reason, Report, View
 
 Row = tuple[str, Markup]  # label and value
 _BREAK, _DOT = Markup("<br>"), Markup(" · ")
 _REASONS = 3  # of the most telling reasons
-_NAME = 120  # characters
 
 
-def heading(report: Report, view: View, form: Form) -> Markup:
+def heading(report: Report, view: View) -> Markup:
     """Verdict and cause in one sentence: of a report that neither passed nor diverged, its first
     reason."""
-    narrow = _narrow(form)
     if (
         report.verdict != "pass"
         and not diverged(report)
         and not wording.drifted(report)
         and report.reasons
     ):
-        return message(
-            report.reasons[0].message.rstrip(". "), replace(narrow, message=min(form.message, 160))
-        )
-    return prose(wording.headline(report), narrow, _links(report, view))
+        return message(report.reasons[0].message.rstrip(". "), Form(message=160))
+    return prose(wording.headline(report), NARROW, _links(report, view))
 
 
-def first_rows(report: Report, view: View, form: Form) -> list[Row]:
-    """The first table's rows, most important first, at most `form.table` of them."""
-    narrow, differs = _narrow(form), diverged(report)
-    price = report.cost
-    compared = wording.compared(report)
-    baseline = _baseline(report, narrow)
-    drift = report.baseline is not None and report.baseline.status == "drift"
-    found = [
-        *(baseline if drift else []),
-        *_divergence(report, narrow),
-        *_why(report, narrow, _short(_links(report, view))),
-        *(
-            [
-                (
-                    "Losses that are not finite",
-                    Markup(f"{MARKS['warn']} {wording.non_finite(report)}"),
-                )
-            ]
-            if report.non_finite
-            else []
-        ),
-        *(
-            []
-            if price is None
-            else [("Determinism cost", prose(costs.cost(price, report.cost_budget_pct), narrow))]
-        ),
-        *(
-            [("Compared", Markup(f"{compared}; runs: {wording.bound(report)}"))]
-            if compared and report.verdict == "pass"
-            else []
-        ),
-        *_checklist(report),
-        *([] if drift else baseline),
-        *_against(report, narrow),
-        *(
-            []
-            if report.noise_floor is None or differs
-            else [("Noise floor", prose(wording.noise(report.noise_floor), narrow))]
-        ),
-    ]
-    return found[: form.table]
+def first_rows(report: Report, view: View) -> list[Row]:
+    """Return the first table's rows, most important first."""
+    found = report.baseline
+    drift = found is not None and found.status == "drift"
+    lost, price, compared = wording.non_finite(report), report.cost, wording.compared(report)
+    noise = None if diverged(report) else report.noise_floor
+    checks = prose(wording.checks(report.checklist), NARROW)
+    equal = f"{compared}; runs: {wording.bound(report)}" if report.verdict == "pass" else ""
+    rows = (
+        *(_baseline(report) if drift else []),
+        *_divergence(report),
+        *_why(report, _short(_links(report, view))),
+        ("Losses that are not finite", Markup(lost and f"{MARKS['warn']} {lost}")),
+        ("Determinism cost", prose(costs.cost(price) if price is not None else (), NARROW)),
+        ("Compared", Markup(equal if compared else "")),
+        ("Checklist", checks),
+        *([] if drift else _baseline(report)),
+        *_against(report),
+        ("Noise floor", prose(wording.noise(noise) if noise is not None else (), NARROW)),
+    )
+    return [(label, value) for label, value in rows if value]
 
 
-def footer(report: Report, view: View, form: Form) -> list[Markup]:
+def footer(report: Report, view: View) -> list[Markup]:
     """Where the report comes from, a line each: the page and its run, then the commit and the
     base."""
-    narrow, origin = _narrow(form), report.origin
+    origin = report.origin
     lines = []
     if view.run_url:
         name = origin.name if origin is not None and origin.name else "repro-gate-report"
-        link = (
-            _link(Markup("artifact"), f"{view.run_url}#artifacts")
-            + Markup(" ")
-            + code(name, narrow)
-        )
-        page = Markup("The whole report as a page: ") + link + Markup(", `report.html`")
-        shown = (
-            Markup("The whole report: ")
-            + link
-            + Markup("; `repro-gate show report.json --html page.html` makes a page of it")
-        )
-        lines.append(shown if view.foreign else page)
-    parts = [Markup("Commit ") + _commit(report, narrow)]
+        link = _link(Markup("artifact"), f"{view.run_url}#artifacts") + " " + code(name, NARROW)
+        # what another one's run left is not to be opened in a browser
+        how = ", `report.html`"
+        if view.foreign:
+            how = "; `repro-gate show report.json --html page.html` makes a page of it"
+        lines.append(Markup("The whole report: ") + link + Markup(how))
+    parts = [Markup("Commit ") + _commit(report)]
     if view.run_url:
         parts.append(_link(Markup("workflow run"), view.run_url))
     if report.base is not None and not report.base.weakened:
-        parts.append(Markup("base ") + prose(comparisons.nothing_less(report.base), narrow))
+        parts.append(Markup("base ") + prose(comparisons.nothing_less(report.base), NARROW))
     return [*lines, _DOT.join(parts)]
 
 
@@ -136,17 +115,13 @@ def diverged(report: Report) -> bool:
     return report.determinism is not None and not report.determinism.comparison.identical
 
 
-def _narrow(form: Form) -> Form:
-    return replace(form, name=min(form.name, _NAME), message=min(form.message, GLANCE))
-
-
 def _link(text: Markup, address: str) -> Markup:
     """A link of ours: what could end it early is quoted."""
     return Markup("[") + text + Markup(f"](<{quote(address, safe='/:?&=#%@+,;~-._')}>)")
 
 
 def _links(report: Report, view: View) -> Links:
-    """The address of each line that the diagnosis names, where it has one."""
+    """Return the address of each line that the diagnosis names, where it has one."""
     cause = report.diagnosis
     named = () if cause is None else (cause, *cause.also)
     return {
@@ -157,8 +132,8 @@ def _links(report: Report, view: View) -> Links:
 
 
 def _short(links: Links) -> Links:
-    """The same addresses shown as `train.py:41`: a table is as wide as its longest name, and a
-    phone is narrow."""
+    """Return the same addresses shown as `train.py:41`: a table is as wide as its longest name, and
+    a phone is narrow."""
     names = [shown.rpartition("/")[2] for shown, _ in links.values()]
     return {
         line: (name if names.count(name) == 1 else line, links[line][1])
@@ -166,7 +141,7 @@ def _short(links: Links) -> Links:
     }
 
 
-def _divergence(report: Report, form: Form) -> list[Row]:
+def _divergence(report: Report) -> list[Row]:
     found = report.determinism
     if found is None or found.comparison.identical:
         return []
@@ -176,17 +151,14 @@ def _divergence(report: Report, form: Form) -> list[Row]:
         for item in report.comparisons
     ]
     besides = [
-        prose(wording.spread(pair), form),
+        prose(wording.spread(pair), NARROW),
         *([Markup(f"seeds: {escape.listed(seeds, 20)}")] if len(seeds) > 1 else []),
     ]
     if first is None:
         return [("What differs", _DOT.join(besides))]
-    glance = (
-        None if first.distance is None else Distance(first.distance.max_abs, first.distance.max_ulp)
-    )
-    values = first.values if glance is None else None
-    far = prose(wording.how_far(replace(first, distance=glance, values=values)), form)
-    where = prose(wording.where(first), form)
+    values = None if first.measured else first.values
+    far = prose(wording.how_far(replace(first, l2=None, relative_l2=None, values=values)), NARROW)
+    where = prose(wording.where(first), NARROW)
     return [
         (
             "First to differ",
@@ -195,48 +167,48 @@ def _divergence(report: Report, form: Form) -> list[Row]:
     ]
 
 
-def _why(report: Report, form: Form, links: Links) -> list[Row]:
+def _why(report: Report, links: Links) -> list[Row]:
     """The cause; then the reasons that say more than it and than the heading do; and what to do
     about the first of them."""
     found = report.diagnosis
     if not report.reasons and found is None:
         return []
-    lines = [] if found is None else [prose(line, form, links) for line in causes.why(found)]
+    lines = [] if found is None else [prose(line, NARROW, links) for line in causes.why(found)]
     telling = _telling(report)
-    shown = telling[: min(_REASONS, form.rows)]
-    lines += [message(item.message, form) for item in shown]
+    shown = telling[:_REASONS]
+    lines += [message(item.message, NARROW) for item in shown]
     if left := len(telling) - len(shown):
         lines.append(Markup(and_more(left, "reason" if left == 1 else "reasons")))
     if found is None:
         remedy = message(
-            (shown[0] if diverged(report) and shown else report.reasons[0]).remedy, form
+            (shown[0] if diverged(report) and shown else report.reasons[0]).remedy, NARROW
         )
     else:
-        remedy = _remedy(found, form)
+        remedy = _remedy(found)
     return [
         *([("Why", _BREAK.join(lines))] if lines else []),
         *([("Remedy", remedy)] if remedy else []),
     ]
 
 
-def _remedy(found: Diagnosis, form: Form) -> Markup:
+def _remedy(found: Diagnosis) -> Markup:
     """What to do about the cause, with a link to its page: a name of ours."""
     link = Markup(f"[{found.cause}]({causes.page_of(found)})")
     return (
-        message(found.remedy, form) + Markup(" (") + link + Markup(")")
+        message(found.remedy, NARROW) + Markup(" (") + link + Markup(")")
         if found.remedy
         else Markup("see ") + link
     )
 
 
-def _commit(report: Report, form: Form) -> Markup:
+def _commit(report: Report) -> Markup:
     """The head that was pushed; where another commit was checked out (GitHub's trial merge), that
     one too."""
     origin, subject = report.origin, report.subject
-    tested = None if subject.commit is None else code(comparisons.short(subject.commit), form)
+    tested = None if subject.commit is None else code(comparisons.short(subject.commit), NARROW)
     parts = [tested or Markup("not in git")]
     if origin is not None:
-        parts = [code(comparisons.short(origin.head_sha), form)]
+        parts = [code(comparisons.short(origin.head_sha), NARROW)]
         if tested is not None and subject.commit != origin.head_sha:
             parts.append(Markup("tested as ") + tested)
     if subject.uncommitted:
@@ -249,35 +221,7 @@ def _commit(report: Report, form: Form) -> Markup:
     return Markup(", ").join(parts)
 
 
-def _checklist(report: Report) -> list[Row]:
-    """By category: how many of the checks that were made passed, with the worst of them as the
-    mark."""
-    if not report.checklist or (
-        report.verdict == "inconclusive"
-        and all(item.status not in ("warn", "fail") for item in report.checklist)
-    ):
-        return []
-
-    def mark(category: str, passed: int) -> str:
-        statuses = {item.status for item in report.checklist if item.category == category}
-        return MARKS[
-            "fail" if "fail" in statuses else "warn" if "warn" in statuses or not passed else "pass"
-        ]
-
-    parts = (
-        Markup(
-            f"{mark(category, passed)} {category} "
-            f"{f'**{passed:,}**/{made:,}' if made else 'nothing checked'}"
-        )
-        for category, passed, made in wording.coverage(report.checklist)
-        if made
-        or report.verdict
-        != "inconclusive"  # what a gate run that was cut short did not reach is no finding
-    )
-    return [("Checklist", _DOT.join(parts))]
-
-
-def _baseline(report: Report, form: Form) -> list[Row]:
+def _baseline(report: Report) -> list[Row]:
     """Of a result that changed, what is most telling of it."""
     found = report.baseline
     if found is None:
@@ -289,35 +233,31 @@ def _baseline(report: Report, form: Form) -> list[Row]:
     value = (
         Markup(f"{MARKS[found.status]} **{found.status}**")
         if said
-        else status(found.status, found.message, form)
+        else status(found.status, found.message, NARROW)
     )
     if found.recorded:
-        value += Markup(" (recorded ") + code(found.recorded, form) + Markup(")")
-    lines = (
-        comparisons.baseline_lines(found, 3)
-        if found.status in ("drift", "changed") and form.changed_inputs
-        else ()
-    )
+        value += Markup(" (recorded ") + code(found.recorded, NARROW) + Markup(")")
+    lines = comparisons.baseline_lines(found, 3) if found.status in ("drift", "changed") else ()
     # of drift, what is known is most of what there is to go by
     shown = lines[: 5 if found.status == "drift" else 1]
-    return [("Baseline", _BREAK.join([value, *(prose(line, form) for line in shown)]))]
+    return [("Baseline", _BREAK.join([value, *(prose(line, NARROW) for line in shown)]))]
 
 
-def _against(report: Report, form: Form) -> list[Row]:
+def _against(report: Report) -> list[Row]:
     found = report.against
     if found is None:
         return []
     value = Markup(", ").join(
         [
-            prose(comparisons.at(found.ref, found.commit), form),
-            status(found.status, found.message, form),
+            prose(comparisons.at(found.ref, found.commit), NARROW),
+            status(found.status, found.message, NARROW),
         ]
     )
     return [
         (
             "Against",
             _BREAK.join(
-                [value, *(prose(line, form) for line in comparisons.speed(found.speed)[:1])]
+                [value, *(prose(line, NARROW) for line in comparisons.speed(found.speed)[:1])]
             ),
         )
     ]

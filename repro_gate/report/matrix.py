@@ -14,17 +14,17 @@ from markupsafe import Markup
 
 from repro_gate.escape import clip, for_code_block, for_terminal
 from repro_gate.report import causes, comparisons, costs, wording
+from repro_gate.report.markdown import LIMIT, as_markdown
 from repro_gate.report.markdown_text import MARKS, Form, code, message, prose
 from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.sections import reason_items
 
-LIMIT = 65_536  # characters (code points) of a comment on GitHub
 _HEADER = ("Where", "Verdict", "First to differ", "Cause", "Determinism\u00a0cost", "Platform")
 _WORST_FIRST = ("fail", "inconclusive", "pass")
-# longest first
+# with so many reasons below each row, longest first
 _FORMS = (
-    Form(name=120, message=400, rows=5),
-    Form(name=80, message=200, rows=2),
-    Form(name=40, message=60, rows=0),
+    (Form(name=120, message=400), 5),
+    (Form(name=120, message=400), 0),
 )
 _NONE = Markup("–")
 
@@ -38,7 +38,7 @@ def render(reports: Sequence[Report], view: View = PLAIN) -> str:
         zip(_names(reports), reports, strict=True), key=lambda pair: (pair[0], pair[1].started)
     )
     short = f"{_heading(reports)}\nThe table is too long for this place: see each job's report.\n"
-    texts = (*(_whole(named, view, form) for form in _FORMS), short)
+    texts = (*(_whole(named, view, form, rows) for form, rows in _FORMS), short)
     return next((text for text in texts if len(text) <= limit), verdict(reports)[:limit])
 
 
@@ -63,12 +63,12 @@ def _names(reports: Sequence[Report]) -> list[str]:
     ]
 
 
-def _whole(named: Sequence[tuple[str, Report]], view: View, form: Form) -> str:
+def _whole(named: Sequence[tuple[str, Report]], view: View, form: Form, rows: int) -> str:
     reports = [report for _, report in named]
     lines = [_heading(reports), f"| {' | '.join(_HEADER)} |", f"|{' :--- |' * len(_HEADER)}"]
     lines += [f"| {' | '.join(_row(name, report, form))} |" for name, report in named]
     for name, report in named:
-        lines += _below(name, report, form) if report.verdict != "pass" and form.rows else ()
+        lines += _below(name, report, form, rows) if report.verdict != "pass" and rows else ()
     commit = (
         reports[0].origin.head_sha if reports[0].origin is not None else reports[0].subject.commit
     )
@@ -120,12 +120,12 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
         mark,
         first,
         why,
-        prose(costs.cost(report.cost, report.cost_budget_pct), form),
+        prose(costs.cost(report.cost), form),
         platform,
     ]
 
 
-def _below(name: str, report: Report, form: Form) -> list[str]:
+def _below(name: str, report: Report, form: Form, rows: int) -> list[str]:
     """What one row's report says against the change, folded. Markdown is not read inside a summary:
     there a name is HTML's code."""
     shown = Markup("<code>{}</code>").format(clip(for_terminal(name), form.name))
@@ -136,11 +136,7 @@ def _below(name: str, report: Report, form: Form) -> list[str]:
         prose(wording.headline(report), form),
         "",
     ]
-    for reason in report.reasons[: form.rows]:
-        remedy = f"<br>**Remedy:** {message(reason.remedy, form)}" if reason.remedy else ""
-        lines.append(f"- {code(reason.id, form)} {message(reason.message, form)}{remedy}")
-    left = len(report.reasons) - form.rows
-    lines += [f"- and {left:,} more in its report.json"] if left > 0 else []
+    lines.append(as_markdown(reason_items(report.reasons, rows), form))
     if 0 < len(report.reproduce) <= 2_000:  # half a command is none
         lines += ["", for_code_block(report.reproduce, "sh")]
     return [*lines, "", "</details>"]

@@ -8,42 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
-
-from msgspec import Meta
+from typing import Annotated, Any, Literal
 
 from repro_gate.baseline.config_hash import ConfigHash
-from repro_gate.baseline.model import AgainstFinding, BaselineFinding
+from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Commit, Names
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import Comparison, Cost, Fingerprint, NoiseFloor
+from repro_gate.compare.model import (
+    Amount,
+    Comparison,
+    Cost,
+    Count,
+    Fingerprint,
+    NoiseFloor,
+    about,
+    one_of,
+)
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.numbers import excluded
 from repro_gate.spec.model import Tolerance
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
-
-if TYPE_CHECKING:
-    Number: TypeAlias = float
-    Amount: TypeAlias = float
-else:
-
-    class Number(float):
-        """A float that may be none: `report.json` has NaN and infinities as the texts `nan`, `inf`
-        and `-inf`."""
-
-    class Amount(Number):
-        """A Number that is never below zero."""
-
-
-def about(description: str, **bounds: Any) -> Meta:
-    """What a field is, for the published schema, and its bounds."""
-    return Meta(description=description, **bounds)
-
-
-Count = Annotated[int, Meta(ge=0)]
-Step = Annotated[int, Meta(ge=-1)]
-Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
-Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
 @dataclass(frozen=True)
@@ -80,18 +64,12 @@ class RunSummary:
         about("Of the wall time, the optimizer steps of the process that took longest in them."),
     ] = 0.0
     probe_seconds: Annotated[Amount, about("And what the probe took of it in that process.")] = 0.0
-    step_ms: Annotated[
-        tuple[Amount, ...],
-        about(
-            "Its step times in milliseconds where it is timed; every n-th of many.", max_length=500
-        ),
-    ] = ()
     settings: Annotated[Mapping[str, Any], about("Flags as last read back in this run.")] = field(
         default_factory=dict
     )
     log_tail: Annotated[
         tuple[str, ...],
-        about("End of its log, where it did not end well.", max_length=200, extra={"keep": "last"}),
+        about("End of its log, where it did not end well.", max_length=200),
     ] = ()
     artifacts: Annotated[Count, about("Artifacts that were kept for comparison.")] = 0
 
@@ -192,40 +170,71 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """The whole answer. A part that was not measured is None, never a made-up value."""
+class Answer:
+    """What a Report and `report.json` share. A part that was not measured is None, never a made-up
+    value."""
 
-    verdict: str
-    tool_version: str
-    started: str  # UTC, ISO 8601
-    seconds: float
-    subject: Subject
-    reasons: tuple[Reason, ...] = ()
-    notes: tuple[Reason, ...] = ()
-    comparisons: tuple[SeedResult, ...] = ()  # the pair of deterministic runs, one for each seed
-    diagnosis: Diagnosis | None = (
-        # why the seed of `determinism` diverged; None: nothing diverged, or it was not looked into
+    verdict: Annotated[
+        str, about("The answer: exit codes 0, 1 and 3.", **one_of(tuple(EXIT_CODES)))
+    ]
+    tool_version: Annotated[str, about("Version of repro-gate.")]
+    started: Annotated[str, about("When the gate started: UTC, ISO 8601.")]
+    seconds: Annotated[Amount, about("Wall time of the whole gate, in seconds.")]
+    subject: Annotated[Subject, about("What was gated.")]
+    reasons: Annotated[
+        tuple[Reason, ...],
+        about("What led to the verdict, most important first.", max_length=1_000),
+    ] = ()
+    notes: Annotated[
+        tuple[Reason, ...],
+        about("What is worth knowing and does not change the verdict.", max_length=1_000),
+    ] = ()
+    diagnosis: Annotated[
+        Diagnosis | None,
+        about("Why the runs diverge; null where they do not, and where it was not looked into."),
+    ] = None
+    noise_floor: Annotated[
+        NoiseFloor | None, about("How far two runs with one seed drift apart without the flags.")
+    ] = None
+    cost: Annotated[Cost | None, about("What the flags cost, from interleaved runs.")] = None
+    checklist: Annotated[
+        tuple[CheckResult, ...], about("What was verified besides.", max_length=1_000)
+    ] = ()
+    runs: Annotated[
+        tuple[RunSummary, ...],
+        about("Every execution of the training command, in order.", max_length=1_000),
+    ] = ()
+    fingerprint: Annotated[Fingerprint | None, about("Digests of the first deterministic run.")] = (
         None
     )
+    baseline: Annotated[
+        BaselineFinding | None,
+        about("Compared with `repro.baseline.yml`; null where nothing is compared."),
+    ] = None
+    against: Annotated[
+        AgainstFinding | None, about("Compared with another ref; null where none was named.")
+    ] = None
+    base: Annotated[
+        BaseFinding | None, about("What the change weakens; null where no base is known.")
+    ] = None
+    reproduce: Annotated[
+        str, about("One shell command that shows the finding again on a person's own machine.")
+    ] = ""
+    origin: Annotated[
+        Origin | None, about("The workflow run that made this report; null outside a workflow.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Answer):
+    """The whole answer."""
+
+    comparisons: tuple[SeedResult, ...] = ()  # the pair of deterministic runs, one for each seed
     # flags as read back, of the deterministic runs
     settings: Mapping[str, object] = field(default_factory=dict)
     non_finite: tuple[tuple[int, str], ...] = ()  # (step, `nan`/`inf`/`-inf`) of losses, first ten
-    noise_floor: NoiseFloor | None = None
-    cost: Cost | None = None
-    cost_budget_pct: float | None = None
-    checklist: tuple[CheckResult, ...] = ()
-    runs: tuple[RunSummary, ...] = ()
-    fingerprint: Fingerprint | None = None  # of the first deterministic run
     tolerance: Tolerance | None = None  # the spec's, where it does not ask for equal bits
     config_hash: ConfigHash | None = None
-    baseline: BaselineFinding | None = (
-        # None: there is no baseline, or the runs of this gate run could not be compared with it
-        None
-    )
-    against: AgainstFinding | None = None
-    base: BaseFinding | None = None  # None: no base ref is known
-    reproduce: str = ""  # one shell command that shows the finding again on a person's own machine
-    origin: Origin | None = None  # None outside a workflow
 
     @property
     def determinism(self) -> SeedResult | None:

@@ -1,10 +1,10 @@
-"""Labelled rows of text fitted into a number of lines: what matters least is left out or cut short
-first. So a report fits on one screen whatever its texts hold."""
+"""Labelled rows of text fitted into a number of lines: what matters least is left out first. So a
+report fits on one screen whatever its texts hold."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -12,106 +12,87 @@ from rich.text import Text
 
 LABEL = 15  # columns of a label with the blanks around it
 EXTRA = 5  # from this rank on, rows are left out before any other is cut short
+_SHORT = 3  # lines of a row where room is short
 _INDENT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Lines under one label. `rank` says how soon it may go: 0 never, then the larger the sooner.
-    It takes `most` lines of the screen at most, and where room is short down to `least`, or the
-    lines of `core` where there are any.
+    """Lines under one label, `most` on the screen. `rank` says how soon it may go: 0 never, then
+    the larger the sooner.
 
-    `form`: `fold` breaks long lines, `cut` ends them with an ellipsis, `whole` leaves them as they
-    are, so that they can be copied.
+    `form`: `fold` breaks long lines, `cut` ends them with an ellipsis and keeps the last ones,
+    `whole` leaves them as they are, so that they can be copied.
     """
 
     lines: tuple[Text, ...]
     label: str = ""
     rank: int = 0
     most: int = 2
-    least: int = 1
     form: str = "fold"
-    core: tuple[Text, ...] = ()
     head: Text | None = None  # in the place of the label, in a column of its own width
 
 
 def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]:
-    """The rows as lines of a terminal, a blank line between two groups, `most` lines in all unless
-    rows of rank 0 alone take more."""
-    laid = [[_Laid(row, width) for row in group] for group in groups]
-    ranks = sorted({row.rank for group in groups for row in group}, reverse=True)
-    extra = [rank for rank in ranks if rank >= EXTRA]
-    # What is nice to know goes before what is worth knowing is cut short; that goes last.
-    for rank in (
-        *extra,
-        *(-rank for rank in ranks if rank < EXTRA),
-        *(rank for rank in ranks if 0 < rank < EXTRA),
-    ):
-        for item in (
-            item
-            for group in reversed(laid)
-            for item in reversed(group)
-            if item.row.rank == abs(rank)
-        ):
-            if (excess := _height(laid) - most) > 0:
-                item.shorten(excess, gone=rank > 0)
+    """Return the rows as lines of a terminal, a blank line between two groups, `most` lines in all
+    unless rows of rank 0 alone take more."""
+    found: list[Text] = []
+    for lowest, limit in ((EXTRA, most), (1, _SHORT)):
+        laid = [[(row, _drawn(row, width, limit)) for row in group] for group in groups]
+        while (excess := len(found := _joined(laid)) - most) > 0:
+            rank = max((row.rank for group in laid for row, _ in group), default=0)
+            if rank < lowest:
+                break
+            group = [item for item in laid if any(row.rank == rank for row, _ in item)][-1]
+            at = max(index for index, (row, _) in enumerate(group) if row.rank == rank)
+            row, lines = group.pop(at)
+            if row.form == "fold" and excess < len(lines):
+                group.insert(at, (row, _shortened(lines, len(lines) - excess, width)))
+        else:
+            break
+    return found
+
+
+def _joined(laid: Sequence[Sequence[tuple[Row, list[Text]]]]) -> list[Text]:
     found: list[Text] = []
     for group in laid:
-        lines = [line for item in group for line in item.shown()]
+        lines = [line for _, drawn in group for line in drawn]
         found += [Text(""), *lines] if found and lines else lines
     return found
 
 
-def _height(laid: Sequence[Sequence[_Laid]]) -> int:
-    taken = [sum(item.count for item in group) for group in laid]
-    return sum(taken) + max(sum(count > 0 for count in taken) - 1, 0)
+def _drawn(row: Row, width: int, limit: int) -> list[Text]:
+    """Return the row's lines, none wider than the terminal unless it is to be copied."""
+    first = row.head or Text(
+        " " * _INDENT + row.label.ljust(LABEL - _INDENT if row.label else 0), style="dim"
+    )
+    room, most = max(width - len(first), 1), min(row.most, limit)
+    if row.form == "whole":
+        lines = list(row.lines)
+    elif row.form == "cut":
+        lines = [line.copy() for line in row.lines[-most:]]
+        for line in lines:
+            line.truncate(room, overflow="ellipsis")
+    else:
+        lines = _folded(row.lines, room, most + 1)
+        if len(lines) > most:
+            lines = _shortened(lines, most, room)
+    return [
+        Text(no_wrap=True)
+        .append_text(Text(" " * len(first)) if number else first)
+        .append_text(line)
+        for number, line in enumerate(lines)
+    ]
 
 
-class _Laid:
-    """A row at one width, of which `count` lines are shown."""
-
-    def __init__(self, row: Row, width: int) -> None:
-        self.row = row
-        label = Text(
-            " " * _INDENT + row.label.ljust(LABEL - _INDENT) if row.label else " " * _INDENT,
-            style="dim",
-        )
-        self._first = row.head or label
-        self._room = max(width - len(self._first), 1)
-        self._lines = (
-            list(row.lines)
-            if row.form != "fold"
-            else list(_folded(row.lines, self._room, row.most + 1))
-        )
-        self.count = min(len(self._lines), row.most)
-
-    def shorten(self, excess: int, *, gone: bool) -> None:
-        """Take up to `excess` lines less; none at all where the row is to go."""
-        if gone:
-            self.count = 0
-        elif self.row.core:
-            self._lines, self.count = list(self.row.core), len(self.row.core)
-        else:
-            self.count = min(self.count, max(self.row.least, self.count - excess))
-
-    def shown(self) -> Iterator[Text]:
-        """The lines, none wider than the terminal unless it is to be copied."""
-        for number, line in enumerate(self._lines[: self.count]):
-            shown = line.copy()
-            if self.row.form == "fold" and number == self.count - 1 < len(self._lines) - 1:
-                shown.truncate(self._room - 1)
-                shown.append("…")
-            elif self.row.form == "cut":
-                shown.truncate(self._room, overflow="ellipsis")
-            yield (
-                Text(no_wrap=True)
-                .append_text(Text(" " * len(self._first)) if number else self._first)
-                .append_text(shown)
-            )
+def _shortened(lines: Sequence[Text], most: int, width: int) -> list[Text]:
+    last = lines[most - 1].copy()
+    last.truncate(width - 1)
+    return [*lines[: most - 1], last.append("…")]
 
 
 def _folded(lines: Sequence[Text], room: int, most: int) -> list[Text]:
-    """The first lines that a terminal of that width would make of these."""
+    """Return the first lines that a terminal of that width would make of these."""
     console, found = Console(width=room, file=io.StringIO()), list[Text]()
     for line in lines:
         for part in line.wrap(console, room, overflow="fold") if len(found) < most else ():

@@ -63,9 +63,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ReportError(f'the key "{for_terminal(twice, 60)}" stands twice in one object')
+        raise ReportError("a key stands twice in one object")
     return found
 
 

@@ -13,10 +13,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from repro_gate.checks.interface import CheckResult
-from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.escape import and_more, for_encoding, for_terminal
-from repro_gate.report import wording
+from repro_gate.escape import for_encoding, for_terminal
 from repro_gate.report.model import View
 from repro_gate.report.wording import Phrase
 
@@ -38,11 +35,19 @@ STATUS_STYLE = {
     "skip": "dim",
     "waived": "cyan",
 }
-_ROLE_STYLE = {"say": "", "figure": "bold", "name": "bold cyan", "message": ""}
+_ROLE_STYLE = {
+    "say": "",
+    "figure": "bold",
+    "name": "bold cyan",
+    "id": "bold cyan",
+    "message": "",
+    "seen": "dim",
+    "fault": "bold red",
+}
 _RULE = 80  # columns of a rule at most
 ELLIPSIS = "..."  # of a stream without Unicode
-EVIDENCE = 5  # lines of a check's evidence that a person sees
-_LIMITS = {"name": 160, "message": 600}  # characters
+# characters of one text from outside
+_LIMITS = {"name": 160, "id": 160, "message": 600, "seen": 600, "fault": 600, "status": 60}
 
 
 def printed(view: View, *parts: RenderableType) -> str:
@@ -82,7 +87,9 @@ def text(phrase: Phrase, style: str = "") -> Text:
     line = Text(style=style, overflow="fold")
     for role, words in phrase:
         safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
-        line.append(safe, style=_ROLE_STYLE[role])
+        line.append(
+            safe, style=STATUS_STYLE.get(words, "bold") if role == "status" else _ROLE_STYLE[role]
+        )
     return line
 
 
@@ -102,7 +109,7 @@ def status(name: str, phrase: Phrase) -> Text:
     return Text(overflow="fold").append_text(badge).append("  ").append_text(text(phrase))
 
 
-def indented(line: Text) -> Padding:
+def indented(line: RenderableType) -> Padding:
     """Two columns further in."""
     return Padding(line, (0, 0, 0, 2))
 
@@ -120,12 +127,12 @@ def grid(*widths: int | None) -> Table:
     return table
 
 
-def labelled(lines: Iterable[tuple[str, Text]]) -> Table | None:
-    """Lines with a label each; None where there are none."""
-    table = grid(11, None)
+def labelled(lines: Iterable[tuple[str, Text]]) -> Table:
+    """Lines with a label each."""
+    table = grid(12, None)
     for label, line in lines:
         table.add_row(Text(label, style="dim"), line)
-    return table if table.row_count else None
+    return table
 
 
 def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
@@ -136,26 +143,3 @@ def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]
         yield Rule(title, align="left", style="dim")
     if body is not None:
         yield Padding(body, (0, 0, 0, 2), expand=False)
-
-
-def evidence(item: CheckResult) -> Iterator[Text]:
-    """The first lines of what a check saw, and how many more there are."""
-    lines, more = wording.few(item.evidence, EVIDENCE)
-    for line in lines:
-        yield text((("message", line),), "dim")
-    if more:
-        yield say(and_more(more), "dim")
-
-
-def excerpt(found: Diagnosis) -> list[Text]:
-    """The cause's line, marked, and those around it, with their numbers; nothing where the report
-    has none."""
-    width = max((len(str(number)) for number, _ in found.excerpt), default=0)
-    lines = []
-    for number, source in found.excerpt:
-        here = number == found.line
-        line = say(f"{'>' if here else ' '} {number:>{width}} | ", "" if here else "dim")
-        lines.append(
-            line.append_text(text((("message", source.expandtabs(4)),), "bold" if here else ""))
-        )
-    return lines

@@ -8,18 +8,18 @@ in its own way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
-from repro_gate.compare.model import STEPS, Comparison, Distance, Divergence, NoiseFloor
-from repro_gate.escape import listed
+from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, NoiseFloor
+from repro_gate.escape import for_terminal, listed
 from repro_gate.report import numbers
 from repro_gate.report.model import Report, RunSummary
 from repro_gate.trace import notebook
 
-# (role, text): `say` and `figure` are our own words, `name` and `message` come from outside
+# (role, text): `say` and `figure` are our own words. From outside come `name` and `message`, `seen`
+# (a line of evidence), `id` (of a reason or a check), `status`, and `fault` (how a run ended badly)
 Part = tuple[str, str]
 Phrase = tuple[Part, ...]
 
@@ -41,7 +41,6 @@ _COUNTED = {
 }
 _UNDECLARED = {"env/image-digest": "image", "env/lockfile": "lockfile"}
 _ENDED_WELL = ("finished", "stopped")
-_MORE = re.compile(r"… and ([0-9,]{1,12}) more")
 _WORST_FIRST = ("fail", "warn", "waived", "skip", "pass")
 
 
@@ -143,18 +142,6 @@ def moment(divergence: Divergence, steps: int) -> str:
     return f"at step {divergence.step}" if divergence.step < steps else "after the last step"
 
 
-def few(evidence: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:
-    """The first lines of a check's evidence, and how many more there are; its own last line `… and
-    7 more` counts as the seven."""
-    found = _MORE.fullmatch(evidence[-1]) if evidence else None
-    lines, more = (
-        (tuple(evidence), 0)
-        if found is None
-        else (tuple(evidence[:-1]), int(found[1].replace(",", "")))
-    )
-    return lines[:most], len(lines) - len(lines[:most]) + more
-
-
 def place_of(divergence: Divergence, steps: int) -> str:
     """When and in what, as a clause: `at step 3 (gradient of fc.weight)`. The name is as the
     training gave it: the printer escapes it."""
@@ -219,7 +206,7 @@ def how_far(divergence: Divergence) -> Phrase:
 
 def distances(divergence: Divergence) -> tuple[str, str, str, str]:
     """Largest absolute difference, ULP, L2 and relative L2 as text; empty what does not exist."""
-    far = divergence.distance or Distance()
+    far = divergence
     small = [
         "" if value is None else numbers.small(value)
         for value in (far.max_abs, far.l2, far.relative_l2)
@@ -255,8 +242,8 @@ def kinds(comparison: Comparison) -> str:
     there."""
     differing = (
         f"{kind} {numbers.of(tally.differing, tally.tensors)}"
-        for kind, tally in comparison.by_kind.items()
-        if tally.differing
+        for kind in KINDS
+        if (tally := comparison.by_kind.get(kind)) is not None and tally.differing
     )
     return ", ".join(differing)
 
@@ -295,6 +282,15 @@ def non_finite(report: Report) -> str:
     return listed([f"{value} at step {step}" for step, value in report.non_finite], 10)
 
 
+def seeds(report: Report) -> str:
+    """`1 same, 2 differs`: each seed, and whether its runs are bitwise identical."""
+    each = (
+        f"{item.seed} {'same' if item.comparison.identical else 'differs'}"
+        for item in report.comparisons
+    )
+    return listed(list(each), 20)
+
+
 def noise(floor: NoiseFloor | None) -> Phrase:
     """The noise floor: what happens without the flags."""
     if floor is None:
@@ -326,6 +322,22 @@ def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ..
         return category, sum(item.status == "pass" for item in made), len(made)
 
     return tuple(tally(category) for category in CATEGORIES)
+
+
+def checks(checklist: Sequence[CheckResult]) -> Phrase:
+    """Return how many checks passed, the ids of those that did not, and what was never declared;
+    empty if none was made."""
+    made = [item for item in checklist if item.status != "skip"]
+    passed = sum(item.status == "pass" for item in made)
+    phrase: Phrase = (("figure", numbers.of(passed, len(made))), ("say", " passed"))
+    for status in ("fail", "warn", "waived"):
+        ids = [item.id for item in made if item.status == status]
+        if ids:
+            listing = ("message", listed([for_terminal(name, 60) for name in ids], 6))
+            phrase += (("say", f"; {len(ids):,} "), ("status", status), ("say", ": "), listing)
+    if missing := undeclared(checklist).partition(" (")[0]:
+        phrase += (("say", f"; {missing}"),)
+    return phrase if made else ()
 
 
 def undeclared(checklist: Sequence[CheckResult]) -> str:

@@ -166,7 +166,7 @@ def to_measure(spec: Spec, comparison: Comparison, first: Run, *, whole: bool) -
         min(len(later), COLUMNS, max(room - 1, 0)) if whole and first.ended.seconds < LONG else 0
     )
     if not wanted:
-        return (found.step,) if found.distance is None and found.kind in MEASURED_KINDS else ()
+        return (found.step,) if not found.measured and found.kind in MEASURED_KINDS else ()
     return (
         found.step,
         *(later[(number + 1) * len(later) // wanted - 1] for number in range(wanted)),

@@ -178,7 +178,9 @@ def _uncompared(a: Collected, b: Collected) -> Uncompared | None:
 
 def as_divergence(item: LeafDifference, step: int) -> Divergence:
     """Return a differing value of an artifact as the report's divergence."""
-    values = item.values
+    values, far = item.values, None
+    if values is not None and item.what == "value":
+        far = distance_of_values(*values, item.dtype)
     return Divergence(
         step=step,
         kind="artifact",
@@ -187,9 +189,7 @@ def as_divergence(item: LeafDifference, step: int) -> Divergence:
         shape=item.shape,
         values=values,
         detail=item.detail,
-        distance=None
-        if values is None or item.what != "value"
-        else distance_of_values(*values, item.dtype),
+        **vars(far or Distance()),
     )
 
 

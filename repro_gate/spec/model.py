@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 VARIED = (  # what the second deterministic run differs in where the spec does not say otherwise
     "path",
@@ -67,8 +70,12 @@ class Tolerance:
     """`determinism.compare: {loss: …, weights: …}`: the largest absolute difference that still
     passes."""
 
-    loss: float
-    weights: float
+    loss: Annotated[
+        float, Meta(description="Largest absolute difference of a loss that passes.", ge=0)
+    ]
+    weights: Annotated[
+        float, Meta(description="Largest absolute difference of a final weight that passes.", ge=0)
+    ]
 
 
 @dataclass(frozen=True)

@@ -214,5 +214,5 @@ def test_hover_says_what_a_cell_is() -> None:
     titles = _found(
         _page(FAIL), "[...document.querySelectorAll('svg title')].map(item => item.textContent)"
     )
-    assert "blocks.3.attn gradient, steps 3 to 4: about 8 ULP apart" in titles
+    assert "gradient blocks.3.attn, steps 3 to 4: about 8 ULP apart" in titles
     assert reports.HOSTILE not in "".join(titles)

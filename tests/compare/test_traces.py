@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare import traces
+from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
 from repro_gate.compare.noise_floor import noise_floor
 from repro_gate.compare.traces import (
@@ -222,9 +223,12 @@ def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved(
         )
     runs[1] = changed(runs[1], place_of(runs[1], 1, "parameter"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
-    assert found is not None and found.distance is not None
-    assert (found.step, found.kind, found.name) == (1, "optimizer", "param_groups.0.lr")
-    assert (found.values, found.distance.max_abs) == ((1e-3, 1.5e-3), 1.5e-3 - 1e-3)
+    assert found is not None and (found.step, found.kind, found.name) == (
+        1,
+        "optimizer",
+        "param_groups.0.lr",
+    )
+    assert found.values == (1e-3, 1.5e-3) and found.measured and found.max_abs == 1.5e-3 - 1e-3
     runs[1] = changed(runs[1], place_of(runs[1], 1, "gradient"), flip(0))
     found = compare_runs(*([item] for item in runs)).first_divergence
     assert found is not None and found.kind == "gradient"
@@ -238,11 +242,11 @@ def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
     assert found.weights == () and found.differing == 0 and not found.identical
     assert found.first_divergence is not None and (
         found.first_divergence.name,
-        found.first_divergence.distance,
-    ) == ("steps", None)
+        found.first_divergence.measured,
+    ) == ("steps", False)
     assert noise_floor([long], [short]).weight_l2 is None
     same = compare_runs([training(3)], [apart(training(3, seed=1), 2.0, 0.27)])
-    assert [item.distance and item.distance.max_abs for item in same.weights] == [0.27]
+    assert [item.max_abs for item in same.weights] == [0.27]
 
 
 def test_numbers_of_a_trace_have_the_type_that_it_states() -> None:
@@ -254,12 +258,15 @@ def test_numbers_of_a_trace_have_the_type_that_it_states() -> None:
         ]
         return first(traces[:1], traces[1:])
 
-    flag, step = numbers("nesterov", "bool", 1.0, 0.0), numbers("step", "int", 7.0, 9.0)
-    rate = numbers("lr", "float", 0.5, math.nan)
-    assert (flag.values, step.values, str(rate.values)) == ((True, False), (7, 9), "(0.5, nan)")
-    assert [item.distance and item.distance.max_abs for item in (flag, step, rate)] == [
-        None, 2.0, None,
-    ]  # fmt: skip
+    found = [
+        numbers("nesterov", "bool", 1.0, 0.0),
+        numbers("step", "int", 7.0, 9.0),
+        numbers("lr", "float", 0.5, math.nan),
+    ]
+    assert [item.values for item in found[:2]] == [(True, False), (7, 9)] and str(
+        found[2].values
+    ) == "(0.5, nan)"
+    assert [item.max_abs for item in found] == [None, 2.0, None]
 
 
 def test_steps_that_one_run_lacks_are_no_differences_of_tensors() -> None:
@@ -331,12 +338,12 @@ def test_the_distance_of_a_loss_is_its_own(dtype: str, a: float, b: float, ulp: 
     ]
     found = first(traces[:1], traces[1:])
     assert found.values == (a, b)
-    assert found.distance is not None
-    assert (found.distance.max_ulp, found.distance.max_abs) == (ulp, abs(a - b))
+    assert found.measured
+    assert (found.max_ulp, found.max_abs) == (ulp, abs(a - b))
 
 
 def test_a_loss_that_is_no_number_has_no_distance() -> None:
-    assert first([training()], [with_loss(training(), 1, math.nan)]).distance is None
+    assert first([training()], [with_loss(training(), 1, math.nan)]).measured is False
     huge = compare_runs([with_loss(training(), 1, -1.7e308)], [with_loss(training(), 1, 1.7e308)])
     assert huge.loss_gaps[1] == (1, math.inf)
 
@@ -353,10 +360,21 @@ def test_the_gap_of_losses_is_the_largest_of_all_processes_and_backward_passes()
 
 def test_a_measured_distance_is_attached_where_it_belongs() -> None:
     a = training()
-    for kind, distance in (("parameter", FAR), ("gradient", None)):
-        b = apart(changed(a, place_of(a, 2, kind), flip(0)), 1.0, 0.5)
-        found = first([a], [b]) if kind == "gradient" else compare_runs([a], [b]).first_divergence
-        assert found is not None and (found.kind, found.distance) == (kind, distance)
+    b = apart(changed(a, place_of(a, 2, "parameter"), flip(0)), 1.0, 0.5)
+    assert compare_runs([a], [b]).first_divergence == Divergence(
+        step=2,
+        kind="parameter",
+        name="fc.weight",
+        process="main",
+        dtype="float32",
+        shape=(2, 8),
+        **vars(FAR),
+    )
+    assert compare_runs(
+        [a], [changed(a, place_of(a, 2, "gradient"), flip(0))]
+    ).first_divergence == Divergence(
+        step=2, kind="gradient", name="fc.weight", process="main", dtype="float32", shape=(2, 8)
+    )
 
 
 def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> None:
@@ -430,7 +448,7 @@ def test_one_injected_change_is_what_is_found_live_and_in_the_end(
         for block in b[who].blocks
         if (item := first_difference(keys[who], twins, block)) is not None
     ]
-    assert [replace(item, distance=found.distance) for item in live] == [found]
+    assert [with_distance(item, {}) for item in live] == [found]
     assert first_difference("main", {}, block(0, "loss")) is None
 
 

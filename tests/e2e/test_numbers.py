@@ -134,7 +134,7 @@ def test_losses_fail_where_none_is_finite_from_the_first_steps_on(
     assert gated.reason_ids == (["determinism/nonfinite"] if fails else [])
     if "nan" in factor:
         # told even where it is no fault
-        assert {"step": 2, "value": "nan"} in gated.report["determinism"]["non_finite"]
+        assert [2, "nan"] in gated.report["determinism"]["non_finite"]
     if fails:
         assert (
             "no loss is finite from step 1 to the last of 4 steps"

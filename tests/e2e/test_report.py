@@ -139,8 +139,6 @@ def test_the_map_and_the_growth_say_how_far_apart_over_all_steps(
         ".",
         " ",
     } and same["growth"] == []
-    timed = [len(run["step_ms"]) for run in passed.report["runs"] if run["arm"] != "reseeded"]
-    assert timed == [10] * 2 * passed.report["cost"]["pairs"]
 
 
 @pytest.mark.slow

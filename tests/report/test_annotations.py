@@ -27,20 +27,6 @@ def command_of(line: str) -> tuple[str, dict[str, str], str]:
     return found[1], {name: plain(value) for name, _, value in pairs}, plain(found[3])
 
 
-def test_an_annotation_names_file_lines_and_title() -> None:
-    item = Annotation(
-        level="error",
-        title="Repro Gate: diverged",
-        message="first\nsecond",
-        file="src/train.py",
-        line=41,
-    )
-    assert (
-        command(item)
-        == "::error title=Repro Gate%3A diverged,file=src/train.py,line=41::first%0Asecond"
-    )
-
-
 @pytest.mark.parametrize(
     "item",
     [
@@ -84,25 +70,12 @@ def test_a_message_is_cut_to_what_the_runner_keeps(char: str) -> None:
     assert len(data.encode("utf-16-le")) // 2 <= MESSAGE and "…" in data and data.endswith("end")
 
 
-def test_a_message_that_fits_is_whole() -> None:
-    assert (
-        command_of(command(Annotation(level="error", title="t", message="x" * MESSAGE)))[2]
-        == "x" * MESSAGE
-    )
-
-
 def _found(*levels: str) -> Report:
     checks = [
         CheckResult(id=f"code/c-{number}", category="code", status=level, message="x")
         for number, level in enumerate(levels)
     ]
     return replace(reports.PASS, checklist=tuple(checks), notes=())
-
-
-def test_errors_come_first_and_each_level_keeps_its_order() -> None:
-    lines = render(_found(*["warn", "fail"] * 9)).splitlines()
-    assert [line[2:9] for line in lines] == ["error t"] * 9 + ["warning"] * 9
-    assert ["c-1," in lines[0], "c-17," in lines[8], "c-0," in lines[9]] == [True] * 3
 
 
 def test_the_last_of_too_many_says_how_many_are_left_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.diagnosis.model import Diagnosis, ShownUse
 from repro_gate.factors import CAUSES, FACTORS
-from repro_gate.report.causes import background, place, remedy_of, why
+from repro_gate.report.causes import background, why
 from tests.support import reports
 
 _FOUND = reports.WHY
@@ -85,11 +85,6 @@ def test_a_line_that_takes_results_as_they_come_did_not_start_them() -> None:
         assert said[0] == f"results.get() in src/train.py:41 {did} (thread-race)"
 
 
-def test_a_cause_without_a_line_names_none() -> None:
-    found = replace(_FOUND, file="", line=0, call="", message="the training drew", also=())
-    assert place(found) == "" and _said(found)[0] == "the training drew (unseeded-rng)"
-
-
 def test_what_came_from_outside_is_never_said_as_our_own_words() -> None:
     text = "`x` <b>"
     hostile = replace(
@@ -160,18 +155,6 @@ def test_what_was_not_reduced_is_one_of_these_lines_and_never_confirmed() -> Non
         _said(whole)[1]
         == "One of these 2 things, or several of them, likeliest first: memory, memory"
     )
-
-
-def test_long_lists_are_cut() -> None:
-    long = replace(_FOUND, also=(_OPERATOR,) * 20, evidence=("x",) * 100, ruled_out=("y",) * 100)
-    assert (
-        len(why(long)) < 10 and len(background(long)) < 50 and "and 17 more causes" in _said(long)
-    )
-
-
-def test_where_there_is_no_remedy_the_page_is_named() -> None:
-    assert remedy_of(Diagnosis(cause="unknown")).endswith("/docs/causes/unknown.md)")
-    assert remedy_of(_FOUND).startswith("give the generator a seed of its own")
 
 
 _PAGES = Path(__file__).parents[2] / "docs" / "causes"

@@ -117,10 +117,6 @@ def test_a_cause_that_names_no_file_of_the_checkout_stands_at_the_spec(file: str
     assert (found.id, found.location) == ("determinism/diverged", None)
 
 
-def test_a_failed_check_that_is_no_reason_is_an_error_too() -> None:
-    assert [item.level for item in findings(_with(_ENTROPY))] == ["error", "error"]
-
-
 def test_what_passed_is_skipped_or_was_waived_is_not_annotated() -> None:
     quiet = tuple(replace(_ENTROPY, status=status) for status in ("pass", "skip", "waived"))
     assert findings(_with(*quiet)) == findings(replace(reports.PASS, checklist=())) == ()

@@ -3,6 +3,7 @@ element, never too large."""
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from dataclasses import replace
@@ -16,26 +17,13 @@ from hypothesis import strategies as st
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.heat_map import LEVELS
-from repro_gate.compare.model import GrowthPoint, HeatMap, HeatRow
+from repro_gate.compare.model import Comparison, GrowthPoint, HeatMap, HeatRow, NoiseFloor
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
-from repro_gate.report.drawn_map import MAX_MAP, coarser, heat_map, worst
+from repro_gate.report.map_layout import layout
 from repro_gate.report.model import Origin, Report, View
 from tests.support import reports
 
-_LIVE = {
-    "script",
-    "link",
-    "img",
-    "iframe",
-    "object",
-    "embed",
-    "form",
-    "base",
-    "use",
-    "image",
-    "foreignobject",
-}
 VIEW = View(run_url="https://github.com/octo/training/actions/runs/7")
 ORIGIN = Origin("octo/training", "f" * 40, 7, 1)
 MAP = HeatMap(
@@ -171,11 +159,10 @@ def test_a_failing_gate_is_told_in_order() -> None:
     sections = (
         'id="map"',
         'id="growth"',
-        'id="cost"',
-        "Where the gate",
+        'id="how-the-cause-was-found"',
+        'id="noise-and-cost"',
         'id="checklist"',
-        'id="inputs"',
-        'id="diagnosis"',
+        'id="runs"',
     )
     places = [
         page.index(words)
@@ -183,7 +170,8 @@ def test_a_failing_gate_is_told_in_order() -> None:
             'id="verdict"',
             '<tr class="cause">',
             "What to do:",
-            "See it again:",
+            "What differs and how far",
+            "See it again",
             *sections,
         )
     ]
@@ -210,15 +198,15 @@ def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
 
 def test_the_map_says_each_cell_in_words_and_rings_the_first_divergence() -> None:
     page = html.render(FAIL, VIEW)
-    assert "<title>blocks.3.attn gradient, steps 3 to 4: about 8 ULP apart</title>" in page
+    assert "<title>gradient blocks.3.attn, steps 3 to 4: about 8 ULP apart</title>" in page
     assert (
-        "<title>blocks.3.attn parameter, steps 3 to 49: differs, distance not measured</title>"
+        "<title>parameter blocks.3.attn, steps 3 to 49: differs, distance not measured</title>"
         in page
     )
     assert page.count('class="ring"') == 1
     assert (
-        "<td>gradient</td><td>blocks.3.attn</td><td>2</td><td>step 3</td><td>47 of "
-        "50</td><td>about 512 ULP apart</td>" in page
+        "<td>gradient blocks.3.attn</td><td>step 3</td><td>47 of 50</td>"
+        "<td>about 512 ULP apart</td>" in page
     )
 
 
@@ -255,12 +243,67 @@ def test_growth_says_what_kind_of_divergence_it_is(cells: str, words: str) -> No
     )
 
 
+def _with(pair: Comparison, floor: NoiseFloor | None = None) -> Report:
+    return replace(
+        FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),), noise_floor=floor
+    )
+
+
+def test_growth_is_drawn_beside_the_band_of_the_noise_floor_with_a_table_behind_it() -> None:
+    losses = tuple((step, 1.0, 1.0 + 2.0**-step) for step in range(50))
+    floor = replace(reports.NOISE, losses=losses, weight_l2=2.0)
+    for report, bands in (
+        (_with(replace(PAIR, losses=((3, 1.0, 1.5),)), floor), 2),
+        (_with(replace(PAIR, losses=((3, 1.0, 1.5),))), 0),
+    ):
+        drawn = html.render(report).partition('id="growth"')[2].partition("</section>")[0]
+        assert (drawn.count('class="band"'), drawn.count('class="line"')) == (bands, 2)
+        noise = "0.12" if bands else ""
+        assert f"<td>3</td><td>0.5</td><td>{noise}</td><td>8e-06</td>" in drawn
+
+
+@pytest.mark.parametrize(
+    ("losses", "drawn", "row"),
+    [
+        (((0, 1.0, 1.0), (1, 2.0, 2.0)), False, ""),
+        (((0, 1.0, math.nan), (1, 1.0, math.inf)), False, ""),
+        (((-1, 0.0, 5e-324), (7, 0.0, 1.7e308)), True, "<td>-1</td><td>4.9e-324</td>"),
+        (tuple((step, 0.0, float(step)) for step in range(10_000)), True, "<td>9,900</td>"),
+    ],
+    ids=["equal", "no number", "extremes", "ten thousand"],
+)
+def test_growth_draws_any_losses_small(
+    losses: tuple[tuple[int, float, float], ...], drawn: bool, row: str
+) -> None:
+    page = html.render(_with(replace(PAIR, losses=losses, growth=())))
+    assert ('id="growth"' in page) is drawn and row in page
+    assert page.count("<tr>") < 160 and len(page) < 60_000
+    Elements(page)
+
+
+def test_the_cost_is_drawn_with_its_interval_and_its_budget() -> None:
+    price = replace(reports.COST, ci95=(-5.0, 15.0), determinism_cost_pct=5.0, max_percent=35.0)
+    page = html.render(replace(reports.PASS, cost=price))
+    assert 'd="M74.0 30H394.0"' in page and 'd="M234.0 30h0"' in page
+    assert ">budget 35%</text>" in page and ">-5.0%</text>" in page
+    assert "with its interval" not in html.render(replace(reports.PASS, cost=None))
+
+
+def test_each_check_that_has_a_page_is_linked_passed_or_not() -> None:
+    page = html.render(FAIL)
+    for name in ("data/checksums", "env/lockfile"):
+        assert f'<a href="{DOCS_URL}/checks/{name}.md"><code>{name}</code></a>' in page
+    passed = tuple(
+        CheckResult(id=f"code/c{n}", category="code", status="pass", message="") for n in range(250)
+    )
+    assert "and 50 more" in html.render(replace(FAIL, checklist=passed))
+
+
 def test_what_was_not_measured_has_no_part() -> None:
     text = Elements(html.render(reports.NOTHING)).text
     for words in (
         "Heat map",
         "Growth",
-        "Step times",
         "How the cause was found",
         "Config hash",
         "None",
@@ -270,15 +313,11 @@ def test_what_was_not_measured_has_no_part() -> None:
         assert words not in text, words
 
 
-def test_a_crash_shows_the_end_of_its_log() -> None:
-    assert "ValueError: boom" in Elements(html.render(reports.INCONCLUSIVE)).text
-
-
 def test_weakened_checks_and_drift_stand_above_the_fold() -> None:
     page = html.render(reports.WEAKENED)
-    assert page.index("Weakened checks") < page.index('id="cost"')
+    assert page.index("Weakened checks") < page.index('id="noise-and-cost"')
     page = html.render(reports.DRIFT)
-    assert page.index("Since the baseline: drift") < page.index('id="cost"')
+    assert page.index(">Against the baseline<") < page.index('id="noise-and-cost"')
 
 
 def _noise(rows: int, columns: int) -> HeatMap:
@@ -318,7 +357,7 @@ def test_the_largest_report_is_a_page_of_at_most_a_mebibyte_that_says_it_is_coar
         )
     )
     assert len(page.encode()) <= html.MAX_BYTES
-    assert "Coarser than it was recorded" in page and "The page was shortened" in page
+    assert "shows the farthest of them" in page and "The page was shortened" in page
     Elements(page)
 
 
@@ -354,34 +393,15 @@ def test_what_no_replay_measured_claims_nothing_and_is_not_drawn_coarser() -> No
     text = Elements(
         html.render(replace(FAIL, comparisons=(replace(FAIL.comparisons[0], comparison=pair),)))
     ).text
-    assert "Coarser" not in text and "two more runs of the same training" not in text
+    assert "shows the farthest" not in text and "two more runs of the same training" not in text
     assert "no rounding" not in text and "begins as rounding" not in text
 
 
-def test_a_small_report_is_not_shortened() -> None:
-    page = html.render(FAIL)
-    assert "Coarser" not in page and "was shortened" not in page and len(page) < 120_000
-
-
-def test_a_coarser_map_shows_the_farthest_and_keeps_the_initial_state() -> None:
-    row = coarser(replace(MAP, rows=(HeatRow("main", "loss", "", 1, "?.9.?. 3"),))).rows[0]
-    assert row.cells == "?9?.3"
-    svg, drawn = heat_map(_noise(200, 101), None, "x")
-    assert len(svg) <= MAX_MAP and drawn.width in (20, 40, 80)
+def test_columns_hold_more_steps_where_few_of_them_were_measured() -> None:
     sparse = tuple(
         HeatRow("main", "gradient", f"b{number}", 1, " " + "5???????" * 12) for number in range(3)
     )
-    # measured at every eighth step
-    assert (
-        heat_map(HeatMap(steps=96, width=1, depth=1, rows=sparse), None, "x", measured=True)[
-            1
-        ].width
-        == 4
-    )
-    kept = tuple(replace(row, cells=" " + "?" * 96) for row in sparse)
-    # nothing was measured at all
-    assert (
-        heat_map(HeatMap(steps=96, width=1, depth=1, rows=kept), None, "x", measured=True)[1].width
-        == 1
-    )
-    assert worst(" .?05") == "5" and worst(" .") == "."
+    drawn = HeatMap(steps=96, width=1, depth=1, rows=sparse)
+    assert layout(drawn, None, 40, 100, measured=True).each == 4
+    unmeasured = replace(drawn, rows=tuple(replace(row, cells=" " + "?" * 96) for row in sparse))
+    assert layout(unmeasured, None, 40, 100, measured=True).each == 1

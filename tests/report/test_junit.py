@@ -114,15 +114,6 @@ def test_each_check_and_reason_has_its_element_with_what_was_found_and_what_to_d
         assert found.get("type") == name and (found.text or "").startswith(found.get("message", ""))
 
 
-def test_what_was_gated_and_the_way_to_the_run_are_properties() -> None:
-    suite = root_of(reports.LOCKED, View(run_url="https://github.com/o/r/actions/runs/1"))[0]
-    found = {item.get("name"): item.get("value") for item in suite.iter("property")}
-    assert found["spec"] == "repro.yml" and found["config-hash"] == reports.ADDRESS.config_hash
-    assert found["run"] == "https://github.com/o/r/actions/runs/1"
-    assert suite.get("time") == "64.200"
-    assert root_of(replace(reports.PASS, seconds=float("nan")))[0].get("time") == "0.000"
-
-
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(st.characters(), max_size=60))
 def test_no_name_breaks_the_document(text: str) -> None:

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.model import STATUSES, BaselineFinding
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report.markdown import comment, summary
+from repro_gate.report.markdown import comment
 from repro_gate.report.markdown_text import MARKS
 from repro_gate.report.model import Origin, Reason, Report, SeedResult, View, WeakenedCheck
 from tests.support import reports
@@ -78,46 +77,6 @@ def test_the_verdict_and_the_commit_are_always_seen_and_what_was_not_measured_is
     assert "not measured" not in text and not {"none", "not measured"} & set(rows.values())
 
 
-def test_a_fail_says_step_tensor_and_distance_first_then_why_then_the_price() -> None:
-    rows = _rows(comment(replace(reports.FAIL, reasons=(*reports.FAIL.reasons[:1], _ENTROPY))))
-    assert list(rows) == ["First to differ", "Why", "Remedy", "Determinism cost", "Checklist"]
-    assert rows["First to differ"] == (
-        "**step 3**, gradient of `blocks.3.attn.weight`: `float32 [64, 32]`, **max abs 1.2e-07**, "
-        "**3 ULP**<br>**14 of 202** tensors differ, in 47 of 50 steps"
-    )
-    assert "`train.py:41`: rng" in rows["Why"] and "not the same bits" not in rows["Why"]
-    assert rows["Remedy"] == "seed it from the run's seed"
-    assert rows["Determinism cost"].startswith(
-        "**12.4% slower with the flags**, 95% interval +10.1% to +14.6%"
-    )
-
-
-def test_a_diagnosis_names_call_line_cause_and_proof_in_the_first_table() -> None:
-    text = comment(reports.EXPLAINED)
-    rows = _rows(text)
-    assert list(rows)[:3] == ["First to differ", "Why", "Remedy"]
-    assert rows["Why"].split("<br>")[:4] == [
-        (
-            "`torch.Generator().seed()` in `src/train.py:41` drew from the operating system "
-            "(unseeded-rng)"
-        ),
-        "**Together with**: `time.time()` in `src/model.py:7` read the clock (wall-clock)",
-        "**Confirmed**: with that draw held fixed, two runs are bitwise identical up to step 3",
-        "It shows in 3 of 8 pairs of runs",
-    ]
-    assert rows["Remedy"].endswith(
-        "`generator.manual_seed(seed)` ([unseeded-rng](" + DOCS_URL + "/causes/unseeded-rng.md))"
-    )
-    assert text.splitlines()[0].endswith(
-        "diverge at step 3 because of `src/train.py:41` (unseeded-rng)"
-    )
-    assert "ruled out" not in text, "the page and the summary have it"
-    assert "ruled out: 418 operators of step 3 agree" in summary(
-        reports.EXPLAINED
-    ) and "8 runs in 31.5 s" in summary(reports.EXPLAINED)
-    assert "How the cause was found" not in summary(reports.FAIL)
-
-
 def test_what_was_not_proven_is_called_likely_and_what_is_unknown_says_what_was_ruled_out() -> None:
     likely = replace(reports.WHY, confirmed=False, also=(), rate=None)
     text = comment(replace(reports.EXPLAINED, diagnosis=likely))
@@ -146,20 +105,6 @@ def test_a_check_that_points_at_the_same_line_is_not_told_beside_the_cause() -> 
     )["Why"]
     assert "sets `torch.backends" not in why
     assert "the runs diverged, and" in _rows(comment(replace(explained, diagnosis=None)))["Why"]
-
-
-def test_where_no_cause_was_looked_for_the_headline_is_not_said_again() -> None:
-    rows = _rows(comment(replace(reports.FAIL, reasons=reports.FAIL.reasons[:1])))
-    assert "Why" not in rows and rows["Remedy"].startswith("See what feeds")
-
-
-def test_a_pass_says_the_price_first_and_has_no_row_of_a_difference() -> None:
-    assert list(_rows(comment(reports.PASS))) == [
-        "Determinism cost",
-        "Compared",
-        "Checklist",
-        "Noise floor",
-    ]
 
 
 def test_a_report_that_neither_passed_nor_diverged_says_its_first_reason_in_the_heading() -> None:
@@ -197,16 +142,6 @@ def test_only_the_first_reasons_are_seen_and_the_rest_is_counted() -> None:
     )
 
 
-def test_the_checklist_is_one_row_with_a_mark_for_each_category() -> None:
-    assert _rows(comment(reports.FAIL))["Checklist"] == (
-        "⚠️ code **0**/1 · ❌ data **0**/1 · ✅ env **1**/2 · ✅ random-state **1**/1 · ✅ hardware "
-        "**1**/1"
-    )
-    assert "⚠️ hardware nothing checked" in comment(
-        replace(reports.PASS, checklist=reports.CHECKLIST[:2])
-    )
-
-
 def test_the_head_that_was_pushed_is_named_and_the_merge_that_was_tested() -> None:
     head = Origin("octo/training", "f" * 40, 7, 1)
     assert (
@@ -234,17 +169,7 @@ def test_the_causes_line_is_a_link_to_it_at_the_commit_that_was_tested() -> None
     )
     text = comment(_explained("src/my train.py"), View(server_url="https://ghe.example"))
     assert f"[`src/my train.py:41`]{address}" in text.splitlines()[0]
-    assert f"[`my train.py:41`]{address}" in _rows(text)["Why"], (
-        "short, since a table is as wide as its longest name"
-    )
-    one = _explained("a/train.py")
-    assert one.diagnosis is not None
-    two = replace(
-        one, diagnosis=replace(one.diagnosis, also=(replace(one.diagnosis, file="b/train.py"),))
-    )
-    assert all(f"[`{file}/train.py:41`]" in _rows(comment(two))["Why"] for file in "ab"), (
-        "but never the same for two lines"
-    )
+    assert f"[`my train.py:41`]{address}" in _rows(text)["Why"], "a phone is narrow"
 
 
 @pytest.mark.parametrize(
@@ -274,45 +199,20 @@ def test_no_path_ends_its_link_early(file: str) -> None:
     )
 
 
-def test_a_line_inside_a_sentence_is_a_link_but_not_inside_code() -> None:
-    where = (
-        "aten.index_put_, the backward of model.py:41, got the same bits in both runs and gave "
-        "other bits"
-    )
-    found = replace(
-        _explained("model.py"),
-        diagnosis=replace(reports.WHY, file="model.py", factor=None, also=(), message=where),
-    )
-    assert (
-        ", the backward of "
-        f"[`model.py:41`](<https://github.com/octo/training/blob/{reports.SUBJECT.commit}/model.py#L41>), "
-        "got the" in comment(found)
-    )
-    assert found.diagnosis is not None
-    quoted = replace(
-        found,
-        diagnosis=replace(
-            found.diagnosis, message="`see model.py:41 now` and amodel.py:41 and model.py:411"
-        ),
-    )
-    assert "[`model.py" not in _rows(comment(quoted))["Why"]
-
-
 def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot_end() -> None:
     assert "```text" not in comment(reports.EXPLAINED)
     excerpt = ((40, "    if a:"), (41, "```torch.Generator().seed()"), (42, "</details>\n| a |"))
     text = comment(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, excerpt=excerpt)))
     assert (
-        "\n\n````text\n  40      if a:\n> 41  ```torch.Generator().seed()\n  42  </details> | a "
+        "\n\n````text\n  40 |     if a:\n> 41 | ```torch.Generator().seed()\n  42 | </details> | a "
         "|\n````\n\n" in text
     )
 
 
 def test_the_page_is_named_only_where_there_is_a_run() -> None:
     named = replace(reports.PASS, origin=Origin("octo/training", "f" * 40, 7, 1, "out-a100"))
-    assert (
-        f"The whole report as a page: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`"
-        in comment(named, View(run_url=_RUN))
+    assert f"The whole report: [artifact](<{_RUN}#artifacts>) `out-a100`, `report.html`" in comment(
+        named, View(run_url=_RUN)
     )
     # nobody is led to a page that a fork may have put there
     foreign = comment(named, View(run_url=_RUN, foreign=True))
@@ -330,27 +230,6 @@ def test_our_link_is_a_link_and_cannot_be_ended_early() -> None:
     assert "](<" not in comment(reports.PASS)
 
 
-@pytest.mark.parametrize("status", [*STATUSES, "inconclusive"])
-def test_every_standing_has_a_mark(status: str) -> None:
-    text = comment(
-        replace(reports.LOCKED, baseline=BaselineFinding(status=status, message="so it is"))
-    )
-    assert _rows(text)["Baseline"].startswith(f"{MARKS[status]} **{status}**: so it is")
-
-
-def test_the_baseline_the_ref_and_the_base_stand_in_the_table() -> None:
-    rows = _rows(comment(reports.CHANGED))
-    assert rows["Baseline"].startswith(
-        "⚠️ **changed**: inputs changed and so did the results (recorded "
-        "`2026-11-01T09:00:00Z`)<br>differs in"
-    )
-    assert rows["Against"].startswith("`origin/main` at `89abcdef0123`, ⚠️ **changed**:")
-    assert (
-        "base `origin/main` at `89abcdef0123`: no weakened checks; the verdict is by the spec of "
-        "the base" in comment(reports.CHANGED)
-    )
-
-
 def test_what_a_change_weakens_is_seen_without_a_click() -> None:
     text = _unfolded(comment(reports.WEAKENED))
     assert (
@@ -364,15 +243,12 @@ def test_what_a_change_weakens_is_seen_without_a_click() -> None:
     assert "Weakened checks" not in comment(reports.LOCKED)
 
 
-def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_folded() -> None:
+def test_of_many_weakened_checks_the_first_are_seen_and_the_rest_is_counted() -> None:
     assert reports.WEAKENED.base is not None
     many = tuple(WeakenedCheck(f"key.{index}", "less now") for index in range(40))
     text = comment(replace(reports.WEAKENED, base=replace(reports.WEAKENED.base, weakened=many)))
-    assert (
-        _unfolded(text).count("less now") == 5
-        and text.count("less now") == 10
-        and "and 30 more, all in the JSON report" in text
-    )
+    assert _unfolded(text).count("less now") == 5
+    assert "and 35 more, all in the JSON report" in _unfolded(text)
 
 
 def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
@@ -388,4 +264,4 @@ def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
 def test_the_table_is_a_table_whatever_stands_in_it_and_the_rest_is_folded(report: Report) -> None:
     text = comment(report)
     _rows(text)
-    assert len(_unfolded(text)) < 16_000  # of Markdown: each of a row's texts is clipped
+    assert len(_unfolded(text)) < 50_000  # of Markdown: each of a row's texts is clipped

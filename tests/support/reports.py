@@ -13,7 +13,6 @@ from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
     Comparison,
     Cost,
-    Distance,
     Divergence,
     HeatMap,
     HeatRow,
@@ -63,6 +62,7 @@ COST = Cost(
     memory_cost_pct=1.5,
     deterministic_peak_bytes=520_093_696,
     default_peak_bytes=512_400_000,
+    max_percent=30.0,
 )
 NOISE = NoiseFloor(
     identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3
@@ -73,14 +73,20 @@ FIRST = Divergence(
     name="blocks.3.attn.weight",
     dtype="float32",
     shape=(64, 32),
-    distance=Distance(max_abs=1.2e-7, max_ulp=3, l2=3.4e-6, relative_l2=1.1e-9),
+    max_abs=1.2e-7,
+    max_ulp=3,
+    l2=3.4e-6,
+    relative_l2=1.1e-9,
 )
 WEIGHTS = (
     replace(
         FIRST,
         step=49,
         kind="parameter",
-        distance=Distance(max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5),
+        max_abs=4.5e-4,
+        max_ulp=81_234,
+        l2=2.4e-3,
+        relative_l2=1.8e-5,
     ),
     replace(
         FIRST,
@@ -88,7 +94,10 @@ WEIGHTS = (
         kind="parameter",
         name="head.bias",
         shape=(10,),
-        distance=Distance(max_abs=2.2e-5, max_ulp=912),
+        max_abs=2.2e-5,
+        max_ulp=912,
+        l2=None,
+        relative_l2=None,
     ),
 )
 SAME = Comparison(
@@ -192,7 +201,6 @@ PASS = Report(
     settings=SETTINGS,
     noise_floor=NOISE,
     cost=COST,
-    cost_budget_pct=30.0,
     checklist=CHECKLIST,
     runs=RUNS,
     reproduce="repro-gate run repro.yml --seed 42 --steps 50",

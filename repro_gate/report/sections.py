@@ -1,0 +1,402 @@
+"""The report below its first lines, section by section. The terminal (`-v`), the comment and the
+summary of a job walk over the same blocks, so each of them says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+from repro_gate.checks.interface import CheckResult
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.escape import and_more, clip, listed
+from repro_gate.report import causes, comparisons, costs, numbers, wording
+from repro_gate.report.findings import DIVERGED
+from repro_gate.report.model import Reason, Report
+from repro_gate.report.text_map import text_map
+from repro_gate.report.wording import Phrase
+from repro_gate.trace import notebook
+
+WHOLE = 5  # from this rank on a section is shown only where the whole report is
+MAP = 4  # rank of the heat map, the first to go of what a reviewer acts on
+_EVIDENCE = 5  # lines of a check's evidence that a person sees
+_LINE = 200  # characters of a line of a log
+_COMMAND = 4_000  # characters of a command: half a command is none
+_SEEN = 5  # weakened checks that a comment shows
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Lines with a label each, which may be empty."""
+
+    rows: tuple[tuple[str, Phrase], ...]
+
+
+@dataclass(frozen=True)
+class Items:
+    """Entries of a list: a line each, and the lines below it."""
+
+    rows: tuple[tuple[Phrase, ...], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under their titles."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[Phrase, ...], ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text that stays as it is: `sh` is a command, to be copied."""
+
+    text: str
+    language: str = "text"
+
+
+Block: TypeAlias = Facts | Items | Table | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a title in our own words; without one they are part of what is seen first. The
+    larger the rank, the sooner it goes where room is short; 0 never goes."""
+
+    title: str
+    rank: int
+    blocks: tuple[Block, ...]
+
+
+def sections(
+    report: Report, rows: int, *, whole: bool = True, known: Sequence[Reason] = ()
+) -> list[Section]:
+    """Return what there is to say, at most `rows` entries in a list; without `whole` what a
+    reviewer acts on. Reasons that are `known` were told above."""
+    found = report.determinism
+    differs = None if found is None or found.comparison.identical else found.comparison
+    reasons = [item for item in report.reasons if item not in known]
+    made = (
+        ("Weakened checks", 0, _weakened(report, rows if whole else _SEEN)),
+        ("", 1, _source(report.diagnosis)),
+        ("", 2, _logs(report, rows, 5 if whole else 1)),
+        (
+            "What differs and how far" if differs is not None else "What was compared",
+            WHOLE + 2,
+            [Facts(tuple(_differs(report, rows)))],
+        ),
+        (
+            "Reasons and what to do",
+            2,
+            [reason_items(reasons, rows, report.diagnosis if whole else None)],
+        ),
+        ("How the cause was found", WHOLE + 1, _background(report.diagnosis, rows)),
+        ("Where they differ, by module and step", MAP, _map(differs)),
+        (
+            "Without the flags, by module and step",
+            WHOLE + 2,
+            _map(report.noise_floor) if differs is None else [],
+        ),
+        ("Against the baseline", 3, [Facts(tuple(_baseline(report, rows, whole)))]),
+        ("Against another ref", 3, [Facts(tuple(_against(report, rows, whole)))]),
+        ("Noise and cost", WHOLE, [Facts(tuple(_figures(report)))]),
+        (
+            "Checklist" if whole else "Checks that did not pass",
+            3,
+            list(_checklist(report.checklist, rows, whole)),
+        ),
+        ("Config hash", WHOLE + 3, _config_hash(report, rows)),
+        ("Worth knowing", WHOLE, [reason_items(report.notes, rows)]),
+        ("Runs", WHOLE + 1, [_runs(report, rows)]),
+        ("Environment", WHOLE + 3, [_named(_environment(report), rows)]),
+        ("Flags as read back", WHOLE + 3, [_named(dict(sorted(report.settings.items())), rows)]),
+        ("See it again", 2, _command(report.reproduce)),
+    )
+    filled = (
+        Section(title, rank, tuple(block for block in blocks if block not in _EMPTY))
+        for title, rank, blocks in made
+        if whole or rank < WHOLE
+    )
+    return [item for item in filled if item.blocks]
+
+
+_EMPTY: tuple[Block, ...] = (Facts(()), Items(()))
+
+
+def _say(words: str) -> Phrase:
+    return (("say", words),)
+
+
+def _remedy(words: str) -> list[Phrase]:
+    return [(("figure", "Remedy:"), ("say", " "), ("message", words))] if words else []
+
+
+def _left(count: int) -> list[Phrase]:
+    more = and_more(count)
+    return [_say(f"{more}, all in the JSON report")] if more else []
+
+
+def _weakened(report: Report, rows: int) -> list[Block]:
+    """Return what a reviewer must see: each thing that the change weakens."""
+    base = report.base
+    if base is None or not base.weakened:
+        return []
+    lines = [
+        ((*comparisons.weakening(item), ("say", ": "), ("message", item.message)),)
+        for item in base.weakened[:rows]
+    ]
+    lines += [(line,) for line in _left(len(base.weakened) - rows)]
+    judge: Phrase = (
+        *comparisons.base_policy(base),
+        ("say", ". "),
+        ("figure", "What to do:"),
+        ("say", " say in the pull request why the weaker check is enough, or take it back."),
+    )
+    return [Items(tuple(lines)), Facts((("", judge),))]
+
+
+def source_lines(found: Diagnosis) -> list[str]:
+    """Return the cause's line, marked, and those around it, with their numbers."""
+    digits = max((len(str(number)) for number, _ in found.excerpt), default=0)
+    return [
+        f"{'>' if number == found.line else ' '} {number:>{digits}} | "
+        + clip(text.expandtabs(4).replace("\n", " "), 120)
+        for number, text in found.excerpt
+    ]
+
+
+def _source(found: Diagnosis | None) -> list[Block]:
+    return [Code("\n".join(source_lines(found)))] if found is not None and found.excerpt else []
+
+
+def _logs(report: Report, rows: int, most: int) -> list[Block]:
+    """Return the end of the log of each run that ended badly."""
+    ended = [run for run in report.runs if run.log_tail and wording.ended_badly(run)]
+    blocks: list[Block] = []
+    for run in ended[:most]:
+        title: Phrase = (("say", "End of the log of "), ("name", run.name), ("say", ":"))
+        log = "\n".join(clip(line, _LINE) for line in run.log_tail[-rows:])
+        blocks += [Facts((("", title),)), Code(log)]
+    return blocks
+
+
+def reason_items(reasons: Sequence[Reason], rows: int, why: Diagnosis | None = None) -> Items:
+    """Return id, message and remedy of each reason; the cause below the first that it explains."""
+    items: list[tuple[Phrase, ...]] = []
+    for item in reasons[:rows]:
+        behind: tuple[Phrase, ...] = ()
+        if why is not None and item.id in DIVERGED:
+            behind, why = causes.why(why), None
+        first: Phrase = (("id", item.id), ("say", " "), ("message", item.message))
+        items.append((first, *behind, *_remedy(item.remedy)))
+    return Items((*items, *((line,) for line in _left(len(reasons) - rows))))
+
+
+def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
+    found = report.determinism
+    if found is not None and not found.comparison.identical:
+        pair = found.comparison
+        if pair.first_divergence is not None:
+            yield "diverges at", wording.where(pair.first_divergence)
+            yield "", wording.how_far(pair.first_divergence)
+        yield "differing", wording.spread(pair)
+        yield "", (("message", wording.kinds(pair)),)
+        for index, item in enumerate(pair.weights[:rows]):
+            far = ", ".join(wording.apart(item)) or "distance not measured"
+            yield "at the end" if index == 0 else "", (("name", item.name), ("say", f": {far}"))
+        yield from (("", line) for line in _left(len(pair.weights) - rows))
+    if wording.compared(report):
+        yield "compared", _say(wording.compared(report))
+        yield "runs", _say(wording.bound(report))
+    if len(report.comparisons) > 1:
+        yield "seeds", _say(wording.seeds(report))
+    if report.base is not None and not report.base.weakened:
+        yield "base", comparisons.nothing_less(report.base)
+    if report.non_finite:
+        yield "loss", (("message", f"not finite: {wording.non_finite(report)}"),)
+
+
+def _background(found: Diagnosis | None, rows: int) -> list[Block]:
+    """Return what was seen and ruled out on the way to the cause."""
+    if found is None:
+        return []
+    blocks: list[Block] = [Items(tuple((line,) for line in causes.background(found)))]
+    operators = tuple(
+        (
+            (("name", item.name),),
+            (("message", item.phase),),
+            _place(item.file, item.line),
+            _say("same" if item.same_inputs else "differ"),
+            _say("same") if item.same_outputs else (("figure", "differ"),),
+        )
+        for item in found.operators[:rows]
+    )
+    uses = tuple(
+        (
+            (("message", item.factor),),
+            (("name", item.call),),
+            _place(item.file, item.line),
+            _say(f"{item.count:,}"),
+            (("figure", "differ"),) if item.differs else _say("same"),
+        )
+        for item in found.uses[:rows]
+    )
+    if operators:
+        blocks.append(Table(("operator", "phase", "line", "inputs", "outputs"), operators))
+    if uses:
+        blocks.append(Table(("factor", "call", "line", "times", "answers"), uses))
+    return blocks
+
+
+def _place(file: str, line: int) -> Phrase:
+    return (("name", notebook.place(file, line)),) if file else ()
+
+
+def _map(found: object) -> list[Block]:
+    drawn = getattr(found, "heat_map", None)
+    if drawn is None or getattr(found, "identical", True):
+        return []
+    text = text_map(drawn, getattr(found, "first_divergence", None))
+    return [Code(text)] if text else []
+
+
+def _baseline(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phrase]]:
+    found = report.baseline
+    if found is None:
+        return
+    if whole:
+        yield "", (("status", found.status), ("say", ": "), ("message", found.message))
+    yield from (("", line) for line in comparisons.baseline_lines(found, rows))
+    yield from (("", line) for line in _remedy(found.remedy))
+    if whole and found.recorded:
+        yield "", (("say", "recorded "), ("message", found.recorded))
+
+
+def _against(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phrase]]:
+    found = report.against
+    if found is None:
+        return
+    if whole:
+        at = comparisons.at(found.ref, found.commit)
+        yield "", (("status", found.status), ("say", ", "), *at, ("say", ": "))
+        yield "", (("message", found.message),)
+    yield from (("", line) for line in comparisons.against_lines(found, rows))
+
+
+def check_items(results: Iterable[CheckResult]) -> Items:
+    """Return each check with its message and evidence; of what warns or fails, what to do."""
+    items: list[tuple[Phrase, ...]] = []
+    for item in results:
+        line: Phrase = (
+            ("status", item.status),
+            ("say", " "),
+            ("id", item.id),
+            ("say", " "),
+            ("message", item.message),
+        )
+        below: list[Phrase] = [(("seen", text),) for text in item.evidence[:_EVIDENCE]]
+        if more := and_more(len(item.evidence) - _EVIDENCE):
+            below.append(_say(more))
+        below += _remedy(item.remedy) if item.status in ("warn", "fail") else []
+        items.append((line, *below))
+    return Items(tuple(items))
+
+
+def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> Iterator[Block]:
+    shown = ("fail", "warn", "waived", "skip") if whole else ("fail", "warn")
+    if whole and checklist:
+        counted = (
+            (category, _say(numbers.of(passed, made) if made else "nothing checked"))
+            for category, passed, made in wording.coverage(checklist)
+        )
+        yield Facts(tuple(counted))
+    listed_here = [
+        item
+        for item in wording.worst_first(checklist)
+        if item.status in shown and not wording.is_undeclared(item)
+    ]
+    left = ((line,) for line in _left(len(listed_here) - rows))
+    yield Items((*check_items(listed_here[:rows]).rows, *left))
+    named = {
+        "passed": [item.id for item in checklist if item.status == "pass"],
+        "not declared": [item.id for item in checklist if wording.is_undeclared(item)],
+    }
+    for label, ids in named.items():
+        if whole and ids:
+            more = _left(len(ids) - rows)
+            yield Facts(
+                ((label, wording.joined([*((("id", name),) for name in ids[:rows]), *more])),)
+            )
+
+
+def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
+    yield "noise floor", wording.noise(report.noise_floor)
+    yield "cost", costs.cost(report.cost)
+    if report.cost is not None:
+        for line in (costs.step_times(report.cost), costs.memory(report.cost)):
+            yield "", _say(line)
+        if report.cost.suspicious is not None:
+            yield "", (("figure", "suspicious"), ("say", ": "), ("message", report.cost.suspicious))
+    if spent := costs.times_spent(report):
+        yield "time", _say(spent)
+
+
+def _config_hash(report: Report, rows: int) -> list[Block]:
+    found = report.config_hash
+    if found is None:
+        return []
+    named = tuple((name, ((("name", root)),)) for name, root in comparisons.roots(found))
+    inputs = tuple(
+        ((("say", root),), (("name", name),), (("name", value),))
+        for root, name, value in islice(comparisons.inputs(found), rows)
+    )
+    left = _left(len(found.recipe_inputs) + len(found.platform_inputs) - rows)
+    return [
+        Facts(named),
+        Table(("root", "input", "value"), inputs),
+        Facts(tuple(("", line) for line in left)),
+    ]
+
+
+def _runs(report: Report, rows: int) -> Block:
+    if not report.runs:
+        return Facts(())
+    lines = tuple(
+        (
+            (("name", run.name),),
+            _say(str(run.seed)),
+            _say(f"{run.steps:,}"),
+            _say(f"{run.processes:,}"),
+            _say(numbers.duration(run.seconds)),
+            (("fault" if wording.ended_badly(run) else "message", wording.outcome(run)),),
+        )
+        for run in report.runs[:rows]
+    )
+    return Table(("run", "seed", "steps", "processes", "time", "ended"), lines)
+
+
+def _environment(report: Report) -> dict[str, object]:
+    """Return what was gated and on what. Names of ours are not taken over by what the training
+    reported."""
+    subject = report.subject
+    facts: dict[str, object] = {
+        "spec": subject.spec,
+        "command": subject.command,
+        "commit": subject.commit or "not in git",
+        "sandbox": subject.sandbox,
+    }
+    if subject.uncommitted:
+        facts["uncommitted changes"] = listed(subject.uncommitted, 10)
+    return {**dict(sorted(subject.versions.items())), **facts}
+
+
+def _named(values: Mapping[str, object], rows: int) -> Block:
+    lines = tuple(
+        ((("name", name),), (("name", str(value)),)) for name, value in islice(values.items(), rows)
+    )
+    return Table(("name", "value"), lines) if lines else Facts(())
+
+
+def _command(command: str) -> list[Block]:
+    return [Code(command, "sh")] if 0 < len(command) <= _COMMAND else []
