@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
     from .use import Uses
@@ -80,22 +80,14 @@ def torch_arrived(torch: Any) -> None:
                 module.torch_arrived(torch, _USES[0])
 
 
-def for_child(environment: Mapping[str, str], command: Sequence[Any]) -> Dict[str, str]:
-    """What the environment of a child gets that is about to be started."""
+def for_child(
+    environment: Mapping[str, str], command: Sequence[Any]
+) -> Tuple[Dict[str, str], Sequence[Any]]:
+    """Return what the environment of a child gets that is about to be started, and its command."""
     if not _USES:
-        return {}
+        return {}, command
     from . import hashing
 
-    return {
-        **hashing.hash_seed(_USES[0], environment),
-        **_USES[0].child_variable(hashing.is_python(command)),
-    }
-
-
-def child_command(command: Any) -> Any:
-    """The command of a child that is about to be started."""
-    if not _USES:
-        return command
-    from . import hashing
-
-    return hashing.listening(_USES[0], command)
+    ordinal = _USES[0].child_variable(hashing.is_python(command))
+    seed, command = hashing.of_child(_USES[0], environment, command)
+    return {**seed, **ordinal}, command

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import session, source_line
 from .use import Site, Uses, site_of, unknowable
@@ -36,29 +36,27 @@ def install(uses: Uses) -> None:
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
 
 
-def hash_seed(uses: Uses, environment: Mapping[str, str]) -> Dict[str, str]:
-    """Return what a child's environment gets: the seed where it lacks it and the factor is
-    pinned."""
-    lacks = uses.wants(NAME) and _lacking(environment)
-    return (
-        {_VARIABLE: _seed()} if lacks and _noted(uses, "its environment lacks " + _VARIABLE) else {}
-    )
-
-
-def listening(uses: Uses, command: Any) -> Any:
-    """A child's command, without the options that ignore the environment where the factor is
-    pinned."""
-    if not uses.wants(NAME) or not is_python(command):
-        return command
-    new = heard(command)
-    return new if list(new) != list(command) and _noted(uses, "python -I, -E or -R") else command
+def of_child(
+    uses: Uses, environment: Mapping[str, str], command: Sequence[Any]
+) -> Tuple[Dict[str, str], Sequence[Any]]:
+    """Note a child whose hashes are random. Return, if the factor is pinned at the line that starts
+    it, the seed for its environment and its command without the options that ignore it."""
+    lacks, heeding = _lacking(environment), heard(command) if is_python(command) else list(command)
+    if not uses.wants(NAME) or not (lacks or heeding != list(command)):
+        return {}, command
+    frame = sys._getframe(1)
+    site = site_of(frame)
+    source = "its environment lacks " + _VARIABLE if lacks else "python -I, -E or -R"
+    uses.note(NAME, source, site, unknowable(), frame)
+    if not uses.pinned(NAME, site):
+        return {}, command
+    return {_VARIABLE: _seed()} if lacks else {}, heeding
 
 
 def is_python(command: Sequence[Any]) -> bool:
-    """Whether a command starts a Python interpreter, by its name."""
-    return bool(command) and os.path.basename(os.fsdecode(command[0])).startswith(
-        ("python", "pypy")
-    )
+    """Return whether a command starts a Python interpreter, by its name."""
+    name = os.path.basename(os.fsdecode(command[0])) if command else ""
+    return name.startswith(("python", "pypy"))
 
 
 def heard(command: Sequence[Any]) -> List[Any]:
@@ -86,15 +84,6 @@ def _seed() -> str:
 
 def _lacking(environment: Mapping[str, str]) -> bool:
     return environment.get(_VARIABLE, "random") in ("random", "")
-
-
-def _noted(uses: Uses, source: str) -> bool:
-    """Note a child whose hashes are random, and say whether the factor is pinned at the line that
-    starts it."""
-    frame = sys._getframe(2)
-    site = site_of(frame)
-    uses.note(NAME, source, site, unknowable(), frame)
-    return uses.pinned(NAME, site)
 
 
 def _script() -> Optional[Site]:

@@ -28,14 +28,7 @@ def _listdir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     names: List[Any] = original(*args, **kwargs)
     if sys._getframe(2).f_code.co_filename.startswith("<frozen importlib"):
         return names  # who looks for a module asks for no order
-    return uses.ask(
-        NAME,
-        "os.listdir",
-        lambda: names,
-        lambda _: sorted(names),
-        lambda: names[::-1],
-        sys._getframe(2),
-    )
+    return uses.ask(NAME, "os.listdir", lambda: names, lambda _: sorted(names), lambda: names[::-1])
 
 
 def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -45,11 +38,7 @@ def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     def by_name(_: Any) -> List[Any]:
         return sorted(entries, key=lambda entry: entry.name)
 
-    return Entries(
-        uses.ask(
-            NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)
-        )
-    )
+    return Entries(uses.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1]))
 
 
 class Entries:

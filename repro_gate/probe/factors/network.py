@@ -7,10 +7,9 @@ sight.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import os
 import sys
-import weakref
 from typing import Any
 
 from .. import imports, session, source_line
@@ -23,72 +22,40 @@ _LINES = 1 << 16  # bytes, from which on what was received is one answer and not
 
 
 def install(uses: Uses) -> None:
-    """Wrap connecting, listening and receiving of `socket.socket`, and reading of
-    `ssl.SSLSocket`."""
+    """Wrap listening and receiving of `socket.socket`, and reading of `ssl.SSLSocket`."""
     connections = _Connections(uses)
     imports.after_import("socket", connections.socket_arrived)
     imports.after_import("ssl", connections.ssl_arrived)
 
 
 class _Connections:
-    """The connections that this process opened to the world, each with its peer."""
+    """What this process's sockets received from the world."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses
-        self._peers: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+        # a file for each port that a process of this run listens on
         self._ports = os.path.join(session.current().config["traces"], "listening")
-        self._families: Any = ()
 
     def socket_arrived(self, module: Any) -> None:
         """`socket.socket` is a Python class on top of C's."""
-        self._families = (module.AF_INET, module.AF_INET6)
-        for name, around in (
-            ("listen", self._listen),
-            ("connect", self._connect),
-            ("connect_ex", self._connect),
-            ("recv", self._receive),
-            ("recvfrom", self._receive),
-            ("recv_into", self._receive_into),
-        ):
-            wrap(module.socket, name, around)
+        wrap(module.socket, "listen", self._listen)
+        wrap(module.socket, "recv", self._receive)
+        wrap(module.socket, "recvfrom", self._receive)
+        wrap(module.socket, "recv_into", self._receive_into)
 
     def ssl_arrived(self, module: Any) -> None:
         """All that an `SSLSocket` receives comes through `read`; what is below is encrypted."""
         wrap(module.SSLSocket, "read", self._read_tls)
-        module.SSLSocket._create = functools.partial(self._wrapped, module.SSLSocket._create)
-        for name in ("connect", "connect_ex"):
-            wrap(module.SSLSocket, name, self._connect)
 
     def _listen(self, original: Any, sock: Any, *args: Any) -> Any:
         answer = original(sock, *args)
-        try:
-            port = int(sock.getsockname()[1])
+        with contextlib.suppress(Exception):  # a socket of this machine's file system has no port
             os.makedirs(self._ports, exist_ok=True)
-            open(os.path.join(self._ports, str(port)), "wb").close()
-        except (OSError, TypeError, ValueError, IndexError):
-            pass  # a socket of this machine's file system
+            open(self._mark(sock.getsockname()), "wb").close()
         return answer
 
-    def _connect(self, original: Any, sock: Any, address: Any) -> Any:
-        try:
-            return original(sock, address)
-        finally:  # asyncio's is open when it is written to, after an error that says so
-            outside = (
-                isinstance(address, tuple)
-                and len(address) > 1
-                and sock.family in self._families
-                and not os.path.lexists(os.path.join(self._ports, str(address[1])))
-            )
-            if outside:
-                self._peers[sock] = ("%s:%s" % address[:2])[:120]
-
-    def _wrapped(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A socket that was connected before becomes another object."""
-        peer = self._peers.get(args[0] if args else kwargs.get("sock"))
-        tls = original(*args, **kwargs)
-        if peer is not None:
-            self._peers[tls] = peer
-        return tls
+    def _mark(self, address: Any) -> str:
+        return os.path.join(self._ports, str(int(address[1])))
 
     def _receive(self, original: Any, sock: Any, most: int, flags: int = 0) -> Any:
         found = original(sock, most, flags)
@@ -108,11 +75,17 @@ class _Connections:
         return found
 
     def _note(self, sock: Any, data: Any, flags: int) -> None:
-        """Note what the training got of one connection."""
-        peer = self._peers.get(sock)
-        if peer is None or flags & _PEEK or busy():
+        """Note what the training got of one connection, unless a process of its own is at the other
+        end. Raises nothing."""
+        if flags & _PEEK or busy():
             return
-        frame = source_line.nearest_frame(sys._getframe(2))
-        site, data = source_line.nearest(frame), bytes(data)
-        for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
-            self._uses.note(NAME, peer, site, piece, frame, outside=True)
+        try:
+            peer = sock.getpeername()
+            if any(map(os.path.lexists, map(self._mark, (peer, sock.getsockname())))):
+                return
+            frame = source_line.nearest_frame(sys._getframe(2))
+            site, data = source_line.nearest(frame), bytes(data)
+            for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
+                self._uses.note(NAME, "%s:%s" % peer[:2], site, piece, frame, outside=True)
+        except Exception:
+            return  # not connected, or a socket of this machine's file system
