@@ -95,28 +95,23 @@ def _handlers(
 
 def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]) -> None:
     path, mode, flags = args[:3]
-    if not _writes(mode, flags):
+    keeps, writes = purpose(mode, flags)
+    if not writes:
         files.read(path)
         if type(path) is str and path in _RANDOM:
             draws.device(path)
         return
     if protected and isinstance(path, (str, bytes)):
         _refuse(path, protected)
-    if isinstance(mode, str):
-        empties, reads = "w" in mode or "x" in mode, "+" in mode
-    else:  # what the file held goes with the opening, or there is no such file yet
-        empties = (
-            bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
-        )
-        reads = bool(flags & os.O_RDWR)
-    if not empties:
-        files.changes(path, reads)
+    if keeps:
+        files.changes(path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR))
 
 
-def _writes(mode: Any, flags: Any) -> bool:
+def purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
+    """Return whether opening keeps what was there, and whether it may write."""
     if isinstance(mode, str):
-        return mode not in ("r", "rb") and any(letter in mode for letter in "wax+")
-    return isinstance(flags, int) and bool(flags & _WRITING)
+        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
+    return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)
 
 
 def _refuse(path: Any, protected: Tuple[str, ...]) -> None:

@@ -49,46 +49,25 @@ class CheckoutImports:
             dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path)
         )
         for number, finder in enumerate(sys.meta_path):
-            name = str(getattr(finder, "__module__", ""))
-            if "editable" not in name:
-                continue
-            module = sys.modules.get(name)
-            mapping, spaces = getattr(module, "MAPPING", None), getattr(module, "NAMESPACES", None)
-            # setuptools' finder: package -> folder, and namespace -> folders
-            if isinstance(mapping, dict):
-                mapping.update(
-                    {package: self._in_workspace(path) for package, path in mapping.items()}
-                )
-                spaces = spaces if isinstance(spaces, dict) else {}
-                spaces.update(
-                    {
-                        space: [self._in_workspace(path) for path in paths]
-                        for space, paths in spaces.items()
-                    }
-                )
-            else:
+            if "editable" in str(getattr(finder, "__module__", "")):
                 sys.meta_path[number] = _Redirected(finder, self)
-        if self._moved:
+        found = any(isinstance(finder, _Redirected) for finder in sys.meta_path)
+        if self._moved or found:
             sys.meta_path.append(_Ignored(self))
 
     def redirect(self, spec: ModuleSpec) -> ModuleSpec:
-        """What another finder found, in the workspace where it is there."""
-        folders = (
-            None
-            if spec.submodule_search_locations is None
-            else [self._in_workspace(path) for path in spec.submodule_search_locations]
-        )
-        origin = (
-            self._in_workspace(spec.origin) if spec.origin and os.path.isabs(spec.origin) else None
-        )
-        if origin is not None and origin != spec.origin and os.path.isfile(origin):
+        """Return what another finder found, in the workspace where it is there."""
+        folders = spec.submodule_search_locations
+        folders = None if folders is None else [*map(self._in_workspace, folders)]
+        origin = self._in_workspace(spec.origin or "")
+        if origin != spec.origin and os.path.isfile(origin):
             return (
                 importlib.util.spec_from_file_location(
                     spec.name, origin, submodule_search_locations=folders
                 )
                 or spec
             )
-        if spec.origin is None and folders:
+        if not spec.origin and folders:
             spec.submodule_search_locations = folders
         return spec
 
@@ -235,18 +214,6 @@ class _Ignored:
             if spec is not None and spec.origin and self._checkout.ignores(spec.origin):
                 return spec
         return None
-
-    def find_distributions(self, context: Any) -> Iterable[Any]:
-        from importlib.metadata import DistributionFinder, MetadataPathFinder
-
-        folders = self._folders(context.path)
-        return (
-            MetadataPathFinder.find_distributions(
-                DistributionFinder.Context(name=context.name, path=folders)
-            )
-            if folders
-            else ()
-        )
 
     def _folders(self, entries: Iterable[Any]) -> List[str]:
         found = (

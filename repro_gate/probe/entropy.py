@@ -37,16 +37,9 @@ _REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")
 _OWN = (__file__, patch.__file__)
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 # may lie below the standard library
-_INSTALLED = (
-    os.sep + "site-packages" + os.sep,
-    os.sep + "dist-packages" + os.sep,
-)
+_INSTALLED = os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep
 # packages that draw for copies, names and the like
-_FOR_ITSELF = (
-    "numpy",
-    "torch",
-    __name__.split(".")[0],
-)
+_FOR_ITSELF = "numpy", "torch", __name__.split(".")[0]
 _NAMES = ("uuid.", "secrets.token")  # what a library calls its folders and runs by
 
 
@@ -55,9 +48,8 @@ class Draws:
     raises nothing."""
 
     def __init__(self) -> None:
-        self._open: Dict[
-            Draw, int
-        ] = {}  # not yet written -> how many draws, less those that a seed made up for
+        # not yet written -> how many draws, less those that a seed made up for
+        self._open: Dict[Draw, int] = {}
         self._written: Set[Draw] = set()
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
@@ -155,11 +147,9 @@ class Draws:
     def _draw(self, source: str, frame: Optional[FrameType], generator: Any = None) -> None:
         try:
             found = self._find(source, frame, generator)
-            if (
-                found is None
-                or found in self._written
-                or (found not in self._open and len(self._open) >= MAX_DRAWN)
-            ):
+            if found is None or found in self._written:
+                return
+            if found not in self._open and len(self._open) >= MAX_DRAWN:
                 return
             if self._forked and generator is None:
                 self._write(found)  # at once: it may be killed at any time
@@ -203,36 +193,19 @@ class Draws:
     def _call(self, source: str, own: List[FrameType], generator: Any) -> str:
         """What the workspace called, by the outermost of the generator's own frames."""
         if generator is not None:
-            made = own and own[-1].f_code.co_name == "__init__"
-            return (
-                "random.Random()"
-                if made
-                else "random.seed()"
-                if generator is _shared()
-                else "random.Random.seed()"
-            )
+            if own and own[-1].f_code.co_name == "__init__":
+                return "random.Random()"
+            return "random.seed()" if generator is _shared() else "random.Random.seed()"
         if not own:
             return source
-        name, module = own[-1].f_code.co_name, self._libraries[own[-1].f_code.co_filename]
-        if module != "random":
-            return "%s.%s" % (module, name)
-        secrets = sys.modules.get("secrets")
-        if secrets is not None and own[-1].f_locals.get("self") is getattr(
-            secrets, "_sysrand", None
-        ):
-            return "secrets.%s" % name.replace("getrandbits", "randbits").replace(
-                "_randbelow", "randbelow"
-            )
-        return "random.SystemRandom"
+        module = self._libraries[own[-1].f_code.co_filename]
+        return module + (".SystemRandom" if module == "random" else "." + own[-1].f_code.co_name)
 
 
 def _draws_for_others(frame: FrameType) -> bool:
     """Whether the frame is that of a library which may hand on what it draws: an installed one."""
-    file = frame.f_code.co_filename
-    if (
-        file.startswith("<")
-        or str(frame.f_globals.get("__name__")).partition(".")[0] in _FOR_ITSELF
-    ):
+    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+    if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
 

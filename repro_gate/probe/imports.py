@@ -16,6 +16,7 @@ import types
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import session
+from .patch import wrap
 
 _WAITING: Dict[str, List[Callable[[Any], None]]] = {}
 _LOOKING: Set[str] = set()  # modules that this finder is asking the others about
@@ -93,6 +94,18 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
     _WAITING.setdefault(name, []).append(callback)
+
+
+def wrap_later(module: str, name: str, around: Callable[..., Any], also: Any = ()) -> None:
+    """Wrap a function of a module, or `CLASS.METHOD`, once the module has been imported."""
+
+    def arrived(owner: Any) -> None:
+        *classes, attribute = name.split(".")
+        for item in classes:
+            owner = getattr(owner, item)
+        wrap(owner, attribute, around, also)
+
+    after_import(module, arrived)
 
 
 def calling_back() -> bool:

@@ -50,9 +50,8 @@ class Lines:
     def __init__(self, step: int) -> None:
         self.step = step
         self._said = 0
-        self._open: List[
-            Tuple[int, str, int, str, str, str]
-        ] = []  # (step, file, line, text, digest, order), not written yet
+        # (step, file, line, text, digest, order), not written yet
+        self._open: List[Tuple[int, str, int, str, str, str]] = []
         self._names: Dict[CodeType, Dict[int, Set[str]]] = {}
 
     def start(self) -> None:
@@ -90,21 +89,18 @@ class Lines:
         # or a comprehension: its line is noted with what it reads
         if not file or session.current().step > self.step or inner:
             return None
-        names = self._names.get(frame.f_code)
-        if names is None:
-            names = self._names[frame.f_code] = _names_by_line(frame.f_code)
-        done = [0]
+        code = frame.f_code
+        names = self._names.setdefault(code, {}) or _names_by_line(code)
+        self._names[code] = names
+        at = 0  # the line in progress
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
-            if done[0] and event in ("line", "return"):
-                self._note(
-                    frame,
-                    file,
-                    done[0],
-                    names.get(done[0], set()),
-                    arg if event == "return" else None,
-                )
-            done[0] = frame.f_lineno if event == "line" else 0 if event == "return" else done[0]
+            nonlocal at
+            if at and event in ("line", "return"):
+                returned = arg if event == "return" else None
+                self._note(frame, file, at, names.get(at, set()), returned)
+            if event in ("line", "return"):
+                at = frame.f_lineno if event == "line" else 0
             return line
 
         return line
@@ -115,7 +111,8 @@ class Lines:
         self._said += 1
         digest, order = hashlib.blake2b(digest_size=8), ""
         try:
-            values = {name: _value(frame, name) for name in sorted(names)}
+            own, shared = frame.f_locals, frame.f_globals
+            values = {name: own.get(name, shared.get(name)) for name in sorted(names)}
             order = _order(values)
             for part in _parts([returned, values], _DEPTH + 1, []):
                 digest.update(part)
@@ -128,21 +125,11 @@ class Lines:
 def _order(values: Dict[str, Any]) -> str:
     """Return a digest of the order in which the sets among some variables give their plain items;
     empty where none holds two."""
-    sets = [
-        [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN]
-        for value in values.values()
-        if type(value) in _SETS
-    ]
-    kept = [items for items in sets if len(items) > 1]
-    return (
-        hashlib.blake2b(repr(kept).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        if kept
-        else ""
-    )
-
-
-def _value(frame: FrameType, name: str) -> Any:
-    return frame.f_locals.get(name, frame.f_globals.get(name))
+    sets = (list(value)[:_ITEMS] for value in values.values() if type(value) in _SETS)
+    kept = [[repr(item)[:200] for item in items if type(item) in _PLAIN] for items in sets]
+    kept = [items for items in kept if len(items) > 1]
+    text = repr(kept).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest() if kept else ""
 
 
 def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
@@ -160,18 +147,19 @@ def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
 def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
     """The bytes that say what a value is, whatever its address and the order of a set."""
     kind = type(value)
+    package = kind.__module__.split(".")[0]
     yield kind.__name__.encode("utf-8", "surrogatepass")
     if kind in _PLAIN:
         yield repr(value)[:_BYTES].encode("utf-8", "surrogatepass")
     elif isinstance(value, pathlib.PurePath):
         yield str(value).encode("utf-8", "surrogatepass")
-    elif kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
+    elif package == "numpy" and hasattr(kind, "tobytes"):
         yield repr((str(value.dtype), value.shape)).encode()
         if not value.dtype.hasobject and value.nbytes <= _BYTES:
             yield value.tobytes()
-    elif kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Generator":
+    elif package == "torch" and kind.__name__ == "Generator":
         yield from _parts(value.get_state(), depth, above)
-    elif kind.__module__.split(".")[0] == "torch" and hasattr(kind, "untyped_storage"):
+    elif package == "torch" and hasattr(kind, "untyped_storage"):
         yield repr((str(value.dtype), tuple(value.shape))).encode()
         if value.numel() * value.element_size() <= _BYTES:
             current = session.current()

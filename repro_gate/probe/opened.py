@@ -22,30 +22,8 @@ from . import session, source_line
 from .process import mapped_files, printable
 
 _SYSTEM = (
-    *(
-        "/usr",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/libx32",
-        "/bin",
-        "/sbin",
-        "/etc",
-        "/boot",
-        "/proc",
-        "/sys",
-        "/dev",
-        "/nix/store",
-    ),
-    *(
-        "/opt/nvidia",
-        "/opt/rocm",
-        "/opt/intel",
-        "/opt/homebrew",
-        "/System",
-        "/Library",
-        "/private/etc",
-    ),
+    "/usr /lib /lib32 /lib64 /libx32 /bin /sbin /etc /boot /proc /sys /dev /nix/store /opt/nvidia "
+    "/opt/rocm /opt/intel /opt/homebrew /System /Library /private/etc"
 )
 _OF_SYSTEM = {  # the system's own folders where others keep data too
     "/run": "NetworkManager booted-system current-system dbus lock log nscd opengl-driver "
@@ -58,9 +36,8 @@ _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runt
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
 INSTALLED = ("/site-packages/", "/dist-packages/")
-_SEEN = (
-    50_000  # paths remembered as dealt with; a training on a million files must not grow by them
-)
+# paths remembered as dealt with; a training on a million files must not grow by them
+_SEEN = 50_000
 _EVENT = 1_000  # files in one event
 _AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
 
@@ -80,22 +57,16 @@ class Opened:
         self._started = float(config.get("started", 0.0))
         # when the first run of the gate run may have begun; None: nobody knows
         self._began = config.get("began")
-        self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
-        self._links: Tuple[
-            str, ...
-        ] = ()  # where declared data is linked into the workspace, as far as it was met
         own = [
             config["traces"],
             os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
             *config.get("own", ()),
+            *config.get("data", ()),
         ]
-        self._own = with_separator([*interpreter(), *own, *self._data])
+        self._own = with_separator([*interpreter(), *own])
         self._seen: Set[Any] = set()
-        self._seen_relative: Set[Any] = set()
-        self._old: Dict[
-            str, bool
-            # files from before the run that it then changed, and whether they were an earlier run's
-        ] = {}
+        # files from before the run that it then changed, and whether they were an earlier run's
+        self._old: Dict[str, bool] = {}
         self._found: Set[str] = set()
         self._pending: List[Tuple[str, bool, str, bool]] = []
         self._forked = False
@@ -104,11 +75,9 @@ class Opened:
     def read(self, path: Any) -> None:
         """A file is about to be opened for reading. `path` is what was given: text, bytes, a path
         object, or a descriptor (left alone)."""
-        try:
-            if path not in self._seen and path not in self._seen_relative:
+        with contextlib.suppress(Exception):
+            if path not in self._seen:
                 self._look(path, True)
-        except Exception:
-            pass
 
     def changes(self, path: Any, reads: bool) -> None:
         """A file is about to be opened for writing without being emptied: what it holds is from
@@ -125,7 +94,7 @@ class Opened:
 
     def folder_changed(self) -> None:
         """The working directory changes: relative paths mean other files from here on."""
-        self._seen_relative.clear()
+        self._seen.clear()
 
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write what was found since the last time; at the `last`, also files that are mapped into
@@ -143,36 +112,28 @@ class Opened:
     def _look(self, given: Any, reads: bool) -> None:
         if isinstance(given, int) or not self._workspace:
             return
-        text = os.fsdecode(given)
-        path = os.path.abspath(text)
+        path = os.path.abspath(os.fsdecode(given))
         if self._excluded(path):
-            self._remember(given, text)
+            self._remember(given)
             return
         real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
-        if real.startswith(self._workspace):
-            left_out = False
-        else:
-            left_out = of_system(real) or (real + os.sep).startswith(self._own)
-            self._learn_link(path, real)
+        within = real.startswith(self._workspace)
+        left_out = not within and (of_system(real) or (real + os.sep).startswith(self._own))
         if left_out or real in self._found:
-            self._remember(given, text)
+            self._remember(given)
             return
         state = os.stat(real)  # OSError: there is no such file, and there may be one later
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
             return
         left = self._old.get(real)
         if left is None and state.st_ctime >= self._started:
-            self._remember(given, text)
+            self._remember(given)
             return
         if left is None:
-            left = (
-                not real.startswith(self._workspace)
-                and self._began is not None
-                and state.st_ctime >= self._began
-                and state.st_size > 0
-            )
+            earlier = self._began is not None and state.st_ctime >= self._began
+            left = earlier and not within and state.st_size > 0
         if reads:
-            self._remember(given, text)
+            self._remember(given)
             self._note(real, left)
         elif len(self._old) < MAX_OPENED:
             self._old[real] = left
@@ -181,33 +142,16 @@ class Opened:
         """Whether a path is left out as it is given: installed files may be links to a package
         manager's cache."""
         below = path + os.sep
-        if below.startswith((self._given, self._workspace)):
-            return bool(self._links) and below.startswith(self._links)
-        return (
+        return not below.startswith((self._given, self._workspace)) and (
             of_system(path)
             or below.startswith(self._own)
             or any(part in path for part in INSTALLED)
         )
 
-    def _learn_link(self, path: str, real: str) -> None:
-        """Remember the link by which declared data was reached, so that the next file below it
-        costs no look at the disk."""
-        for item in self._data:
-            below = real[len(item) :]
-            if (
-                (real == item or real.startswith(item + os.sep))
-                and path.endswith(below)
-                and len(self._links) < 1000
-            ):
-                link = path[: len(path) - len(below)] + os.sep
-                if link not in self._links:
-                    self._links += (link,)
-
-    def _remember(self, given: Any, text: str) -> None:
-        seen = self._seen if os.path.isabs(text) else self._seen_relative
-        if len(seen) >= _SEEN:
-            seen.clear()
-        seen.add(given)
+    def _remember(self, given: Any) -> None:
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen.add(given)
 
     def _note(self, real: str, left: bool) -> None:
         if len(self._found) >= MAX_OPENED:
@@ -241,7 +185,7 @@ def _system_folders() -> Tuple[str, ...]:
     some = [
         folder + os.sep + name for folder, names in _OF_SYSTEM.items() for name in names.split()
     ]
-    return (*with_separator([*_SYSTEM, *some]), _DRIVERS)
+    return (*with_separator([*_SYSTEM.split(), *some]), _DRIVERS)
 
 
 def _source_of(path: str) -> str:

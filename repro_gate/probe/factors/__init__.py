@@ -31,7 +31,6 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
     from . import (
         addresses,
         clock,
-        commands,
         entropy,
         files,
         hashing,
@@ -48,7 +47,7 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
     _USES[:] = [found]
     os.register_at_fork(before=found.forking, after_in_child=found.born)
     # before all others: they wrap the same calls, and hand on to these
-    for outside in (commands, files, network) if found.watch else ():
+    for outside in (files, network) if found.watch else ():
         outside.install(found)
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
         if found.wants(module.NAME):

@@ -39,9 +39,7 @@ def install(uses: Uses) -> None:
     _watch_random(uses)
     for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
         wrap(owner, name, functools.partial(_open, uses))
-    imports.after_import(
-        "uuid", lambda module: wrap(module, "uuid1", functools.partial(_uuid1, uses, module))
-    )
+    imports.wrap_later("uuid", "uuid1", functools.partial(_uuid1, uses))
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:
@@ -63,9 +61,9 @@ def _bytes(uses: Uses, source: str, original: Any, size: int, *args: Any) -> Any
     return uses.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size))
 
 
-def _uuid1(uses: Uses, module: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _uuid1(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
     def pinned(stream: Any) -> Any:
-        return module.UUID(bytes=stream.bytes(16), version=1)
+        return sys.modules["uuid"].UUID(bytes=stream.bytes(16), version=1)
 
     return uses.ask(NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import os
 import stat
 import sys
@@ -19,8 +20,10 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
+from ..audit import purpose
 from ..opened import Opened
 from ..patch import wrap
+from ..process import printable
 from . import commands
 from .use import Uses, busy
 
@@ -28,20 +31,14 @@ NAME, LEFTOVERS = "files", "leftovers"
 _EVENTS = ("open", "sqlite3.connect", "os.rename", "os.listdir", "os.scandir")
 _ASKING = ("stat", "lstat", "access")
 _MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_EMPTYING = os.O_TRUNC | os.O_EXCL
 _WHOLE, _END = 16 << 20, 1 << 20  # bytes: a larger file is known by its size and its two ends
-# Entry points in C that open a file by a path: module, name, which argument that is, whether it is
+# Functions that open a file by a path in C: module, name, which argument that is, whether it is
 # written.
 _IN_C = (
-    ("dbm", "open", 0, False),
     ("torch", "save", 1, True),
-    ("torch", "from_file", 0, False),
     ("safetensors", "safe_open", 0, False),
     ("safetensors.torch", "load_file", 0, False),
     ("safetensors.torch", "save_file", 1, True),
-    ("safetensors.numpy", "load_file", 0, False),
-    ("safetensors.numpy", "save_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
 _HERE = os.path.dirname(__file__)
@@ -49,7 +46,7 @@ _BETWEEN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
 _PROBE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
 # `on` while this file is at work: what it calls is nobody's use
 _INSIDE = threading.local()
-_open, _read, _close, _lstat, _listdir = os.open, os.read, os.close, os.lstat, os.listdir
+_open, _close, _lstat, _listdir = os.open, os.close, os.lstat, os.listdir
 
 
 def install(uses: Uses) -> None:
@@ -59,12 +56,7 @@ def install(uses: Uses) -> None:
     for name in _ASKING:
         wrap(os, name, files.asked)
     for module, name, at, writes in _IN_C:
-        around = functools.partial(files.in_c, at, writes)
-        imports.after_import(module, functools.partial(_arrived, name, around))
-
-
-def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
-    wrap(module, name, around)
+        imports.wrap_later(module, name, functools.partial(files.in_c, at, writes))
 
 
 class _Files:
@@ -72,7 +64,8 @@ class _Files:
 
     def __init__(self, uses: Uses) -> None:
         config = session.current().config
-        self._uses, self._judge = uses, Opened(config)
+        self._uses, self._judge, self._children = uses, Opened(config), commands.Children(uses)
+        self._children.install()
         self._began, self._started = config.get("began"), float(config.get("started", 0.0))
         # a file for each that a process of this run has written, by the digest of its path
         self._marks = os.path.join(config["traces"], "written")
@@ -86,7 +79,8 @@ class _Files:
         try:
             frame = sys._getframe().f_back
             if event == "open":
-                self._seen(args[0], *_purpose(args[1], args[2]), frame)
+                keeps, writes = purpose(args[1], args[2])
+                self._seen(args[0], keeps, writes, frame)
             elif event == "sqlite3.connect":
                 self._seen(args[0], True, True, frame)
             elif event == "os.rename":
@@ -136,7 +130,8 @@ class _Files:
                 site, answer = source_line.nearest(near), (digest or _digest)(place)
                 self._uses.note(factor, _label(place) + about, site, answer, near, outside=True)
             elif reads and not place and not about:
-                commands.file_read(os.path.realpath(os.fsdecode(path)), self._wrote)
+                real = os.path.realpath(os.fsdecode(path))
+                self._children.file_read(real, self._wrote, source_line.nearest_frame(frame))
         except Exception:
             return
         finally:
@@ -174,13 +169,6 @@ class _Files:
         return place in self._written or os.path.lexists(self._mark(place))
 
 
-def _purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
-    """Whether opening reads what was there, and whether it may write."""
-    if isinstance(mode, str):
-        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
-    return not flags & _EMPTYING, bool(flags & _WRITING)
-
-
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own, or who looks for a module."""
     if imports.calling_back():
@@ -199,45 +187,30 @@ def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
 
 
 def _label(place: str) -> str:
-    """What a path is called in a trace: itself, `/proc/self` for this process's own folder; a long
-    one ends in its digest."""
-    own = "/proc/%d/" % os.getpid()
-    name = "/proc/self/" + place[len(own) :] if place.startswith(own) else place
-    if len(name) > 170:
-        name = name[:130] + hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
-    return name.encode("utf-8", "backslashreplace").decode()
+    """Return what a path is called in a trace: itself or its end, `/proc/self` for this process's
+    own folder."""
+    return printable(place.replace("/proc/%d/" % os.getpid(), "/proc/self/", 1)[-170:])
 
 
 def _digest(place: str) -> str:
-    """A digest of what a file holds. Never waits."""
+    """Return a digest of what a file holds. Never waits."""
+
+    def opener(path: str, flags: int) -> int:
+        return _open(path, flags | os.O_NONBLOCK)
+
     try:
-        file = _open(place, os.O_RDONLY | os.O_NONBLOCK)
+        # buffered: what the machine says of itself comes in pieces
+        with io.BufferedReader(io.FileIO(place, opener=opener)) as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                return "no regular file"
+            found = hashlib.blake2b(file.read(_WHOLE), digest_size=8)
+            if state.st_size > _WHOLE:
+                file.seek(-_END, os.SEEK_END)
+                found.update(b"%d" % state.st_size + file.read(_END))
+            return found.hexdigest()
     except OSError as error:
         return type(error).__name__
-    try:
-        state = os.fstat(file)
-        if not stat.S_ISREG(state.st_mode):
-            return "no regular file"
-        found = hashlib.blake2b(_most(file, _WHOLE), digest_size=8)
-        if state.st_size > _WHOLE:
-            os.lseek(file, -_END, os.SEEK_END)
-            found.update(b"%d" % state.st_size + _most(file, _END))
-        return found.hexdigest()
-    except OSError as error:
-        return type(error).__name__
-    finally:
-        _close(file)
-
-
-def _most(file: int, most: int) -> bytes:
-    """What a descriptor holds from here on, at most `most` bytes."""
-    found = bytearray()
-    while len(found) < most:
-        piece = _read(file, min(most - len(found), 1 << 20))
-        if not piece:
-            break
-        found += piece
-    return bytes(found)
 
 
 def _names(place: str) -> str:

@@ -23,9 +23,8 @@ _SETS = ("set", "frozenset", "hash")
 def install(uses: Uses) -> None:
     """Where this process's own hashes are random: note it, at the first line of its script that
     makes a set or asks for a hash; pinned, start again with the seed."""
-    if not sys.flags.hash_randomization or not (
-        sys.flags.ignore_environment or _lacking(os.environ)
-    ):
+    heard_of_it = not sys.flags.ignore_environment and not _lacking(os.environ)
+    if not sys.flags.hash_randomization or heard_of_it:
         return
     site = _script()
     if site is None:
@@ -100,13 +99,11 @@ def _line(source: str) -> int:
     import ast  # takes milliseconds, which most processes need not spend
 
     def makes(node: ast.AST) -> bool:
-        called = (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SETS
-        )
-        return called or isinstance(node, (ast.Set, ast.SetComp))
+        called = getattr(getattr(node, "func", None), "id", "")
+        return called in _SETS or isinstance(node, (ast.Set, ast.SetComp))
 
     try:
-        nodes = [node for node in ast.walk(ast.parse(source)) if makes(node)]
+        nodes = filter(makes, ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):
         return 1
     return min((node.lineno for node in nodes), default=1)  # type: ignore[attr-defined]

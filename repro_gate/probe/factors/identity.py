@@ -46,7 +46,7 @@ def install(uses: Uses) -> None:
         module: str, name: str, pinned: Callable[[Any], Any], varied: Any = None
     ) -> None:  # each is given the real answer
         around = functools.partial(_answer, uses, "%s.%s" % (module, name), pinned, varied)
-        imports.after_import(module, lambda owner: wrap(owner, name, around, also=native))
+        imports.wrap_later(module, name, around, native)
 
     told("os", "uname", _named, lambda real: _named(real, _other(real[1])))
     for module, name in _HOSTS:
@@ -61,11 +61,13 @@ def install(uses: Uses) -> None:
     with_real = functools.partial(_with_real_number, uses)
     for name in _TAKING_NUMBERS:
         wrap(os, name, with_real, also=native)
-    imports.after_import("psutil", lambda module: wrap(module.Process, "_init", with_real))
+    imports.wrap_later("psutil", "Process._init", with_real)
     number_of = _threads(uses)
     for name in ("get_ident", "get_native_id"):
         told("threading", name, lambda real: number_of(threading.current_thread()))
-    imports.after_import("tempfile", functools.partial(_temporary, uses))
+    imports.wrap_later(
+        "tempfile", "_RandomNameSequence.__next__", functools.partial(_temporary, uses)
+    )
 
 
 def _answer(
@@ -140,21 +142,12 @@ def _threads(uses: Uses) -> Callable[[Any], int]:
     return number_of
 
 
-def _temporary(uses: Uses, module: Any) -> None:
+def _temporary(uses: Uses, original: Any, names: Iterator[str]) -> Any:
     """Pin names of the workspace's own temporary files: who makes them tries the next name if one
     is taken."""
-
-    def following(original: Any, names: Iterator[str]) -> Any:
-        frame = sys._getframe(2)
-        if indirect(frame, NAME):
-            return original(names)
-        return uses.ask(
-            NAME,
-            "tempfile",
-            lambda: original(names),
-            lambda stream: stream.bytes(4).hex(),
-            None,
-            frame,
-        )
-
-    wrap(module._RandomNameSequence, "__next__", following)
+    frame = sys._getframe(2)
+    if indirect(frame, NAME):
+        return original(names)
+    return uses.ask(
+        NAME, "tempfile", lambda: original(names), lambda stream: stream.bytes(4).hex(), None, frame
+    )

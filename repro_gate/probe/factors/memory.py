@@ -28,16 +28,9 @@ _OF_TENSORS = ("new_empty", "new_empty_strided")
 
 def install(uses: Uses) -> None:
     """Wrap NumPy's ways to memory that is not written, once it is imported."""
-
-    def arrived(numpy: Any) -> None:
-        for name in ("empty", "empty_like"):
-            wrap(
-                numpy,
-                name,
-                functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array),
-            )
-
-    imports.after_import("numpy", arrived)
+    for name in ("empty", "empty_like"):
+        around = functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array)
+        imports.wrap_later("numpy", name, around)
 
 
 def torch_arrived(torch: Any, uses: Uses) -> None:

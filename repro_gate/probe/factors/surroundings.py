@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -37,27 +36,11 @@ _BY_VARIABLE = {
     "PWD": "path",
 }
 _PATHS = (
-    "abspath",
-    "realpath",
-    "expanduser",
-    "expandvars",
-    "dirname",
-    "basename",
-    "join",
-    "normpath",
-    "relpath",
-    "split",
-    "splitext",
+    "abspath realpath expanduser expandvars dirname basename join normpath relpath split splitext"
 )
 _LOCALES = (
-    "getlocale",
-    "getdefaultlocale",
-    "getpreferredencoding",
-    "getencoding",
-    "setlocale",
-    "localeconv",
-    "strcoll",
-    "strxfrm",
+    "getlocale getdefaultlocale getpreferredencoding getencoding setlocale localeconv strcoll "
+    "strxfrm"
 )
 
 
@@ -108,7 +91,7 @@ class _Watcher:
         native = (sys.modules[os.name],)
         for name in ("getcwd", "getcwdb"):
             wrap(os, name, self._watched("os." + name, "path"), also=native)
-        for name in _PATHS:
+        for name in _PATHS.split():
             wrap(os.path, name, self._watched("os.path." + name, ""))
         for name in ("stat", "lstat", "fstat"):
             wrap(os, name, self._watched("os." + name, _of_status), also=native)
@@ -124,16 +107,9 @@ class _Watcher:
                 functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)),
             )
         for name in ("gettempdir", "gettempdirb"):
-            imports.after_import("tempfile", functools.partial(self._arrived, name, "tmpdir"))
-        for name in _LOCALES:
-            imports.after_import("locale", functools.partial(self._arrived, name, "locale"))
-        # What a program that is started is told by its hash seed cannot be seen, so every start is
-        # a use.
-        wrap(
-            subprocess.Popen,
-            "__init__",
-            self._watched("subprocess", lambda *_: [("hashing", "hashing" in self.uses.vary)]),
-        )
+            imports.wrap_later("tempfile", name, self._watched("tempfile." + name, "tmpdir"))
+        for name in _LOCALES.split():
+            imports.wrap_later("locale", name, self._watched("locale." + name, "locale"))
         kind = type(os.environ)
         wrap(kind, "__getitem__", self._watched("os.environ", self._of_variable))
         wrap(
@@ -141,9 +117,6 @@ class _Watcher:
             "__iter__",
             functools.partial(_iterated, self._watched("os.environ", "environment", 3)),
         )
-
-    def _arrived(self, name: str, factor: str, module: Any) -> None:
-        wrap(module, name, self._watched("%s.%s" % (module.__name__, name), factor))
 
     def _watched(
         self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2
@@ -174,13 +147,8 @@ class _Watcher:
     def _named(self, answer: Any) -> str:
         """What varies the folder that an answer names; empty where it names none of the run's
         own."""
-        text = (
-            " ".join(map(str, answer))
-            if isinstance(answer, tuple)
-            else os.fsdecode(answer)
-            if isinstance(answer, (str, bytes))
-            else ""
-        )
+        text = " ".join(map(str, answer)) if isinstance(answer, tuple) else answer
+        text = os.fsdecode(text) if isinstance(text, (str, bytes)) else ""
         return next((name for name, folder in self.folders if folder in text), "")
 
     def _note(self, factor: str, source: str, answer: Any, frame: Optional[FrameType]) -> None:

@@ -146,7 +146,8 @@ class Uses:
     ) -> Any:
         """The answer to one call: `pinned` or `varied` where the configuration says so, else
         `real`. What `real` raises passes; where `pinned` or `varied` raise, the real answer is
-        given. `frame` is the caller's. `own`: only what the workspace's own code asks for is a use."""
+        given. `frame` is the caller's. `own`: only what the workspace's own code asks is a
+        use."""
         if busy() or (own and outside(frame)):
             return real()
         if varied is not None and self.only_varies(factor):
