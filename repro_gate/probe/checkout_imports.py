@@ -39,7 +39,6 @@ class CheckoutImports:
         self._others = tuple(folder for folder in folders if folder.startswith(self._root))
         self._moved: Set[str] = set()  # folders of the workspace that stand for one of the checkout
         self._found: Set[str] = set()
-        self._pending: List[List[str]] = []
 
     def start(self) -> None:
         """Turn what leads into the checkout to the workspace."""
@@ -48,11 +47,14 @@ class CheckoutImports:
         sys.path[:] = list(
             dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path)
         )
-        for number, finder in enumerate(sys.meta_path):
-            if "editable" in str(getattr(finder, "__module__", "")):
-                sys.meta_path[number] = _Redirected(finder, self)
-        found = any(isinstance(finder, _Redirected) for finder in sys.meta_path)
-        if self._moved or found:
+        editable = [
+            number
+            for number, finder in enumerate(sys.meta_path)
+            if "editable" in str(getattr(finder, "__module__", ""))
+        ]
+        for number in editable:
+            sys.meta_path[number] = _Redirected(sys.meta_path[number], self)
+        if self._moved or editable:
             sys.meta_path.append(_Ignored(self))
 
     def redirect(self, spec: ModuleSpec) -> ModuleSpec:
@@ -71,14 +73,13 @@ class CheckoutImports:
             spec.submodule_search_locations = folders
         return spec
 
-    def left_behind(self, entry: str) -> Optional[str]:
-        """The checkout's folder for one of the workspace that stands for it; None for any other."""
-        below = os.path.abspath(entry) + os.sep
-        return (
-            self._root + below[len(self._workspace) :].rstrip(os.sep)
-            if below.startswith(tuple(self._moved))
-            else None
-        )
+    def left_behind(self, entry: Any) -> Optional[str]:
+        """Return the checkout's folder for one of the workspace that stands for it; None for any
+        other."""
+        below = os.path.abspath(entry) + os.sep if isinstance(entry, str) else ""
+        if not below.startswith(tuple(self._moved)):
+            return None
+        return self._root + below[len(self._workspace) :].rstrip(os.sep)
 
     def ignores(self, path: str) -> bool:
         parts = (self.relative(path) or "").split(os.sep)
@@ -117,21 +118,19 @@ class CheckoutImports:
         """Write, at the end, the modules that came from the checkout (an installed package may be a
         link, so its top is looked at too); and where the run is asked for them the imported
         distributions, and those of them that are copies of the checkout."""
-        if last and self._root != os.sep:
-            self._look()
-        if self._pending:
-            rows, self._pending = self._pending, []
-            current.event("imports", modules=rows)
+        rows = self._looked() if last and self._root != os.sep else []
         if last and current.introduced and current.config.get("observe"):
             versions, copies = distributions.imported(self)
             current.event("distributions", versions=versions)
-            if copies:
-                current.event("imports", modules=copies)
+            rows += copies
+        if rows:
+            current.event("imports", modules=rows)
 
     def forked(self) -> None:
-        self._pending = []
+        """What was imported is the child's too."""
 
-    def _look(self) -> None:
+    def _looked(self) -> List[List[str]]:
+        rows = []
         known: Dict[str, bool] = {}  # folder -> whether it lies in the checkout
         clones = self._clones()
         for name, module in list(sys.modules.items()):
@@ -147,8 +146,8 @@ class CheckoutImports:
             if (known[folder] or clone) and len(self._found) < MAX_IMPORTS:
                 self._found.add(file)
                 row = [printable(name), printable(os.path.realpath(file)), clone]
-                if all(len(text) <= MAX_NAME for text in row):
-                    self._pending.append(row)
+                rows += [row] if all(len(text) <= MAX_NAME for text in row) else []
+        return rows
 
     def _clones(self) -> Dict[str, str]:
         """Other folders that a project called as the checkout's is installed as a link to -> the
@@ -179,9 +178,7 @@ class CheckoutImports:
         relative = self.relative(path) if os.path.isabs(path) else None
         if relative is None:
             return path
-        own = (
-            os.path.join(self._workspace, relative) if relative else self._workspace.rstrip(os.sep)
-        )
+        own = os.path.join(self._workspace, relative).rstrip(os.sep)
         if must_exist and not os.path.isdir(own):
             return path
         self._moved.add(own + os.sep)
@@ -209,19 +206,12 @@ class _Ignored:
         self._checkout = checkout
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        for folder in self._folders(sys.path if path is None else path):
-            spec = PathFinder.find_spec(name, [folder])
+        for entry in sys.path if path is None else path:
+            folder = self._checkout.left_behind(entry)
+            spec = PathFinder.find_spec(name, [folder]) if folder else None
             if spec is not None and spec.origin and self._checkout.ignores(spec.origin):
                 return spec
         return None
-
-    def _folders(self, entries: Iterable[Any]) -> List[str]:
-        found = (
-            self._checkout.left_behind(entry)
-            for entry in entries
-            if isinstance(entry, str) and os.path.isabs(entry)
-        )
-        return [folder for folder in found if folder is not None]
 
 
 def _source(metadata: str, editable: bool = False) -> Optional[str]:
@@ -235,10 +225,6 @@ def _source(metadata: str, editable: bool = False) -> Optional[str]:
         return None
     if linked != editable or not url.startswith("file://"):
         return None
-    return os.fsdecode(
-        re.sub(
-            rb"%([0-9A-Fa-f]{2})",
-            lambda found: bytes([int(found[1], 16)]),
-            os.fsencode(url[len("file://") :]),
-        )
-    )
+    from urllib.parse import unquote_to_bytes  # takes milliseconds, which most need not spend
+
+    return os.fsdecode(unquote_to_bytes(url[len("file://") :]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from types import FrameType
 from typing import Any, Dict, Iterator, Optional, Tuple
@@ -17,9 +18,9 @@ _PLACE: Dict[str, Any] = {}
 _ENTRIES = 20_000  # of the workspace that are looked at for notebooks
 _CELLS = 1_000_000  # characters of cells that are hashed
 # What runs a notebook, and what that is made of.
-_JUPYTER = frozenset(
-    "IPython comm ipykernel ipywidgets jupyter_client jupyter_core nbclient nbconvert nbformat "
-    "papermill tornado traitlets zmq".split()
+_JUPYTER = re.compile(
+    r"(IPython|comm|ipykernel|ipywidgets|jupyter_client|jupyter_core|nbclient|nbconvert|nbformat|"
+    r"papermill|tornado|traitlets|zmq)(\.|$)"
 )
 _scandir, _stat, _open = os.scandir, os.stat, open  # before anything is wrapped
 
@@ -73,7 +74,7 @@ def of_jupyter(frame: Optional[FrameType]) -> bool:
         return False
     while frame is not None and not inside(frame.f_code.co_filename):
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] in _JUPYTER:
+        if _JUPYTER.match(module):
             return True
         if module == "__main__":  # a cell that a magic such as `%%time` runs
             return False

@@ -40,7 +40,6 @@ def start(inject: str) -> None:
         stress.install()
     uses = factors.start(
         config.get("factors") or {},
-        config["traces"],
         {"path": config.get("workspace", ""), **config.get("folders", {})},
     )
     lines = [Lines(config["lines"])] if "lines" in config else []

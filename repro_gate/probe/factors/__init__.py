@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _USES: List["Uses"] = []
 
 
-def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optional["Uses"]:
+def start(config: Dict[str, Any], folders: Dict[str, str]) -> Optional["Uses"]:
     """Watch, pin or vary what `config` names, in this process from here on; None where it names
     nothing.
 
     `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]),
-    `vary` (factors). `traces` is a folder that every process of the run may write to, `folders` the
+    `vary` (factors). `folders` the
     run's own by the name of what varies them.
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary")):
@@ -43,7 +43,7 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
     )
     from .use import Uses
 
-    found = Uses(config, traces)
+    found = Uses(config)
     _USES[:] = [found]
     os.register_at_fork(before=found.forking, after_in_child=found.born)
     # before all others: they wrap the same calls, and hand on to these

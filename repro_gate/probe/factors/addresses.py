@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Optional
 
 from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
-from .use import Uses, outside, site_of
+from .use import Uses, outside
 
 NAME = "addresses"
 _MOST = 1_000_000  # objects that are numbered
@@ -85,7 +85,7 @@ def _tensor_hash(uses: Uses, original: Any, tensor: Any) -> int:
     frame, number = sys._getframe(2), int(original(tensor))
     given = _OBJECTS.pinned(number) if uses.pinned(NAME, ("", 0)) else number
     if uses.watch and not outside(frame) and _makes_a_set(frame):
-        uses.note(NAME, SET_OF_TENSORS, site_of(frame), given, frame)
+        uses.note(NAME, SET_OF_TENSORS, given, frame)
     return given
 
 

@@ -196,7 +196,7 @@ class _Lines:
 
     def __init__(self, uses: Uses, child: _Child, about: str) -> None:
         self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(
-            child.factor, source, child.site, answer, child.frame, direct=True, outside=True
+            child.factor, source, answer, child.frame, child.site, direct=True, outside=True
         )
         self._about = about
         self._rest = b""

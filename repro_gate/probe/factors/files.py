@@ -78,15 +78,11 @@ class _Files:
             return
         try:
             frame = sys._getframe().f_back
+            keeps, writes = event != "os.rename", event in ("os.rename", "sqlite3.connect")
             if event == "open":
                 keeps, writes = purpose(args[1], args[2])
-                self._seen(args[0], keeps, writes, frame)
-            elif event == "sqlite3.connect":
-                self._seen(args[0], True, True, frame)
-            elif event == "os.rename":
-                self._seen(args[1], False, True, frame)
-            else:
-                self._seen(args[0], True, False, frame, _names)
+            digest = _names if event in ("os.listdir", "os.scandir") else _digest
+            self._seen(args[event == "os.rename"], keeps, writes, frame, digest)
         except Exception:
             return
 
@@ -100,7 +96,7 @@ class _Files:
     def in_c(self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A function in C, or one that hands the path to C."""
         if len(args) > at:
-            self._seen(args[at], not writes, writes, sys._getframe(1))
+            self._seen(args[at], not writes, writes, sys._getframe(1), _digest)
         return original(*args, **kwargs)
 
     def _seen(
@@ -109,7 +105,7 @@ class _Files:
         reads: bool,
         writes: bool,
         frame: Optional[FrameType],
-        digest: Optional[Callable[[str], str]] = None,
+        digest: Callable[[str], str],
         about: str = "",
     ) -> None:
         """Note a use of a path. Raises nothing of its own."""
@@ -120,18 +116,20 @@ class _Files:
             frame = _caller(frame)
             if frame is None or (about and frame.f_code.co_name in _RESOLVING):
                 return
-            place = self._place(os.path.abspath(os.fsdecode(path)), machine=not (writes or about))
-            mine = self._wrote(place) if place else False
+            given = os.fsdecode(path)
+            place = self._place(os.path.abspath(given), machine=not (writes or about))
+            mine = bool(place) and self._wrote(place)
             if writes:
-                self._writes(place or os.path.realpath(os.fsdecode(path)))
+                self._writes(place or os.path.realpath(given))
             if place and reads and not mine and not busy():
-                factor = LEFTOVERS if self._left(place) else NAME
-                near = source_line.nearest_frame(frame)
-                site, answer = source_line.nearest(near), (digest or _digest)(place)
-                self._uses.note(factor, _label(place) + about, site, answer, near, outside=True)
+                factor, source = LEFTOVERS if self._left(place) else NAME, _label(place) + about
+                try:
+                    answer = digest(place)
+                except OSError as error:
+                    answer = type(error).__name__
+                self._uses.note(factor, source, answer, frame, direct=True, outside=True)
             elif reads and not place and not about:
-                real = os.path.realpath(os.fsdecode(path))
-                self._children.file_read(real, self._wrote, source_line.nearest_frame(frame))
+                self._children.file_read(os.path.realpath(given), self._wrote, frame)
         except Exception:
             return
         finally:
@@ -173,17 +171,15 @@ def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own, or who looks for a module."""
     if imports.calling_back():
         return None
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+    caller = None
+    while frame is not None and not source_line.inside(frame.f_code.co_filename):
+        name = frame.f_code.co_filename
+        if not name.startswith(_BETWEEN):
+            if name.startswith(_PROBE) or (caller is None and name.startswith("<frozen importlib")):
+                return None
+            caller = caller or frame
         frame = frame.f_back
-    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-        return None
-    above = frame
-    while above is not None and not source_line.inside(above.f_code.co_filename):
-        name = above.f_code.co_filename
-        if name.startswith(_PROBE) and not name.startswith(_BETWEEN):
-            return None
-        above = above.f_back
-    return frame
+    return caller or frame
 
 
 def _label(place: str) -> str:
@@ -198,32 +194,23 @@ def _digest(place: str) -> str:
     def opener(path: str, flags: int) -> int:
         return _open(path, flags | os.O_NONBLOCK)
 
-    try:
-        # buffered: what the machine says of itself comes in pieces
-        with io.BufferedReader(io.FileIO(place, opener=opener)) as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                return "no regular file"
-            found = hashlib.blake2b(file.read(_WHOLE), digest_size=8)
-            if state.st_size > _WHOLE:
-                file.seek(-_END, os.SEEK_END)
-                found.update(b"%d" % state.st_size + file.read(_END))
-            return found.hexdigest()
-    except OSError as error:
-        return type(error).__name__
+    # buffered: what the machine says of itself comes in pieces
+    with io.BufferedReader(io.FileIO(place, opener=opener)) as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            return "no regular file"
+        found = hashlib.blake2b(file.read(_WHOLE), digest_size=8)
+        if state.st_size > _WHOLE:
+            file.seek(-_END, os.SEEK_END)
+            found.update(b"%d" % state.st_size + file.read(_END))
+        return found.hexdigest()
 
 
 def _names(place: str) -> str:
-    try:
-        return "\0".join(sorted(_listdir(place)))
-    except OSError as error:
-        return type(error).__name__
+    return "\0".join(sorted(_listdir(place)))
 
 
 def _state(place: str) -> str:
-    try:
-        found = _lstat(place)
-    except OSError:
-        return "absent"
+    found = _lstat(place)
     kind = stat.S_IFMT(found.st_mode)
     return "%o %d" % (kind, found.st_size if kind == stat.S_IFREG else 0)

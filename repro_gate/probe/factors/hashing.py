@@ -29,7 +29,7 @@ def install(uses: Uses) -> None:
     site = _script()
     if site is None:
         return
-    uses.note(NAME, "a Python without " + _VARIABLE, site, unknowable(), None, direct=True)
+    uses.note(NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True)
     if uses.pinned(NAME, site):
         command = heard(sys.orig_argv)
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
@@ -46,7 +46,7 @@ def of_child(
     frame = sys._getframe(1)
     site = site_of(frame)
     source = "its environment lacks " + _VARIABLE if lacks else "python -I, -E or -R"
-    uses.note(NAME, source, site, unknowable(), frame)
+    uses.note(NAME, source, unknowable(), frame, site)
     if not uses.pinned(NAME, site):
         return {}, command
     return {_VARIABLE: _seed()} if lacks else {}, heeding

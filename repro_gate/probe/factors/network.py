@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from .. import imports, session, source_line
+from .. import imports, session
 from ..patch import wrap
 from .use import Uses, busy
 
@@ -83,9 +83,8 @@ class _Connections:
             peer = sock.getpeername()
             if any(map(os.path.lexists, map(self._mark, (peer, sock.getsockname())))):
                 return
-            frame = source_line.nearest_frame(sys._getframe(2))
-            site, data = source_line.nearest(frame), bytes(data)
+            frame, data = sys._getframe(2), bytes(data)
             for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
-                self._uses.note(NAME, "%s:%s" % peer[:2], site, piece, frame, outside=True)
+                self._uses.note(NAME, "%s:%s" % peer[:2], piece, frame, direct=True, outside=True)
         except Exception:
             return  # not connected, or a socket of this machine's file system

@@ -13,7 +13,6 @@ import functools
 import os
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -35,13 +34,6 @@ _BY_VARIABLE = {
     "LANGUAGE": "locale",
     "PWD": "path",
 }
-_PATHS = (
-    "abspath realpath expanduser expandvars dirname basename join normpath relpath split splitext"
-)
-_LOCALES = (
-    "getlocale getdefaultlocale getpreferredencoding getencoding setlocale localeconv strcoll "
-    "strxfrm"
-)
 
 
 def install(uses: Any, config: Dict[str, Any], folders: Dict[str, str]) -> None:
@@ -78,6 +70,20 @@ def _iterated(watched: Callable[..., Any], original: Any, variables: Any) -> Any
     return iter(watched(list, original(variables)))
 
 
+_TELLING: Tuple[Tuple[str, str, Union[str, Callable[..., Told]]], ...] = (
+    ("os", "getcwd getcwdb", "path"),
+    ("os", "stat lstat fstat", _of_status),
+    ("os", "umask", "umask"),
+    ("os.path", "abspath realpath expanduser expandvars dirname basename join normpath", ""),
+    ("os.path", "relpath split splitext", ""),
+    ("os.path", "getmtime getctime", "file-times"),
+    ("time", "localtime ctime strftime mktime", "timezone"),
+    ("tempfile", "gettempdir gettempdirb", "tmpdir"),
+    ("locale", "getlocale getdefaultlocale getpreferredencoding getencoding", "locale"),
+    ("locale", "setlocale localeconv strcoll strxfrm", "locale"),
+)
+
+
 class _Watcher:
     """Notes what lines of the workspace are told; a factor's name is that of what the gate
     varies."""
@@ -89,34 +95,17 @@ class _Watcher:
     def install(self) -> None:
         """Wrap what tells of the surroundings."""
         native = (sys.modules[os.name],)
-        for name in ("getcwd", "getcwdb"):
-            wrap(os, name, self._watched("os." + name, "path"), also=native)
-        for name in _PATHS.split():
-            wrap(os.path, name, self._watched("os.path." + name, ""))
-        for name in ("stat", "lstat", "fstat"):
-            wrap(os, name, self._watched("os." + name, _of_status), also=native)
-        wrap(os, "umask", self._watched("os.umask", "umask"), also=native)
-        for name in ("getmtime", "getctime"):
-            wrap(os.path, name, self._watched("os.path." + name, "file-times"))
-        for name in ("localtime", "ctime", "strftime", "mktime"):
-            wrap(time, name, self._watched("time." + name, "timezone"))
+        for module, names, factor in _TELLING:
+            for name in names.split():
+                around = self._watched("%s.%s" % (module, name), factor)
+                imports.wrap_later(module, name, around, native)
         for name in ("fromtimestamp", "astimezone", "timestamp"):
-            wrap_in_type(
-                dt.datetime,
-                name,
-                functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)),
-            )
-        for name in ("gettempdir", "gettempdirb"):
-            imports.wrap_later("tempfile", name, self._watched("tempfile." + name, "tmpdir"))
-        for name in _LOCALES.split():
-            imports.wrap_later("locale", name, self._watched("locale." + name, "locale"))
+            told = self._watched("datetime." + name, "timezone", 3)
+            wrap_in_type(dt.datetime, name, functools.partial(_of_type, told))
         kind = type(os.environ)
         wrap(kind, "__getitem__", self._watched("os.environ", self._of_variable))
-        wrap(
-            kind,
-            "__iter__",
-            functools.partial(_iterated, self._watched("os.environ", "environment", 3)),
-        )
+        told = self._watched("os.environ", "environment", 3)
+        wrap(kind, "__iter__", functools.partial(_iterated, told))
 
     def _watched(
         self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2
@@ -154,7 +143,7 @@ class _Watcher:
     def _note(self, factor: str, source: str, answer: Any, frame: Optional[FrameType]) -> None:
         site = source_line.nearest(frame) if factor else ("", 0)
         if site[0] and not _for_the_probe(frame):
-            self.uses.note(factor, source, site, answer, frame)
+            self.uses.note(factor, source, answer, frame, site)
 
 
 def _for_the_probe(frame: Optional[FrameType]) -> bool:

@@ -27,7 +27,7 @@ from .. import imports, source_line
 from ..patch import wrap
 from . import processes
 from .turns import FOREVER, TURNS, Lock
-from .use import Uses, indirect, site_of, unknowable
+from .use import Uses, indirect, unknowable
 
 NAME = "threads"
 _GIVERS = "_repro_gate_givers"  # attribute of a queue: up to two threads that put something in
@@ -73,7 +73,7 @@ def _ordered(uses: Uses, pinned: bool, original: Any, *args: Any, **options: Any
 
 
 def _noted(uses: Uses, source: str, frame: FrameType, direct: Optional[bool] = None) -> None:
-    uses.note(NAME, source, site_of(frame), unknowable(), frame, direct)
+    uses.note(NAME, source, unknowable(), frame, direct=direct)
 
 
 def _handed(

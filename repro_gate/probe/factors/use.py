@@ -63,7 +63,6 @@ _AROUND = (
 # environment variable: the ordinal that a process gives to a child
 PROCESS_VARIABLE = "REPRO_GATE_PROCESS"
 _CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
-_CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
 _NOWHERE: Site = ("", 0)
 _NONE = object()
 _urandom = os.urandom
@@ -91,10 +90,10 @@ class Uses:
     """The uses of all factors in one process. What is called from the training raises nothing of
     its own.
 
-    `config` and `traces` are those of `start`.
+    `config` is that of `start`.
     """
 
-    def __init__(self, config: Dict[str, Any], traces: str) -> None:
+    def __init__(self, config: Dict[str, Any]) -> None:
         self.watch = bool(config.get("watch"))
         self.vary = frozenset(config.get("vary", ()))
         # empty: wherever it is asked for
@@ -103,7 +102,7 @@ class Uses:
             factor: None if sites is None else frozenset((file, line) for file, line in sites)
             for factor, sites in config.get("pin", {}).items()
         }
-        self.ordinal = _ordinal(traces)
+        self.ordinal = _ordinal()
         self._children = 0
         self._counts: Dict[Tuple[str, str, Site], int] = {}
         # uses since the last step
@@ -167,7 +166,7 @@ class Uses:
                 answer = _NONE
             if answer is _NONE:
                 answer = real()
-            self.note(factor, source, site, answer, frame)
+            self.note(factor, source, answer, frame, site)
         finally:
             _BUSY.on = False
         return answer
@@ -176,21 +175,22 @@ class Uses:
         self,
         factor: str,
         source: str,
-        site: Site,
         answer: object,
         frame: Optional[FrameType],
+        site: Optional[Site] = None,
         direct: Optional[bool] = None,
         outside: bool = False,
     ) -> None:
         """Remember a use and a digest of what came back, until the step in progress ends.
-        `outside`: it came from outside the process, and nothing can pin it. Raises nothing."""
+        `site` is the nearest line of the workspace; `outside`: it came from outside the process,
+        and nothing can pin it. Raises nothing."""
         if not self.watch or len(self._open) >= MAX_USES:
             return
         try:
             if _of_others(frame):
                 return
-            if direct is None:
-                direct = is_direct(frame, factor)
+            site = source_line.nearest(frame) if site is None else site
+            direct = is_direct(frame, factor) if direct is None else direct
             key = (session.current().step, factor, source, site, direct, outside)
             found = self._open.get(key)
             if found is None:
@@ -342,23 +342,12 @@ def _encoded(answer: object) -> bytes:
     return repr(answer)[:10_000].encode("utf-8", "surrogatepass")
 
 
-def _ordinal(claims: str) -> str:
-    """The ordinal of this process, the same in every run: what its Python parent gave it. A shell
-    hands its own on to all its children: which of those this is, its command line says, and, where
-    that is the same too, who came first, by a file in the folder `claims`."""
+def _ordinal() -> str:
+    """Return the ordinal of this process, the same in every run: what its Python parent gave it. A
+    shell hands its own on to all its children: which of those this is, its command line says."""
     given = os.environ.get(PROCESS_VARIABLE, "0")[:200]
     ordinal = given.rstrip(_CERTAIN)
     if ordinal == given:
-        key = Stream(given, arguments()).bytes(8).hex()
-        ordinal = "%s.%s" % (given, key)
-        for number in range(_CLAIMS):
-            try:
-                open(os.path.join(claims, "%s-%d.claim" % (key, number)), "x").close()
-            except FileExistsError:
-                continue
-            except OSError:
-                break
-            ordinal = "%s-%d" % (ordinal, number)
-            break
+        ordinal += "." + Stream(given, arguments()).bytes(8).hex()
     os.environ[PROCESS_VARIABLE] = ordinal
     return ordinal
