@@ -31,7 +31,7 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
 
     The hook raises nothing but the refusal to change declared data: PermissionError.
     """
-    protected: Tuple[str, ...] = tuple(os.path.realpath(path) for path in config.get("data", ()))
+    protected = tuple(map(os.path.realpath, config["data"]))
     handlers = _handlers(files, draws, protected)
 
     def hook(event: str, args: Args) -> None:

@@ -24,10 +24,10 @@ class CheckoutImports:
     configuration it redirects nothing."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
-        given = config.get("checkout") or {}
+        given = config["checkout"] or {}
         # a mere separator: there is no checkout
         self._root = str(given.get("root", "")).rstrip(os.sep) + os.sep
-        self._workspace = os.path.realpath(config.get("workspace", "")) + os.sep
+        self._workspace = os.path.realpath(config["workspace"]) + os.sep
         self._ignored = frozenset(given.get("ignored", ()))
         self._projects = frozenset(given.get("projects", ()))
         own = [
@@ -119,7 +119,7 @@ class CheckoutImports:
         link, so its top is looked at too); and where the run is asked for them the imported
         distributions, and those of them that are copies of the checkout."""
         rows = self._looked() if last and self._root != os.sep else []
-        if last and current.introduced and current.config.get("observe"):
+        if last and current.introduced and current.config["observe"]:
             versions, copies = distributions.imported(self)
             current.event("distributions", versions=versions)
             rows += copies

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import dis
+import functools
 import hashlib
 import linecache
 import pathlib
@@ -50,9 +51,7 @@ class Lines:
     def __init__(self, step: int) -> None:
         self.step = step
         self._said = 0
-        # (step, file, line, text, digest, order), not written yet
-        self._open: List[Tuple[int, str, int, str, str, str]] = []
-        self._names: Dict[CodeType, Dict[int, Set[str]]] = {}
+        self._open: List[Dict[str, Any]] = []  # not written yet
 
     def start(self) -> None:
         """Follow the main thread from here on."""
@@ -61,19 +60,8 @@ class Lines:
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the lines since the last time."""
         found, self._open = self._open, []
-        for step, file, line, text, digest, order in found:
-            current.event(
-                "used",
-                step=step,
-                factor="line",
-                source=order,
-                file=file,
-                line=line,
-                call=text,
-                count=1,
-                digest=digest,
-                direct=True,
-            )
+        for item in found:
+            current.event("used", factor="line", count=1, direct=True, **item)
 
     def forked(self) -> None:
         """This is a forked child: the lines so far are its parent's."""
@@ -89,9 +77,7 @@ class Lines:
         # or a comprehension: its line is noted with what it reads
         if not file or session.current().step > self.step or inner:
             return None
-        code = frame.f_code
-        names = self._names.setdefault(code, {}) or _names_by_line(code)
-        self._names[code] = names
+        names = _names_by_line(frame.f_code)
         at = 0  # the line in progress
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
@@ -119,7 +105,8 @@ class Lines:
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")
         text = linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()[:200]
-        self._open.append((session.current().step, file, line, text, digest.hexdigest(), order))
+        place = {"step": session.current().step, "file": file, "line": line, "call": text}
+        self._open.append({**place, "digest": digest.hexdigest(), "source": order})
 
 
 def _order(values: Dict[str, Any]) -> str:
@@ -132,6 +119,7 @@ def _order(values: Dict[str, Any]) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest() if kept else ""
 
 
+@functools.lru_cache(maxsize=None)
 def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
     """The variables that each line of a code object reads or sets."""
     found: Dict[int, Set[str]] = {}

@@ -51,17 +51,16 @@ class Opened:
     nothing and open nothing."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
-        workspace = config.get("workspace", "")
-        self._workspace = os.path.realpath(workspace) + os.sep if workspace else ""
-        self._given = os.path.abspath(workspace) + os.sep if workspace else ""
-        self._started = float(config.get("started", 0.0))
+        self._workspace = os.path.realpath(config["workspace"]) + os.sep
+        self._given = os.path.abspath(config["workspace"]) + os.sep
+        self._started = config["started"]
         # when the first run of the gate run may have begun; None: nobody knows
-        self._began = config.get("began")
+        self._began = config["began"]
         own = [
             config["traces"],
             os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-            *config.get("own", ()),
-            *config.get("data", ()),
+            *config["own"],
+            *config["data"],
         ]
         self._own = with_separator([*interpreter(), *own])
         self._seen: Set[Any] = set()
@@ -76,8 +75,10 @@ class Opened:
         """A file is about to be opened for reading. `path` is what was given: text, bytes, a path
         object, or a descriptor (left alone)."""
         with contextlib.suppress(Exception):
-            if path not in self._seen:
-                self._look(path, True)
+            if path not in self._seen and self._look(path, True):
+                if len(self._seen) >= _SEEN:
+                    self._seen.clear()
+                self._seen.add(path)
 
     def changes(self, path: Any, reads: bool) -> None:
         """A file is about to be opened for writing without being emptied: what it holds is from
@@ -109,34 +110,32 @@ class Opened:
         """This is a forked child: what its parent found is its parent's to write."""
         self._pending, self._forked = [], True
 
-    def _look(self, given: Any, reads: bool) -> None:
-        if isinstance(given, int) or not self._workspace:
-            return
+    def _look(self, given: Any, reads: bool) -> bool:
+        """Note a file, and return whether it is dealt with once and for all."""
+        if isinstance(given, int):
+            return False
         path = os.path.abspath(os.fsdecode(given))
         if self._excluded(path):
-            self._remember(given)
-            return
+            return True
         real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
         within = real.startswith(self._workspace)
         left_out = not within and (of_system(real) or (real + os.sep).startswith(self._own))
         if left_out or real in self._found:
-            self._remember(given)
-            return
+            return True
         state = os.stat(real)  # OSError: there is no such file, and there may be one later
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
-            return
+            return False
         left = self._old.get(real)
         if left is None and state.st_ctime >= self._started:
-            self._remember(given)
-            return
+            return True
         if left is None:
             earlier = self._began is not None and state.st_ctime >= self._began
             left = earlier and not within and state.st_size > 0
         if reads:
-            self._remember(given)
             self._note(real, left)
         elif len(self._old) < MAX_OPENED:
             self._old[real] = left
+        return reads
 
     def _excluded(self, path: str) -> bool:
         """Whether a path is left out as it is given: installed files may be links to a package
@@ -147,11 +146,6 @@ class Opened:
             or below.startswith(self._own)
             or any(part in path for part in INSTALLED)
         )
-
-    def _remember(self, given: Any) -> None:
-        if len(self._seen) >= _SEEN:
-            self._seen.clear()
-        self._seen.add(given)
 
     def _note(self, real: str, left: bool) -> None:
         if len(self._found) >= MAX_OPENED:

@@ -23,8 +23,7 @@ def start(config: Dict[str, Any], folders: Dict[str, str]) -> Optional["Uses"]:
     nothing.
 
     `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]),
-    `vary` (factors). `folders` the
-    run's own by the name of what varies them.
+    `vary` (factors). `folders` are the run's own by the name of what varies them.
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary")):
         return None
@@ -41,27 +40,25 @@ def start(config: Dict[str, Any], folders: Dict[str, str]) -> Optional["Uses"]:
         surroundings,
         threads,
     )
-    from .use import Uses
+    from .use import USES
 
-    found = Uses(config)
-    _USES[:] = [found]
-    os.register_at_fork(before=found.forking, after_in_child=found.born)
+    USES.start(config)
+    _USES[:] = [USES]
+    os.register_at_fork(before=USES.forking, after_in_child=USES.born)
     # before all others: they wrap the same calls, and hand on to these
-    for outside in (files, network) if found.watch else ():
-        outside.install(found)
+    for outside in (files, network) if USES.watch else ():
+        outside.install()
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
-        if found.wants(module.NAME):
+        if USES.wants(module.NAME):
             try:
-                module.install(found)
-            except (
-                Exception
-            ) as error:  # an interpreter that was not foreseen: the others still serve
+                module.install()
+            except Exception as error:  # an interpreter that was not foreseen: the others serve
                 sys.stderr.write(
                     "repro-gate: %s cannot be watched here: %s: %s\n"
                     % (module.NAME, type(error).__name__, error)
                 )
-    surroundings.install(found, config, folders)
-    return found
+    surroundings.install(config, folders)
+    return USES
 
 
 def uses() -> Optional["Uses"]:
@@ -76,7 +73,7 @@ def torch_arrived(torch: Any) -> None:
 
         for module in (entropy, addresses, memory, threads):
             if _USES[0].wants(module.NAME):
-                module.torch_arrived(torch, _USES[0])
+                module.torch_arrived(torch)
 
 
 def for_child(
@@ -88,5 +85,5 @@ def for_child(
     from . import hashing
 
     ordinal = _USES[0].child_variable(hashing.is_python(command))
-    seed, command = hashing.of_child(_USES[0], environment, command)
+    seed, command = hashing.of_child(environment, command)
     return {**seed, **ordinal}, command

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Optional
 
 from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
-from .use import Uses, outside
+from .use import USES, outside
 
 NAME = "addresses"
 _MOST = 1_000_000  # objects that are numbered
@@ -40,52 +40,52 @@ class _Known:
 _OBJECTS, _DATA = _Known(), _Known()
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap `id` and `hash`."""
-    wrap(builtins, "id", functools.partial(_id, uses))
-    wrap(builtins, "hash", functools.partial(_hash, uses))
+    wrap(builtins, "id", _id)
+    wrap(builtins, "hash", _hash)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """Wrap the two that tell where a tensor's data lies, and a tensor's hash, which is its address.
     A kernel may be handed the address of data: it is pinned only where its line is named."""
-    wrap(torch.Tensor, "__hash__", functools.partial(_tensor_hash, uses))
+    wrap(torch.Tensor, "__hash__", _tensor_hash)
     for kind in (torch.Tensor, torch.UntypedStorage):
         source = kind.__name__ + ".data_ptr"
-        wrap(kind, "data_ptr", functools.partial(_data_ptr, uses, source))
+        wrap(kind, "data_ptr", functools.partial(_data_ptr, source))
 
 
-def _id(uses: Uses, original: Any, *args: Any) -> int:
-    return _told(uses, "id", int(original(*args)), _OBJECTS.pinned)
+def _id(original: Any, *args: Any) -> int:
+    return _told("id", int(original(*args)), _OBJECTS.pinned)
 
 
-def _hash(uses: Uses, original: Any, *args: Any) -> int:
+def _hash(original: Any, *args: Any) -> int:
     number, address = int(original(*args)), _real_id(args[0])
     # the latter is how a tensor hashes
     if number not in (object.__hash__(args[0]), address):
         return number
     shift = 0 if number == address else 4
-    return _told(uses, "hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
+    return _told("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
 
 
-def _data_ptr(uses: Uses, source: str, original: Any, tensor: Any) -> int:
-    pinned = _DATA.pinned if uses.names_sites(NAME) else None
-    return _told(uses, source, int(original(tensor)), pinned)
+def _data_ptr(source: str, original: Any, tensor: Any) -> int:
+    pinned = _DATA.pinned if USES.names_sites(NAME) else None
+    return _told(source, int(original(tensor)), pinned)
 
 
-def _told(uses: Uses, source: str, number: int, pinned: Optional[Callable[[int], int]]) -> int:
+def _told(source: str, number: int, pinned: Optional[Callable[[int], int]]) -> int:
     """Return what the caller is told, three frames up, in place of a number that was `number`."""
     fixed = None if pinned is None else lambda _: pinned(number)
-    return int(uses.ask(NAME, source, lambda: number, fixed, None, sys._getframe(3), own=True))
+    return int(USES.ask(NAME, source, lambda: number, fixed, None, sys._getframe(3), own=True))
 
 
-def _tensor_hash(uses: Uses, original: Any, tensor: Any) -> int:
+def _tensor_hash(original: Any, tensor: Any) -> int:
     """A tensor must have one hash for all who look it up: pinned it is with addresses as a whole,
     never at single lines."""
     frame, number = sys._getframe(2), int(original(tensor))
-    given = _OBJECTS.pinned(number) if uses.pinned(NAME, ("", 0)) else number
-    if uses.watch and not outside(frame) and _makes_a_set(frame):
-        uses.note(NAME, SET_OF_TENSORS, given, frame)
+    given = _OBJECTS.pinned(number) if USES.pinned(NAME, ("", 0)) else number
+    if USES.watch and not outside(frame) and _makes_a_set(frame):
+        USES.note(NAME, SET_OF_TENSORS, given, frame)
     return given
 
 

@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from .. import session
 from ..patch import wrap, wrap_in_type
-from .use import Uses, indirect, is_direct, outside
+from .use import USES, indirect, is_direct, outside
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
@@ -64,9 +64,11 @@ class Clock(threading.local):
         return self.now
 
 
-def install(uses: Uses) -> None:
+CLOCK = Clock()
+
+
+def install() -> None:
     """Wrap the clocks of `time` and `datetime`, and the times of files."""
-    clock = Clock()
     # since the start of the run, which all its processes share
     passed = time.time_ns() - int(session.current().config["started"] * 1e9)
     for name in _CLOCKS:
@@ -74,27 +76,25 @@ def install(uses: Uses) -> None:
         start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
         for called, unit in ((name, 1e-9), (name + "_ns", 1)):
             source = "time." + called
-            around = functools.partial(_read, uses, clock, source, begin, ahead, start, unit)
+            around = functools.partial(_read, source, begin, ahead, start, unit)
             wrap(time, called, around)
 
     def now(source: str) -> Callable[[], float]:
-        return functools.partial(_read, uses, clock, source, _BEGIN, _AHEAD, 0, 1e-9, _time)
+        return functools.partial(_read, source, _BEGIN, _AHEAD, 0, 1e-9, _time)
 
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
         wrap(time, name, functools.partial(_broken_down, now("time." + name), name))
     for name in ("now", "utcnow"):  # `today` asks `time.time`
         wrap_in_type(dt.datetime, name, functools.partial(_datetime, now("datetime." + name), name))
-    if uses.only_varies(NAME):
+    if USES.only_varies(NAME):
         return  # the times of files stay as they are
-    wrap(time, "sleep", functools.partial(_sleep, clock))
+    wrap(time, "sleep", _sleep)
     for name in ("stat", "lstat", "fstat"):
-        wrap(os, name, functools.partial(_stat, uses, "os." + name))
-    wrap_in_type(os.DirEntry, "stat", functools.partial(_entry_stat, uses))
+        wrap(os, name, functools.partial(_stat, "os." + name))
+    wrap_in_type(os.DirEntry, "stat", _entry_stat)
 
 
 def _read(
-    uses: Uses,
-    clock: Clock,
     source: str,
     begin: int,
     ahead: int,
@@ -104,7 +104,7 @@ def _read(
 ) -> Any:
     frame = sys._getframe(2)
     own = not outside(frame)
-    if _timeout(frame) or (not own and not ahead and uses.only_varies(NAME)):
+    if _timeout(frame) or (not own and not ahead and USES.only_varies(NAME)):
         return original()
 
     def varied() -> Any:
@@ -112,11 +112,11 @@ def _read(
         gained = (time - type(unit)(start * unit)) * _FASTER if own else 0
         return time + type(unit)(ahead * unit) + gained
 
-    return uses.ask(
+    return USES.ask(
         NAME,
         source,
         original,
-        lambda _: (begin + clock.read(is_direct(frame, NAME))) * unit,
+        lambda _: (begin + CLOCK.read(is_direct(frame, NAME))) * unit,
         varied if own or ahead else None,
         frame,
     )
@@ -138,34 +138,34 @@ def _datetime(
     return make(now(), *args, **kwargs)
 
 
-def _sleep(clock: Clock, original: Any, seconds: Any) -> Any:
+def _sleep(original: Any, seconds: Any) -> Any:
     if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
         passed = int(seconds * 1e9)
         # `subprocess` sleeps until a child has ended: nobody knows how often
         if indirect(sys._getframe(2), NAME):
-            clock.beside += passed
+            CLOCK.beside += passed
         else:
-            clock.now += passed
+            CLOCK.now += passed
     return original(seconds)
 
 
-def _stat(uses: Uses, source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _stat(source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     """Call `os.stat` as the workspace does, or `pathlib` or `os.path.getmtime` for it: what it says
     about times is the clock's."""
     found, frame = original(*args, **kwargs), sys._getframe(2)
     name = str(frame.f_globals.get("__name__", ""))
     if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
         frame = frame.f_back or frame
-    return _with_times(uses, source, found, frame)
+    return _with_times(source, found, frame)
 
 
-def _entry_stat(uses: Uses, original: Any, _entry: Any, *args: Any, **kwargs: Any) -> Any:
-    return _with_times(uses, "os.DirEntry.stat", original(*args, **kwargs), sys._getframe(2))
+def _entry_stat(original: Any, _entry: Any, *args: Any, **kwargs: Any) -> Any:
+    return _with_times("os.DirEntry.stat", original(*args, **kwargs), sys._getframe(2))
 
 
-def _with_times(uses: Uses, source: str, found: os.stat_result, frame: FrameType) -> Any:
+def _with_times(source: str, found: os.stat_result, frame: FrameType) -> Any:
     times = (found.st_mtime_ns, found.st_ctime_ns, found.st_atime_ns)
-    pinned = uses.ask(NAME, source, lambda: times, lambda _: None, None, frame, own=True)
+    pinned = USES.ask(NAME, source, lambda: times, lambda _: None, None, frame, own=True)
     return found if pinned is not None else _without_times(found)
 
 

@@ -22,7 +22,7 @@ from typing import Any, Callable, Deque, Dict, Optional, Set
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
 from ..patch import wrap
-from .use import Uses
+from .use import USES
 
 NAME = "commands"
 # Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU
@@ -61,12 +61,11 @@ class _Child:
 class Children:
     """The children of this process whose output it reads."""
 
-    def __init__(self, uses: Uses) -> None:
-        self._uses = uses
+    def __init__(self) -> None:
         self._children: Deque[_Child] = collections.deque(maxlen=100)
         self._outputs: Set[str] = set()  # files that were handed to children as their output
         self._read: Set[object] = set()  # files that were read, by path, time and size
-        self._started = float(session.current().config.get("started", 0.0))
+        self._started = session.current().config["started"]
 
     def install(self) -> None:
         """Watch what starts a child, and what reads from it, from here on."""
@@ -100,7 +99,7 @@ class Children:
             for name, about in (("stdout", ""), ("stderr", " (its errors)")):
                 file = getattr(process, name)
                 if file is not None:
-                    lines = _Lines(self._uses, child, child.about + about)
+                    lines = _Lines(child, child.about + about)
                     setattr(process, name, _with_note(file, lines.add))
 
     def file_read(
@@ -126,7 +125,7 @@ class Children:
         name, known = os.path.basename(path), list(self._children)
         named = [child for child in known if name in child.text]
         child = (named or known or [_Child("another program writes " + name, frame)])[-1]
-        lines = _Lines(self._uses, child, child.about)
+        lines = _Lines(child, child.about)
         with open(path, "rb") as file:
             lines.add(file.read(_MOST_BYTES))
         lines.add(b"")
@@ -194,8 +193,8 @@ def _read_pipe(original: Any, descriptor: Any, most: int) -> bytes:
 class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
-    def __init__(self, uses: Uses, child: _Child, about: str) -> None:
-        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(
+    def __init__(self, child: _Child, about: str) -> None:
+        self._note: Callable[[str, Any], None] = lambda source, answer: USES.note(
             child.factor, source, answer, child.frame, child.site, direct=True, outside=True
         )
         self._about = about

@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from ..patch import wrap, wrap_in_type
-from .use import Uses
+from .use import USES
 
 NAME = "entropy"
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
@@ -25,22 +25,22 @@ _os_open = os.open
 _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its end
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
     for name in ("urandom", "getrandom"):
         wrap(
             os,
             name,
-            functools.partial(_bytes, uses, "os." + name),
+            functools.partial(_bytes, "os." + name),
             also=(sys.modules[os.name], random),
         )
     random._urandom = os.urandom  # type: ignore[attr-defined]
-    _watch_random(uses)
+    _watch_random()
     for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
-        wrap(owner, name, functools.partial(_open, uses))
+        wrap(owner, name, _open)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """`Generator.seed` takes a seed from the operating system: `torch.seed()` and CUDA's go through
     it."""
 
@@ -50,24 +50,24 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
             generator.manual_seed(number)
             return number
 
-        return uses.ask(NAME, "torch.Generator.seed", original, pinned)
+        return USES.ask(NAME, "torch.Generator.seed", original, pinned)
 
     wrap_in_type(torch._C.Generator, "seed", seed)
 
 
-def _bytes(uses: Uses, source: str, original: Any, size: int, *args: Any) -> Any:
-    return uses.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size))
+def _bytes(source: str, original: Any, size: int, *args: Any) -> Any:
+    return USES.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size))
 
 
-def _watch_random(uses: Uses) -> None:
+def _watch_random() -> None:
     shared = vars(random)["_inst"]
 
     def drawn(source: str, generator: Any, seed: Any, real: Any) -> None:
         def state() -> Any:
             real()
-            return generator.getstate() if uses.watch else None  # C hands what it drew to nobody
+            return generator.getstate() if USES.watch else None  # C hands what it drew to nobody
 
-        uses.ask(NAME, source, state, lambda stream: seed(stream.integer(256)))
+        USES.ask(NAME, source, state, lambda stream: seed(stream.integer(256)))
 
     def seeded(original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> None:
         seed = functools.partial(original, generator)
@@ -84,7 +84,7 @@ def _watch_random(uses: Uses) -> None:
     os.register_at_fork(after_in_child=forked)
 
 
-def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+def _open(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
     name = path if isinstance(path, str) else _text(path)
     if name not in _DEVICES:
         return original(path, *args, **kwargs)
@@ -96,7 +96,7 @@ def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> An
         return _Opened(held if original is _os_open else original(held, *args, **kwargs))
 
     real = functools.partial(original, path, *args, **kwargs)
-    return uses.ask(NAME, "open(%r)" % name, lambda: _Opened(real()), pinned).file
+    return USES.ask(NAME, "open(%r)" % name, lambda: _Opened(real()), pinned).file
 
 
 def _text(path: Any) -> str:

@@ -25,7 +25,7 @@ from ..opened import Opened
 from ..patch import wrap
 from ..process import printable
 from . import commands
-from .use import Uses, busy
+from .use import USES, busy
 
 NAME, LEFTOVERS = "files", "leftovers"
 _EVENTS = ("open", "sqlite3.connect", "os.rename", "os.listdir", "os.scandir")
@@ -49,9 +49,9 @@ _INSIDE = threading.local()
 _open, _close, _lstat, _listdir = os.open, os.close, os.lstat, os.listdir
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Watch what is opened, listed and asked for by a path, from here on."""
-    files = _Files(uses)
+    files = _Files()
     sys.addaudithook(files.hook)
     for name in _ASKING:
         wrap(os, name, files.asked)
@@ -62,11 +62,11 @@ def install(uses: Uses) -> None:
 class _Files:
     """What the training reads outside, and what this run has written there itself."""
 
-    def __init__(self, uses: Uses) -> None:
+    def __init__(self) -> None:
         config = session.current().config
-        self._uses, self._judge, self._children = uses, Opened(config), commands.Children(uses)
+        self._judge, self._children = Opened(config), commands.Children()
         self._children.install()
-        self._began, self._started = config.get("began"), float(config.get("started", 0.0))
+        self._began, self._started = config["began"], config["started"]
         # a file for each that a process of this run has written, by the digest of its path
         self._marks = os.path.join(config["traces"], "written")
         self._written: Set[str] = set()
@@ -127,7 +127,7 @@ class _Files:
                     answer = digest(place)
                 except OSError as error:
                     answer = type(error).__name__
-                self._uses.note(factor, source, answer, frame, direct=True, outside=True)
+                USES.note(factor, source, answer, frame, direct=True, outside=True)
             elif reads and not place and not about:
                 self._children.file_read(os.path.realpath(given), self._wrote, frame)
         except Exception:

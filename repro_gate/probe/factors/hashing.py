@@ -13,14 +13,14 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import session, source_line
-from .use import Site, Uses, site_of, unknowable
+from .use import USES, Site, site_of, unknowable
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
 _SETS = ("set", "frozenset", "hash")
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Where this process's own hashes are random: note it, at the first line of its script that
     makes a set or asks for a hash; pinned, start again with the seed."""
     heard_of_it = not sys.flags.ignore_environment and not _lacking(os.environ)
@@ -29,25 +29,25 @@ def install(uses: Uses) -> None:
     site = _script()
     if site is None:
         return
-    uses.note(NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True)
-    if uses.pinned(NAME, site):
+    USES.note(NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True)
+    if USES.pinned(NAME, site):
         command = heard(sys.orig_argv)
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
 
 
 def of_child(
-    uses: Uses, environment: Mapping[str, str], command: Sequence[Any]
+    environment: Mapping[str, str], command: Sequence[Any]
 ) -> Tuple[Dict[str, str], Sequence[Any]]:
     """Note a child whose hashes are random. Return, if the factor is pinned at the line that starts
     it, the seed for its environment and its command without the options that ignore it."""
     lacks, heeding = _lacking(environment), heard(command) if is_python(command) else list(command)
-    if not uses.wants(NAME) or not (lacks or heeding != list(command)):
+    if not USES.wants(NAME) or not (lacks or heeding != list(command)):
         return {}, command
     frame = sys._getframe(1)
     site = site_of(frame)
     source = "its environment lacks " + _VARIABLE if lacks else "python -I, -E or -R"
-    uses.note(NAME, source, unknowable(), frame, site)
-    if not uses.pinned(NAME, site):
+    USES.note(NAME, source, unknowable(), frame, site)
+    if not USES.pinned(NAME, site):
         return {}, command
     return {_VARIABLE: _seed()} if lacks else {}, heeding
 

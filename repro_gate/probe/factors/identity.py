@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from .. import imports
 from ..patch import wrap
-from .use import Stream, Uses, indirect
+from .use import USES, Stream, indirect
 
 NAME = "identity"
 _FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
@@ -38,40 +38,36 @@ _TAKING_NUMBERS = (
 _getpid = os.getpid
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap what tells one process from another."""
     native = (sys.modules[os.name],)
 
     def told(
         module: str, name: str, pinned: Callable[[Any], Any], varied: Any = None
     ) -> None:  # each is given the real answer
-        around = functools.partial(_answer, uses, "%s.%s" % (module, name), pinned, varied)
+        around = functools.partial(_answer, "%s.%s" % (module, name), pinned, varied)
         imports.wrap_later(module, name, around, native)
 
     told("os", "uname", _named, lambda real: _named(real, _other(real[1])))
     for module, name in _HOSTS:
         told(module, name, lambda real: _HOST, _other)
-    if uses.only_varies(NAME):
+    if USES.only_varies(NAME):
         return  # nothing but the host's name is varied
-    told("os", "getpid", lambda real: _number(uses.ordinal))
-    told("os", "getppid", lambda real: _number(uses.ordinal.rpartition(".")[0]))
+    told("os", "getpid", lambda real: _number(USES.ordinal))
+    told("os", "getppid", lambda real: _number(USES.ordinal.rpartition(".")[0]))
     told("os", "getlogin", lambda real: _USER)
     told("getpass", "getuser", lambda real: _USER)
     told("uuid", "getnode", lambda real: 1 << 40)
-    with_real = functools.partial(_with_real_number, uses)
     for name in _TAKING_NUMBERS:
-        wrap(os, name, with_real, also=native)
-    imports.wrap_later("psutil", "Process._init", with_real)
-    number_of = _threads(uses)
+        wrap(os, name, _with_real_number, also=native)
+    imports.wrap_later("psutil", "Process._init", _with_real_number)
+    number_of = _threads()
     for name in ("get_ident", "get_native_id"):
         told("threading", name, lambda real: number_of(threading.current_thread()))
-    imports.wrap_later(
-        "tempfile", "_RandomNameSequence.__next__", functools.partial(_temporary, uses)
-    )
+    imports.wrap_later("tempfile", "_RandomNameSequence.__next__", _temporary)
 
 
 def _answer(
-    uses: Uses,
     source: str,
     pinned: Callable[[Any], Any],
     varied: Optional[Callable[[Any], Any]],
@@ -84,7 +80,7 @@ def _answer(
     if frame is not None and frame.f_code.co_name == "ident":
         frame = frame.f_back  # `current_process().pid`
     other = None if varied is None else lambda: varied(original())
-    return uses.ask(NAME, source, original, lambda _: pinned(original()), other, frame, own=True)
+    return USES.ask(NAME, source, original, lambda _: pinned(original()), other, frame, own=True)
 
 
 def _number(ordinal: str) -> int:
@@ -100,14 +96,14 @@ def _other(host: str) -> str:
     return _HOST if host != _HOST else _HOST + ".localdomain"
 
 
-def _with_real_number(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_real_number(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Call what is given the number of a process: the pinned one is known to nobody else."""
-    pinned = _number(uses.ordinal)
+    pinned = _number(USES.ordinal)
     args = tuple(_getpid() if isinstance(item, int) and item == pinned else item for item in args)
     return original(*args, **kwargs)
 
 
-def _threads(uses: Uses) -> Callable[[Any], int]:
+def _threads() -> Callable[[Any], int]:
     """Number threads by the order in which they were started; one that Python did not start comes
     after all others."""
     counts = itertools.count(2)
@@ -127,7 +123,7 @@ def _threads(uses: Uses) -> Callable[[Any], int]:
         number, frame = original(thread), sys._getframe(1)
         if number is None:
             return None
-        return uses.ask(
+        return USES.ask(
             NAME, source, lambda: number, lambda _: number_of(thread), None, frame, own=True
         )
 
@@ -142,12 +138,12 @@ def _threads(uses: Uses) -> Callable[[Any], int]:
     return number_of
 
 
-def _temporary(uses: Uses, original: Any, names: Iterator[str]) -> Any:
+def _temporary(original: Any, names: Iterator[str]) -> Any:
     """Pin names of the workspace's own temporary files: who makes them tries the next name if one
     is taken."""
     frame = sys._getframe(2)
     if indirect(frame, NAME):
         return original(names)
-    return uses.ask(
+    return USES.ask(
         NAME, "tempfile", lambda: original(names), lambda stream: stream.bytes(4).hex(), None, frame
     )

@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from .. import imports
 from ..patch import wrap
-from .use import Uses
+from .use import USES
 
 NAME = "memory"
 # of floating point, of whole numbers; the latter may be used as an index
@@ -26,18 +26,18 @@ _IN_TORCH = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _OF_TENSORS = ("new_empty", "new_empty_strided")
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap NumPy's ways to memory that is not written, once it is imported."""
     for name in ("empty", "empty_like"):
-        around = functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array)
+        around = functools.partial(_made, "numpy." + name, _array_held, _fill_array)
         imports.wrap_later("numpy", name, around)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the
     wrapped ones. A run that is only varied keeps them as they are: torch's own flag fills what they
     make."""
-    if uses.only_varies(NAME):
+    if USES.only_varies(NAME):
         return
     names = [name for name in _IN_TORCH if hasattr(torch, name)]
     for module, listing in (
@@ -52,7 +52,7 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
     ):
         for name in those:
             source = "%s.%s" % (called, name)
-            wrap(owner, name, functools.partial(_made, uses, source, held, _fill_tensor))
+            wrap(owner, name, functools.partial(_made, source, held, _fill_tensor))
 
     def scripted(builtins: Any) -> None:
         for name in names:
@@ -68,7 +68,6 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
 
 
 def _made(
-    uses: Uses,
     source: str,
     held: Callable[[Any], bytes],
     fill: Callable[..., None],
@@ -82,7 +81,7 @@ def _made(
         fill(made, *with_what)
         return _Made(made, held)
 
-    given = uses.ask(
+    given = USES.ask(
         NAME,
         source,
         lambda: _Made(made, held),

@@ -14,16 +14,16 @@ from typing import Any
 
 from .. import imports, session
 from ..patch import wrap
-from .use import Uses, busy
+from .use import USES, busy
 
 NAME = "network"
 _PEEK = 2  # MSG_PEEK
 _LINES = 1 << 16  # bytes, from which on what was received is one answer and not one for each line
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap listening and receiving of `socket.socket`, and reading of `ssl.SSLSocket`."""
-    connections = _Connections(uses)
+    connections = _Connections()
     imports.after_import("socket", connections.socket_arrived)
     imports.after_import("ssl", connections.ssl_arrived)
 
@@ -31,8 +31,7 @@ def install(uses: Uses) -> None:
 class _Connections:
     """What this process's sockets received from the world."""
 
-    def __init__(self, uses: Uses) -> None:
-        self._uses = uses
+    def __init__(self) -> None:
         # a file for each port that a process of this run listens on
         self._ports = os.path.join(session.current().config["traces"], "listening")
 
@@ -85,6 +84,6 @@ class _Connections:
                 return
             frame, data = sys._getframe(2), bytes(data)
             for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
-                self._uses.note(NAME, "%s:%s" % peer[:2], piece, frame, direct=True, outside=True)
+                USES.note(NAME, "%s:%s" % peer[:2], piece, frame, direct=True, outside=True)
         except Exception:
             return  # not connected, or a socket of this machine's file system

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 from ...trace.format import CONFIG_VARIABLE
 from .. import imports, source_line
 from ..patch import wrap, wrap_in_type
+from .use import USES
 
 Told = List[Tuple[str, Any]]  # names of what is varied, with what was told of each
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
@@ -36,13 +37,13 @@ _BY_VARIABLE = {
 }
 
 
-def install(uses: Any, config: Dict[str, Any], folders: Dict[str, str]) -> None:
+def install(config: Dict[str, Any], folders: Dict[str, str]) -> None:
     """Reverse the environment where that is asked for, and watch the uses where `config` has
     `surroundings`. `folders` are the run's own by the name of what varies them."""
-    if "environment" in uses.vary:
+    if "environment" in USES.vary:
         _reverse()
     if config.get("surroundings"):
-        _Watcher(uses, folders).install()
+        _Watcher(folders).install()
 
 
 def _reverse() -> None:
@@ -88,8 +89,7 @@ class _Watcher:
     """Notes what lines of the workspace are told; a factor's name is that of what the gate
     varies."""
 
-    def __init__(self, uses: Any, folders: Dict[str, str]) -> None:
-        self.uses = uses
+    def __init__(self, folders: Dict[str, str]) -> None:
         self.folders = [(name, os.path.realpath(folder)) for name, folder in folders.items()]
 
     def install(self) -> None:
@@ -143,7 +143,7 @@ class _Watcher:
     def _note(self, factor: str, source: str, answer: Any, frame: Optional[FrameType]) -> None:
         site = source_line.nearest(frame) if factor else ("", 0)
         if site[0] and not _for_the_probe(frame):
-            self.uses.note(factor, source, answer, frame, site)
+            USES.note(factor, source, answer, frame, site)
 
 
 def _for_the_probe(frame: Optional[FrameType]) -> bool:

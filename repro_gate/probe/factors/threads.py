@@ -27,57 +27,55 @@ from .. import imports, source_line
 from ..patch import wrap
 from . import processes
 from .turns import FOREVER, TURNS, Lock
-from .use import Uses, indirect, unknowable
+from .use import USES, indirect, unknowable
 
 NAME = "threads"
 _GIVERS = "_repro_gate_givers"  # attribute of a queue: up to two threads that put something in
 _ALIKE = (0.1, 1.0)  # seconds of virtual time that sleeps up to this length take
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Note where threads and processes are started, and where their results are taken as they come
     (watched), or let them take turns (pinned)."""
-    if uses.watch:
-        started = functools.partial(_started, uses)
+    if USES.watch:
         for module, name in (
             ("threading", "Thread.start"),
             ("multiprocessing.process", "BaseProcess.start"),
         ):
-            imports.wrap_later(module, name, functools.partial(started, "%s.%s" % (module, name)))
+            imports.wrap_later(module, name, functools.partial(_started, "%s.%s" % (module, name)))
         wrap(queue.Queue, "put", _put)
         for module, name, of_several in _HAND_OVERS:
-            around = functools.partial(_handed, uses, "%s.%s" % (module, name), of_several)
+            around = functools.partial(_handed, "%s.%s" % (module, name), of_several)
             imports.wrap_later(module, name, around)
-    if uses.pinned(NAME, ("", 0)):
+    if USES.pinned(NAME, ("", 0)):
         take_turns()
         processes.install(_away)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """Operators compute with one thread, and loaders hand over in order, whatever the training asks
     for."""
-    pinned = uses.pinned(NAME, ("", 0))
-    ordered = functools.partial(_ordered, uses, pinned)
+    pinned = USES.pinned(NAME, ("", 0))
+    ordered = functools.partial(_ordered, pinned)
     imports.wrap_later("torch.utils.data.dataloader", "DataLoader.__init__", ordered)
     if pinned:
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
 
 
-def _ordered(uses: Uses, pinned: bool, original: Any, *args: Any, **options: Any) -> Any:
+def _ordered(pinned: bool, original: Any, *args: Any, **options: Any) -> Any:
     if options.get("num_workers") and options.get("in_order") is False:
         source = "torch.utils.data.DataLoader(in_order=False)" + HANDED
-        _noted(uses, source, sys._getframe(2), direct=True)
+        _noted(source, sys._getframe(2), direct=True)
         options["in_order"] = pinned
     return original(*args, **options)
 
 
-def _noted(uses: Uses, source: str, frame: FrameType, direct: Optional[bool] = None) -> None:
-    uses.note(NAME, source, unknowable(), frame, direct=direct)
+def _noted(source: str, frame: FrameType, direct: Optional[bool] = None) -> None:
+    USES.note(NAME, source, unknowable(), frame, direct=direct)
 
 
 def _handed(
-    uses: Uses,
     source: str,
     of_several: Optional[Callable[[Any], bool]],
     original: Any,
@@ -88,7 +86,7 @@ def _handed(
     it does."""
     frame = sys._getframe(2)
     if (of_several is None or of_several(args[0])) and not indirect(frame, NAME):
-        _noted(uses, source + HANDED, frame)
+        _noted(source + HANDED, frame)
     return original(*args, **options)
 
 
@@ -119,9 +117,9 @@ _HAND_OVERS = (
 )
 
 
-def _started(uses: Uses, source: str, original: Any, thread: Any) -> Any:
+def _started(source: str, original: Any, thread: Any) -> Any:
     """The order in which threads run is free from here on: that differs between any two runs."""
-    _noted(uses, source, sys._getframe(2))
+    _noted(source, sys._getframe(2))
     return original(thread)
 
 

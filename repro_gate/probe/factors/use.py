@@ -90,10 +90,10 @@ class Uses:
     """The uses of all factors in one process. What is called from the training raises nothing of
     its own.
 
-    `config` is that of `start`.
+    `config` is that of `factors.start`.
     """
 
-    def __init__(self, config: Dict[str, Any]) -> None:
+    def start(self, config: Dict[str, Any]) -> None:
         self.watch = bool(config.get("watch"))
         self.vary = frozenset(config.get("vary", ()))
         # empty: wherever it is asked for
@@ -244,6 +244,9 @@ class Uses:
 
     def forked(self) -> None:
         """The child has a trace of its own from here on; what it used before stays."""
+
+
+USES = Uses()  # of this process
 
 
 def busy() -> bool:

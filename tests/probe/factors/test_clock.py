@@ -18,8 +18,6 @@ READINGS = (
     "time.monotonic()",
     "time.perf_counter_ns()",
     "time.process_time()",
-    "time.clock_gettime(time.CLOCK_REALTIME)",
-    "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
     "time.strftime('%H:%M:%S'), time.time_ns() % 1000",
     "time.localtime().tm_sec, time.time_ns() % 1000",
     "datetime.datetime.now()",
