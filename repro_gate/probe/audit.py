@@ -7,6 +7,7 @@ original, least of all to root.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any, Callable, Dict, Set, Tuple
@@ -16,7 +17,7 @@ from .entropy import Draws
 from .opened import Opened
 
 # event -> how many of its arguments are paths that change
-_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2, "shutil.rmtree": 1}
+_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.rename": 2, "shutil.rmtree": 1}
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -58,16 +59,10 @@ def _handlers(
         if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
             files.read(args[0])
 
-    def replacing(event: str) -> Callable[[Args], None]:
-        def handler(args: Args) -> None:
-            for path in args[: _REPLACE[event]]:
-                # a link itself may go
-                if isinstance(path, (str, bytes)) and (
-                    event == "os.truncate" or not os.path.islink(path)
-                ):
-                    _refuse(path, protected)
-
-        return handler
+    def replacing(count: int, args: Args) -> None:
+        for path in args[:count]:
+            if not os.path.islink(path):  # a link itself may go
+                _refuse(path, protected)
 
     handlers: Dict[str, Callable[[Args], None]] = {
         "open": lambda args: _opening(args, files, draws, protected),
@@ -89,7 +84,9 @@ def _handlers(
         "socket.sendmsg": lambda args: _connected(args[1]),
     }
     if protected:
-        handlers.update((event, replacing(event)) for event in _REPLACE)
+        for event, count in _REPLACE.items():
+            handlers[event] = functools.partial(replacing, count)
+        handlers["os.truncate"] = lambda args: _refuse(args[0], protected)
     return handlers
 
 

@@ -83,9 +83,8 @@ class CheckoutImports:
 
     def ignores(self, path: str) -> bool:
         parts = (self.relative(path) or "").split(os.sep)
-        return "/".join(parts) in self._ignored or any(
-            "/".join(parts[:n]) + "/" in self._ignored for n in range(1, len(parts))
-        )
+        above = {"/".join(parts[:n]) + "/" for n in range(1, len(parts))}
+        return not self._ignored.isdisjoint(above | {"/".join(parts)})
 
     def relative(self, path: str) -> Optional[str]:
         """The path from the checkout's root; None for what lies elsewhere, or is an installed
@@ -150,11 +149,11 @@ class CheckoutImports:
         return rows
 
     def _clones(self) -> Dict[str, str]:
-        """Other folders that a project called as the checkout's is installed as a link to -> the
-        project's name."""
+        """Return other folders that a project called as the checkout's is installed as a link to,
+        with the project's name."""
         found: Dict[str, str] = {}
-        for site in sys.path if self._projects else ():
-            for name in os.listdir(site) if os.path.isdir(site) else ():
+        for site in filter(os.path.isdir, sys.path if self._projects else ()):
+            for name in os.listdir(site):
                 project = re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower()
                 if name.endswith(".dist-info") and project in self._projects:
                     source = _source(os.path.join(site, name), editable=True)
@@ -163,15 +162,13 @@ class CheckoutImports:
         return found
 
     def _clone_of(self, file: str, clones: Dict[str, str]) -> str:
-        """The project whose other clone a file belongs to, where the workspace has the same file;
-        empty for any other file."""
+        """Return the project whose other clone a file belongs to, if the workspace has the same
+        file; empty for any other file."""
         real = os.path.realpath(file) if clones else ""
-        own = (
-            project
-            for folder, project in clones.items()
-            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :])
-        )
-        return next(own, "")
+        for folder, project in clones.items():
+            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :]):
+                return project
+        return ""
 
     def _in_workspace(self, path: str, must_exist: bool = False) -> str:
         """The workspace's path for one of the checkout; any other as it is."""

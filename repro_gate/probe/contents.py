@@ -8,7 +8,6 @@ what a hostile file may hold.
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
 import sys
 from typing import Any, Dict, List, Optional, Tuple
@@ -215,9 +214,7 @@ def _number(value: Any) -> Tuple[str, bytes, str]:
         return "int", hex(value).encode(), text
     if isinstance(value, complex):
         return "complex", struct.pack("<dd", value.real, value.imag), repr(value)
-    bits = struct.pack("<d", value)
-    usual = not math.isnan(value) or bits == struct.pack("<d", math.nan)
-    return "float", bits, repr(value) if usual else "nan (0x%s)" % bits[::-1].hex()
+    return "float", struct.pack("<d", value), repr(value)
 
 
 def _key(key: Any) -> str:

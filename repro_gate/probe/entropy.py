@@ -189,7 +189,7 @@ class Draws:
         if generator is not None:
             if own and own[-1].f_code.co_name == "__init__":
                 return "random.Random()"
-            return "random.seed()" if generator is _shared() else "random.Random.seed()"
+            return "random.seed()"
         if not own:
             return source
         module = self._libraries[own[-1].f_code.co_filename]

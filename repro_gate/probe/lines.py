@@ -42,6 +42,8 @@ _PLAIN = (
     dt.datetime,
     dt.date,
     dt.timedelta,
+    pathlib.PurePosixPath,
+    pathlib.PosixPath,
 )
 
 
@@ -139,8 +141,6 @@ def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
     yield kind.__name__.encode("utf-8", "surrogatepass")
     if kind in _PLAIN:
         yield repr(value)[:_BYTES].encode("utf-8", "surrogatepass")
-    elif isinstance(value, pathlib.PurePath):
-        yield str(value).encode("utf-8", "surrogatepass")
     elif package == "numpy" and hasattr(kind, "tobytes"):
         yield repr((str(value.dtype), value.shape)).encode()
         if not value.dtype.hasobject and value.nbytes <= _BYTES:

@@ -32,7 +32,7 @@ DRAWS = {  # a line -> what it is called
     "random.SystemRandom().random()": "random.SystemRandom",
     "random.Random().random()": "random.Random()",
     "random.seed()": "random.seed()",
-    "random.Random(1).seed()": "random.Random.seed()",
+    "random.Random(1).seed()": "random.seed()",
     "np.random.default_rng().random()": "numpy.random.default_rng()",
     "default_rng()": "numpy.random.default_rng()",
     "np.random.SeedSequence()": "numpy.random.SeedSequence()",

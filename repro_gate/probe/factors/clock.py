@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import os
+import re
 import sys
 import threading
 import time
@@ -32,17 +33,10 @@ _AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 h
 _FASTER = 2  # times the time that has passed in fact, which the varied time gains on it
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _OF_PROCESS = ("process_time", "thread_time")  # which count from its own beginning
-_TIMEOUTS = (
-    "threading",
-    "queue",
-    "selectors",
-    "subprocess",
-    "concurrent",
-    "multiprocessing",
-    "asyncio",
-    "socket",
-    "socketserver",
-    "sched",
+# What reads the clock to know how long it has waited.
+_TIMEOUTS = re.compile(
+    r"(threading|queue|selectors|subprocess|concurrent|multiprocessing|asyncio|socket|socketserver|"
+    r"sched)(\.|$)"
 )
 _FILE_TIMES = ("getmtime", "getctime", "getatime")
 _time, _localtime = time.time, time.localtime
@@ -91,7 +85,6 @@ def install() -> None:
     wrap(time, "sleep", _sleep)
     for name in ("stat", "lstat", "fstat"):
         wrap(os, name, functools.partial(_stat, "os." + name))
-    wrap_in_type(os.DirEntry, "stat", _entry_stat)
 
 
 def _read(
@@ -104,7 +97,8 @@ def _read(
 ) -> Any:
     frame = sys._getframe(2)
     own = not outside(frame)
-    if _timeout(frame) or (not own and not ahead and USES.only_varies(NAME)):
+    waits = _TIMEOUTS.match(str(frame.f_globals.get("__name__", "")))
+    if waits or (not own and not ahead and USES.only_varies(NAME)):
         return original()
 
     def varied() -> Any:
@@ -156,14 +150,6 @@ def _stat(source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     name = str(frame.f_globals.get("__name__", ""))
     if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
         frame = frame.f_back or frame
-    return _with_times(source, found, frame)
-
-
-def _entry_stat(original: Any, _entry: Any, *args: Any, **kwargs: Any) -> Any:
-    return _with_times("os.DirEntry.stat", original(*args, **kwargs), sys._getframe(2))
-
-
-def _with_times(source: str, found: os.stat_result, frame: FrameType) -> Any:
     times = (found.st_mtime_ns, found.st_ctime_ns, found.st_atime_ns)
     pinned = USES.ask(NAME, source, lambda: times, lambda _: None, None, frame, own=True)
     return found if pinned is not None else _without_times(found)
@@ -176,8 +162,3 @@ def _without_times(found: os.stat_result) -> Any:
         name: _BEGIN * (1 if name.endswith("_ns") else 1e-9) for name in named if "time" in name
     }
     return make((*numbers[:7], *[_BEGIN // 10**9] * 3), {**named, **fixed})
-
-
-def _timeout(frame: FrameType) -> bool:
-    """Return whether the standard library reads the clock to know how long it has waited."""
-    return str(frame.f_globals.get("__name__", "")).split(".")[0] in _TIMEOUTS

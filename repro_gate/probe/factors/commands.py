@@ -63,7 +63,6 @@ class Children:
 
     def __init__(self) -> None:
         self._children: Deque[_Child] = collections.deque(maxlen=100)
-        self._outputs: Set[str] = set()  # files that were handed to children as their output
         self._read: Set[object] = set()  # files that were read, by path, time and size
         self._started = session.current().config["started"]
 
@@ -92,10 +91,6 @@ class Children:
         original(process, *args, **kwargs)
         with contextlib.suppress(Exception):  # the training gets its child all the same
             child = self._started_by(sys._getframe(2), process.args)
-            for output in (kwargs.get("stdout"), kwargs.get("stderr")):
-                name = getattr(output, "name", None)
-                if isinstance(name, str):
-                    self._outputs.add(os.path.realpath(name))
             for name, about in (("stdout", ""), ("stderr", " (its errors)")):
                 file = getattr(process, name)
                 if file is not None:
@@ -118,7 +113,7 @@ class Children:
             or not stat.S_ISREG(state.st_mode)
             or state.st_size > _MOST_BYTES
             or state.st_ctime < self._started
-            or (path not in self._outputs and of_python(path))
+            or of_python(path)
         ):
             return
         self._read.add(version)
@@ -137,13 +132,7 @@ class _Pipe(io.RawIOBase):
     def __init__(self, file: Any, note: Callable[[bytes], None]) -> None:
         super().__init__()
         self._file, self.on_data = file, note
-        self.mode = "rb"
         _PIPES[file.fileno()] = self
-
-    @property
-    def name(self) -> int:
-        """The descriptor, as of any file that was opened by one."""
-        return self.fileno()
 
     def readable(self) -> bool:
         """It is."""

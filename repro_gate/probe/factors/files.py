@@ -169,8 +169,6 @@ class _Files:
 
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own, or who looks for a module."""
-    if imports.calling_back():
-        return None
     caller = None
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         name = frame.f_code.co_filename

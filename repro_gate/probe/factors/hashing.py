@@ -9,6 +9,7 @@ training and of what inherits it is the gate's, by the environment of the run.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -17,6 +18,7 @@ from .use import USES, Site, site_of, unknowable
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
+_OPTIONS = re.compile("-[bBdEhiIOqRsSuvxP]+[cm]?")
 _SETS = ("set", "frozenset", "hash")
 
 
@@ -62,18 +64,12 @@ def heard(command: Sequence[Any]) -> List[Any]:
     """Return a command of Python without `-E`, `-I` and `-R`; what else `-I` stands for stays."""
     new, rest = [command[0]], list(command[1:])
     safe = "sP" if sys.version_info >= (3, 11) else "s"
-    while rest:
-        text = os.fsdecode(rest[0])
-        if not text.startswith("-") or text.startswith("--") or text == "-":
+    while rest and _OPTIONS.fullmatch(os.fsdecode(rest[0])):
+        text = os.fsdecode(rest.pop(0))
+        kept = re.sub("[ER]", "", text).replace("I", safe)
+        new += [kept] if kept != "-" else []
+        if text[-1] in "cm":
             break
-        rest.pop(0)
-        end = min([text.index(letter) for letter in "cmWX" if letter in text] or [len(text)])
-        letters = text[1:end].replace("E", "").replace("R", "").replace("I", safe) + text[end:]
-        new += ["-" + letters] if letters else []
-        if end < len(text) and text[end] in "cm":
-            break
-        if end == len(text) - 1 and rest:
-            new.append(rest.pop(0))  # of -W and -X
     return new + rest
 
 

@@ -25,16 +25,7 @@ NAME = "identity"
 _FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
 _HOST, _USER = "localhost", "user"  # a name that can be looked up
 _HOSTS = (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node"))
-_TAKING_NUMBERS = (
-    "kill",
-    "getpgid",
-    "getsid",
-    "sched_getaffinity",
-    "sched_setaffinity",
-    "getpriority",
-    "setpriority",
-    "pidfd_open",
-)
+_TAKING_NUMBERS = "kill getpgid getsid sched_getaffinity sched_setaffinity getpriority setpriority"
 _getpid = os.getpid
 
 
@@ -55,10 +46,9 @@ def install() -> None:
         return  # nothing but the host's name is varied
     told("os", "getpid", lambda real: _number(USES.ordinal))
     told("os", "getppid", lambda real: _number(USES.ordinal.rpartition(".")[0]))
-    told("os", "getlogin", lambda real: _USER)
     told("getpass", "getuser", lambda real: _USER)
     told("uuid", "getnode", lambda real: 1 << 40)
-    for name in _TAKING_NUMBERS:
+    for name in _TAKING_NUMBERS.split():
         wrap(os, name, _with_real_number, also=native)
     imports.wrap_later("psutil", "Process._init", _with_real_number)
     number_of = _threads()

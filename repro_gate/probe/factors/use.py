@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import linecache
 import os
+import re
 import sys
 import threading
 from types import FrameType
@@ -30,36 +31,18 @@ Key = Tuple[int, str, str, Site, bool, bool]
 _Answers = Tuple[List[int], Any, str]  # how many, their digest, the call
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there
 # for is to hand the factor out.
-WAYS: Dict[str, Tuple[str, ...]] = {
-    "entropy": (
-        "pathlib",
-        "random",
-        "secrets",
-        "uuid",
-        "numpy.random",
-        "torch.random",
-        "torch.cuda.random",
-        "torch.mps",
-    ),
-    "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib", "timeit"),
-    "listing": ("glob", "os", "pathlib"),
-    "identity": ("pathlib", "posixpath", "tempfile"),
-    "addresses": (),
-    "memory": (),
-    "hashing": ("multiprocessing", "os", "subprocess"),
-    "threads": ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
+_WAYS = {
+    "entropy": r"pathlib|random|secrets|uuid|numpy\.random|torch\.(random|cuda\.random|mps)",
+    "clock": "datetime|_pydatetime|genericpath|os|pathlib|timeit",
+    "listing": "glob|os|pathlib",
+    "identity": "pathlib|posixpath|tempfile",
+    "addresses": "",
+    "memory": "",
+    "hashing": "multiprocessing|os|subprocess",
+    "threads": r"asyncio|concurrent\.futures|multiprocessing|threading",
 }
 # The same for what a run finds around it.
-_AROUND = (
-    "collections.abc",
-    "datetime",
-    "genericpath",
-    "locale",
-    "os",
-    "pathlib",
-    "posixpath",
-    "tempfile",
-)
+_AROUND = r"collections\.abc|datetime|genericpath|locale|os|pathlib|posixpath|tempfile"
 # environment variable: the ordinal that a process gives to a child
 PROCESS_VARIABLE = "REPRO_GATE_PROCESS"
 _CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
@@ -127,12 +110,6 @@ class Uses:
         """Whether the factor is pinned at single lines only."""
         return bool(self._pins.get(factor))
 
-    def stream(self, factor: str, source: str, site: Site) -> Stream:
-        """The pinned bytes of the next draw of this process at a site."""
-        key = (factor, source, site)
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        return Stream(factor, source, site, self.ordinal, count)
-
     def ask(
         self,
         factor: str,
@@ -159,7 +136,9 @@ class Uses:
                 if not _of_others(frame):
                     site = source_line.nearest(frame)
                     if pinned is not None and self.pinned(factor, site):
-                        answer = pinned(self.stream(factor, source, site))
+                        key = (factor, source, site)
+                        count = self._counts[key] = self._counts.get(key, 0) + 1
+                        answer = pinned(Stream(*key, self.ordinal, count))
                     elif varied is not None and factor in self.vary:
                         answer = varied() if not self._vary_at or site in self._vary_at else _NONE
             except Exception:
@@ -306,12 +285,10 @@ def _of_others(frame: Optional[FrameType]) -> bool:
 def is_direct(frame: Optional[FrameType], factor: str) -> bool:
     """Whether nothing but what hands this factor out lies between the frame and the workspace: no
     import, no library."""
-    ways = WAYS.get(factor, _AROUND)
+    ways = re.compile(r"(%s)(\.|$)" % _WAYS.get(factor, _AROUND))
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         module = str(frame.f_globals.get("__name__", ""))
-        if not module.startswith(_OWN) and not any(
-            module == way or module.startswith(way + ".") for way in ways
-        ):
+        if not module.startswith(_OWN) and not ways.match(module):
             return False
         frame = frame.f_back
     return frame is not None
