@@ -40,19 +40,15 @@ def pass_on(inject: str) -> None:
         restored[CONFIG_VARIABLE] = config
         return restored, command
 
-    def fork_exec(original: Any, *args: Any) -> Any:
-        """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this
-        process may have changed its own) or a list of b"NAME=value"."""
-        if len(args) > 5:
-            pairs = (
-                os.environb
-                if args[5] is None
-                else dict(item.partition(b"=")[::2] for item in args[5])
-            )
-            restored, command = restore(pairs, args[0])
-            encoded = [os.fsencode("%s=%s" % pair) for pair in restored.items()]
-            args = (command, *args[1:5], encoded, *args[6:])
-        return _spawned(original(*args))
+    def fork_exec(
+        original: Any, argv: Any, paths: Any, close: Any, keep: Any, cwd: Any, env: Any, *rest: Any
+    ) -> Any:
+        """`env` is None (inherit: this process may have changed its own) or a list of
+        b"NAME=value"."""
+        pairs = os.environb if env is None else dict(item.partition(b"=")[::2] for item in env)
+        restored, command = restore(pairs, argv)
+        encoded = [os.fsencode("%s=%s" % pair) for pair in restored.items()]
+        return _spawned(original(command, paths, close, keep, cwd, encoded, *rest))
 
     def with_mapping(original: Any, path: Any, argv: Any, env: Any, **options: Any) -> Any:
         """As they are called; `env` None: inherit, from Python 3.13 on."""

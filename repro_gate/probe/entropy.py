@@ -65,7 +65,8 @@ class Draws:
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
-        random.seed, random.setstate = _shared().seed, _shared().setstate
+        shared: Any = vars(random)["_inst"]  # which the functions of `random` draw from
+        random.seed, random.setstate = shared.seed, shared.setstate
         for name in ("secrets", "uuid"):
             imports.after_import(name, functools.partial(self._arrived, name))
 
@@ -202,10 +203,6 @@ def _draws_for_others(frame: FrameType) -> bool:
     if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
-
-
-def _shared() -> Any:
-    return vars(random)["_inst"]
 
 
 def _numpy_call(frame: FrameType) -> str:

@@ -69,7 +69,6 @@ class Opened:
         self._found: Set[str] = set()
         self._pending: List[Tuple[str, bool, str, bool]] = []
         self._forked = False
-        self._full = False
 
     def read(self, path: Any) -> None:
         """A file is about to be opened for reading. `path` is what was given: text, bytes, a path
@@ -149,8 +148,8 @@ class Opened:
 
     def _note(self, real: str, left: bool) -> None:
         if len(self._found) >= MAX_OPENED:
-            if not self._full:
-                self._full = True
+            if "" not in self._found:
+                self._found.add("")  # said once
                 session.current().note(
                     "opened-not-all",
                     "more than %d files were opened; the others are not listed" % MAX_OPENED,

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-if TYPE_CHECKING:
-    from .use import Uses
-
-_USES: List["Uses"] = []
+_USES: List[Any] = []  # this process's, if the configuration names a factor
 
 
-def start(config: Dict[str, Any], folders: Dict[str, str]) -> Optional["Uses"]:
+def start(config: Dict[str, Any], folders: Dict[str, str]) -> Any:
     """Watch, pin or vary what `config` names, in this process from here on; None where it names
     nothing.
 
@@ -61,7 +58,7 @@ def start(config: Dict[str, Any], folders: Dict[str, str]) -> Optional["Uses"]:
     return USES
 
 
-def uses() -> Optional["Uses"]:
+def uses() -> Any:
     """The uses of this process; None where the configuration names no factor."""
     return _USES[0] if _USES else None
 

@@ -32,7 +32,7 @@ def install() -> None:
             os,
             name,
             functools.partial(_bytes, "os." + name),
-            also=(sys.modules[os.name], random),
+            also=(sys.modules[os.name],),
         )
     random._urandom = os.urandom  # type: ignore[attr-defined]
     _watch_random()

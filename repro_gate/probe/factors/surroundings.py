@@ -71,7 +71,7 @@ def _iterated(watched: Callable[..., Any], original: Any, variables: Any) -> Any
     return iter(watched(list, original(variables)))
 
 
-_TELLING: Tuple[Tuple[str, str, Union[str, Callable[..., Told]]], ...] = (
+_TELLING: Tuple[Tuple[str, str, Any], ...] = (
     ("os", "getcwd getcwdb", "path"),
     ("os", "stat lstat fstat", _of_status),
     ("os", "umask", "umask"),

@@ -26,8 +26,6 @@ _OWN = __name__.split(".")[0] + "."  # the probe's own modules
 _BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))
 # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Site = Tuple[str, int]
-# of the uses that are told as one: step, factor, source, site, direct, outside
-Key = Tuple[int, str, str, Site, bool, bool]
 _Answers = Tuple[List[int], Any, str]  # how many, their digest, the call
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there
 # for is to hand the factor out.
@@ -88,8 +86,8 @@ class Uses:
         self.ordinal = _ordinal()
         self._children = 0
         self._counts: Dict[Tuple[str, str, Site], int] = {}
-        # uses since the last step
-        self._open: Dict[Key, _Answers] = {}
+        # uses since the last step that are told as one
+        self._open: Dict[Any, _Answers] = {}
         self._said = 0
 
     def only_varies(self, factor: str) -> bool:
