@@ -89,24 +89,6 @@ def test_what_has_a_seed_or_gets_one_and_what_others_draw_is_not_named(tmp_path:
     assert drawn(trace_script(tmp_path, HEAD + "\n".join(CLEAN) + "\n")) == []
 
 
-def test_the_line_is_that_of_a_module_of_the_workspace_and_what_names_the_things_of_a_library_does_not_count(
-    tmp_path: Path,
-) -> None:
-    library = tmp_path / "library"
-    library.mkdir()
-    (library / "names.py").write_text("import uuid\ndef name():\n    return uuid.uuid4()\n")
-    script = (
-        f"import sys\nsys.path.append({str(library)!r})\nimport names, "
-        "lib.own\nnames.name()\nlib.own.draw()\n"
-    )
-    files = {
-        "train.py": script,
-        "lib/__init__.py": "",
-        "lib/own.py": "import uuid\ndef draw():\n    return uuid.uuid4()\n",
-    }
-    assert drawn(trace_script(tmp_path, files)) == [Drawn("uuid.uuid4", "lib/own.py", 3)]
-
-
 LIBRARY = """
 import os, random, secrets, tempfile, uuid
 import numpy as np

@@ -53,22 +53,6 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
     assert pinned.ended.tail[1].endswith("1 ['-I']") and pinned.ended.tail[3].endswith("['x']")
 
 
-@pytest.mark.slow
-def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
-    # a line of the child's own is in all that have the probe
-    for sites, pinned in (
-        ([["train.py", 4]], [0]),
-        ([["child.py", 2]], [0, 3, 4, 5]),
-    ):
-        first, second = pinned_twice(
-            tmp_path, FILES, {"hashing": sites}, env={"PYTHONHASHSEED": "42"}
-        )
-        same = [
-            one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
-        ]
-        assert [number for number in range(6) if same[number]] == pinned
-
-
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [
