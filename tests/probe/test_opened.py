@@ -200,19 +200,23 @@ def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
     [
         (
             False,
-            "/run/media/user/disk/train.bin /run/user/1000/train.bin /run/mount/x /run/data/x "
-            "/var/run/x /var/lib/jenkins/workspace/data.csv /var/lib/data.csv /var/lib/dpkg-data/x "
-            "/var/cache/huggingface/model.bin /dev/shm/data.bin /home/user/etc/data.bin "
-            "/data/usr/x /run/systemd-data/x /usrdata/x",
+            (
+                "/run/media/user/disk/train.bin /run/user/1000/train.bin /run/mount/x /run/data/x "
+                "/var/run/x /var/lib/jenkins/workspace/data.csv /var/lib/data.csv /var/lib/dpkg-data/x "
+                "/var/cache/huggingface/model.bin /dev/shm/data.bin /home/user/etc/data.bin "
+                "/data/usr/x /run/systemd-data/x /usrdata/x"
+            ),
         ),
         (
             True,
-            "/usr/lib/libz.so /etc/hosts /proc/self/maps /dev/null /dev/shm-of-a-driver "
-            "/dev/nvidia0 /lib64/ld.so /run/systemd/resolve/stub-resolv.conf /run/nscd/socket "
-            "/run/udev/data/x /run/resolvconf/resolv.conf /run/nvidia-persistenced/socket "
-            "/run/nvidia/driver/lib.so /run/opengl-driver/lib/libcuda.so /var/lib/dpkg/status "
-            "/var/lib/dbus/machine-id /var/lib/rpm/rpmdb.sqlite /var/lib/sss/mc/passwd "
-            "/var/cache/fontconfig/x",
+            (
+                "/usr/lib/libz.so /etc/hosts /proc/self/maps /dev/null /dev/shm-of-a-driver "
+                "/dev/nvidia0 /lib64/ld.so /run/systemd/resolve/stub-resolv.conf /run/nscd/socket "
+                "/run/udev/data/x /run/resolvconf/resolv.conf /run/nvidia-persistenced/socket "
+                "/run/nvidia/driver/lib.so /run/opengl-driver/lib/libcuda.so /var/lib/dpkg/status "
+                "/var/lib/dbus/machine-id /var/lib/rpm/rpmdb.sqlite /var/lib/sss/mc/passwd "
+                "/var/cache/fontconfig/x"
+            ),
         ),
     ],
 )
