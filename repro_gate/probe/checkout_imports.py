@@ -47,13 +47,15 @@ class CheckoutImports:
         sys.path[:] = list(
             dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path)
         )
-        editable = [
-            number
-            for number, finder in enumerate(sys.meta_path)
-            if "editable" in str(getattr(finder, "__module__", ""))
-        ]
-        for number in editable:
-            sys.meta_path[number] = _Redirected(sys.meta_path[number], self)
+        editable = False
+        for number, finder in enumerate(sys.meta_path):
+            name = str(getattr(finder, "__module__", ""))
+            if "editable" in name:
+                editable = True
+                sys.meta_path[number] = _Redirected(finder, self)
+                # setuptools finds a namespace's folders by a hook of `sys.path`
+                for folders in getattr(sys.modules.get(name), "NAMESPACES", {}).values():
+                    folders[:] = map(self._in_workspace, folders)
         if self._moved or editable:
             sys.meta_path.append(_Ignored(self))
 
@@ -209,6 +211,15 @@ class _Ignored:
             if spec is not None and spec.origin and self._checkout.ignores(spec.origin):
                 return spec
         return None
+
+    def find_distributions(self, context: Any) -> Iterable[Any]:
+        """Find the metadata that `setup.py develop` leaves beside the code."""
+        from importlib.metadata import DistributionFinder, MetadataPathFinder
+
+        folders = [*filter(None, map(self._checkout.left_behind, context.path))]
+        return MetadataPathFinder.find_distributions(
+            DistributionFinder.Context(name=context.name, path=folders)
+        )
 
 
 def _source(metadata: str, editable: bool = False) -> Optional[str]:

@@ -214,7 +214,9 @@ def _number(value: Any) -> Tuple[str, bytes, str]:
         return "int", hex(value).encode(), text
     if isinstance(value, complex):
         return "complex", struct.pack("<dd", value.real, value.imag), repr(value)
-    return "float", struct.pack("<d", value), repr(value)
+    data = struct.pack("<d", value)
+    usual = value == value or data == struct.pack("<d", float("nan"))
+    return "float", data, repr(value) if usual else "nan (0x%s)" % data[::-1].hex()
 
 
 def _key(key: Any) -> str:

@@ -193,8 +193,13 @@ class Draws:
             return "random.seed()"
         if not own:
             return source
-        module = self._libraries[own[-1].f_code.co_filename]
-        return module + (".SystemRandom" if module == "random" else "." + own[-1].f_code.co_name)
+        name, module = own[-1].f_code.co_name, self._libraries[own[-1].f_code.co_filename]
+        if module == "random":
+            of_secrets = getattr(sys.modules.get("secrets"), "_sysrand", self)
+            if own[-1].f_locals.get("self") is not of_secrets:
+                return "random.SystemRandom"
+            module, name = "secrets", name.replace("getrandbits", "randbits")
+        return module + "." + name
 
 
 def _draws_for_others(frame: FrameType) -> bool:

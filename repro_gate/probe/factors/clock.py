@@ -84,7 +84,10 @@ def install() -> None:
         return  # the times of files stay as they are
     wrap(time, "sleep", _sleep)
     for name in ("stat", "lstat", "fstat"):
-        wrap(os, name, functools.partial(_stat, "os." + name))
+        wrap(os, name, functools.partial(_stat, "os." + name, 0))
+    wrap_in_type(os.DirEntry, "stat", functools.partial(_stat, "os.DirEntry.stat", 1))
+    for name, unit in (("clock_gettime", 1e-9), ("clock_gettime_ns", 1)):
+        wrap(time, name, functools.partial(_gettime, "time." + name, unit))
 
 
 def _read(
@@ -116,6 +119,12 @@ def _read(
     )
 
 
+def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
+    of_day = which == time.CLOCK_REALTIME
+    real = functools.partial(original, which)
+    return _read(source, _BEGIN * of_day, _AHEAD * of_day, 0, unit, real)
+
+
 def _broken_down(now: Callable[[], float], name: str, original: Any, *args: Any) -> Any:
     """Call `time.strftime(format)` and its like, which read the clock if they are given no time."""
     formats = name == "strftime"
@@ -143,10 +152,10 @@ def _sleep(original: Any, seconds: Any) -> Any:
     return original(seconds)
 
 
-def _stat(source: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _stat(source: str, bound: int, original: Any, *args: Any, **kwargs: Any) -> Any:
     """Call `os.stat` as the workspace does, or `pathlib` or `os.path.getmtime` for it: what it says
-    about times is the clock's."""
-    found, frame = original(*args, **kwargs), sys._getframe(2)
+    about times is the clock's. The first arguments, as many as are `bound`, are known to it."""
+    found, frame = original(*args[bound:], **kwargs), sys._getframe(2)
     name = str(frame.f_globals.get("__name__", ""))
     if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
         frame = frame.f_back or frame

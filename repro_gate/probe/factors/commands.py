@@ -56,6 +56,7 @@ class _Child:
         self.frame, self.site, self.text = frame, source_line.nearest(frame), text
         self.factor = next((factor for factor, words in _KNOWN if words.search(text)), NAME)
         self.about = " ".join(text.split())[:120]
+        self.files: Set[str] = set()  # that it was handed for its output
 
 
 class Children:
@@ -92,6 +93,9 @@ class Children:
         with contextlib.suppress(Exception):  # the training gets its child all the same
             child = self._started_by(sys._getframe(2), process.args)
             for name, about in (("stdout", ""), ("stderr", " (its errors)")):
+                given = getattr(kwargs.get(name), "name", None)
+                if isinstance(given, str):
+                    child.files.add(os.path.realpath(given))
                 file = getattr(process, name)
                 if file is not None:
                     lines = _Lines(child, child.about + about)
@@ -101,24 +105,25 @@ class Children:
         self, path: str, of_python: Callable[[str], bool], frame: Optional[FrameType]
     ) -> None:
         """Note what is read from a file of the workspace, by its real path, that a child without
-        the probe has written; each version of it once, at the child whose command names it, else
-        at the last one, else at the line that reads. `of_python` says whether a process with the
-        probe has written a file."""
+        the probe has written; each version of it once, at the child that it was handed to, else at
+        the one whose command names it, else at the last one, else at the line that reads.
+        `of_python` says whether a process with the probe has written a file."""
         if not source_line.inside(path):
             return
         state = os.lstat(path)
-        version = path, state.st_mtime_ns, state.st_size
+        version, known = (path, state.st_mtime_ns, state.st_size), list(self._children)
+        handed = [child for child in known if path in child.files]
         if (
             version in self._read
             or not stat.S_ISREG(state.st_mode)
             or state.st_size > _MOST_BYTES
             or state.st_ctime < self._started
-            or of_python(path)
+            or (not handed and of_python(path))
         ):
             return
         self._read.add(version)
-        name, known = os.path.basename(path), list(self._children)
-        named = [child for child in known if name in child.text]
+        name = os.path.basename(path)
+        named = handed or [child for child in known if name in child.text]
         child = (named or known or [_Child("another program writes " + name, frame)])[-1]
         lines = _Lines(child, child.about)
         with open(path, "rb") as file:

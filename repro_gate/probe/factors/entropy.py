@@ -3,7 +3,7 @@ that no seed decides.
 
 `secrets`, `uuid` and NumPy's `SeedSequence` end in `os.urandom`; `random.Random()` seeds itself in
 C, and torch draws in C++. Out of sight: other C and C++ code that asks the kernel itself (OpenSSL,
-`std::random_device`, `uuid1`), and what a program that is not Python draws.
+`std::random_device`), and what a program that is not Python draws.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import random
 import sys
 from typing import Any
 
+from .. import imports
 from ..patch import wrap, wrap_in_type
 from .use import USES
 
@@ -38,6 +39,7 @@ def install() -> None:
     _watch_random()
     for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
         wrap(owner, name, _open)
+    imports.wrap_later("uuid", "uuid1", _uuid1)
 
 
 def torch_arrived(torch: Any) -> None:
@@ -57,6 +59,13 @@ def torch_arrived(torch: Any) -> None:
 
 def _bytes(source: str, original: Any, size: int, *args: Any) -> Any:
     return USES.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size))
+
+
+def _uuid1(original: Any, *args: Any, **kwargs: Any) -> Any:
+    def pinned(stream: Any) -> Any:
+        return sys.modules["uuid"].UUID(bytes=stream.bytes(16), version=1)
+
+    return USES.ask(NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned)
 
 
 def _watch_random() -> None:

@@ -36,9 +36,9 @@ _WHOLE, _END = 16 << 20, 1 << 20  # bytes: a larger file is known by its size an
 # written.
 _IN_C = (
     ("torch", "save", 1, True),
+    ("torch", "from_file", 0, False),
     ("safetensors", "safe_open", 0, False),
-    ("safetensors.torch", "load_file", 0, False),
-    ("safetensors.torch", "save_file", 1, True),
+    ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
 _HERE = os.path.dirname(__file__)

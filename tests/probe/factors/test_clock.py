@@ -18,6 +18,8 @@ READINGS = (
     "time.monotonic()",
     "time.perf_counter_ns()",
     "time.process_time()",
+    "time.clock_gettime(time.CLOCK_REALTIME)",
+    "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
     "time.strftime('%H:%M:%S'), time.time_ns() % 1000",
     "time.localtime().tm_sec, time.time_ns() % 1000",
     "datetime.datetime.now()",
@@ -29,6 +31,7 @@ READINGS = (
     "Path('train.py').stat().st_mtime",
     "os.path.getmtime('train.py')",
     "os.fstat(os.open('train.py', os.O_RDONLY)).st_ctime",
+    "[entry.stat().st_mtime for entry in os.scandir('.')]",
 )
 SCRIPT = HEAD + "\n".join(f"print({reading})" for reading in READINGS) + "\n"
 

@@ -152,7 +152,10 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
     from pathlib import Path
     os.system("shuf -n 9 -i 1-100000 > a.txt")
     subprocess.run(["sh", "-c", "shuf -n 9 -i 1-100000 > b.txt"], check=True)
-    found = [Path(name).read_text() for name in ("a.txt", "b.txt")]
+    with open("c.txt", "w") as file:
+        subprocess.run(["shuf", "-n", "9", "-i", "1-100000"], stdout=file)
+    subprocess.run(["true"])
+    found = [Path(name).read_text() for name in ("a.txt", "b.txt", "c.txt")]
     os.system("shuf -n 9 -i 1-100000 > a.txt")
     found.append(open("a.txt").read())
     Path("own.txt").write_text("x")
@@ -167,7 +170,7 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
         for name in ("x", "y")
     ]
     assert {(line, factor) for line, factor, _ in seen[0]} == {
-        (line, "entropy") for line in (4, 5, 7)
+        (line, "entropy") for line in (4, 5, 7, 10)
     }
     assert not seen[0] & seen[1]
 
