@@ -7,6 +7,7 @@ original, least of all to root.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any, Callable, Dict, Set, Tuple
@@ -16,7 +17,7 @@ from .entropy import Draws
 from .opened import Opened
 
 # event -> how many of its arguments are paths that change
-_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 1, "os.rename": 2, "shutil.rmtree": 1}
+_REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.rename": 2, "shutil.rmtree": 1}
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -31,7 +32,7 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
 
     The hook raises nothing but the refusal to change declared data: PermissionError.
     """
-    protected: Tuple[str, ...] = tuple(os.path.realpath(path) for path in config.get("data", ()))
+    protected = tuple(map(os.path.realpath, config["data"]))
     handlers = _handlers(files, draws, protected)
 
     def hook(event: str, args: Args) -> None:
@@ -58,16 +59,10 @@ def _handlers(
         if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
             files.read(args[0])
 
-    def replacing(event: str) -> Callable[[Args], None]:
-        def handler(args: Args) -> None:
-            for path in args[: _REPLACE[event]]:
-                # a link itself may go
-                if isinstance(path, (str, bytes)) and (
-                    event == "os.truncate" or not os.path.islink(path)
-                ):
-                    _refuse(path, protected)
-
-        return handler
+    def replacing(count: int, args: Args) -> None:
+        for path in args[:count]:
+            if not os.path.islink(path):  # a link itself may go
+                _refuse(path, protected)
 
     handlers: Dict[str, Callable[[Args], None]] = {
         "open": lambda args: _opening(args, files, draws, protected),
@@ -89,34 +84,31 @@ def _handlers(
         "socket.sendmsg": lambda args: _connected(args[1]),
     }
     if protected:
-        handlers.update((event, replacing(event)) for event in _REPLACE)
+        for event, count in _REPLACE.items():
+            handlers[event] = functools.partial(replacing, count)
+        handlers["os.truncate"] = lambda args: _refuse(args[0], protected)
     return handlers
 
 
 def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]) -> None:
     path, mode, flags = args[:3]
-    if not _writes(mode, flags):
+    keeps, writes = purpose(mode, flags)
+    if not writes:
         files.read(path)
         if type(path) is str and path in _RANDOM:
             draws.device(path)
         return
     if protected and isinstance(path, (str, bytes)):
         _refuse(path, protected)
-    if isinstance(mode, str):
-        empties, reads = "w" in mode or "x" in mode, "+" in mode
-    else:  # what the file held goes with the opening, or there is no such file yet
-        empties = (
-            bool(flags & os.O_TRUNC) or flags & (os.O_CREAT | os.O_EXCL) == os.O_CREAT | os.O_EXCL
-        )
-        reads = bool(flags & os.O_RDWR)
-    if not empties:
-        files.changes(path, reads)
+    if keeps:
+        files.changes(path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR))
 
 
-def _writes(mode: Any, flags: Any) -> bool:
+def purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
+    """Return whether opening keeps what was there, and whether it may write."""
     if isinstance(mode, str):
-        return mode not in ("r", "rb") and any(letter in mode for letter in "wax+")
-    return isinstance(flags, int) and bool(flags & _WRITING)
+        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
+    return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)
 
 
 def _refuse(path: Any, protected: Tuple[str, ...]) -> None:

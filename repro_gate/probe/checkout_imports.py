@@ -24,10 +24,10 @@ class CheckoutImports:
     configuration it redirects nothing."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
-        given = config.get("checkout") or {}
+        given = config["checkout"] or {}
         # a mere separator: there is no checkout
         self._root = str(given.get("root", "")).rstrip(os.sep) + os.sep
-        self._workspace = os.path.realpath(config.get("workspace", "")) + os.sep
+        self._workspace = os.path.realpath(config["workspace"]) + os.sep
         self._ignored = frozenset(given.get("ignored", ()))
         self._projects = frozenset(given.get("projects", ()))
         own = [
@@ -39,7 +39,6 @@ class CheckoutImports:
         self._others = tuple(folder for folder in folders if folder.startswith(self._root))
         self._moved: Set[str] = set()  # folders of the workspace that stand for one of the checkout
         self._found: Set[str] = set()
-        self._pending: List[List[str]] = []
 
     def start(self) -> None:
         """Turn what leads into the checkout to the workspace."""
@@ -48,64 +47,46 @@ class CheckoutImports:
         sys.path[:] = list(
             dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path)
         )
+        editable = False
         for number, finder in enumerate(sys.meta_path):
             name = str(getattr(finder, "__module__", ""))
-            if "editable" not in name:
-                continue
-            module = sys.modules.get(name)
-            mapping, spaces = getattr(module, "MAPPING", None), getattr(module, "NAMESPACES", None)
-            # setuptools' finder: package -> folder, and namespace -> folders
-            if isinstance(mapping, dict):
-                mapping.update(
-                    {package: self._in_workspace(path) for package, path in mapping.items()}
-                )
-                spaces = spaces if isinstance(spaces, dict) else {}
-                spaces.update(
-                    {
-                        space: [self._in_workspace(path) for path in paths]
-                        for space, paths in spaces.items()
-                    }
-                )
-            else:
+            if "editable" in name:
+                editable = True
                 sys.meta_path[number] = _Redirected(finder, self)
-        if self._moved:
+                # setuptools finds a namespace's folders by a hook of `sys.path`
+                for folders in getattr(sys.modules.get(name), "NAMESPACES", {}).values():
+                    folders[:] = map(self._in_workspace, folders)
+        if self._moved or editable:
             sys.meta_path.append(_Ignored(self))
 
     def redirect(self, spec: ModuleSpec) -> ModuleSpec:
-        """What another finder found, in the workspace where it is there."""
-        folders = (
-            None
-            if spec.submodule_search_locations is None
-            else [self._in_workspace(path) for path in spec.submodule_search_locations]
-        )
-        origin = (
-            self._in_workspace(spec.origin) if spec.origin and os.path.isabs(spec.origin) else None
-        )
-        if origin is not None and origin != spec.origin and os.path.isfile(origin):
+        """Return what another finder found, in the workspace where it is there."""
+        folders = spec.submodule_search_locations
+        folders = None if folders is None else [*map(self._in_workspace, folders)]
+        origin = self._in_workspace(spec.origin or "")
+        if origin != spec.origin and os.path.isfile(origin):
             return (
                 importlib.util.spec_from_file_location(
                     spec.name, origin, submodule_search_locations=folders
                 )
                 or spec
             )
-        if spec.origin is None and folders:
+        if not spec.origin and folders:
             spec.submodule_search_locations = folders
         return spec
 
-    def left_behind(self, entry: str) -> Optional[str]:
-        """The checkout's folder for one of the workspace that stands for it; None for any other."""
-        below = os.path.abspath(entry) + os.sep
-        return (
-            self._root + below[len(self._workspace) :].rstrip(os.sep)
-            if below.startswith(tuple(self._moved))
-            else None
-        )
+    def left_behind(self, entry: Any) -> Optional[str]:
+        """Return the checkout's folder for one of the workspace that stands for it; None for any
+        other."""
+        below = os.path.abspath(entry) + os.sep if isinstance(entry, str) else ""
+        if not below.startswith(tuple(self._moved)):
+            return None
+        return self._root + below[len(self._workspace) :].rstrip(os.sep)
 
     def ignores(self, path: str) -> bool:
         parts = (self.relative(path) or "").split(os.sep)
-        return "/".join(parts) in self._ignored or any(
-            "/".join(parts[:n]) + "/" in self._ignored for n in range(1, len(parts))
-        )
+        above = {"/".join(parts[:n]) + "/" for n in range(1, len(parts))}
+        return not self._ignored.isdisjoint(above | {"/".join(parts)})
 
     def relative(self, path: str) -> Optional[str]:
         """The path from the checkout's root; None for what lies elsewhere, or is an installed
@@ -138,21 +119,19 @@ class CheckoutImports:
         """Write, at the end, the modules that came from the checkout (an installed package may be a
         link, so its top is looked at too); and where the run is asked for them the imported
         distributions, and those of them that are copies of the checkout."""
-        if last and self._root != os.sep:
-            self._look()
-        if self._pending:
-            rows, self._pending = self._pending, []
-            current.event("imports", modules=rows)
-        if last and current.introduced and current.config.get("observe"):
+        rows = self._looked() if last and self._root != os.sep else []
+        if last and current.introduced and current.config["observe"]:
             versions, copies = distributions.imported(self)
             current.event("distributions", versions=versions)
-            if copies:
-                current.event("imports", modules=copies)
+            rows += copies
+        if rows:
+            current.event("imports", modules=rows)
 
     def forked(self) -> None:
-        self._pending = []
+        """What was imported is the child's too."""
 
-    def _look(self) -> None:
+    def _looked(self) -> List[List[str]]:
+        rows = []
         known: Dict[str, bool] = {}  # folder -> whether it lies in the checkout
         clones = self._clones()
         for name, module in list(sys.modules.items()):
@@ -168,15 +147,15 @@ class CheckoutImports:
             if (known[folder] or clone) and len(self._found) < MAX_IMPORTS:
                 self._found.add(file)
                 row = [printable(name), printable(os.path.realpath(file)), clone]
-                if all(len(text) <= MAX_NAME for text in row):
-                    self._pending.append(row)
+                rows += [row] if all(len(text) <= MAX_NAME for text in row) else []
+        return rows
 
     def _clones(self) -> Dict[str, str]:
-        """Other folders that a project called as the checkout's is installed as a link to -> the
-        project's name."""
+        """Return other folders that a project called as the checkout's is installed as a link to,
+        with the project's name."""
         found: Dict[str, str] = {}
-        for site in sys.path if self._projects else ():
-            for name in os.listdir(site) if os.path.isdir(site) else ():
+        for site in filter(os.path.isdir, sys.path if self._projects else ()):
+            for name in os.listdir(site):
                 project = re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower()
                 if name.endswith(".dist-info") and project in self._projects:
                     source = _source(os.path.join(site, name), editable=True)
@@ -185,24 +164,20 @@ class CheckoutImports:
         return found
 
     def _clone_of(self, file: str, clones: Dict[str, str]) -> str:
-        """The project whose other clone a file belongs to, where the workspace has the same file;
-        empty for any other file."""
+        """Return the project whose other clone a file belongs to, if the workspace has the same
+        file; empty for any other file."""
         real = os.path.realpath(file) if clones else ""
-        own = (
-            project
-            for folder, project in clones.items()
-            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :])
-        )
-        return next(own, "")
+        for folder, project in clones.items():
+            if real.startswith(folder) and os.path.isfile(self._workspace + real[len(folder) :]):
+                return project
+        return ""
 
     def _in_workspace(self, path: str, must_exist: bool = False) -> str:
         """The workspace's path for one of the checkout; any other as it is."""
         relative = self.relative(path) if os.path.isabs(path) else None
         if relative is None:
             return path
-        own = (
-            os.path.join(self._workspace, relative) if relative else self._workspace.rstrip(os.sep)
-        )
+        own = os.path.join(self._workspace, relative).rstrip(os.sep)
         if must_exist and not os.path.isdir(own):
             return path
         self._moved.add(own + os.sep)
@@ -230,31 +205,21 @@ class _Ignored:
         self._checkout = checkout
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        for folder in self._folders(sys.path if path is None else path):
-            spec = PathFinder.find_spec(name, [folder])
+        for entry in sys.path if path is None else path:
+            folder = self._checkout.left_behind(entry)
+            spec = PathFinder.find_spec(name, [folder]) if folder else None
             if spec is not None and spec.origin and self._checkout.ignores(spec.origin):
                 return spec
         return None
 
     def find_distributions(self, context: Any) -> Iterable[Any]:
+        """Find the metadata that `setup.py develop` leaves beside the code."""
         from importlib.metadata import DistributionFinder, MetadataPathFinder
 
-        folders = self._folders(context.path)
-        return (
-            MetadataPathFinder.find_distributions(
-                DistributionFinder.Context(name=context.name, path=folders)
-            )
-            if folders
-            else ()
+        folders = [*filter(None, map(self._checkout.left_behind, context.path))]
+        return MetadataPathFinder.find_distributions(
+            DistributionFinder.Context(name=context.name, path=folders)
         )
-
-    def _folders(self, entries: Iterable[Any]) -> List[str]:
-        found = (
-            self._checkout.left_behind(entry)
-            for entry in entries
-            if isinstance(entry, str) and os.path.isabs(entry)
-        )
-        return [folder for folder in found if folder is not None]
 
 
 def _source(metadata: str, editable: bool = False) -> Optional[str]:
@@ -268,10 +233,6 @@ def _source(metadata: str, editable: bool = False) -> Optional[str]:
         return None
     if linked != editable or not url.startswith("file://"):
         return None
-    return os.fsdecode(
-        re.sub(
-            rb"%([0-9A-Fa-f]{2})",
-            lambda found: bytes([int(found[1], 16)]),
-            os.fsencode(url[len("file://") :]),
-        )
-    )
+    from urllib.parse import unquote_to_bytes  # takes milliseconds, which most need not spend
+
+    return os.fsdecode(unquote_to_bytes(url[len("file://") :]))

@@ -3,10 +3,9 @@ of their own.
 
 Python's `subprocess` and `multiprocessing` hand the environment to `_posixsubprocess.fork_exec` as
 a list of bytes; `os.exec*` and `posix_spawn` take a mapping. In both, our folder goes back to the
-front of PYTHONPATH and the configuration's path back in, and a Python that is to ignore them is
-started by way of `isolated.py`. A Python that a shell starts by its path in a cleared environment
-cannot be reached from here: the gate sees such a process from outside, and names the line that
-started it.
+front of PYTHONPATH and the configuration's path back in. A Python that ignores them (`-I`, `-E`,
+`-S`), or that a shell starts by its path in a cleared environment, cannot be reached from here: the
+gate sees such a process from outside, and names the line that started it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Mapping, Sequence, Set, Tuple
 
 from ..trace.format import CONFIG_VARIABLE, MAX_NAME, MAX_SPAWNED
 from . import factors, session, source_line
 from .patch import wrap
-from .reached import in_shell, reached
 
 _SPAWNED: Set[Tuple[int, str, int]] = set()  # what is noted: pid, file, line
 
@@ -27,57 +25,40 @@ _SPAWNED: Set[Tuple[int, str, int]] = set()  # what is noted: pid, file, line
 def pass_on(inject: str) -> None:
     config = os.environ[CONFIG_VARIABLE]
 
-    def restore(environment: Mapping[Any, Any], command: Sequence[Any]) -> Mapping[str, str]:
+    def restore(
+        environment: Mapping[Any, Any], command: Sequence[Any]
+    ) -> Tuple[Dict[str, str], Sequence[Any]]:
         restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
         entries = [
             entry
             for entry in restored.get("PYTHONPATH", "").split(os.pathsep)
             if entry and entry != inject
         ]
-        return {
-            **restored,
-            **factors.for_child(restored, command),
-            "PYTHONPATH": os.pathsep.join([inject, *entries]),
-            CONFIG_VARIABLE: config,
-        }
+        more, command = factors.for_child(restored, command)
+        restored.update(more)
+        restored["PYTHONPATH"] = os.pathsep.join([inject, *entries])
+        restored[CONFIG_VARIABLE] = config
+        return restored, command
 
-    def fork_exec(original: Any, *args: Any) -> Any:
-        """`fork_exec(args, executables, close_fds, fds, cwd, env, …)`: `env` is None (inherit: this
-        process may have changed its own) or a list of b"NAME=value"."""
-        if len(args) > 5:
-            pairs = (
-                os.environb
-                if args[5] is None
-                else dict(item.partition(b"=")[::2] for item in args[5])
-            )
-            restored = [os.fsencode("%s=%s" % pair) for pair in restore(pairs, args[0]).items()]
-            args = (reached(factors.child_command(args[0])), *args[1:5], restored, *args[6:])
-        return _spawned(original(*args))
+    def fork_exec(
+        original: Any, argv: Any, paths: Any, close: Any, keep: Any, cwd: Any, env: Any, *rest: Any
+    ) -> Any:
+        """`env` is None (inherit: this process may have changed its own) or a list of
+        b"NAME=value"."""
+        pairs = os.environb if env is None else dict(item.partition(b"=")[::2] for item in env)
+        restored, command = restore(pairs, argv)
+        encoded = [os.fsencode("%s=%s" % pair) for pair in restored.items()]
+        return _spawned(original(command, paths, close, keep, cwd, encoded, *rest))
 
-    def with_mapping(original: Any, *args: Any, **kwargs: Any) -> Any:
-        command = args[1] if len(args) > 1 else ()
-        if command:
-            args = (args[0], reached(factors.child_command(command)), *args[2:])
-        if len(args) > 2:  # None: inherit, from Python 3.13 on
-            args = (
-                *args[:2],
-                restore(os.environ if args[2] is None else args[2], command),
-                *args[3:],
-            )
-        elif kwargs.get("env") is not None:
-            kwargs["env"] = restore(kwargs["env"], command)
-        return _spawned(original(*args, **kwargs))
+    def with_mapping(original: Any, path: Any, argv: Any, env: Any, **options: Any) -> Any:
+        """As they are called; `env` None: inherit, from Python 3.13 on."""
+        restored, command = restore(os.environ if env is None else env, argv)
+        return _spawned(original(path, command, restored, **options))
 
     wrapper = wrap(sys.modules.get("_posixsubprocess"), "fork_exec", fork_exec)
     if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and newer keep a reference of their own
         subprocess._fork_exec = wrapper
-    wrap(
-        os,
-        "system",
-        lambda original, command: (
-            _spawned(os.getpid()) and original(in_shell(os.fsdecode(command)))
-        ),
-    )
+    wrap(os, "system", lambda original, command: _spawned(os.getpid()) and original(command))
     wrap(os, "execve", _close_before)
     for name in ("execve", "posix_spawn", "posix_spawnp"):
         wrap(os, name, with_mapping)

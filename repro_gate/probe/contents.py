@@ -8,7 +8,6 @@ what a hostile file may hold.
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
 import sys
 from typing import Any, Dict, List, Optional, Tuple
@@ -23,10 +22,7 @@ MAX_CHARACTERS = 64 * 2**20  # of all names and values of one file
 MAX_SIZE = 2**53  # of one dimension: above it a JSON number is no longer exact
 MAX_VALUE = 200  # characters of a value that is shown; its digest covers all of it
 # bytes digested whatever a file's size, and for each of its bytes: views share storages
-FREE_BYTES, MAX_EXPANSION = (
-    64 * 2**20,
-    16,
-)
+FREE_BYTES, MAX_EXPANSION = 64 * 2**20, 16
 
 
 class Unreadable(Exception):
@@ -97,18 +93,10 @@ class Contents:
         tensor = tensor.detach()
         self.container(name, "tensor " + type(tensor).__name__)
         strided = tensor.layout is torch.strided and digest.in_memory(torch, tensor)
-        key = (
-            (
-                tensor.data_ptr(),
-                tensor.dtype,
-                tensor.shape,
-                tensor.stride(),
-                tensor.is_conj(),
-                tensor.is_neg(),
-            )
-            if strided
-            else None
-        )
+        key: Any = None
+        if strided:
+            key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+            key += tensor.is_conj(), tensor.is_neg()
         found = self._known.get(key) if strided else None
         if found is None:
             self.spend(tensor.numel() * tensor.element_size() if strided else 0)
@@ -119,9 +107,8 @@ class Contents:
                     % digest.UNREAD.popitem()[0]
                 )
         _, dtype, shape = digest.describe(name, tensor)
-        item = (
-            tensor.item() if strided and tensor.numel() == 1 and not tensor.is_quantized else None
-        )
+        single = strided and tensor.numel() == 1 and not tensor.is_quantized
+        item = tensor.item() if single else None
         # the digests of two NaNs say more
         value = repr(item) if item is not None and item == item else None
         self.tensors[self.add(name, "tensor", dtype, list(shape), found, value)] = tensor
@@ -132,22 +119,15 @@ class Contents:
         if array.dtype.hasobject:
             raise Unreadable("it holds an array of Python objects, which is a pickle")
         self.spend(array.nbytes)
-        plain = array.dtype.names is None and array.dtype.isnative and array.dtype.kind in "biufc"
-        dtype = (
-            str(array.dtype)
-            if plain
-            else str(array.dtype.descr if array.dtype.names else array.dtype.str)
-        )
+        kind = array.dtype
+        plain = kind.names is None and kind.isnative and kind.kind in "biufc"
+        dtype = str(kind if plain else kind.descr if kind.names else kind.str)
         state = hashlib.sha256(("%s\0%s\0" % (dtype, array.shape)).encode())
         state.update(array.tobytes())  # in C order
-        value = (
-            repr(array.reshape(-1)[0].item())
-            if plain and array.size == 1 and not (array != array).any()
-            else None
-        )
-        self.tensors[
-            self.add(name, "tensor", dtype, list(array.shape), state.hexdigest(), value)
-        ] = array
+        shown = plain and array.size == 1 and not (array != array).any()
+        value = repr(array.reshape(-1)[0].item()) if shown else None
+        name = self.add(name, "tensor", dtype, list(array.shape), state.hexdigest(), value)
+        self.tensors[name] = array
 
     def walk(self, name: str, value: Any, depth: int = 0, above: Tuple[int, ...] = ()) -> None:
         """Add what a checkpoint holds under `name`. Raises Unreadable for an object of a type that
@@ -182,17 +162,14 @@ class Contents:
         kind = type(value).__name__
         if isinstance(value, dict):
             pairs = [(_key(key), item) for key, item in value.items()]
+            types = (type(key).__name__ for key in value)
             shape = " ".join(
-                sorted(
-                    "%s:%s" % (type(key).__name__, label) for key, (label, _) in zip(value, pairs)
-                )
+                sorted("%s:%s" % pair for pair in zip(types, (label for label, _ in pairs)))
             )
         else:
-            items = (
-                sorted(value, key=lambda item: (type(item).__name__, repr(item)))
-                if isinstance(value, (set, frozenset))
-                else value
-            )
+            items = value
+            if isinstance(value, (set, frozenset)):
+                items = sorted(value, key=lambda item: (type(item).__name__, repr(item)))
             pairs = [(str(index), item) for index, item in enumerate(items)]
             shape = str(len(pairs))
         self.container(name, "%s %s" % (kind, shape))
@@ -208,37 +185,14 @@ class Contents:
 
     def _scalar(self, name: str, value: Any) -> None:
         kind = type(value).__name__
-        if value is None:
-            self.text(name, "None", "None")
-        elif isinstance(value, bool):
-            self._plain(name, "number", "bool", str(value).encode(), str(value))
-        elif isinstance(value, int):
-            small = value.bit_length() <= 4096  # decimal conversion of a longer one is quadratic
-            self._plain(
-                name,
-                "number",
-                "int",
-                hex(value).encode(),
-                str(value) if small else "an integer of %d bits" % value.bit_length(),
-            )
-        elif isinstance(value, float):
-            bits = struct.pack("<d", value)
-            usual = not math.isnan(value) or bits == struct.pack("<d", math.nan)
-            self._plain(
-                name,
-                "number",
-                "float",
-                bits,
-                repr(value) if usual else "nan (0x%s)" % bits[::-1].hex(),
-            )
-        elif isinstance(value, complex):
-            self._plain(
-                name, "number", "complex", struct.pack("<dd", value.real, value.imag), repr(value)
-            )
-        elif isinstance(value, str):
+        if isinstance(value, str):
             self.text(name, value)
         elif isinstance(value, (bytes, bytearray)):
             self.data(name, bytes(value), kind, value.hex() if len(value) <= 32 else None)
+        elif value is None:
+            self.text(name, "None", "None")
+        elif isinstance(value, (int, float, complex)):
+            self._plain(name, "number", *_number(value))
         else:
             raise Unreadable(
                 "it holds an object of type %s.%s"
@@ -246,14 +200,23 @@ class Contents:
             )
 
     def _plain(self, name: str, kind: str, dtype: str, data: bytes, value: str) -> None:
-        self.add(
-            name,
-            kind,
-            dtype,
-            None,
-            hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest(),
-            value,
-        )
+        found = hashlib.sha256(dtype.encode() + b"\0" + data).hexdigest()
+        self.add(name, kind, dtype, None, found, value)
+
+
+def _number(value: Any) -> Tuple[str, bytes, str]:
+    """Return the type of a number, the bytes that are digested of it, and its text."""
+    if isinstance(value, bool):
+        return "bool", str(value).encode(), str(value)
+    if isinstance(value, int):
+        small = value.bit_length() <= 4096  # decimal conversion of a longer one is quadratic
+        text = str(value) if small else "an integer of %d bits" % value.bit_length()
+        return "int", hex(value).encode(), text
+    if isinstance(value, complex):
+        return "complex", struct.pack("<dd", value.real, value.imag), repr(value)
+    data = struct.pack("<d", value)
+    usual = value == value or data == struct.pack("<d", float("nan"))
+    return "float", data, repr(value) if usual else "nan (0x%s)" % data[::-1].hex()
 
 
 def _key(key: Any) -> str:
@@ -262,6 +225,8 @@ def _key(key: Any) -> str:
         return key
     if isinstance(key, tuple) and len(key) <= 16:
         return "(" + ", ".join(map(_key, key)) + ")"
+    if isinstance(key, int) and key.bit_length() >= 4096:
+        return hex(key)
     if isinstance(key, (int, float, bytes)) or key is None:
-        return repr(key) if not isinstance(key, int) or key.bit_length() < 4096 else hex(key)
+        return repr(key)
     return str(key) if type(key).__module__ == "torch" else "<%s>" % type(key).__name__

@@ -12,6 +12,7 @@ names (`uuid`, `secrets.token_hex`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -37,16 +38,9 @@ _REMAKES = re.compile(r"\b(?:loads?|deepcopy|copy|jumped)\s*\(")
 _OWN = (__file__, patch.__file__)
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 # may lie below the standard library
-_INSTALLED = (
-    os.sep + "site-packages" + os.sep,
-    os.sep + "dist-packages" + os.sep,
-)
+_INSTALLED = os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep
 # packages that draw for copies, names and the like
-_FOR_ITSELF = (
-    "numpy",
-    "torch",
-    __name__.split(".")[0],
-)
+_FOR_ITSELF = "numpy", "torch", __name__.split(".")[0]
 _NAMES = ("uuid.", "secrets.token")  # what a library calls its folders and runs by
 
 
@@ -55,9 +49,8 @@ class Draws:
     raises nothing."""
 
     def __init__(self) -> None:
-        self._open: Dict[
-            Draw, int
-        ] = {}  # not yet written -> how many draws, less those that a seed made up for
+        # not yet written -> how many draws, less those that a seed made up for
+        self._open: Dict[Draw, int] = {}
         self._written: Set[Draw] = set()
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
@@ -66,14 +59,14 @@ class Draws:
 
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
+        native = (sys.modules[os.name],)  # where pickle looks for it
         for name in ("urandom", "getrandom"):
-            wrapper = self._watch(os, name, "os." + name)
-            if wrapper is not None:
-                setattr(sys.modules[os.name], name, wrapper)  # where pickle looks for it
+            self._watch(os, name, "os." + name, native)
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
-        random.seed, random.setstate = _shared().seed, _shared().setstate
+        shared: Any = vars(random)["_inst"]  # which the functions of `random` draw from
+        random.seed, random.setstate = shared.seed, shared.setstate
         for name in ("secrets", "uuid"):
             imports.after_import(name, functools.partial(self._arrived, name))
 
@@ -81,20 +74,22 @@ class Draws:
         """NumPy asks `secrets` for entropy; from here on it is known that it was NumPy."""
         generator: Any = sys.modules.get("numpy.random.bit_generator")
         if hasattr(generator, "randbits"):
-            generator.randbits = _for_numpy(generator.randbits)
+            original = generator.randbits
+
+            def entropy_for_numpy(bits: int) -> Any:
+                return original(bits)
+
+            generator.randbits = entropy_for_numpy
 
     def torch_arrived(self, torch: Any) -> None:
         """`torch.seed()` takes a seed from the operating system; so do CUDA's."""
-        for owner, name, label in (
-            (torch.random, "seed", "torch.seed()"),
-            (torch.cuda.random, "seed", "torch.cuda.seed()"),
-            (torch.cuda.random, "seed_all", "torch.cuda.seed_all()"),
+        for owner, name in (
+            (torch.random, "seed"),
+            (torch.cuda.random, "seed"),
+            (torch.cuda.random, "seed_all"),
         ):
-            original = getattr(owner, name, None)
-            wrapper = self._watch(owner, name, label)
-            for other in (torch, torch.cuda):
-                if original is not None and getattr(other, name, None) is original:
-                    setattr(other, name, wrapper)
+            label = owner.__name__.replace(".random", "")
+            self._watch(owner, name, "%s.%s()" % (label, name), (torch, torch.cuda))
 
     def device(self, path: str) -> None:
         self._draw("open(%r)" % path, sys._getframe(4))  # above this, the hook and its two handlers
@@ -115,19 +110,17 @@ class Draws:
 
     def _arrived(self, name: str, module: Any) -> None:
         file = getattr(module, "__file__", None) or ""
-        # else the workspace's own module of that name
-        if os.path.dirname(file) == os.path.dirname(os.__file__):
+        if os.path.dirname(file) + os.sep == _STANDARD:  # else the workspace's own of that name
             self._libraries[file] = name
             if name == "uuid":
-                # host, clock and a number of the system's
-                self._watch(module, "uuid1", "uuid.uuid1")
+                self._watch(module, "uuid1", "uuid.uuid1")  # host, clock, a number of the system's
 
-    def _watch(self, owner: Any, name: str, source: str) -> Any:
+    def _watch(self, owner: Any, name: str, source: str, also: Tuple[Any, ...] = ()) -> None:
         def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._draw(source, sys._getframe(1))
             return original(*args, **kwargs)
 
-        return patch.wrap(owner, name, around)
+        patch.wrap(owner, name, around, also)
 
     def _seed(
         self, original: Callable[..., Any], generator: Any, a: Any = None, *args: Any, **kwargs: Any
@@ -145,21 +138,17 @@ class Draws:
     def _seeded(self, generator: Any) -> None:
         """A generator that had drawn its seed got another one, before or after: what it gives is no
         longer the system's."""
-        try:
+        with contextlib.suppress(Exception):
             draw = self._unseeded.pop(generator, None)
             if draw in self._open:
                 self._open[draw] -= 1
-        except Exception:
-            pass
 
     def _draw(self, source: str, frame: Optional[FrameType], generator: Any = None) -> None:
-        try:
+        with contextlib.suppress(Exception):
             found = self._find(source, frame, generator)
-            if (
-                found is None
-                or found in self._written
-                or (found not in self._open and len(self._open) >= MAX_DRAWN)
-            ):
+            if found is None or found in self._written:
+                return
+            if found not in self._open and len(self._open) >= MAX_DRAWN:
                 return
             if self._forked and generator is None:
                 self._write(found)  # at once: it may be killed at any time
@@ -167,8 +156,6 @@ class Draws:
             self._open[found] = self._open.get(found, 0) + 1
             if generator is not None and len(self._unseeded) < _OBJECTS:
                 self._unseeded[generator] = found
-        except Exception:
-            pass
 
     def _find(self, source: str, frame: Optional[FrameType], generator: Any) -> Optional[Draw]:
         """The line of the workspace that called a generator, whose own frames lie between, or a
@@ -192,60 +179,35 @@ class Draws:
             return None
         file, line = source_line.nearest(frame)
         name = _numpy_call(library or frame) if numpy else self._call(source, own, generator)
+        if library is not None and name.startswith(_NAMES):
+            return None
         if library is not None and name:
-            name = (
-                ""
-                if name.startswith(_NAMES)
-                else (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
-            )
+            name = (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
         return (name, file[:MAX_NAME], line) if name else None
 
     def _call(self, source: str, own: List[FrameType], generator: Any) -> str:
         """What the workspace called, by the outermost of the generator's own frames."""
         if generator is not None:
-            made = own and own[-1].f_code.co_name == "__init__"
-            return (
-                "random.Random()"
-                if made
-                else "random.seed()"
-                if generator is _shared()
-                else "random.Random.seed()"
-            )
+            if own and own[-1].f_code.co_name == "__init__":
+                return "random.Random()"
+            return "random.seed()"
         if not own:
             return source
         name, module = own[-1].f_code.co_name, self._libraries[own[-1].f_code.co_filename]
-        if module != "random":
-            return "%s.%s" % (module, name)
-        secrets = sys.modules.get("secrets")
-        if secrets is not None and own[-1].f_locals.get("self") is getattr(
-            secrets, "_sysrand", None
-        ):
-            return "secrets.%s" % name.replace("getrandbits", "randbits").replace(
-                "_randbelow", "randbelow"
-            )
-        return "random.SystemRandom"
+        if module == "random":
+            of_secrets = getattr(sys.modules.get("secrets"), "_sysrand", self)
+            if own[-1].f_locals.get("self") is not of_secrets:
+                return "random.SystemRandom"
+            module, name = "secrets", name.replace("getrandbits", "randbits")
+        return module + "." + name
 
 
 def _draws_for_others(frame: FrameType) -> bool:
     """Whether the frame is that of a library which may hand on what it draws: an installed one."""
-    file = frame.f_code.co_filename
-    if (
-        file.startswith("<")
-        or str(frame.f_globals.get("__name__")).partition(".")[0] in _FOR_ITSELF
-    ):
+    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+    if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
-
-
-def _shared() -> Any:
-    return vars(random)["_inst"]
-
-
-def _for_numpy(original: Any) -> Any:
-    def entropy_for_numpy(bits: int) -> Any:
-        return original(bits)
-
-    return entropy_for_numpy
 
 
 def _numpy_call(frame: FrameType) -> str:

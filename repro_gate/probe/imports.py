@@ -11,15 +11,14 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-import threading
 import types
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import session
+from .patch import wrap
 
 _WAITING: Dict[str, List[Callable[[Any], None]]] = {}
 _LOOKING: Set[str] = set()  # modules that this finder is asking the others about
-_THREAD = threading.local()
 
 
 class _Finder:
@@ -43,13 +42,8 @@ class _Finder:
 
         def exec_module(module: Any) -> None:
             run(module)
-            waiting = _WAITING.pop(
-                name,
-                (),
-                # only now: a look-up (`find_spec`) need not be followed by an import, an import may
-                # fail
-            )
-            was, _THREAD.calling_back = calling_back(), True
+            # only now: a look-up need not be followed by an import, an import may fail
+            waiting = _WAITING.pop(name, ())
             kind = type(module)
             try:
                 # a lazy loader's: it does not yet give what the module's own `__getattr__` does
@@ -60,7 +54,6 @@ class _Finder:
                     with session.current().own_time():
                         callback(module)
             finally:
-                _THREAD.calling_back = was
                 if kind is not types.ModuleType:
                     object.__setattr__(module, "__class__", kind)
 
@@ -95,10 +88,16 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
     _WAITING.setdefault(name, []).append(callback)
 
 
-def calling_back() -> bool:
-    """Whether this thread is in such a callback: what it imports and asks for meanwhile is the
-    probe's own doing."""
-    return bool(getattr(_THREAD, "calling_back", False))
+def wrap_later(module: str, name: str, around: Callable[..., Any], also: Any = ()) -> None:
+    """Wrap a function of a module, or `CLASS.METHOD`, once the module has been imported."""
+
+    def arrived(owner: Any) -> None:
+        *classes, attribute = name.split(".")
+        for item in classes:
+            owner = getattr(owner, item)
+        wrap(owner, attribute, around, also)
+
+    after_import(module, arrived)
 
 
 def provide_sdk() -> None:

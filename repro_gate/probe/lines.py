@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import dis
+import functools
 import hashlib
 import linecache
 import pathlib
@@ -41,6 +42,8 @@ _PLAIN = (
     dt.datetime,
     dt.date,
     dt.timedelta,
+    pathlib.PurePosixPath,
+    pathlib.PosixPath,
 )
 
 
@@ -50,10 +53,7 @@ class Lines:
     def __init__(self, step: int) -> None:
         self.step = step
         self._said = 0
-        self._open: List[
-            Tuple[int, str, int, str, str, str]
-        ] = []  # (step, file, line, text, digest, order), not written yet
-        self._names: Dict[CodeType, Dict[int, Set[str]]] = {}
+        self._open: List[Dict[str, Any]] = []  # not written yet
 
     def start(self) -> None:
         """Follow the main thread from here on."""
@@ -62,19 +62,8 @@ class Lines:
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the lines since the last time."""
         found, self._open = self._open, []
-        for step, file, line, text, digest, order in found:
-            current.event(
-                "used",
-                step=step,
-                factor="line",
-                source=order,
-                file=file,
-                line=line,
-                call=text,
-                count=1,
-                digest=digest,
-                direct=True,
-            )
+        for item in found:
+            current.event("used", factor="line", count=1, direct=True, **item)
 
     def forked(self) -> None:
         """This is a forked child: the lines so far are its parent's."""
@@ -90,21 +79,16 @@ class Lines:
         # or a comprehension: its line is noted with what it reads
         if not file or session.current().step > self.step or inner:
             return None
-        names = self._names.get(frame.f_code)
-        if names is None:
-            names = self._names[frame.f_code] = _names_by_line(frame.f_code)
-        done = [0]
+        names = _names_by_line(frame.f_code)
+        at = 0  # the line in progress
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
-            if done[0] and event in ("line", "return"):
-                self._note(
-                    frame,
-                    file,
-                    done[0],
-                    names.get(done[0], set()),
-                    arg if event == "return" else None,
-                )
-            done[0] = frame.f_lineno if event == "line" else 0 if event == "return" else done[0]
+            nonlocal at
+            if at and event in ("line", "return"):
+                returned = arg if event == "return" else None
+                self._note(frame, file, at, names.get(at, set()), returned)
+            if event in ("line", "return"):
+                at = frame.f_lineno if event == "line" else 0
             return line
 
         return line
@@ -115,36 +99,29 @@ class Lines:
         self._said += 1
         digest, order = hashlib.blake2b(digest_size=8), ""
         try:
-            values = {name: _value(frame, name) for name in sorted(names)}
+            own, shared = frame.f_locals, frame.f_globals
+            values = {name: own.get(name, shared.get(name)) for name in sorted(names)}
             order = _order(values)
             for part in _parts([returned, values], _DEPTH + 1, []):
                 digest.update(part)
         except Exception:  # a value that cannot be read says nothing
             digest.update(b"unread")
         text = linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()[:200]
-        self._open.append((session.current().step, file, line, text, digest.hexdigest(), order))
+        place = {"step": session.current().step, "file": file, "line": line, "call": text}
+        self._open.append({**place, "digest": digest.hexdigest(), "source": order})
 
 
 def _order(values: Dict[str, Any]) -> str:
     """Return a digest of the order in which the sets among some variables give their plain items;
     empty where none holds two."""
-    sets = [
-        [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN]
-        for value in values.values()
-        if type(value) in _SETS
-    ]
-    kept = [items for items in sets if len(items) > 1]
-    return (
-        hashlib.blake2b(repr(kept).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        if kept
-        else ""
-    )
+    sets = (list(value)[:_ITEMS] for value in values.values() if type(value) in _SETS)
+    kept = [[repr(item)[:200] for item in items if type(item) in _PLAIN] for items in sets]
+    kept = [items for items in kept if len(items) > 1]
+    text = repr(kept).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest() if kept else ""
 
 
-def _value(frame: FrameType, name: str) -> Any:
-    return frame.f_locals.get(name, frame.f_globals.get(name))
-
-
+@functools.lru_cache(maxsize=None)
 def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
     """The variables that each line of a code object reads or sets."""
     found: Dict[int, Set[str]] = {}
@@ -160,18 +137,17 @@ def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
 def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
     """The bytes that say what a value is, whatever its address and the order of a set."""
     kind = type(value)
+    package = kind.__module__.split(".")[0]
     yield kind.__name__.encode("utf-8", "surrogatepass")
     if kind in _PLAIN:
         yield repr(value)[:_BYTES].encode("utf-8", "surrogatepass")
-    elif isinstance(value, pathlib.PurePath):
-        yield str(value).encode("utf-8", "surrogatepass")
-    elif kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
+    elif package == "numpy" and hasattr(kind, "tobytes"):
         yield repr((str(value.dtype), value.shape)).encode()
         if not value.dtype.hasobject and value.nbytes <= _BYTES:
             yield value.tobytes()
-    elif kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Generator":
+    elif package == "torch" and kind.__name__ == "Generator":
         yield from _parts(value.get_state(), depth, above)
-    elif kind.__module__.split(".")[0] == "torch" and hasattr(kind, "untyped_storage"):
+    elif package == "torch" and hasattr(kind, "untyped_storage"):
         yield repr((str(value.dtype), tuple(value.shape))).encode()
         if value.numel() * value.element_size() <= _BYTES:
             current = session.current()

@@ -22,30 +22,8 @@ from . import session, source_line
 from .process import mapped_files, printable
 
 _SYSTEM = (
-    *(
-        "/usr",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/libx32",
-        "/bin",
-        "/sbin",
-        "/etc",
-        "/boot",
-        "/proc",
-        "/sys",
-        "/dev",
-        "/nix/store",
-    ),
-    *(
-        "/opt/nvidia",
-        "/opt/rocm",
-        "/opt/intel",
-        "/opt/homebrew",
-        "/System",
-        "/Library",
-        "/private/etc",
-    ),
+    "/usr /lib /lib32 /lib64 /libx32 /bin /sbin /etc /boot /proc /sys /dev /nix/store /opt/nvidia "
+    "/opt/rocm /opt/intel /opt/homebrew /System /Library /private/etc"
 )
 _OF_SYSTEM = {  # the system's own folders where others keep data too
     "/run": "NetworkManager booted-system current-system dbus lock log nscd opengl-driver "
@@ -58,9 +36,8 @@ _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runt
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
 INSTALLED = ("/site-packages/", "/dist-packages/")
-_SEEN = (
-    50_000  # paths remembered as dealt with; a training on a million files must not grow by them
-)
+# paths remembered as dealt with; a training on a million files must not grow by them
+_SEEN = 50_000
 _EVENT = 1_000  # files in one event
 _AT_ONCE = 64  # files that a forked child, which may be killed at any time, writes as they come
 
@@ -74,41 +51,33 @@ class Opened:
     nothing and open nothing."""
 
     def __init__(self, config: Dict[str, Any]) -> None:
-        workspace = config.get("workspace", "")
-        self._workspace = os.path.realpath(workspace) + os.sep if workspace else ""
-        self._given = os.path.abspath(workspace) + os.sep if workspace else ""
-        self._started = float(config.get("started", 0.0))
+        self._workspace = os.path.realpath(config["workspace"]) + os.sep
+        self._given = os.path.abspath(config["workspace"]) + os.sep
+        self._started = config["started"]
         # when the first run of the gate run may have begun; None: nobody knows
-        self._began = config.get("began")
-        self._data = tuple(os.path.realpath(path) for path in config.get("data", ()))
-        self._links: Tuple[
-            str, ...
-        ] = ()  # where declared data is linked into the workspace, as far as it was met
+        self._began = config["began"]
         own = [
             config["traces"],
             os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-            *config.get("own", ()),
+            *config["own"],
+            *config["data"],
         ]
-        self._own = with_separator([*interpreter(), *own, *self._data])
+        self._own = with_separator([*interpreter(), *own])
         self._seen: Set[Any] = set()
-        self._seen_relative: Set[Any] = set()
-        self._old: Dict[
-            str, bool
-            # files from before the run that it then changed, and whether they were an earlier run's
-        ] = {}
+        # files from before the run that it then changed, and whether they were an earlier run's
+        self._old: Dict[str, bool] = {}
         self._found: Set[str] = set()
         self._pending: List[Tuple[str, bool, str, bool]] = []
         self._forked = False
-        self._full = False
 
     def read(self, path: Any) -> None:
         """A file is about to be opened for reading. `path` is what was given: text, bytes, a path
         object, or a descriptor (left alone)."""
-        try:
-            if path not in self._seen and path not in self._seen_relative:
-                self._look(path, True)
-        except Exception:
-            pass
+        with contextlib.suppress(Exception):
+            if path not in self._seen and self._look(path, True):
+                if len(self._seen) >= _SEEN:
+                    self._seen.clear()
+                self._seen.add(path)
 
     def changes(self, path: Any, reads: bool) -> None:
         """A file is about to be opened for writing without being emptied: what it holds is from
@@ -125,7 +94,7 @@ class Opened:
 
     def folder_changed(self) -> None:
         """The working directory changes: relative paths mean other files from here on."""
-        self._seen_relative.clear()
+        self._seen.clear()
 
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write what was found since the last time; at the `last`, also files that are mapped into
@@ -140,79 +109,47 @@ class Opened:
         """This is a forked child: what its parent found is its parent's to write."""
         self._pending, self._forked = [], True
 
-    def _look(self, given: Any, reads: bool) -> None:
-        if isinstance(given, int) or not self._workspace:
-            return
-        text = os.fsdecode(given)
-        path = os.path.abspath(text)
+    def _look(self, given: Any, reads: bool) -> bool:
+        """Note a file, and return whether it is dealt with once and for all."""
+        if isinstance(given, int):
+            return False
+        path = os.path.abspath(os.fsdecode(given))
         if self._excluded(path):
-            self._remember(given, text)
-            return
+            return True
         real = path if _HUB.search(path) else _source_of(os.path.realpath(path))
-        if real.startswith(self._workspace):
-            left_out = False
-        else:
-            left_out = of_system(real) or (real + os.sep).startswith(self._own)
-            self._learn_link(path, real)
+        within = real.startswith(self._workspace)
+        left_out = not within and (of_system(real) or (real + os.sep).startswith(self._own))
         if left_out or real in self._found:
-            self._remember(given, text)
-            return
+            return True
         state = os.stat(real)  # OSError: there is no such file, and there may be one later
         if not stat.S_ISREG(state.st_mode) or not os.access(real, os.R_OK):
-            return
+            return False
         left = self._old.get(real)
         if left is None and state.st_ctime >= self._started:
-            self._remember(given, text)
-            return
+            return True
         if left is None:
-            left = (
-                not real.startswith(self._workspace)
-                and self._began is not None
-                and state.st_ctime >= self._began
-                and state.st_size > 0
-            )
+            earlier = self._began is not None and state.st_ctime >= self._began
+            left = earlier and not within and state.st_size > 0
         if reads:
-            self._remember(given, text)
             self._note(real, left)
         elif len(self._old) < MAX_OPENED:
             self._old[real] = left
+        return reads
 
     def _excluded(self, path: str) -> bool:
         """Whether a path is left out as it is given: installed files may be links to a package
         manager's cache."""
         below = path + os.sep
-        if below.startswith((self._given, self._workspace)):
-            return bool(self._links) and below.startswith(self._links)
-        return (
+        return not below.startswith((self._given, self._workspace)) and (
             of_system(path)
             or below.startswith(self._own)
             or any(part in path for part in INSTALLED)
         )
 
-    def _learn_link(self, path: str, real: str) -> None:
-        """Remember the link by which declared data was reached, so that the next file below it
-        costs no look at the disk."""
-        for item in self._data:
-            below = real[len(item) :]
-            if (
-                (real == item or real.startswith(item + os.sep))
-                and path.endswith(below)
-                and len(self._links) < 1000
-            ):
-                link = path[: len(path) - len(below)] + os.sep
-                if link not in self._links:
-                    self._links += (link,)
-
-    def _remember(self, given: Any, text: str) -> None:
-        seen = self._seen if os.path.isabs(text) else self._seen_relative
-        if len(seen) >= _SEEN:
-            seen.clear()
-        seen.add(given)
-
     def _note(self, real: str, left: bool) -> None:
         if len(self._found) >= MAX_OPENED:
-            if not self._full:
-                self._full = True
+            if "" not in self._found:
+                self._found.add("")  # said once
                 session.current().note(
                     "opened-not-all",
                     "more than %d files were opened; the others are not listed" % MAX_OPENED,
@@ -241,7 +178,7 @@ def _system_folders() -> Tuple[str, ...]:
     some = [
         folder + os.sep + name for folder, names in _OF_SYSTEM.items() for name in names.split()
     ]
-    return (*with_separator([*_SYSTEM, *some]), _DRIVERS)
+    return (*with_separator([*_SYSTEM.split(), *some]), _DRIVERS)
 
 
 def _source_of(path: str) -> str:

@@ -77,12 +77,8 @@ def mapped_files() -> List[str]:
             lines = file.readlines()
     except OSError:
         return []
-    columns = (line.rstrip("\n").split(None, 5) for line in lines)
-    return list(
-        dict.fromkeys(
-            column[5] for column in columns if len(column) == 6 and column[5].startswith("/")
-        )
-    )
+    paths = (path for line in lines for path in line.rstrip("\n").split(None, 5)[5:])
+    return list(dict.fromkeys(path for path in paths if path.startswith("/")))
 
 
 def printable(text: str) -> str:

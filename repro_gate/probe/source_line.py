@@ -6,36 +6,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from types import FrameType
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from ..trace import notebook
 
-_PLACE: Dict[
-    str, Any
-    # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts
-    # begin
-] = {}
+# `root`: the workspace's real path with a separator; `start`: where relative paths of scripts begin
+_PLACE: Dict[str, Any] = {}
 _ENTRIES = 20_000  # of the workspace that are looked at for notebooks
 _CELLS = 1_000_000  # characters of cells that are hashed
 # What runs a notebook, and what that is made of.
-_JUPYTER = frozenset(
-    (
-        "IPython",
-        "comm",
-        "ipykernel",
-        "ipywidgets",
-        "jupyter_client",
-        "jupyter_core",
-        "nbclient",
-        "nbconvert",
-        "nbformat",
-        "papermill",
-        "tornado",
-        "traitlets",
-        "zmq",
-    )
+_JUPYTER = re.compile(
+    r"(IPython|comm|ipykernel|ipywidgets|jupyter_client|jupyter_core|nbclient|nbconvert|nbformat|"
+    r"papermill|tornado|traitlets|zmq)(\.|$)"
 )
 _scandir, _stat, _open = os.scandir, os.stat, open  # before anything is wrapped
 
@@ -89,7 +74,7 @@ def of_jupyter(frame: Optional[FrameType]) -> bool:
         return False
     while frame is not None and not inside(frame.f_code.co_filename):
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] in _JUPYTER:
+        if _JUPYTER.match(module):
             return True
         if module == "__main__":  # a cell that a magic such as `%%time` runs
             return False
@@ -123,17 +108,16 @@ def _notebooks(root: str) -> Iterator[str]:
     folders, left = [root], _ENTRIES
     while folders and left > 0:
         with _scandir(folders.pop(0)) as scan:
-            entries = sorted(
-                (entry for entry in scan if not entry.name.startswith(".")),
-                key=lambda entry: entry.name,
-            )
+            entries = sorted(scan, key=lambda entry: entry.name)
         left -= len(entries)
-        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         for entry in entries:
-            is_notebook = entry.name.endswith(notebook.SUFFIX) and entry.is_file(
-                follow_symlinks=False
-            )
-            if is_notebook and (
-                not _PLACE["started"] or _stat(entry.path).st_ctime < _PLACE["started"]
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif (
+                entry.name.endswith(notebook.SUFFIX)
+                and entry.is_file(follow_symlinks=False)
+                and not 0 < _PLACE["started"] <= _stat(entry.path).st_ctime
             ):
                 yield entry.path

@@ -29,19 +29,18 @@ def start(inject: str) -> None:
     PYTHONPATH."""
     with open(os.environ[CONFIG_VARIABLE], encoding="utf-8") as file:
         config: Dict[str, Any] = json.load(file)
-    _die_with(config.get("gate"))
+    _die_with(config["gate"])
     EXTENSION[:] = [config["extension"]]
     current = session.open_session(config)
     random.seed(config["seed"])
-    source_line.start(config.get("workspace", ""), float(config.get("started", 0.0)))
+    source_line.start(config["workspace"], config["started"])
     flags.given(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
-    if config.get("stress"):
+    if config["stress"]:
         stress.install()
     uses = factors.start(
         config.get("factors") or {},
-        config["traces"],
-        {"path": config.get("workspace", ""), **config.get("folders", {})},
+        {"path": config["workspace"], **config.get("folders", {})},
     )
     lines = [Lines(config["lines"])] if "lines" in config else []
     session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
@@ -49,9 +48,7 @@ def start(inject: str) -> None:
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     # It draws from the training's generator, each time that a kernel is asked whether it is up: how
     # often that is depends on the load.
-    imports.after_import(
-        "IPython.core.tips", lambda module: wrap(module, "pick_tip", lambda original: "")
-    )
+    imports.wrap_later("IPython.core.tips", "pick_tip", lambda original: "")
     if config.get("fault"):
         from . import faults
 

@@ -100,8 +100,8 @@ def _untraced(
             f"process {pid} had torch loaded and could not be traced: {found.command}{started}"
         )
         remedy = (
-            "start it as `python`, with the PATH and PYTHONPATH that its parent was given (add to "
-            "their ends, not to their beginnings)"
+            "start it as `python` without -I, -E and -S, with the PATH and PYTHONPATH that its "
+            "parent was given (add to their ends, not to their beginnings)"
         )
         return Ending("untraced", "probe/untraced-process", problem, remedy)
     errors = [

@@ -16,7 +16,6 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from repro_gate.probe.reached import ENTRY
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.flags import IN_ENVIRONMENT
 from repro_gate.sandbox.secret_names import SECRET
@@ -94,20 +93,9 @@ def usable_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Options that keep our `sitecustomize` out (`-I`, `-E`, `-S`) are looked at again by `isolated.py`,
-# which knows them well.
 _SHIM = """#!/bin/sh
 case "$PYTHONPATH:" in "{inject}:"*) ;; *) PYTHONPATH="{inject}${{PYTHONPATH:+:$PYTHONPATH}}"; export PYTHONPATH ;; esac
 {variable}="{config}"; export {variable}
-skip=
-for word; do
-  if [ "$skip" ]; then skip=; continue; fi
-  case "$word" in
-    -W|-X) skip=1 ;;
-    -*[EIS]*) exec "{real}" -I -S "{entry}" --exec "{real}" "$@" ;;
-    -c*|-m*|-|[!-]*) break ;;
-  esac
-done
 exec "{real}" "$@"
 """  # noqa: E501
 
@@ -116,8 +104,8 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
     """Put `python`, `python3`, … first on PATH as short scripts that bring the probe back before
     they start the real one.
 
-    So `PYTHONPATH=src python train.py` and `python -I train.py` in a shell command are traced too.
-    `sys.executable` stays the real interpreter.
+    So `PYTHONPATH=src python train.py` in a shell command is traced too. `sys.executable` stays the
+    real interpreter.
     """
     folder = run_folder / "bin"
     if folder.exists():
@@ -135,7 +123,6 @@ def write_shims(run_folder: Path, outer_path: str) -> None:
                 variable=CONFIG_VARIABLE,
                 config=run_folder / "probe.json",
                 real=os.path.abspath(real),
-                entry=ENTRY,
             )
         )
         shim.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro_gate.errors import held
-from repro_gate.probe.reached import in_shell
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import ending_of, leave_out_idle
@@ -168,7 +167,6 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     watcher = Watcher(folder, nonce, tick, site.sandbox, spec.train.timeout)
     with as_training_user(site.sandbox):
         text = _command(spec, plan, site)
-    text = text if plan.bare else in_shell(text)
     if _SIMPLE.fullmatch(text.strip()):
         # no shell between gate and training: signals and the kernel's notice of the gate's death
         # reach it

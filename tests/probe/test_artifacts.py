@@ -148,6 +148,13 @@ def test_what_differs_is_seen_and_what_is_the_same_is_the_same(
     )
 
 
+def test_the_payload_of_an_unusual_nan_is_shown(
+    values: dict[str, tuple[Artifact, Artifact]],
+) -> None:
+    [item] = differences(*values["payload"])
+    assert [str(value) for value in item.values or ()] == ["nan", "nan (0x7ff8000000000001)"]
+
+
 class Malicious:
     def __reduce__(self) -> Any:
         return os.system, ("touch ran",)

@@ -51,6 +51,13 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
         "every": 1,
         "workspace": str(place),
         "data": [str(place / "data"), str(original / "one.bin")],
+        "own": [],
+        "checkout": None,
+        "started": 2.0**40,
+        "began": None,
+        "gate": 0,
+        "observe": False,
+        "stress": False,
         "keep": {"final": False, "steps": (), "reference": None},
     }
     (tmp_path / "probe.json").write_text(json.dumps(config))

@@ -86,6 +86,33 @@ def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) 
     assert imports(run) == []
 
 
+def test_a_namespace_comes_from_the_workspace_too(place: Path) -> None:
+    code = project(place / "code", "flat")
+    (code / "space" / "own").mkdir(parents=True)
+    (code / "space" / "own" / "__init__.py").write_text("import odepack\n")
+    settings = code / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('"odepack*"', '"odepack*", "space*"'))
+    commit(code, "a namespace")
+    pip_install(place / "venv" / "bin", "-e", code)
+    source = "import space.own\nprint(space.own.__file__, space.own.odepack.RATE)\n"
+    run = traced(place, code, source, train="scripts/train.py")
+    own = place / "place" / "workspace" / "space" / "own" / "__init__.py"
+    assert run.ended.tail == (f"{own} 0.25",) and imports(run) == []
+
+
+def test_the_metadata_of_an_old_link_is_found_beside_the_code(place: Path) -> None:
+    code = project(place / "code", "src")
+    [site] = (place / "venv").glob("lib/python*/site-packages")
+    (site / "easy-install.pth").write_text(f"{code / 'src'}\n")
+    (code / "src" / "odepack.egg-info").mkdir()
+    (code / "src" / "odepack.egg-info" / "PKG-INFO").write_text("Name: odepack\nVersion: 1.0\n")
+    source = (
+        "import odepack\nfrom importlib.metadata import version\nprint(odepack.RATE, "
+        "version('odepack'))\n"
+    )
+    assert traced(place, code, source, train="scripts/train.py").ended.tail == ("0.25 1.0",)
+
+
 @pytest.mark.slow
 def test_a_tree_of_links_is_left_as_it_is_and_what_comes_from_it_is_named(place: Path) -> None:
     code = project(place / "code", "src")

@@ -3,14 +3,12 @@ at all."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from repro_gate.probe import reached
 from tests.support.tracing import names, trace_script, trained
 
 TRAIN = """
@@ -52,19 +50,6 @@ import os, sys
 pid = os.posix_spawn(sys.executable, [sys.executable, "train.py"], {"A": "b"})
 sys.exit(os.waitpid(pid, 0)[1])
 """
-IN_A_SHELL = """
-import os, subprocess, sys
-{call}
-"""
-SPAWN = """
-import multiprocessing
-def work():
-    exec(open("train.py").read())
-if __name__ == "__main__":
-    process = multiprocessing.get_context("spawn").Process(target=work, name="main")
-    process.start()
-    process.join()
-"""
 BOOT = {
     "boot/sitecustomize.py": "import sys; sys.mine = True",
     "train.py": "import sys\nassert sys.mine\n" + LIGHT,
@@ -93,52 +78,6 @@ COMMANDS = {
         "export PYTHONPATH=boot:$PYTHONPATH; python train.py",
         BOOT,
     ),
-    "python -I": ("python -I train.py", {"train.py": LIGHT}),
-    "python -E -m, in one word": ("python -Em train", {"train.py": LIGHT}),
-    "python -S behind an option with a value": (
-        "python -W ignore::ImportWarning -S train.py",
-        {"train.py": LIGHT},
-    ),
-    "python -I -c": ("python -I -c \"exec(open('train.py').read())\"", {"train.py": LIGHT}),
-    "python -I from standard input": ("python -I - < train.py", {"train.py": LIGHT}),
-    "python -I by its path": (f"cd . && {sys.executable} -u -I train.py", {"train.py": LIGHT}),
-    "python -I with an environment made from nothing": (
-        "python start.py",
-        {
-            "start.py": IN_A_SHELL.format(
-                call="subprocess.run([sys.executable, '-I', 'train.py'], env={}, check=True)"
-            ),
-            "train.py": LIGHT,
-        },
-    ),
-    "python -I by its path in a shell": (
-        "python start.py",
-        {
-            "start.py": IN_A_SHELL.format(
-                call="subprocess.run(sys.executable + ' -I train.py', shell=True, check=True)"
-            ),
-            "train.py": LIGHT,
-        },
-    ),
-    "python -I by os.system": (
-        "python start.py",
-        {
-            "start.py": IN_A_SHELL.format(
-                call="sys.exit(os.system(sys.executable + ' -I train.py'))"
-            ),
-            "train.py": LIGHT,
-        },
-    ),
-    "python -I by exec": (
-        "python start.py",
-        {
-            "start.py": IN_A_SHELL.format(
-                call="os.execl(sys.executable, 'python', '-I', 'train.py')"
-            ),
-            "train.py": LIGHT,
-        },
-    ),
-    "python -I and multiprocessing": ("python -I start.py", {"start.py": SPAWN, "train.py": LIGHT}),
 }
 
 
@@ -152,7 +91,7 @@ def test_a_training_is_traced_when_it_is_started_by(way: str, tmp_path: Path) ->
     assert (len(trace.steps), trace.key, trace.end) == (2, "main", "exit")
 
 
-OWN_NAMES = (
+OWN_NAMES = [
     "trace",
     "probe",
     "spec",
@@ -172,7 +111,7 @@ OWN_NAMES = (
     "writer",
     "format",
     "torch_hooks",
-)
+]
 
 
 @pytest.mark.slow
@@ -206,40 +145,6 @@ def test_without_one_of_the_users_sitecustomize_is_ours_and_nothing_is_printed(
     assert run.ended.tail == ()
 
 
-SEEN = """
-import inspect, sys
-main = sys.modules["__main__"]
-print([sys.argv, sys.flags, sys.path, getattr(sys, "orig_argv", None)])
-print([__name__, globals().get("__file__"), getattr(__spec__, "name", None), type(__loader__).__name__, __package__, __doc__])
-print(sorted(vars(main).keys() - {"__cached__"}), main.__dict__ is globals(), inspect.stack()[0].filename)
-def annotated(x: int): pass
-print(annotated.__annotations__, [name for name in sys.modules if name in ("isolated", "start", "session", "names")])
-"""
-ALIKE = (
-    "-E train.py a -I",
-    "-I train.py",
-    "-S -u train.py --lr 0.1",
-    "-E -m train a",
-    "-I - < train.py",
-    "-E -c 'import train' b",
-)
-
-
-def test_a_program_sees_what_it_would_see_without_the_probe(tmp_path: Path) -> None:
-    """`sys.argv`, the flags, `sys.path`, `__main__` and the command line are as the interpreter
-    itself makes them."""
-    # so that the gate does not see that a Python is started
-    bare = "env -u PYTHONPATH -u REPRO_GATE_PROBE env"
-    script = "".join(f"python {how}\n{bare} {sys.executable} {how}\n" for how in ALIKE)
-    run = trace_script(tmp_path, {"run.sh": script, "train.py": SEEN}, command="sh run.sh")
-    assert run.ended.exit_code == 0, run.ended.tail
-    lines = run.ended.tail
-    assert len(lines) == 8 * len(ALIKE)
-    for place, how in enumerate(ALIKE):
-        probed, alone = lines[8 * place : 8 * place + 4], lines[8 * place + 4 : 8 * place + 8]
-        assert probed == alone, how
-
-
 def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(
     tmp_path: Path,
 ) -> None:
@@ -257,73 +162,13 @@ def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(
 
 
 @pytest.mark.slow
-def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, LONG, command=f"env -i {sys.executable} train.py")
+@pytest.mark.parametrize("how", ["env -i {0}", "{0} -I", "python -E"])
+def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(
+    how: str, tmp_path: Path
+) -> None:
+    run = trace_script(tmp_path, LONG, command=how.format(sys.executable) + " train.py")
     assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
-    assert run.problem.endswith(f"could not be traced: {sys.executable} train.py")
-
-
-def test_outside_a_virtual_environment_a_sitecustomize_before_ours_is_no_hindrance(
-    tmp_path: Path,
-) -> None:
-    python = getattr(sys, "_base_executable", sys.executable)
-    told = subprocess.run(
-        [python, "-c", "import site; print(site.ENABLE_USER_SITE)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    if told.stdout.strip() != "True":
-        pytest.skip("this interpreter imports no usercustomize")
-    run = trace_script(tmp_path, BOOT, command=f"PYTHONPATH=boot:$PYTHONPATH {python} train.py")
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    assert len(trained(run).steps) == 2
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["python", "-u", "train.py", "-I"],
-        ["python", "-W", "-I", "train.py"],
-        ["python", "-m", "train", "-E"],
-        ["python", "-c", "print()", "-S"],
-        ["python", "-WImportWarning", "train.py"],
-        ["python", "-I"],
-        ["python", "-Ii", "train.py"],
-        ["python", "-I", reached.ENTRY, "train.py"],
-        ["grep", "-I", "x"],
-        ["sh", "-c", "python -I train.py"],
-        [],
-    ],
-)
-def test_a_command_that_is_reached_anyway_or_runs_no_python_is_left_alone(
-    command: list[str],
-) -> None:
-    assert reached.reached(command) == command
-
-
-def test_a_command_that_is_not_is_started_by_way_of_the_second_entry() -> None:
-    entry = reached.ENTRY
-    assert reached.reached([b"/v/python3", "-Xutf8", "-I", "t.py", "-x"]) == [
-        b"/v/python3",
-        "-Xutf8",
-        "-I",
-        entry,
-        "t.py",
-        "-x",
-    ]
-    assert reached.reached(["python", "-Im", "pkg"]) == ["python", "-I", entry, "-m", "pkg"]
-    assert reached.in_shell("A=1 /v/bin/python -u -E t.py && $V/python -I x") == (
-        f"A=1 /v/bin/python -I -S {entry} --exec /v/bin/python -u -E t.py && $V/python -I -S "
-        f"{entry} --exec $V/python -I x"
-    )
-    for text in (
-        "python -I t.py",
-        "/v/python t.py -I",
-        "/v/python -u t.py",
-        "cat /v/python.txt -E",
-    ):
-        assert reached.in_shell(text) == text
+    assert "could not be traced" in run.problem and run.problem.endswith(" train.py")
 
 
 def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:
@@ -392,29 +237,6 @@ def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
     ]
     losses = [[block.values for block in trace.blocks if block.kind == "loss"] for trace in ranks]
     assert gradients[0] == gradients[1] and losses[0] != losses[1]
-
-
-ACCELERATE = """
-import torch
-from accelerate import Accelerator
-accelerator = Accelerator(cpu=True)
-net = torch.nn.Linear(3, 1)
-net, opt = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
-for _ in range(2):
-    opt.zero_grad()
-    accelerator.backward(net(torch.randn(4, 3)).square().mean())
-    opt.step()
-"""
-
-
-@pytest.mark.slow
-def test_accelerate_launch_is_traced(tmp_path: Path) -> None:
-    options = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    run = trace_script(tmp_path, ACCELERATE, command=f"accelerate launch {options} train.py")
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    trace = trained(run)
-    assert names(trace, "parameter", 1) == ["weight", "bias"]
-    assert len(names(trace, "loss", 0)) == 1
 
 
 def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) -> None:

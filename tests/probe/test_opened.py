@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Mapping
@@ -168,23 +167,6 @@ def test_what_a_file_held_before_is_read_even_where_the_run_writes_to_it(
     )
 
 
-def test_what_an_earlier_run_left_behind_is_listed(tmp_path: Path, outside: Path) -> None:
-    source = f"""
-    import os
-    cache = {str(outside / "cache")!r}
-    if os.path.exists(cache):
-        print(open(cache).read())
-    else:
-        open(cache, "w").write("left")
-    """
-    assert read_by(tmp_path, source) == [Opened("train.py", True)]
-    run = trace_script(tmp_path, source, name="again")
-    assert listed(run) == [
-        Opened("train.py", True),
-        Opened(str(outside / "cache"), False, "train.py:5"),
-    ]
-
-
 def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
     tmp_path: Path, outside: Path
 ) -> None:
@@ -214,86 +196,32 @@ def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("system", "paths"),
     [
-        *(
-            "/run/media/user/disk/train.bin",
-            "/run/user/1000/train.bin",
-            "/run/mount/train.bin",
-            "/run/data/train.bin",
-            "/var/run/train.bin",
+        (
+            False,
+            (
+                "/run/media/user/disk/train.bin /run/user/1000/train.bin /run/mount/x /run/data/x "
+                "/var/run/x /var/lib/jenkins/workspace/data.csv /var/lib/data.csv /var/lib/dpkg-data/x "
+                "/var/cache/huggingface/model.bin /dev/shm/data.bin /home/user/etc/data.bin "
+                "/data/usr/x /run/systemd-data/x /usrdata/x"
+            ),
         ),
-        *(
-            "/var/lib/jenkins/workspace/data.csv",
-            "/var/lib/data.csv",
-            "/var/lib/dpkg-data/x",
-            "/var/cache/huggingface/model.bin",
-        ),
-        *(
-            "/dev/shm/data.bin",
-            "/home/user/etc/data.bin",
-            "/data/usr/x",
-            "/run/systemd-data/x",
-            "/usrdata/x",
+        (
+            True,
+            (
+                "/usr/lib/libz.so /etc/hosts /proc/self/maps /dev/null /dev/shm-of-a-driver "
+                "/dev/nvidia0 /lib64/ld.so /run/systemd/resolve/stub-resolv.conf /run/nscd/socket "
+                "/run/udev/data/x /run/resolvconf/resolv.conf /run/nvidia-persistenced/socket "
+                "/run/nvidia/driver/lib.so /run/opengl-driver/lib/libcuda.so /var/lib/dpkg/status "
+                "/var/lib/dbus/machine-id /var/lib/rpm/rpmdb.sqlite /var/lib/sss/mc/passwd "
+                "/var/cache/fontconfig/x"
+            ),
         ),
     ],
 )
-def test_a_place_where_anybody_keeps_data_is_not_the_systems(path: str) -> None:
-    assert not of_system(path)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(
-            "/usr/lib/libz.so",
-            "/etc/hosts",
-            "/proc/self/maps",
-            "/dev/null",
-            "/dev/shm-of-a-driver",
-            "/dev/nvidia0",
-            "/lib64/ld.so",
-        ),
-        *(
-            "/run/systemd/resolve/stub-resolv.conf",
-            "/run/nscd/socket",
-            "/run/udev/data/x",
-            "/run/resolvconf/resolv.conf",
-        ),
-        *(
-            "/run/nvidia-persistenced/socket",
-            "/run/nvidia/driver/lib.so",
-            "/run/opengl-driver/lib/libcuda.so",
-        ),
-        *(
-            "/var/lib/dpkg/status",
-            "/var/lib/dbus/machine-id",
-            "/var/lib/rpm/rpmdb.sqlite",
-            "/var/lib/sss/mc/passwd",
-            "/var/cache/fontconfig/x",
-        ),
-    ],
-)
-def test_a_place_of_the_systems_is(path: str) -> None:
-    assert of_system(path)
-
-
-@pytest.mark.skipif(
-    not os.access("/dev/shm", os.W_OK), reason="needs memory that is shared as files"
-)
-def test_a_file_in_shared_memory_is_listed_where_it_was_there_before(tmp_path: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir="/dev/shm") as before:
-        source = f"""
-        import os
-        made = {before.name!r} + "-made"
-        open(made, "w").write("x")
-        open(made).read()
-        os.remove(made)
-        open({before.name!r}).read()
-        """
-        assert read_by(tmp_path, source)[1:] == [
-            Opened(os.path.realpath(before.name), False, "train.py:7")
-        ]
+def test_the_systems_own_places_are_told_from_those_of_data(system: bool, paths: str) -> None:
+    assert [path for path in paths.split() if of_system(path) != system] == []
 
 
 def test_declared_data_is_left_out_by_its_path_and_by_its_link(
@@ -426,34 +354,6 @@ def test_a_file_is_listed_by(way: str, short_path: Path) -> None:
     )
     [(trace, _)] = found
     assert trace.forked == (("fork" in way and "becomes" not in way) or "multiprocessing" in way)
-
-
-LOADER = """
-import sys, torch
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 4
-    def __getitem__(self, index):
-        return torch.tensor([float(open(sys.argv[1]).read())])
-net = torch.nn.Linear(1, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for x in torch.utils.data.DataLoader(Data(), num_workers=1):
-    net(x).sum().backward()
-    opt.step()
-"""
-
-
-@pytest.mark.slow
-def test_a_worker_of_a_loader_lists_what_it_read_and_torch_itself_is_left_out(
-    short_path: Path,
-) -> None:
-    (short_path / "value.txt").write_text("1.5")
-    run = trace_script(short_path, LOADER, command=f"python train.py {short_path / 'value.txt'}")
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    assert {trace.forked: trace.opened for trace in run.traces} == {
-        False: [Opened("train.py", True)],
-        True: [Opened(str(short_path / "value.txt"), False, "train.py:7")],
-    }
 
 
 def test_more_files_than_the_trace_holds_are_said(tmp_path: Path, outside: Path) -> None:

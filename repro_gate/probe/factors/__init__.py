@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-if TYPE_CHECKING:
-    from .use import Uses
-
-_USES: List["Uses"] = []
+_USES: List[Any] = []  # this process's, if the configuration names a factor
 
 
-def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optional["Uses"]:
+def start(config: Dict[str, Any], folders: Dict[str, str]) -> Any:
     """Watch, pin or vary what `config` names, in this process from here on; None where it names
     nothing.
 
     `config`: `watch` (bool), `pin` (factor -> None for every use, or the sites [file, line]),
-    `vary` (factors). `traces` is a folder that every process of the run may write to, `folders` the
-    run's own by the name of what varies them.
+    `vary` (factors). `folders` are the run's own by the name of what varies them.
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary")):
         return None
     from . import (
         addresses,
         clock,
-        commands,
         entropy,
         files,
         hashing,
@@ -42,30 +37,28 @@ def start(config: Dict[str, Any], traces: str, folders: Dict[str, str]) -> Optio
         surroundings,
         threads,
     )
-    from .use import Uses
+    from .use import USES
 
-    found = Uses(config, traces)
-    _USES[:] = [found]
-    os.register_at_fork(before=found.forking, after_in_child=found.born)
+    USES.start(config)
+    _USES[:] = [USES]
+    os.register_at_fork(before=USES.forking, after_in_child=USES.born)
     # before all others: they wrap the same calls, and hand on to these
-    for outside in (commands, files, network) if found.watch else ():
-        outside.install(found)
+    for outside in (files, network) if USES.watch else ():
+        outside.install()
     for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
-        if found.wants(module.NAME):
+        if USES.wants(module.NAME):
             try:
-                module.install(found)
-            except (
-                Exception
-            ) as error:  # an interpreter that was not foreseen: the others still serve
+                module.install()
+            except Exception as error:  # an interpreter that was not foreseen: the others serve
                 sys.stderr.write(
                     "repro-gate: %s cannot be watched here: %s: %s\n"
                     % (module.NAME, type(error).__name__, error)
                 )
-    surroundings.install(found, config, folders)
-    return found
+    surroundings.install(config, folders)
+    return USES
 
 
-def uses() -> Optional["Uses"]:
+def uses() -> Any:
     """The uses of this process; None where the configuration names no factor."""
     return _USES[0] if _USES else None
 
@@ -77,25 +70,17 @@ def torch_arrived(torch: Any) -> None:
 
         for module in (entropy, addresses, memory, threads):
             if _USES[0].wants(module.NAME):
-                module.torch_arrived(torch, _USES[0])
+                module.torch_arrived(torch)
 
 
-def for_child(environment: Mapping[str, str], command: Sequence[Any]) -> Dict[str, str]:
-    """What the environment of a child gets that is about to be started."""
+def for_child(
+    environment: Mapping[str, str], command: Sequence[Any]
+) -> Tuple[Dict[str, str], Sequence[Any]]:
+    """Return what the environment of a child gets that is about to be started, and its command."""
     if not _USES:
-        return {}
+        return {}, command
     from . import hashing
 
-    return {
-        **hashing.hash_seed(_USES[0], environment),
-        **_USES[0].child_variable(hashing.is_python(command)),
-    }
-
-
-def child_command(command: Any) -> Any:
-    """The command of a child that is about to be started."""
-    if not _USES:
-        return command
-    from . import hashing
-
-    return hashing.listening(_USES[0], command)
+    ordinal = _USES[0].child_variable(hashing.is_python(command))
+    seed, command = hashing.of_child(environment, command)
+    return {**seed, **ordinal}, command

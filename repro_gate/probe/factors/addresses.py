@@ -13,11 +13,11 @@ import dis
 import functools
 import sys
 from types import FrameType
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Optional
 
 from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
-from .use import Uses, outside, site_of
+from .use import USES, outside
 
 NAME = "addresses"
 _MOST = 1_000_000  # objects that are numbered
@@ -31,69 +31,61 @@ class _Known:
     def __init__(self) -> None:
         self._numbers: Dict[int, int] = {}
 
-    def pinned(self, address: int, _stream: Any = None) -> int:
+    def pinned(self, address: int) -> int:
         if address not in self._numbers and len(self._numbers) >= _MOST:
             return address
         return _BASE + 64 * self._numbers.setdefault(address, 1 + len(self._numbers))
 
 
-_OBJECTS = _Known()
+_OBJECTS, _DATA = _Known(), _Known()
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap `id` and `hash`."""
-    wrap(builtins, "id", functools.partial(_id, uses, _OBJECTS))
-    wrap(builtins, "hash", functools.partial(_hash, uses, _OBJECTS))
+    wrap(builtins, "id", _id)
+    wrap(builtins, "hash", _hash)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """Wrap the two that tell where a tensor's data lies, and a tensor's hash, which is its address.
     A kernel may be handed the address of data: it is pinned only where its line is named."""
-    wrap(torch.Tensor, "__hash__", functools.partial(_tensor_hash, uses, _OBJECTS))
-    known = _Known()
+    wrap(torch.Tensor, "__hash__", _tensor_hash)
     for kind in (torch.Tensor, torch.UntypedStorage):
-        wrap(
-            kind, "data_ptr", functools.partial(_data_ptr, uses, known, kind.__name__ + ".data_ptr")
-        )
+        source = kind.__name__ + ".data_ptr"
+        wrap(kind, "data_ptr", functools.partial(_data_ptr, source))
 
 
-def _id(uses: Uses, known: _Known, original: Any, *args: Any) -> int:
-    frame, number = sys._getframe(2), int(original(*args))
-    if outside(frame):
-        return number
-    return int(
-        uses.ask(NAME, "id", lambda: number, functools.partial(known.pinned, number), None, frame)
-    )
+def _id(original: Any, *args: Any) -> int:
+    return _told("id", int(original(*args)), _OBJECTS.pinned)
 
 
-def _hash(uses: Uses, known: _Known, original: Any, *args: Any) -> int:
-    frame, number = sys._getframe(2), int(original(*args))
-    address = _real_id(args[0])
+def _hash(original: Any, *args: Any) -> int:
+    number, address = int(original(*args)), _real_id(args[0])
     # the latter is how a tensor hashes
-    if number not in (object.__hash__(args[0]), address) or outside(frame):
+    if number not in (object.__hash__(args[0]), address):
         return number
-
-    def pinned(_stream: Any) -> int:
-        return known.pinned(address) >> (0 if number == address else 4)
-
-    return int(uses.ask(NAME, "hash", lambda: number, pinned, None, frame))
+    shift = 0 if number == address else 4
+    return _told("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
 
 
-def _data_ptr(uses: Uses, known: _Known, source: str, original: Any, tensor: Any) -> int:
-    frame, number = sys._getframe(2), int(original(tensor))
-    if outside(frame):
-        return number
-    pinned = functools.partial(known.pinned, number) if uses.names_sites(NAME) else None
-    return int(uses.ask(NAME, source, lambda: number, pinned, None, frame))
+def _data_ptr(source: str, original: Any, tensor: Any) -> int:
+    pinned = _DATA.pinned if USES.names_sites(NAME) else None
+    return _told(source, int(original(tensor)), pinned)
 
 
-def _tensor_hash(uses: Uses, known: _Known, original: Any, tensor: Any) -> int:
+def _told(source: str, number: int, pinned: Optional[Callable[[int], int]]) -> int:
+    """Return what the caller is told, three frames up, in place of a number that was `number`."""
+    fixed = None if pinned is None else lambda _: pinned(number)
+    return int(USES.ask(NAME, source, lambda: number, fixed, None, sys._getframe(3), own=True))
+
+
+def _tensor_hash(original: Any, tensor: Any) -> int:
     """A tensor must have one hash for all who look it up: pinned it is with addresses as a whole,
     never at single lines."""
     frame, number = sys._getframe(2), int(original(tensor))
-    given = known.pinned(number) if uses.pinned(NAME, ("", 0)) else number
-    if uses.watch and not outside(frame) and _makes_a_set(frame):
-        uses.note(NAME, SET_OF_TENSORS, site_of(frame), given, frame)
+    given = _OBJECTS.pinned(number) if USES.pinned(NAME, ("", 0)) else number
+    if USES.watch and not outside(frame) and _makes_a_set(frame):
+        USES.note(NAME, SET_OF_TENSORS, given, frame)
     return given
 
 

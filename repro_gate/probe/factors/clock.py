@@ -13,15 +13,16 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import os
+import re
 import sys
 import threading
 import time
 from types import FrameType
-from typing import Any, Dict, Optional
+from typing import Any, Callable
 
 from .. import session
 from ..patch import wrap, wrap_in_type
-from .use import Uses, indirect, is_direct, outside
+from .use import USES, indirect, is_direct, outside
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
@@ -30,22 +31,15 @@ _TICK = 1_000_000  # ns that the first pinned reading takes
 _SLOWER = 20_000
 _AHEAD = 90_000_000_000_000  # ns by which the varied time of day is ahead: 25 hours
 _FASTER = 2  # times the time that has passed in fact, which the varied time gains on it
-_OF_DAY = ("time",)
-_SINCE_START = ("monotonic", "perf_counter", "process_time", "thread_time")
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _OF_PROCESS = ("process_time", "thread_time")  # which count from its own beginning
-_TIMEOUTS = (
-    "threading",
-    "queue",
-    "selectors",
-    "subprocess",
-    "concurrent",
-    "multiprocessing",
-    "asyncio",
-    "socket",
-    "socketserver",
-    "sched",
+# What reads the clock to know how long it has waited.
+_TIMEOUTS = re.compile(
+    r"(threading|queue|selectors|subprocess|concurrent|multiprocessing|asyncio|socket|socketserver|"
+    r"sched)(\.|$)"
 )
-_LIBRARY = os.path.dirname(os.path.realpath(threading.__file__)) + os.sep
+_FILE_TIMES = ("getmtime", "getctime", "getatime")
+_time, _localtime = time.time, time.localtime
 
 
 class Clock(threading.local):
@@ -64,56 +58,39 @@ class Clock(threading.local):
         return self.now
 
 
-def install(uses: Uses) -> None:
+CLOCK = Clock()
+
+
+def install() -> None:
     """Wrap the clocks of `time` and `datetime`, and the times of files."""
-    clock = Clock()
-    only_varied = uses.only_varies(NAME)
     # since the start of the run, which all its processes share
     passed = time.time_ns() - int(session.current().config["started"] * 1e9)
-    for name in (*_OF_DAY, *_SINCE_START):
-        begin = _BEGIN if name in _OF_DAY else 0
-        ahead = _AHEAD if name in _OF_DAY else 0
+    for name in _CLOCKS:
+        begin, ahead = (_BEGIN, _AHEAD) if name == "time" else (0, 0)
         start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
-        wrap(
-            time,
-            name,
-            functools.partial(_read, uses, clock, "time." + name, begin, ahead, start, 1e-9),
-        )
-        wrap(
-            time,
-            name + "_ns",
-            functools.partial(_read, uses, clock, "time.%s_ns" % name, begin, ahead, start, 1),
-        )
+        for called, unit in ((name, 1e-9), (name + "_ns", 1)):
+            source = "time." + called
+            around = functools.partial(_read, source, begin, ahead, start, unit)
+            wrap(time, called, around)
+
+    def now(source: str) -> Callable[[], float]:
+        return functools.partial(_read, source, _BEGIN, _AHEAD, 0, 1e-9, _time)
+
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
-        wrap(
-            time,
-            name,
-            functools.partial(_broken_down, uses, clock, "time." + name, name == "strftime"),
-        )
-    for name in ("now", "utcnow", "today"):
-        wrap_in_type(dt.datetime, name, functools.partial(_datetime, uses, clock, name))
-    wrap_in_type(dt.date, "today", functools.partial(_datetime, uses, clock, "today"))
-    if only_varied:
+        wrap(time, name, functools.partial(_broken_down, now("time." + name), name))
+    for name in ("now", "utcnow"):  # `today` asks `time.time`
+        wrap_in_type(dt.datetime, name, functools.partial(_datetime, now("datetime." + name), name))
+    if USES.only_varies(NAME):
         return  # the times of files stay as they are
-    wrap(time, "sleep", functools.partial(_sleep, clock))
-    for name in ("getmtime", "getctime", "getatime"):
-        wrap(os.path, name, functools.partial(_file_time, uses, name))
+    wrap(time, "sleep", _sleep)
     for name in ("stat", "lstat", "fstat"):
-        wrap(os, name, functools.partial(_stat, uses, "os." + name))
-    wrap_in_type(os.DirEntry, "stat", functools.partial(_entry_stat, uses))
-    wrap(
-        time, "clock_gettime", functools.partial(_gettime, uses, clock, "time.clock_gettime", 1e-9)
-    )
-    wrap(
-        time,
-        "clock_gettime_ns",
-        functools.partial(_gettime, uses, clock, "time.clock_gettime_ns", 1),
-    )
+        wrap(os, name, functools.partial(_stat, "os." + name, 0))
+    wrap_in_type(os.DirEntry, "stat", functools.partial(_stat, "os.DirEntry.stat", 1))
+    for name, unit in (("clock_gettime", 1e-9), ("clock_gettime_ns", 1)):
+        wrap(time, name, functools.partial(_gettime, "time." + name, unit))
 
 
 def _read(
-    uses: Uses,
-    clock: Clock,
     source: str,
     begin: int,
     ahead: int,
@@ -123,143 +100,74 @@ def _read(
 ) -> Any:
     frame = sys._getframe(2)
     own = not outside(frame)
-    if _timeout(frame) or (not own and not ahead and uses.only_varies(NAME)):
+    waits = _TIMEOUTS.match(str(frame.f_globals.get("__name__", "")))
+    if waits or (not own and not ahead and USES.only_varies(NAME)):
         return original()
 
-    def pinned(_stream: Any) -> Any:
-        return (begin + clock.read(is_direct(frame, NAME))) * unit
-
     def varied() -> Any:
-        now = original()
-        return (
-            now
-            + type(unit)(ahead * unit)
-            + ((now - type(unit)(start * unit)) * _FASTER if own else 0)
-        )
+        time = original()
+        gained = (time - type(unit)(start * unit)) * _FASTER if own else 0
+        return time + type(unit)(ahead * unit) + gained
 
-    return uses.ask(NAME, source, original, pinned, varied if own or ahead else None, frame)
-
-
-def _gettime(uses: Uses, clock: Clock, source: str, unit: Any, original: Any, which: int) -> Any:
-    of_day = which in (getattr(time, "CLOCK_REALTIME", None), getattr(time, "CLOCK_TAI", None))
-    begin, ahead = (_BEGIN, _AHEAD) if of_day else (0, 0)
-    return _read(uses, clock, source, begin, ahead, 0, unit, functools.partial(original, which))
-
-
-def _broken_down(
-    uses: Uses, clock: Clock, source: str, formats: bool, original: Any, *args: Any
-) -> Any:
-    """`time.strftime(format)` and its like read the clock where they are not given a time."""
-    if len(args) > formats and args[formats] is not None:
-        return original(*args)
-    local = _ORIGINAL_LOCALTIME if formats or source == "time.asctime" else None
-
-    def at(seconds: float) -> Any:
-        return original(*args[:formats], local(seconds) if local else seconds)
-
-    def varied() -> Any:
-        return at(_ORIGINAL_TIME() + _AHEAD * 1e-9)
-
-    frame = sys._getframe(2)
-    return uses.ask(
-        NAME, source, lambda: original(*args), lambda _: at(_of_day(clock, frame)), varied, frame
-    )
-
-
-def _of_day(clock: Clock, frame: Optional[FrameType]) -> float:
-    return (_BEGIN + clock.read(is_direct(frame, NAME))) * 1e-9
-
-
-def _datetime(
-    uses: Uses, clock: Clock, name: str, original: Any, owner: Any, *args: Any, **kwargs: Any
-) -> Any:
-    if not issubclass(owner, dt.datetime):  # date.today() asks time.time()
-
-        def at(seconds: float) -> Any:
-            return owner.fromtimestamp(seconds)
-    elif name == "utcnow":
-
-        def at(seconds: float) -> Any:
-            return owner.utcfromtimestamp(seconds)
-    else:
-
-        def at(seconds: float) -> Any:
-            return owner.fromtimestamp(seconds, *args, **kwargs)
-
-    frame = sys._getframe(2)
-    return uses.ask(
+    return USES.ask(
         NAME,
-        "%s.%s" % (owner.__name__, name),
-        lambda: original(*args, **kwargs),
-        lambda _: at(_of_day(clock, frame)),
-        lambda: at(_ORIGINAL_TIME() + _AHEAD * 1e-9),
+        source,
+        original,
+        lambda _: (begin + CLOCK.read(is_direct(frame, NAME))) * unit,
+        varied if own or ahead else None,
         frame,
     )
 
 
-def _sleep(clock: Clock, original: Any, seconds: Any) -> Any:
+def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
+    of_day = which == time.CLOCK_REALTIME
+    real = functools.partial(original, which)
+    return _read(source, _BEGIN * of_day, _AHEAD * of_day, 0, unit, real)
+
+
+def _broken_down(now: Callable[[], float], name: str, original: Any, *args: Any) -> Any:
+    """Call `time.strftime(format)` and its like, which read the clock if they are given no time."""
+    formats = name == "strftime"
+    if len(args) > formats and args[formats] is not None:
+        return original(*args)
+    convert = _localtime if name in ("strftime", "asctime") else float
+    return original(*args[:formats], convert(now()))
+
+
+def _datetime(
+    now: Callable[[], float], name: str, original: Any, owner: Any, *args: Any, **kwargs: Any
+) -> Any:
+    make = owner.utcfromtimestamp if name == "utcnow" else owner.fromtimestamp
+    return make(now(), *args, **kwargs)
+
+
+def _sleep(original: Any, seconds: Any) -> Any:
     if isinstance(seconds, (int, float)) and 0 < seconds < 1e9:
         passed = int(seconds * 1e9)
         # `subprocess` sleeps until a child has ended: nobody knows how often
         if indirect(sys._getframe(2), NAME):
-            clock.beside += passed
+            CLOCK.beside += passed
         else:
-            clock.now += passed
+            CLOCK.now += passed
     return original(seconds)
 
 
-def _file_time(uses: Uses, name: str, original: Any, path: Any) -> Any:
-    return uses.ask(
-        NAME,
-        "os.path." + name,
-        lambda: original(path),
-        lambda _: _BEGIN * 1e-9,
-        None,
-        sys._getframe(2),
-    )
-
-
-def _stat(uses: Uses, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """`os.stat` as the workspace calls it, or `pathlib` for it: what it says about times is the
-    clock's."""
-    frame: Optional[FrameType] = sys._getframe(2)
-    if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("pathlib"):
-        frame = frame.f_back
-    return _with_times(uses, name, functools.partial(original, *args, **kwargs), frame)
-
-
-def _entry_stat(uses: Uses, original: Any, _entry: Any, *args: Any, **kwargs: Any) -> Any:
-    return _with_times(
-        uses, "os.DirEntry.stat", functools.partial(original, *args, **kwargs), sys._getframe(2)
-    )
-
-
-def _with_times(uses: Uses, name: str, real: Any, frame: Optional[FrameType]) -> Any:
-    found = real()
-    if outside(frame):
-        return found
+def _stat(source: str, bound: int, original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call `os.stat` as the workspace does, or `pathlib` or `os.path.getmtime` for it: what it says
+    about times is the clock's. The first arguments, as many as are `bound`, are known to it."""
+    found, frame = original(*args[bound:], **kwargs), sys._getframe(2)
+    name = str(frame.f_globals.get("__name__", ""))
+    if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
+        frame = frame.f_back or frame
     times = (found.st_mtime_ns, found.st_ctime_ns, found.st_atime_ns)
-    pinned = uses.ask(NAME, name, lambda: times, lambda _: None, None, frame)
+    pinned = USES.ask(NAME, source, lambda: times, lambda _: None, None, frame, own=True)
     return found if pinned is not None else _without_times(found)
 
 
-def _without_times(found: os.stat_result) -> os.stat_result:
-    fixed: Dict[str, Any] = {}
-    for name in ("st_mtime", "st_ctime", "st_atime"):
-        fixed[name], fixed[name + "_ns"] = _BEGIN * 1e-9, _BEGIN
-    for name in dir(found):
-        if name.startswith("st_") and name not in fixed:
-            fixed[name] = getattr(found, name)
-    seconds = _BEGIN // 1_000_000_000
-    return os.stat_result((*tuple(found)[:7], seconds, seconds, seconds), fixed)
-
-
-def _timeout(frame: Optional[FrameType]) -> bool:
-    """Whether the standard library reads the clock to know how long it has waited."""
-    if frame is None:
-        return True
-    module = str(frame.f_globals.get("__name__", ""))
-    return module.split(".")[0] in _TIMEOUTS
-
-
-_ORIGINAL_TIME, _ORIGINAL_LOCALTIME = time.time, time.localtime
+def _without_times(found: os.stat_result) -> Any:
+    reduced: Any = found.__reduce__()
+    make, (numbers, named) = reduced
+    fixed = {
+        name: _BEGIN * (1 if name.endswith("_ns") else 1e-9) for name in named if "time" in name
+    }
+    return make((*numbers[:7], *[_BEGIN // 10**9] * 3), {**named, **fixed})

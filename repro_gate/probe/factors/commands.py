@@ -9,6 +9,7 @@ of entropy and so on.
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import io
 import os
@@ -16,12 +17,12 @@ import re
 import stat
 import sys
 from types import FrameType
-from typing import Any, Callable, Deque, Dict, List, Optional, Set
+from typing import Any, Callable, Deque, Dict, Optional, Set
 
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
 from ..patch import wrap
-from .use import Site, Uses
+from .use import USES
 
 NAME = "commands"
 # Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU
@@ -42,103 +43,92 @@ _KNOWN = tuple(
         ("listing", r"find|ls\s+-\w*[Uf]\w*", ""),
     )
 )
-_SCRIPT_BYTES, _MOST_BYTES = 64 * 1024, 64 * 1024 * 1024
+_MOST_BYTES = 64 * 1024 * 1024
 _MOST_LINES = 10_000  # of one child that are told one by one
-_LISTDIR = os.listdir
-_CHILDREN: List["_Children"] = []  # of this process
 _PIPES: Dict[int, "_Pipe"] = {}  # by descriptor
 
 
-def install(uses: Uses) -> None:
-    """Watch what starts a child, and what reads from it, from here on."""
-    children = _Children(uses)
-    _CHILDREN[:] = [children]
-    wrap(os, "read", _read_pipe)
-    wrap(os, "system", children.in_shell)
-    imports.after_import(
-        "subprocess", lambda module: wrap(module.Popen, "__init__", children.started)
-    )
-
-
-def file_read(path: str, of_python: Callable[[str], bool]) -> None:
-    """Note what is read from a file of the workspace, by its real path, that a child without the
-    probe has written. `of_python` says whether a process with the probe has written a file."""
-    if _CHILDREN and source_line.inside(path):
-        _CHILDREN[0].file_read(path, of_python)
-
-
 class _Child:
-    """A program that was started: where, what it is called, and which factor its output counts
-    for."""
+    """A program that was started: by which frame, what it is called, and which factor its output
+    counts for."""
 
-    def __init__(self, command: Any, site: Site) -> None:
-        self.site, self.text = site, _text(command)
-        self.factor = next((factor for factor, words in _KNOWN if words.search(self.text)), NAME)
-        self.about = " ".join(self.text.split("\n", 1)[0].split())[:120]
+    def __init__(self, text: str, frame: Optional[FrameType]) -> None:
+        self.frame, self.site, self.text = frame, source_line.nearest(frame), text
+        self.factor = next((factor for factor, words in _KNOWN if words.search(text)), NAME)
+        self.about = " ".join(text.split())[:120]
+        self.files: Set[str] = set()  # that it was handed for its output
 
 
-class _Children:
+class Children:
     """The children of this process whose output it reads."""
 
-    def __init__(self, uses: Uses) -> None:
-        self._uses = uses
+    def __init__(self) -> None:
         self._children: Deque[_Child] = collections.deque(maxlen=100)
-        self._scripts: Dict[str, Optional[_Child]] = {}
-        self._outputs: Set[str] = set()  # files that were handed to children as their output
         self._read: Set[object] = set()  # files that were read, by path, time and size
-        self._started = float(session.current().config.get("started", 0.0))
+        self._started = session.current().config["started"]
 
-    def in_shell(self, original: Any, command: Any) -> Any:
+    def install(self) -> None:
+        """Watch what starts a child, and what reads from it, from here on."""
+        wrap(os, "read", _read_pipe)
+        wrap(os, "system", self._in_shell)
+        imports.wrap_later("subprocess", "Popen.__init__", self._popen)
+
+    def _started_by(self, frame: FrameType, command: Any) -> _Child:
+        words = [command] if isinstance(command, (str, bytes, os.PathLike)) else command
+        child = _Child(
+            " ".join(map(os.fsdecode, words)).replace("\n", " "), source_line.nearest_frame(frame)
+        )
+        self._children.append(child)
+        return child
+
+    def _in_shell(self, original: Any, command: Any) -> Any:
         """`os.system`."""
-        self._children.append(_Child(command, source_line.nearest(sys._getframe(2))))
+        with contextlib.suppress(Exception):
+            self._started_by(sys._getframe(2), command)
         return original(command)
 
-    def started(self, original: Any, child: Any, *args: Any, **kwargs: Any) -> None:
+    def _popen(self, original: Any, process: Any, *args: Any, **kwargs: Any) -> None:
         """`subprocess.Popen(…)`: what is read from its pipes is noted."""
-        original(child, *args, **kwargs)
-        try:
-            frame = source_line.nearest_frame(sys._getframe(2))
-            program = _Child(child.args, source_line.nearest(frame))
-            self._children.append(program)
-            for output in (kwargs.get("stdout"), kwargs.get("stderr")):
-                if isinstance(getattr(output, "name", None), str):
-                    self._outputs.add(os.path.realpath(output.name))  # type: ignore[union-attr]
+        original(process, *args, **kwargs)
+        with contextlib.suppress(Exception):  # the training gets its child all the same
+            child = self._started_by(sys._getframe(2), process.args)
             for name, about in (("stdout", ""), ("stderr", " (its errors)")):
-                file = getattr(child, name)
+                given = getattr(kwargs.get(name), "name", None)
+                if isinstance(given, str):
+                    child.files.add(os.path.realpath(given))
+                file = getattr(process, name)
                 if file is not None:
-                    lines = _Lines(self._uses, program, program.about + about, frame)
-                    setattr(child, name, _with_note(file, lines.add))
-        except Exception:
-            return  # the training gets its child all the same
+                    lines = _Lines(child, child.about + about)
+                    setattr(process, name, _with_note(file, lines.add))
 
-    def _writer(self, name: str) -> Optional[_Child]:
-        """The child that has written a file, as far as commands and scripts tell: one that names
-        it, else the last one."""
-        for child in reversed(self._children):
-            if name in child.text:
-                return child
-        if name not in self._scripts:
-            self._scripts[name] = _from_script(name)
-        return self._scripts[name] or (self._children[-1] if self._children else None)
-
-    def file_read(self, path: str, of_python: Callable[[str], bool]) -> None:
-        """See `file_read` above; each version of a file counts once."""
+    def file_read(
+        self, path: str, of_python: Callable[[str], bool], frame: Optional[FrameType]
+    ) -> None:
+        """Note what is read from a file of the workspace, by its real path, that a child without
+        the probe has written; each version of it once, at the child that it was handed to, else at
+        the one whose command names it, else at the last one, else at the line that reads.
+        `of_python` says whether a process with the probe has written a file."""
+        if not source_line.inside(path):
+            return
         state = os.lstat(path)
+        version, known = (path, state.st_mtime_ns, state.st_size), list(self._children)
+        handed = [child for child in known if path in child.files]
         if (
-            not stat.S_ISREG(state.st_mode)
+            version in self._read
+            or not stat.S_ISREG(state.st_mode)
             or state.st_size > _MOST_BYTES
             or state.st_ctime < self._started
-            or (path not in self._outputs and of_python(path))
+            or (not handed and of_python(path))
         ):
             return
-        version, child = (path, state.st_mtime_ns, state.st_size), None
-        if version not in self._read:
-            self._read.add(version)
-            child = self._writer(os.path.basename(path))
-        if child is not None:
-            lines = _Lines(self._uses, child, child.about, None)
-            lines.add(_content(path))
-            lines.add(b"")
+        self._read.add(version)
+        name = os.path.basename(path)
+        named = handed or [child for child in known if name in child.text]
+        child = (named or known or [_Child("another program writes " + name, frame)])[-1]
+        lines = _Lines(child, child.about)
+        with open(path, "rb") as file:
+            lines.add(file.read(_MOST_BYTES))
+        lines.add(b"")
 
 
 class _Pipe(io.RawIOBase):
@@ -147,13 +137,7 @@ class _Pipe(io.RawIOBase):
     def __init__(self, file: Any, note: Callable[[bytes], None]) -> None:
         super().__init__()
         self._file, self.on_data = file, note
-        self.mode = "rb"
         _PIPES[file.fileno()] = self
-
-    @property
-    def name(self) -> int:
-        """The descriptor, as of any file that was opened by one."""
-        return self.fileno()
 
     def readable(self) -> bool:
         """It is."""
@@ -203,10 +187,9 @@ def _read_pipe(original: Any, descriptor: Any, most: int) -> bytes:
 class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
-    def __init__(self, uses: Uses, child: _Child, about: str, frame: Optional[FrameType]) -> None:
-        factor = child.factor
-        self._note: Callable[[str, Any], None] = lambda source, answer: uses.note(
-            factor, source, child.site, answer, frame, direct=True, outside=True
+    def __init__(self, child: _Child, about: str) -> None:
+        self._note: Callable[[str, Any], None] = lambda source, answer: USES.note(
+            child.factor, source, answer, child.frame, child.site, direct=True, outside=True
         )
         self._about = about
         self._rest = b""
@@ -227,46 +210,3 @@ class _Lines:
         if not data:
             self._note(self._about + ANY_ORDER, "%d lines %x" % (self._count, self._sum))
             self._count = -1
-
-
-def _from_script(name: str) -> Optional[_Child]:
-    """The line of a shell script beside the training that names a file: what ran before this
-    process has written it."""
-    for script in sorted(
-        item for item in _LISTDIR(".") if item.endswith(".sh") or item == "Makefile"
-    )[:20]:
-        if source_line.inside(os.path.abspath(script)):
-            for number, line in enumerate(
-                _content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace").splitlines(), 1
-            ):
-                if name in line and ">" in line and not line.lstrip().startswith("#"):
-                    return _Child(line, (source_line.inside(os.path.abspath(script)), number))
-    return None
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_MOST_BYTES)
-    except OSError:
-        return b""
-
-
-def _text(command: Any) -> str:
-    """A command on one line, and below it the shell scripts of the workspace that it names: what
-    they do is what it does."""
-    words = [command] if isinstance(command, (str, bytes, os.PathLike)) else list(command)
-    text = " ".join(
-        os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike))
-    )
-    scripts = [
-        word
-        for word in text.split()[:20]
-        if word.endswith(".sh") and source_line.inside(os.path.abspath(word))
-    ]
-    return "\n".join(
-        [
-            text.replace("\n", " "),
-            *(_content(script)[:_SCRIPT_BYTES].decode("utf-8", "replace") for script in scripts),
-        ]
-    )

@@ -18,32 +18,31 @@ from typing import Any
 
 from .. import imports
 from ..patch import wrap, wrap_in_type
-from .use import Uses
+from .use import USES
 
 NAME = "entropy"
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
+_os_open = os.open
 _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its end
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
     for name in ("urandom", "getrandom"):
         wrap(
             os,
             name,
-            functools.partial(_bytes, uses, "os." + name),
-            also=(sys.modules[os.name], random),
+            functools.partial(_bytes, "os." + name),
+            also=(sys.modules[os.name],),
         )
     random._urandom = os.urandom  # type: ignore[attr-defined]
-    _watch_random(uses)
+    _watch_random()
     for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
-        wrap(owner, name, functools.partial(_open, uses))
-    imports.after_import(
-        "uuid", lambda module: wrap(module, "uuid1", functools.partial(_uuid1, uses, module))
-    )
+        wrap(owner, name, _open)
+    imports.wrap_later("uuid", "uuid1", _uuid1)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """`Generator.seed` takes a seed from the operating system: `torch.seed()` and CUDA's go through
     it."""
 
@@ -53,95 +52,66 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
             generator.manual_seed(number)
             return number
 
-        return uses.ask(NAME, "torch.Generator.seed", original, pinned, frame=sys._getframe(2))
+        return USES.ask(NAME, "torch.Generator.seed", original, pinned)
 
     wrap_in_type(torch._C.Generator, "seed", seed)
 
 
-def _bytes(uses: Uses, source: str, original: Any, size: int, *args: Any) -> Any:
-    return uses.ask(
-        NAME,
-        source,
-        lambda: original(size, *args),
-        lambda stream: stream.bytes(size),
-        frame=sys._getframe(2),
-    )
+def _bytes(source: str, original: Any, size: int, *args: Any) -> Any:
+    return USES.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size))
 
 
-def _uuid1(uses: Uses, module: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _uuid1(original: Any, *args: Any, **kwargs: Any) -> Any:
     def pinned(stream: Any) -> Any:
-        return module.UUID(bytes=stream.bytes(16), version=1)
+        return sys.modules["uuid"].UUID(bytes=stream.bytes(16), version=1)
 
-    return uses.ask(
-        NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned, frame=sys._getframe(2)
-    )
+    return USES.ask(NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned)
 
 
-def _watch_random(uses: Uses) -> None:
-    kind: Any = random.Random
-    seed = kind.seed
-
-    @functools.wraps(seed)
-    def watched(generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if a is not None:
-            return seed(generator, a, *args, **kwargs)
-
-        def real() -> Any:
-            seed(generator, None, *args, **kwargs)
-            # what it drew: C hands the bytes to nobody
-            return generator.getstate() if uses.watch else None
-
-        uses.ask(
-            NAME,
-            "random.Random.seed",
-            real,
-            lambda stream: seed(generator, stream.integer(256)),
-            frame=sys._getframe(1),
-        )
-        return None
-
-    kind.seed = watched
+def _watch_random() -> None:
     shared = vars(random)["_inst"]
-    random.seed = shared.seed
+
+    def drawn(source: str, generator: Any, seed: Any, real: Any) -> None:
+        def state() -> Any:
+            real()
+            return generator.getstate() if USES.watch else None  # C hands what it drew to nobody
+
+        USES.ask(NAME, source, state, lambda stream: seed(stream.integer(256)))
+
+    def seeded(original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> None:
+        seed = functools.partial(original, generator)
+        if a is None:
+            drawn("random.Random.seed", generator, seed, seed)
+        else:
+            seed(a, *args, **kwargs)
 
     def forked() -> None:  # `random` has just seeded itself anew in this child
-        uses.ask(
-            NAME,
-            "random, in a forked process",
-            lambda: shared.getstate() if uses.watch else None,
-            lambda stream: seed(shared, stream.integer(256)),
-            frame=sys._getframe(1),
-        )
+        drawn("random, in a forked process", shared, shared.seed, int)
 
+    wrap(random.Random, "seed", seeded)
+    random.seed = shared.seed
     os.register_at_fork(after_in_child=forked)
 
 
-def _open(uses: Uses, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    if isinstance(path, int) or (path if isinstance(path, str) else _text(path)) not in _DEVICES:
+def _open(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    name = path if isinstance(path, str) else _text(path)
+    if name not in _DEVICES:
         return original(path, *args, **kwargs)
-    name = _text(path)
 
     def pinned(stream: Any) -> Any:
-        held = os.memfd_create("random") if hasattr(os, "memfd_create") else None
-        if held is None:
-            return original(path, *args, **kwargs)
+        held = os.memfd_create("random")
         os.write(held, stream.bytes(_FILE_BYTES))
         os.lseek(held, 0, os.SEEK_SET)
-        return held if original.__module__ == os.name else original(held, *args, **kwargs)
+        return _Opened(held if original is _os_open else original(held, *args, **kwargs))
 
-    opened = uses.ask(
-        NAME,
-        "open(%r)" % name,
-        lambda: _Opened(original(path, *args, **kwargs)),
-        lambda stream: _Opened(pinned(stream)),
-    )
-    return opened.file
+    real = functools.partial(original, path, *args, **kwargs)
+    return USES.ask(NAME, "open(%r)" % name, lambda: _Opened(real()), pinned).file
 
 
 def _text(path: Any) -> str:
     try:
         return os.fsdecode(path)
-    except TypeError:
+    except TypeError:  # a descriptor
         return ""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import os
 import stat
 import sys
@@ -19,29 +20,25 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
+from ..audit import purpose
 from ..opened import Opened
 from ..patch import wrap
+from ..process import printable
 from . import commands
-from .use import Uses, busy
+from .use import USES, busy
 
 NAME, LEFTOVERS = "files", "leftovers"
 _EVENTS = ("open", "sqlite3.connect", "os.rename", "os.listdir", "os.scandir")
 _ASKING = ("stat", "lstat", "access")
 _MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_EMPTYING = os.O_TRUNC | os.O_EXCL
 _WHOLE, _END = 16 << 20, 1 << 20  # bytes: a larger file is known by its size and its two ends
-# Entry points in C that open a file by a path: module, name, which argument that is, whether it is
+# Functions that open a file by a path in C: module, name, which argument that is, whether it is
 # written.
 _IN_C = (
-    ("dbm", "open", 0, False),
     ("torch", "save", 1, True),
     ("torch", "from_file", 0, False),
     ("safetensors", "safe_open", 0, False),
-    ("safetensors.torch", "load_file", 0, False),
-    ("safetensors.torch", "save_file", 1, True),
-    ("safetensors.numpy", "load_file", 0, False),
-    ("safetensors.numpy", "save_file", 1, True),
+    ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
 _HERE = os.path.dirname(__file__)
@@ -49,31 +46,27 @@ _BETWEEN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
 _PROBE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
 # `on` while this file is at work: what it calls is nobody's use
 _INSIDE = threading.local()
-_open, _read, _close, _lstat, _listdir = os.open, os.read, os.close, os.lstat, os.listdir
+_open, _close, _lstat, _listdir = os.open, os.close, os.lstat, os.listdir
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Watch what is opened, listed and asked for by a path, from here on."""
-    files = _Files(uses)
+    files = _Files()
     sys.addaudithook(files.hook)
     for name in _ASKING:
         wrap(os, name, files.asked)
     for module, name, at, writes in _IN_C:
-        around = functools.partial(files.in_c, at, writes)
-        imports.after_import(module, functools.partial(_arrived, name, around))
-
-
-def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
-    wrap(module, name, around)
+        imports.wrap_later(module, name, functools.partial(files.in_c, at, writes))
 
 
 class _Files:
     """What the training reads outside, and what this run has written there itself."""
 
-    def __init__(self, uses: Uses) -> None:
+    def __init__(self) -> None:
         config = session.current().config
-        self._uses, self._judge = uses, Opened(config)
-        self._began, self._started = config.get("began"), float(config.get("started", 0.0))
+        self._judge, self._children = Opened(config), commands.Children()
+        self._children.install()
+        self._began, self._started = config["began"], config["started"]
         # a file for each that a process of this run has written, by the digest of its path
         self._marks = os.path.join(config["traces"], "written")
         self._written: Set[str] = set()
@@ -85,14 +78,11 @@ class _Files:
             return
         try:
             frame = sys._getframe().f_back
+            keeps, writes = event != "os.rename", event in ("os.rename", "sqlite3.connect")
             if event == "open":
-                self._seen(args[0], *_purpose(args[1], args[2]), frame)
-            elif event == "sqlite3.connect":
-                self._seen(args[0], True, True, frame)
-            elif event == "os.rename":
-                self._seen(args[1], False, True, frame)
-            else:
-                self._seen(args[0], True, False, frame, _names)
+                keeps, writes = purpose(args[1], args[2])
+            digest = _names if event in ("os.listdir", "os.scandir") else _digest
+            self._seen(args[event == "os.rename"], keeps, writes, frame, digest)
         except Exception:
             return
 
@@ -106,7 +96,7 @@ class _Files:
     def in_c(self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A function in C, or one that hands the path to C."""
         if len(args) > at:
-            self._seen(args[at], not writes, writes, sys._getframe(1))
+            self._seen(args[at], not writes, writes, sys._getframe(1), _digest)
         return original(*args, **kwargs)
 
     def _seen(
@@ -115,7 +105,7 @@ class _Files:
         reads: bool,
         writes: bool,
         frame: Optional[FrameType],
-        digest: Optional[Callable[[str], str]] = None,
+        digest: Callable[[str], str],
         about: str = "",
     ) -> None:
         """Note a use of a path. Raises nothing of its own."""
@@ -126,17 +116,20 @@ class _Files:
             frame = _caller(frame)
             if frame is None or (about and frame.f_code.co_name in _RESOLVING):
                 return
-            place = self._place(os.path.abspath(os.fsdecode(path)), machine=not (writes or about))
-            mine = self._wrote(place) if place else False
+            given = os.fsdecode(path)
+            place = self._place(os.path.abspath(given), machine=not (writes or about))
+            mine = bool(place) and self._wrote(place)
             if writes:
-                self._writes(place or os.path.realpath(os.fsdecode(path)))
+                self._writes(place or os.path.realpath(given))
             if place and reads and not mine and not busy():
-                factor = LEFTOVERS if self._left(place) else NAME
-                near = source_line.nearest_frame(frame)
-                site, answer = source_line.nearest(near), (digest or _digest)(place)
-                self._uses.note(factor, _label(place) + about, site, answer, near, outside=True)
+                factor, source = LEFTOVERS if self._left(place) else NAME, _label(place) + about
+                try:
+                    answer = digest(place)
+                except OSError as error:
+                    answer = type(error).__name__
+                USES.note(factor, source, answer, frame, direct=True, outside=True)
             elif reads and not place and not about:
-                commands.file_read(os.path.realpath(os.fsdecode(path)), self._wrote)
+                self._children.file_read(os.path.realpath(given), self._wrote, frame)
         except Exception:
             return
         finally:
@@ -174,83 +167,48 @@ class _Files:
         return place in self._written or os.path.lexists(self._mark(place))
 
 
-def _purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
-    """Whether opening reads what was there, and whether it may write."""
-    if isinstance(mode, str):
-        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
-    return not flags & _EMPTYING, bool(flags & _WRITING)
-
-
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
     """Who called; None where the probe did, for ends of its own, or who looks for a module."""
-    if imports.calling_back():
-        return None
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+    caller = None
+    while frame is not None and not source_line.inside(frame.f_code.co_filename):
+        name = frame.f_code.co_filename
+        if not name.startswith(_BETWEEN):
+            if name.startswith(_PROBE) or (caller is None and name.startswith("<frozen importlib")):
+                return None
+            caller = caller or frame
         frame = frame.f_back
-    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-        return None
-    above = frame
-    while above is not None and not source_line.inside(above.f_code.co_filename):
-        name = above.f_code.co_filename
-        if name.startswith(_PROBE) and not name.startswith(_BETWEEN):
-            return None
-        above = above.f_back
-    return frame
+    return caller or frame
 
 
 def _label(place: str) -> str:
-    """What a path is called in a trace: itself, `/proc/self` for this process's own folder; a long
-    one ends in its digest."""
-    own = "/proc/%d/" % os.getpid()
-    name = "/proc/self/" + place[len(own) :] if place.startswith(own) else place
-    if len(name) > 170:
-        name = name[:130] + hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
-    return name.encode("utf-8", "backslashreplace").decode()
+    """Return what a path is called in a trace: itself or its end, `/proc/self` for this process's
+    own folder."""
+    return printable(place.replace("/proc/%d/" % os.getpid(), "/proc/self/", 1)[-170:])
 
 
 def _digest(place: str) -> str:
-    """A digest of what a file holds. Never waits."""
-    try:
-        file = _open(place, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        return type(error).__name__
-    try:
-        state = os.fstat(file)
+    """Return a digest of what a file holds. Never waits."""
+
+    def opener(path: str, flags: int) -> int:
+        return _open(path, flags | os.O_NONBLOCK)
+
+    # buffered: what the machine says of itself comes in pieces
+    with io.BufferedReader(io.FileIO(place, opener=opener)) as file:
+        state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
             return "no regular file"
-        found = hashlib.blake2b(_most(file, _WHOLE), digest_size=8)
+        found = hashlib.blake2b(file.read(_WHOLE), digest_size=8)
         if state.st_size > _WHOLE:
-            os.lseek(file, -_END, os.SEEK_END)
-            found.update(b"%d" % state.st_size + _most(file, _END))
+            file.seek(-_END, os.SEEK_END)
+            found.update(b"%d" % state.st_size + file.read(_END))
         return found.hexdigest()
-    except OSError as error:
-        return type(error).__name__
-    finally:
-        _close(file)
-
-
-def _most(file: int, most: int) -> bytes:
-    """What a descriptor holds from here on, at most `most` bytes."""
-    found = bytearray()
-    while len(found) < most:
-        piece = _read(file, min(most - len(found), 1 << 20))
-        if not piece:
-            break
-        found += piece
-    return bytes(found)
 
 
 def _names(place: str) -> str:
-    try:
-        return "\0".join(sorted(_listdir(place)))
-    except OSError as error:
-        return type(error).__name__
+    return "\0".join(sorted(_listdir(place)))
 
 
 def _state(place: str) -> str:
-    try:
-        found = _lstat(place)
-    except OSError:
-        return "absent"
+    found = _lstat(place)
     kind = stat.S_IFMT(found.st_mode)
     return "%o %d" % (kind, found.st_size if kind == stat.S_IFREG else 0)

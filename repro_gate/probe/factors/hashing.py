@@ -9,74 +9,67 @@ training and of what inherits it is the gate's, by the environment of the run.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import session, source_line
-from .use import Site, Uses, site_of, unknowable
+from .use import USES, Site, site_of, unknowable
 
 NAME = "hashing"
 _VARIABLE = "PYTHONHASHSEED"
+_OPTIONS = re.compile("-[bBdEhiIOqRsSuvxP]+[cm]?")
 _SETS = ("set", "frozenset", "hash")
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Where this process's own hashes are random: note it, at the first line of its script that
     makes a set or asks for a hash; pinned, start again with the seed."""
-    if not sys.flags.hash_randomization or not (
-        sys.flags.ignore_environment or _lacking(os.environ)
-    ):
+    heard_of_it = not sys.flags.ignore_environment and not _lacking(os.environ)
+    if not sys.flags.hash_randomization or heard_of_it:
         return
     site = _script()
     if site is None:
         return
-    uses.note(NAME, "a Python without " + _VARIABLE, site, unknowable(), None, direct=True)
-    if uses.pinned(NAME, site):
+    USES.note(NAME, "a Python without " + _VARIABLE, unknowable(), None, site, direct=True)
+    if USES.pinned(NAME, site):
         command = heard(sys.orig_argv)
         os.execve(sys.executable, list(command), {**os.environ, _VARIABLE: _seed()})
 
 
-def hash_seed(uses: Uses, environment: Mapping[str, str]) -> Dict[str, str]:
-    """Return what a child's environment gets: the seed where it lacks it and the factor is
-    pinned."""
-    lacks = uses.wants(NAME) and _lacking(environment)
-    return (
-        {_VARIABLE: _seed()} if lacks and _noted(uses, "its environment lacks " + _VARIABLE) else {}
-    )
-
-
-def listening(uses: Uses, command: Any) -> Any:
-    """A child's command, without the options that ignore the environment where the factor is
-    pinned."""
-    if not uses.wants(NAME) or not is_python(command):
-        return command
-    new = heard(command)
-    return new if list(new) != list(command) and _noted(uses, "python -I, -E or -R") else command
+def of_child(
+    environment: Mapping[str, str], command: Sequence[Any]
+) -> Tuple[Dict[str, str], Sequence[Any]]:
+    """Note a child whose hashes are random. Return, if the factor is pinned at the line that starts
+    it, the seed for its environment and its command without the options that ignore it."""
+    lacks, heeding = _lacking(environment), heard(command) if is_python(command) else list(command)
+    if not USES.wants(NAME) or not (lacks or heeding != list(command)):
+        return {}, command
+    frame = sys._getframe(1)
+    site = site_of(frame)
+    source = "its environment lacks " + _VARIABLE if lacks else "python -I, -E or -R"
+    USES.note(NAME, source, unknowable(), frame, site)
+    if not USES.pinned(NAME, site):
+        return {}, command
+    return {_VARIABLE: _seed()} if lacks else {}, heeding
 
 
 def is_python(command: Sequence[Any]) -> bool:
-    """Whether a command starts a Python interpreter, by its name."""
-    return bool(command) and os.path.basename(os.fsdecode(command[0])).startswith(
-        ("python", "pypy")
-    )
+    """Return whether a command starts a Python interpreter, by its name."""
+    name = os.path.basename(os.fsdecode(command[0])) if command else ""
+    return name.startswith(("python", "pypy"))
 
 
 def heard(command: Sequence[Any]) -> List[Any]:
     """Return a command of Python without `-E`, `-I` and `-R`; what else `-I` stands for stays."""
     new, rest = [command[0]], list(command[1:])
     safe = "sP" if sys.version_info >= (3, 11) else "s"
-    while rest:
-        text = os.fsdecode(rest[0])
-        if not text.startswith("-") or text.startswith("--") or text == "-":
+    while rest and _OPTIONS.fullmatch(os.fsdecode(rest[0])):
+        text = os.fsdecode(rest.pop(0))
+        kept = re.sub("[ER]", "", text).replace("I", safe)
+        new += [kept] if kept != "-" else []
+        if text[-1] in "cm":
             break
-        rest.pop(0)
-        end = min([text.index(letter) for letter in "cmWX" if letter in text] or [len(text)])
-        letters = text[1:end].replace("E", "").replace("R", "").replace("I", safe) + text[end:]
-        new += ["-" + letters] if letters else []
-        if end < len(text) and text[end] in "cm":
-            break
-        if end == len(text) - 1 and rest:
-            new.append(rest.pop(0))  # of -W and -X
     return new + rest
 
 
@@ -86,15 +79,6 @@ def _seed() -> str:
 
 def _lacking(environment: Mapping[str, str]) -> bool:
     return environment.get(_VARIABLE, "random") in ("random", "")
-
-
-def _noted(uses: Uses, source: str) -> bool:
-    """Note a child whose hashes are random, and say whether the factor is pinned at the line that
-    starts it."""
-    frame = sys._getframe(2)
-    site = site_of(frame)
-    uses.note(NAME, source, site, unknowable(), frame)
-    return uses.pinned(NAME, site)
 
 
 def _script() -> Optional[Site]:
@@ -111,13 +95,11 @@ def _line(source: str) -> int:
     import ast  # takes milliseconds, which most processes need not spend
 
     def makes(node: ast.AST) -> bool:
-        called = (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SETS
-        )
-        return called or isinstance(node, (ast.Set, ast.SetComp))
+        called = getattr(getattr(node, "func", None), "id", "")
+        return called in _SETS or isinstance(node, (ast.Set, ast.SetComp))
 
     try:
-        nodes = [node for node in ast.walk(ast.parse(source)) if makes(node)]
+        nodes = filter(makes, ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):
         return 1
     return min((node.lineno for node in nodes), default=1)  # type: ignore[attr-defined]

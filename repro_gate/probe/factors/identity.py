@@ -19,108 +19,88 @@ from typing import Any, Callable, Iterator, Optional
 
 from .. import imports
 from ..patch import wrap
-from .use import Uses, indirect, outside
+from .use import USES, Stream, indirect
 
 NAME = "identity"
 _FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
 _HOST, _USER = "localhost", "user"  # a name that can be looked up
-_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
+_HOSTS = (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node"))
+_TAKING_NUMBERS = "kill getpgid getsid sched_getaffinity sched_setaffinity getpriority setpriority"
 _getpid = os.getpid
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap what tells one process from another."""
     native = (sys.modules[os.name],)
-    wrap(os, "uname", functools.partial(_uname, uses), also=native)
-    for name, attribute in (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node")):
-        imports.after_import(name, functools.partial(_host, uses, attribute))
-    if uses.only_varies(NAME):
+
+    def told(
+        module: str, name: str, pinned: Callable[[Any], Any], varied: Any = None
+    ) -> None:  # each is given the real answer
+        around = functools.partial(_answer, "%s.%s" % (module, name), pinned, varied)
+        imports.wrap_later(module, name, around, native)
+
+    told("os", "uname", _named, lambda real: _named(real, _other(real[1])))
+    for module, name in _HOSTS:
+        told(module, name, lambda real: _HOST, _other)
+    if USES.only_varies(NAME):
         return  # nothing but the host's name is varied
-    for name, above in (("getpid", 0), ("getppid", 1)):
-        wrap(
-            os,
-            name,
-            functools.partial(_answer, uses, "os." + name, functools.partial(_number, uses, above)),
-            also=native,
-        )
-    for name in (
-        "kill",
-        "getpgid",
-        "getsid",
-        "sched_getaffinity",
-        "sched_setaffinity",
-        "getpriority",
-        "setpriority",
-        "pidfd_open",
-    ):
-        wrap(os, name, functools.partial(_with_real_number, uses), also=native)
-    imports.after_import(
-        "psutil",
-        lambda module: wrap(module.Process, "_init", functools.partial(_with_real_number, uses)),
-    )
-    _threads(uses)
-    wrap(
-        os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native
-    )
-    imports.after_import(
-        "getpass",
-        lambda module: wrap(
-            module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER)
-        ),
-    )
-    imports.after_import(
-        "uuid",
-        lambda module: wrap(
-            module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40)
-        ),
-    )
-    imports.after_import("tempfile", functools.partial(_temporary, uses))
-    if uses.watch:
-        _paths(uses)
+    told("os", "getpid", lambda real: _number(USES.ordinal))
+    told("os", "getppid", lambda real: _number(USES.ordinal.rpartition(".")[0]))
+    told("getpass", "getuser", lambda real: _USER)
+    told("uuid", "getnode", lambda real: 1 << 40)
+    for name in _TAKING_NUMBERS.split():
+        wrap(os, name, _with_real_number, also=native)
+    imports.wrap_later("psutil", "Process._init", _with_real_number)
+    number_of = _threads()
+    for name in ("get_ident", "get_native_id"):
+        told("threading", name, lambda real: number_of(threading.current_thread()))
+    imports.wrap_later("tempfile", "_RandomNameSequence.__next__", _temporary)
 
 
 def _answer(
-    uses: Uses, source: str, pinned: Callable[[], Any], original: Any, *args: Any, **kwargs: Any
+    source: str,
+    pinned: Callable[[Any], Any],
+    varied: Optional[Callable[[Any], Any]],
+    original: Any,
+    *args: Any,
 ) -> Any:
+    if args:  # `getfqdn(name)`
+        return original(*args)
     frame: Optional[FrameType] = sys._getframe(2)
     if frame is not None and frame.f_code.co_name == "ident":
         frame = frame.f_back  # `current_process().pid`
-    if outside(frame):
-        return original(*args, **kwargs)
-    return uses.ask(
-        NAME, source, lambda: original(*args, **kwargs), lambda _: pinned(), None, frame
-    )
+    other = None if varied is None else lambda: varied(original())
+    return USES.ask(NAME, source, original, lambda _: pinned(original()), other, frame, own=True)
 
 
-def _number(uses: Uses, above: int) -> int:
-    """The pinned number of this process, or of its parent: another one for each process of the
-    run."""
-    parts = uses.ordinal.split(".")
-    return _FIRST + hash_of(".".join(parts[: len(parts) - above])) % 1_000_000_000
+def _number(ordinal: str) -> int:
+    """Return the pinned number of a process: another one for each process of the run."""
+    return _FIRST + Stream(ordinal).integer(29)
 
 
-def hash_of(text: str) -> int:
-    """A number of 32 bits that stands for a text, the same in every process."""
-    import zlib
-
-    return zlib.crc32(text.encode())
+def _named(real: os.uname_result, host: str = _HOST) -> os.uname_result:
+    return os.uname_result((real[0], host, *real[2:]))
 
 
-def _with_real_number(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """A call that is given the number of a process: the pinned one is known to nobody else."""
-    pinned = _number(uses, 0)
+def _other(host: str) -> str:
+    return _HOST if host != _HOST else _HOST + ".localdomain"
+
+
+def _with_real_number(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call what is given the number of a process: the pinned one is known to nobody else."""
+    pinned = _number(USES.ordinal)
     args = tuple(_getpid() if isinstance(item, int) and item == pinned else item for item in args)
     return original(*args, **kwargs)
 
 
-def _threads(uses: Uses) -> None:
+def _threads() -> Callable[[Any], int]:
     """Number threads by the order in which they were started; one that Python did not start comes
     after all others."""
-    counts, numbers = itertools.count(2), threading.local()
+    counts = itertools.count(2)
 
-    def started(original: Any, thread: Any, *args: Any, **kwargs: Any) -> Any:
+    def started(original: Any, thread: Any) -> Any:
         thread._repro_gate_number = next(counts)
-        return original(thread, *args, **kwargs)
+        return original(thread)
 
     def number_of(thread: Any) -> int:
         if thread is threading.main_thread():
@@ -129,110 +109,31 @@ def _threads(uses: Uses) -> None:
             thread._repro_gate_number = next(counts) + 1_000_000
         return int(thread._repro_gate_number)
 
-    def mine() -> int:
-        if not hasattr(numbers, "own"):
-            numbers.own = number_of(threading.current_thread())
-        return int(numbers.own)
+    def told(source: str, original: Any, thread: Any) -> Any:
+        number, frame = original(thread), sys._getframe(1)
+        if number is None:
+            return None
+        return USES.ask(
+            NAME, source, lambda: number, lambda _: number_of(thread), None, frame, own=True
+        )
 
-    wrap(threading.Thread, "start", started)
-    for name in ("get_ident", "get_native_id"):
-        wrap(threading, name, functools.partial(_own_number, uses, "threading." + name, mine))
+    kind: Any = threading.Thread
+    wrap(kind, "start", started)
     for name in ("ident", "native_id"):
-        kind: Any = threading.Thread
-        if isinstance(vars(kind).get(name), property):
-            setattr(
-                kind,
-                name,
-                property(
-                    functools.partial(
-                        _property, uses, "Thread." + name, number_of, vars(kind)[name].fget
-                    )
-                ),
-            )
+        setattr(
+            kind,
+            name,
+            property(functools.partial(told, "Thread." + name, vars(kind)[name].fget)),
+        )
+    return number_of
 
 
-def _own_number(uses: Uses, source: str, pinned: Callable[[], int], original: Any) -> Any:
+def _temporary(original: Any, names: Iterator[str]) -> Any:
+    """Pin names of the workspace's own temporary files: who makes them tries the next name if one
+    is taken."""
     frame = sys._getframe(2)
-    if outside(frame):  # `threading` finds its own by it
-        return original()
-    return uses.ask(NAME, source, original, lambda _: pinned(), None, frame)
-
-
-def _property(
-    uses: Uses, source: str, pinned: Callable[[Any], int], original: Any, thread: Any
-) -> Any:
-    frame = sys._getframe(1)
-    number = original(thread)
-    if number is None or outside(frame):
-        return number
-    return uses.ask(NAME, source, lambda: number, lambda _: pinned(thread), None, frame)
-
-
-def _host(uses: Uses, name: str, module: Any) -> None:
-    source = "%s.%s" % (module.__name__, name)
-
-    def host(original: Any, *args: Any) -> Any:
-        frame = sys._getframe(2)
-        if args or outside(frame):
-            return original(*args)
-        return uses.ask(NAME, source, original, lambda _: _HOST, lambda: _other(original()), frame)
-
-    wrap(module, name, host)
-
-
-def _uname(uses: Uses, original: Any) -> Any:
-    frame, real = sys._getframe(2), original()
-    if outside(frame):
-        return real
-
-    def named(host: str) -> Any:
-        return os.uname_result((real[0], host, *real[2:]))
-
-    return uses.ask(
-        NAME,
-        "os.uname",
-        lambda: real,
-        lambda _: named(_HOST),
-        lambda: named(_other(real[1])),
-        frame,
+    if indirect(frame, NAME):
+        return original(names)
+    return USES.ask(
+        NAME, "tempfile", lambda: original(names), lambda stream: stream.bytes(4).hex(), None, frame
     )
-
-
-def _paths(uses: Uses) -> None:
-    """Where the workspace, `HOME` and `TMPDIR` are, as the workspace asks for it: told only, since
-    files are found by these paths."""
-
-    def told(name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        frame = sys._getframe(2)
-        if indirect(frame, NAME):
-            return original(*args, **kwargs)
-        return uses.ask(NAME, name, lambda: original(*args, **kwargs), None, None, frame)
-
-    for name in ("abspath", "realpath", "expanduser"):
-        wrap(os.path, name, functools.partial(told, "os.path." + name))
-    wrap(os, "getcwd", functools.partial(told, "os.getcwd"))
-    imports.after_import(
-        "tempfile",
-        lambda module: wrap(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")),
-    )
-
-
-def _other(host: str) -> str:
-    return _HOST if host != _HOST else _HOST + ".localdomain"
-
-
-def _temporary(uses: Uses, module: Any) -> None:
-    """Names of the workspace's own temporary files: who makes them tries the next name where one is
-    taken."""
-
-    def following(original: Any, names: Iterator[str]) -> Any:
-        frame = sys._getframe(2)
-        if indirect(frame, NAME):
-            return original(names)
-
-        def pinned(stream: Any) -> str:
-            return "".join(_LETTERS[byte % len(_LETTERS)] for byte in stream.bytes(8))
-
-        return uses.ask(NAME, "tempfile", lambda: original(names), pinned, None, frame)
-
-    wrap(module._RandomNameSequence, "__next__", following)

@@ -11,45 +11,34 @@ import sys
 from typing import Any, Iterator, List
 
 from ..patch import wrap
-from .use import Uses
+from .use import USES
 
 NAME = "listing"
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap the two calls that everything goes through: `glob`, `os.walk`, `pathlib` and
     torchvision's folders too."""
     native = (sys.modules[os.name],)
-    wrap(os, "listdir", functools.partial(_listdir, uses), also=native)
-    wrap(os, "scandir", functools.partial(_scandir, uses), also=native)
+    wrap(os, "listdir", _listdir, also=native)
+    wrap(os, "scandir", _scandir, also=native)
 
 
-def _listdir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _listdir(original: Any, *args: Any, **kwargs: Any) -> Any:
     names: List[Any] = original(*args, **kwargs)
     if sys._getframe(2).f_code.co_filename.startswith("<frozen importlib"):
         return names  # who looks for a module asks for no order
-    return uses.ask(
-        NAME,
-        "os.listdir",
-        lambda: names,
-        lambda _: sorted(names),
-        lambda: names[::-1],
-        sys._getframe(2),
-    )
+    return USES.ask(NAME, "os.listdir", lambda: names, lambda _: sorted(names), lambda: names[::-1])
 
 
-def _scandir(uses: Uses, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
     with original(*args, **kwargs) as found:
         entries = list(found)
 
     def by_name(_: Any) -> List[Any]:
         return sorted(entries, key=lambda entry: entry.name)
 
-    return Entries(
-        uses.ask(
-            NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1], sys._getframe(2)
-        )
-    )
+    return Entries(USES.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1]))
 
 
 class Entries:

@@ -16,59 +16,50 @@ from typing import Any, Callable
 
 from .. import imports
 from ..patch import wrap
-from .use import Uses
+from .use import USES
 
 NAME = "memory"
 # of floating point, of whole numbers; the latter may be used as an index
-_PINNED, _VARIED = (
-    (0.5, 1),
-    (-1.5, 2),
-)
+_PINNED, _VARIED = (0.5, 1), (-1.5, 2)
 _BYTES = 1 << 16  # of the beginning, which stand for the whole
 _IN_TORCH = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _OF_TENSORS = ("new_empty", "new_empty_strided")
 
 
-def install(uses: Uses) -> None:
+def install() -> None:
     """Wrap NumPy's ways to memory that is not written, once it is imported."""
-
-    def arrived(numpy: Any) -> None:
-        for name in ("empty", "empty_like"):
-            wrap(
-                numpy,
-                name,
-                functools.partial(_made, uses, "numpy." + name, _array_held, _fill_array),
-            )
-
-    imports.after_import("numpy", arrived)
+    for name in ("empty", "empty_like"):
+        around = functools.partial(_made, "numpy." + name, _array_held, _fill_array)
+        imports.wrap_later("numpy", name, around)
 
 
-def torch_arrived(torch: Any, uses: Uses) -> None:
+def torch_arrived(torch: Any) -> None:
     """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the
     wrapped ones. A run that is only varied keeps them as they are: torch's own flag fills what they
     make."""
-    if uses.only_varies(NAME):
+    if USES.only_varies(NAME):
         return
-    originals = {name: getattr(torch, name) for name in _IN_TORCH if hasattr(torch, name)}
+    names = [name for name in _IN_TORCH if hasattr(torch, name)]
     for module, listing in (
         ("torch.utils._device", "_device_constructors"),
         ("torch.overrides", "get_ignored_functions"),
     ):
         getattr(sys.modules.get(module), listing, list)()
     held = functools.partial(_tensor_held, torch)
-    for name in originals:
-        wrap(torch, name, functools.partial(_made, uses, "torch." + name, held, _fill_tensor))
-    for name in _OF_TENSORS:
-        wrap(
-            torch.Tensor, name, functools.partial(_made, uses, "Tensor." + name, held, _fill_tensor)
-        )
+    for owner, called, those in (
+        (torch, "torch", names),
+        (torch.Tensor, "Tensor", _OF_TENSORS),
+    ):
+        for name in those:
+            source = "%s.%s" % (called, name)
+            wrap(owner, name, functools.partial(_made, source, held, _fill_tensor))
 
     def scripted(builtins: Any) -> None:
-        for name in originals:
+        for name in names:
             builtins._register_builtin(getattr(torch, name), "aten::" + name)
 
     def compiled(dynamo: Any) -> None:  # a graph keeps the call as it is, and does not break there
-        for name in originals:
+        for name in names:
             del getattr(torch, name)._torchdynamo_disable
             dynamo.allow_in_graph(getattr(torch, name))
 
@@ -77,7 +68,6 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
 
 
 def _made(
-    uses: Uses,
     source: str,
     held: Callable[[Any], bytes],
     fill: Callable[..., None],
@@ -91,13 +81,12 @@ def _made(
         fill(made, *with_what)
         return _Made(made, held)
 
-    given = uses.ask(
+    given = USES.ask(
         NAME,
         source,
         lambda: _Made(made, held),
         lambda _: filled(_PINNED),
         lambda: filled(_VARIED),
-        sys._getframe(2),
     )
     return given.what
 
@@ -119,12 +108,9 @@ def _array_held(array: Any) -> bytes:
 
 
 def _fill_array(array: Any, floating: float, whole: int) -> None:
-    if array.dtype.kind in "fc":
-        array.fill(floating)
-    elif array.dtype.kind in "iu":
-        array.fill(whole)
-    elif array.dtype.kind == "b":
-        array.fill(whole == 1)
+    kind = array.dtype.kind
+    if kind in "fciub":
+        array.fill(floating if kind in "fc" else whole == 1 if kind == "b" else whole)
 
 
 def _plain(tensor: Any) -> bool:
@@ -146,7 +132,5 @@ def _fill_tensor(tensor: Any, floating: float, whole: int) -> None:
     if not _plain(tensor):
         return
     inside = tensor.detach()
-    if inside.is_floating_point() or inside.is_complex():
-        inside.fill_(floating)
-    else:
-        inside.fill_(whole if not str(inside.dtype).endswith("bool") else whole == 1)
+    whole = whole == 1 if str(inside.dtype).endswith("bool") else whole
+    inside.fill_(floating if inside.is_floating_point() or inside.is_complex() else whole)

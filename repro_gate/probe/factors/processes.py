@@ -4,8 +4,8 @@ for it, waits until no child has anything left to do.
 A child has nothing to do when all its threads wait, as Linux tells in /proc: for more work, for
 another process, or for its parent. So tasks are done in the order in which they are handed out, and
 processes that share memory train one after the other. A child that sleeps counts as busy for a
-second, one that computes for ten seconds of the processor's time; after three that go on for longer
-nobody is waited for any more. Not pinned: which of several waiting workers takes a task, and
+second, one that computes for twenty; after three that go on for longer nobody is waited for any
+more. Not pinned: which of several waiting workers takes a task, and
 children that wait on the clock or the network.
 """
 
@@ -22,10 +22,9 @@ from ..patch import wrap
 
 _now, _sleep, _getpid = time.monotonic, time.sleep, os.getpid
 _SAMPLES, _APART = 3, 0.002  # looks, seconds between them, that must all find everybody waiting
-_ASLEEP, _MOST, _LONGEST = 1.0, 10.0, 60.0  # seconds: of sleep, of the processors' time, of waiting
+_ASLEEP, _LONGEST = 1.0, 20.0  # seconds: of sleep, of waiting
 _STRIKES: List[int] = []
 _BUSY = ("R", "D")
-_SLEEPS = ("nanosleep",)
 
 
 def install(away: Callable[..., Any]) -> None:
@@ -35,13 +34,8 @@ def install(away: Callable[..., Any]) -> None:
         return
     waits = functools.partial(_then_settle, away)
     wrap(subprocess.Popen, "__init__", waits)
-    imports.after_import(
-        "multiprocessing.process", lambda module: wrap(module.BaseProcess, "start", waits)
-    )
-    imports.after_import(
-        "multiprocessing.connection",
-        lambda module: wrap(module.Connection, "_send_bytes", functools.partial(_sent, away)),
-    )
+    imports.wrap_later("multiprocessing.process", "BaseProcess.start", waits)
+    imports.wrap_later("multiprocessing.connection", "Connection._send_bytes", _sent)
 
 
 def _then_settle(away: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,25 +44,23 @@ def _then_settle(away: Callable[..., Any], original: Any, *args: Any, **kwargs: 
     return result
 
 
-def _sent(
-    away: Callable[..., Any], original: Any, connection: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """The sender keeps its turn: nobody else sends before this was dealt with."""
+def _sent(original: Any, connection: Any, *args: Any, **kwargs: Any) -> Any:
+    """Send; the sender keeps its turn: nobody else sends before this was dealt with."""
     result = original(connection, *args, **kwargs)
     settle()
     return result
 
 
 def settle() -> None:
-    """Wait until every descendant of this process waits, for ten seconds at most."""
+    """Wait until every descendant of this process waits."""
     if len(_STRIKES) >= 3 or not _children(_getpid()):
         return
-    began, quiet, spent = _now(), 0, _spent()
+    began, quiet = _now(), 0
     while quiet < _SAMPLES:
         _sleep(_APART)
         passed = _now() - began
         quiet = 0 if _anybody_busy(passed < _ASLEEP) else quiet + 1
-        if passed > _LONGEST or (passed > _MOST and _spent() - spent > _MOST):
+        if passed > _LONGEST:
             _STRIKES.append(1)
             return
 
@@ -92,16 +84,6 @@ def _descendants() -> Iterator[int]:
             yield process
 
 
-def _spent() -> float:
-    """Seconds of the processors' time that all descendants have taken."""
-    fields = (
-        _text("/proc/%d/stat" % process).rpartition(")")[2].split() for process in _descendants()
-    )
-    return sum(int(item[11]) + int(item[12]) for item in fields if len(item) > 12) / float(
-        os.sysconf("SC_CLK_TCK")
-    )
-
-
 def _anybody_busy(sleeping_counts: bool) -> bool:
     for process in _descendants():
         for task in _listed("/proc/%d/task" % process):
@@ -109,11 +91,7 @@ def _anybody_busy(sleeping_counts: bool) -> bool:
             state = _text(folder + "/stat").rpartition(")")[2].split()[:1]
             if state and state[0] in _BUSY:
                 return True
-            if (
-                sleeping_counts
-                and state
-                and any(name in _text(folder + "/wchan") for name in _SLEEPS)
-            ):
+            if sleeping_counts and state and "nanosleep" in _text(folder + "/wchan"):
                 return True
     return False
 
@@ -128,14 +106,12 @@ def _listed(folder: str) -> List[str]:
 def _text(path: str) -> str:
     try:
         file = _open(path, os.O_RDONLY)
+        try:
+            return os.read(file, 65536).decode("ascii", "replace")
+        finally:
+            os.close(file)
     except OSError:
         return ""
-    try:
-        return os.read(file, 65536).decode("ascii", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
 
 
 _listdir, _open = os.listdir, os.open

@@ -11,16 +11,15 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import os
-import subprocess
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from ...trace.format import CONFIG_VARIABLE
 from .. import imports, source_line
 from ..patch import wrap, wrap_in_type
+from .use import USES
 
 Told = List[Tuple[str, Any]]  # names of what is varied, with what was told of each
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
@@ -36,38 +35,15 @@ _BY_VARIABLE = {
     "LANGUAGE": "locale",
     "PWD": "path",
 }
-_PATHS = (
-    "abspath",
-    "realpath",
-    "expanduser",
-    "expandvars",
-    "dirname",
-    "basename",
-    "join",
-    "normpath",
-    "relpath",
-    "split",
-    "splitext",
-)
-_LOCALES = (
-    "getlocale",
-    "getdefaultlocale",
-    "getpreferredencoding",
-    "getencoding",
-    "setlocale",
-    "localeconv",
-    "strcoll",
-    "strxfrm",
-)
 
 
-def install(uses: Any, config: Dict[str, Any], folders: Dict[str, str]) -> None:
+def install(config: Dict[str, Any], folders: Dict[str, str]) -> None:
     """Reverse the environment where that is asked for, and watch the uses where `config` has
     `surroundings`. `folders` are the run's own by the name of what varies them."""
-    if "environment" in uses.vary:
+    if "environment" in USES.vary:
         _reverse()
     if config.get("surroundings"):
-        _Watcher(uses, folders).install()
+        _Watcher(folders).install()
 
 
 def _reverse() -> None:
@@ -95,55 +71,41 @@ def _iterated(watched: Callable[..., Any], original: Any, variables: Any) -> Any
     return iter(watched(list, original(variables)))
 
 
+_TELLING: Tuple[Tuple[str, str, Any], ...] = (
+    ("os", "getcwd getcwdb", "path"),
+    ("os", "stat lstat fstat", _of_status),
+    ("os", "umask", "umask"),
+    ("os.path", "abspath realpath expanduser expandvars dirname basename join normpath", ""),
+    ("os.path", "relpath split splitext", ""),
+    ("os.path", "getmtime getctime", "file-times"),
+    ("time", "localtime ctime strftime mktime", "timezone"),
+    ("tempfile", "gettempdir gettempdirb", "tmpdir"),
+    ("locale", "getlocale getdefaultlocale getpreferredencoding getencoding", "locale"),
+    ("locale", "setlocale localeconv strcoll strxfrm", "locale"),
+)
+
+
 class _Watcher:
     """Notes what lines of the workspace are told; a factor's name is that of what the gate
     varies."""
 
-    def __init__(self, uses: Any, folders: Dict[str, str]) -> None:
-        self.uses = uses
+    def __init__(self, folders: Dict[str, str]) -> None:
         self.folders = [(name, os.path.realpath(folder)) for name, folder in folders.items()]
 
     def install(self) -> None:
         """Wrap what tells of the surroundings."""
         native = (sys.modules[os.name],)
-        for name in ("getcwd", "getcwdb"):
-            wrap(os, name, self._watched("os." + name, "path"), also=native)
-        for name in _PATHS:
-            wrap(os.path, name, self._watched("os.path." + name, ""))
-        for name in ("stat", "lstat", "fstat"):
-            wrap(os, name, self._watched("os." + name, _of_status), also=native)
-        wrap(os, "umask", self._watched("os.umask", "umask"), also=native)
-        for name in ("getmtime", "getctime"):
-            wrap(os.path, name, self._watched("os.path." + name, "file-times"))
-        for name in ("localtime", "ctime", "strftime", "mktime"):
-            wrap(time, name, self._watched("time." + name, "timezone"))
+        for module, names, factor in _TELLING:
+            for name in names.split():
+                around = self._watched("%s.%s" % (module, name), factor)
+                imports.wrap_later(module, name, around, native)
         for name in ("fromtimestamp", "astimezone", "timestamp"):
-            wrap_in_type(
-                dt.datetime,
-                name,
-                functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)),
-            )
-        for name in ("gettempdir", "gettempdirb"):
-            imports.after_import("tempfile", functools.partial(self._arrived, name, "tmpdir"))
-        for name in _LOCALES:
-            imports.after_import("locale", functools.partial(self._arrived, name, "locale"))
-        # What a program that is started is told by its hash seed cannot be seen, so every start is
-        # a use.
-        wrap(
-            subprocess.Popen,
-            "__init__",
-            self._watched("subprocess", lambda *_: [("hashing", "hashing" in self.uses.vary)]),
-        )
+            told = self._watched("datetime." + name, "timezone", 3)
+            wrap_in_type(dt.datetime, name, functools.partial(_of_type, told))
         kind = type(os.environ)
         wrap(kind, "__getitem__", self._watched("os.environ", self._of_variable))
-        wrap(
-            kind,
-            "__iter__",
-            functools.partial(_iterated, self._watched("os.environ", "environment", 3)),
-        )
-
-    def _arrived(self, name: str, factor: str, module: Any) -> None:
-        wrap(module, name, self._watched("%s.%s" % (module.__name__, name), factor))
+        told = self._watched("os.environ", "environment", 3)
+        wrap(kind, "__iter__", functools.partial(_iterated, told))
 
     def _watched(
         self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2
@@ -174,19 +136,14 @@ class _Watcher:
     def _named(self, answer: Any) -> str:
         """What varies the folder that an answer names; empty where it names none of the run's
         own."""
-        text = (
-            " ".join(map(str, answer))
-            if isinstance(answer, tuple)
-            else os.fsdecode(answer)
-            if isinstance(answer, (str, bytes))
-            else ""
-        )
+        text = " ".join(map(str, answer)) if isinstance(answer, tuple) else answer
+        text = os.fsdecode(text) if isinstance(text, (str, bytes)) else ""
         return next((name for name, folder in self.folders if folder in text), "")
 
     def _note(self, factor: str, source: str, answer: Any, frame: Optional[FrameType]) -> None:
         site = source_line.nearest(frame) if factor else ("", 0)
         if site[0] and not _for_the_probe(frame):
-            self.uses.note(factor, source, site, answer, frame)
+            USES.note(factor, source, answer, frame, site)
 
 
 def _for_the_probe(frame: Optional[FrameType]) -> bool:

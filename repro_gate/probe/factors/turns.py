@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import _thread
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 _raw, _start, _ident = _thread.allocate_lock, _thread.start_new_thread, _thread.get_ident
 _now, _sleep = time.monotonic, time.sleep
@@ -43,8 +43,7 @@ class Member:
 
 
 class Turns:
-    """Whose turn it is, in one process. `at` is the virtual time in seconds; `late` counts the
-    turns that were taken away."""
+    """Whose turn it is, in one process. `at` is the virtual time in seconds."""
 
     def __init__(self) -> None:
         self.off = False
@@ -57,7 +56,7 @@ class Turns:
         self.order: List[Member] = [first]
         self.by_ident: Dict[int, Member] = {_ident(): first}
         self.holder: Optional[Member] = first
-        self.at, self.late, self.switches = 0.0, 0, 0
+        self.at, self.switches = 0.0, 0
         self._napping = self._watched = False
 
     def me(self) -> Optional[Member]:
@@ -68,13 +67,8 @@ class Turns:
         """Give the turn away until `what` is told to be free. False where the time ran out before,
         of which it sleeps `real` at most."""
         with self._mutex:
-            me.waits, me.until, me.expired, me.nap, me.real = (
-                what,
-                self.at + timeout,
-                False,
-                0.0,
-                real,
-            )
+            me.waits, me.until, me.real = what, self.at + timeout, real
+            me.expired, me.nap = False, 0.0
             chosen = self._hand_on(me)
         if chosen is not me:
             me.go.acquire()
@@ -157,11 +151,9 @@ class Turns:
         waited for."""
         self._napping = True
         self.leave(me)
-        end = _now() + me.nap
-        while _now() < end and getattr(what, "locked", bool)():
+        end, locked = _now() + me.nap, getattr(what, "locked", lambda: True)
+        while _now() < end and locked():
             _sleep(min(_SLICE, max(end - _now(), 0)))
-        if not hasattr(what, "locked"):
-            _sleep(max(end - _now(), 0))
         self._napping = False
         self.come_back(me)
 
@@ -175,18 +167,13 @@ class Turns:
         ring = self.order[start:] + self.order[:start]
         chosen = next((item for item in ring if item.ready and not (forced and item is me)), None)
         if chosen is None and not self._napping:
-            timed = [
-                item
-                for item in ring
-                if item.waits is not None and item.until < FOREVER and not item.away
-            ]
+            timed = [item for item in ring if item.waits is not None and not item.away]
             chosen = min(timed, key=lambda item: item.until, default=None)
+            if chosen is not None and chosen.until == FOREVER:
+                chosen = None
             if chosen is not None:
-                chosen.nap, chosen.waits, chosen.expired = (
-                    min(max(chosen.until - self.at, 0.0), chosen.real),
-                    None,
-                    True,
-                )
+                chosen.nap = min(max(chosen.until - self.at, 0.0), chosen.real)
+                chosen.waits, chosen.expired = None, True
                 self.at = max(self.at, chosen.until)
         self.holder = chosen
         if chosen is not None and chosen is not me and chosen.go.locked():
@@ -204,23 +191,22 @@ class Turns:
             elif _now() - since > _LATE:
                 with self._mutex:
                     if any(item.ready for item in self.order if item is not self.holder):
-                        self.late += 1
                         self._hand_on(self.holder, forced=True)
                 seen, since = self.switches, _now()
+
+
+TURNS = Turns()  # of this process
 
 
 class Lock:
     """A lock as `threading.Lock` makes it; a thread that takes turns hands its turn on while it
     waits."""
 
-    turns: Turns
-
     def __init__(self) -> None:
         self._lock = _raw()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        turns = self.turns
-        me = turns.me()
+        turns, me = TURNS, TURNS.me()
         if me is None:
             return self._lock.acquire(blocking, timeout)
         if self._lock.acquire(False):
@@ -238,8 +224,8 @@ class Lock:
 
     def release(self) -> None:
         self._lock.release()
-        if not self.turns.off:
-            self.turns.free(self)
+        if not TURNS.off:
+            TURNS.free(self)
 
     def locked(self) -> bool:
         return self._lock.locked()
@@ -252,8 +238,3 @@ class Lock:
 
     def __exit__(self, *unused: Any) -> None:
         self.release()
-
-
-def lock_type(turns: Turns) -> Callable[[], Lock]:
-    """The locks of these turns."""
-    return type("Lock", (Lock,), {"turns": turns})

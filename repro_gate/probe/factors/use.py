@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import linecache
 import os
+import re
 import sys
 import threading
 from types import FrameType
@@ -25,46 +26,24 @@ _OWN = __name__.split(".")[0] + "."  # the probe's own modules
 _BETWEEN = tuple(_OWN + "probe." + name for name in ("factors", "patch", "entropy", "children"))
 # file of the workspace and line; ("", 0): no line of the workspace is on the stack
 Site = Tuple[str, int]
-# of the uses that are told as one: step, factor, source, site, direct, outside
-Key = Tuple[int, str, str, Site, bool, bool]
+_Answers = Tuple[List[int], Any, str]  # how many, their digest, the call
 # The modules in which the workspace's own call of a factor may pass on its way: what they are there
 # for is to hand the factor out.
-WAYS: Dict[str, Tuple[str, ...]] = {
-    "entropy": (
-        "pathlib",
-        "random",
-        "secrets",
-        "uuid",
-        "numpy.random",
-        "torch.random",
-        "torch.cuda.random",
-        "torch.mps",
-    ),
-    "clock": ("datetime", "_pydatetime", "genericpath", "os", "pathlib", "timeit"),
-    "listing": ("glob", "os", "pathlib"),
-    "identity": ("pathlib", "posixpath", "tempfile"),
-    "addresses": (),
-    "memory": (),
-    "hashing": ("multiprocessing", "os", "subprocess"),
-    "threads": ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
+_WAYS = {
+    "entropy": r"pathlib|random|secrets|uuid|numpy\.random|torch\.(random|cuda\.random|mps)",
+    "clock": "datetime|_pydatetime|genericpath|os|pathlib|timeit",
+    "listing": "glob|os|pathlib",
+    "identity": "pathlib|posixpath|tempfile",
+    "addresses": "",
+    "memory": "",
+    "hashing": "multiprocessing|os|subprocess",
+    "threads": r"asyncio|concurrent\.futures|multiprocessing|threading",
 }
-WAYS.update(
-    dict.fromkeys(
-        ("path", "home", "tmpdir"),
-        ("collections.abc", "genericpath", "os", "pathlib", "posixpath", "tempfile"),
-    )
-)
-WAYS.update(
-    dict.fromkeys(
-        ("environment", "locale", "timezone"), ("collections.abc", "datetime", "locale", "os")
-    )
-)
-WAYS.update(dict.fromkeys(("file-times", "umask"), ("genericpath", "os", "pathlib")))
-PROCESS_VARIABLE = (
-    "REPRO_GATE_PROCESS"  # environment variable: the ordinal that a process gives to a child
-)
+# The same for what a run finds around it.
+_AROUND = r"collections\.abc|datetime|genericpath|locale|os|pathlib|posixpath|tempfile"
+# environment variable: the ordinal that a process gives to a child
+PROCESS_VARIABLE = "REPRO_GATE_PROCESS"
 _CERTAIN = "="  # at its end: the parent started this very process, no shell stands between
-_CLAIMS = 1_000  # processes of one ordinal and command line that are told apart
 _NOWHERE: Site = ("", 0)
 _NONE = object()
 _urandom = os.urandom
@@ -92,27 +71,23 @@ class Uses:
     """The uses of all factors in one process. What is called from the training raises nothing of
     its own.
 
-    `config` and `traces` are those of `start`.
+    `config` is that of `factors.start`.
     """
 
-    def __init__(self, config: Dict[str, Any], traces: str) -> None:
-        self.config = config
+    def start(self, config: Dict[str, Any]) -> None:
         self.watch = bool(config.get("watch"))
         self.vary = frozenset(config.get("vary", ()))
         # empty: wherever it is asked for
-        self._vary_at = {(str(file), int(line)) for file, line in config.get("vary_at", ())}
+        self._vary_at = frozenset(map(tuple, config.get("vary_at", ())))
         self._pins: Dict[str, Optional[FrozenSet[Site]]] = {
-            factor: None
-            if sites is None
-            else frozenset((str(file), int(line)) for file, line in sites)
+            factor: None if sites is None else frozenset((file, line) for file, line in sites)
             for factor, sites in config.get("pin", {}).items()
         }
-        self.ordinal = _ordinal(traces)
+        self.ordinal = _ordinal()
         self._children = 0
         self._counts: Dict[Tuple[str, str, Site], int] = {}
-        self._open: Dict[
-            Key, List[Any]
-        ] = {}  # uses since the last step: how many, digest of the answers, call
+        # uses since the last step that are told as one
+        self._open: Dict[Any, _Answers] = {}
         self._said = 0
 
     def only_varies(self, factor: str) -> bool:
@@ -133,12 +108,6 @@ class Uses:
         """Whether the factor is pinned at single lines only."""
         return bool(self._pins.get(factor))
 
-    def stream(self, factor: str, source: str, site: Site) -> Stream:
-        """The pinned bytes of the next draw of this process at a site."""
-        key = (factor, source, site)
-        count = self._counts[key] = self._counts.get(key, 0) + 1
-        return Stream(factor, source, site, self.ordinal, count)
-
     def ask(
         self,
         factor: str,
@@ -147,34 +116,34 @@ class Uses:
         pinned: Optional[Callable[[Stream], Any]] = None,
         varied: Optional[Callable[[], Any]] = None,
         frame: Optional[FrameType] = None,
+        own: bool = False,
     ) -> Any:
         """The answer to one call: `pinned` or `varied` where the configuration says so, else
         `real`. What `real` raises passes; where `pinned` or `varied` raise, the real answer is
-        given. `frame` is the caller's."""
-        if getattr(_BUSY, "on", False):
+        given. `frame` is the caller's. `own`: only what the workspace's own code asks is a
+        use."""
+        if busy() or (own and outside(frame)):
             return real()
         if varied is not None and self.only_varies(factor):
             return varied()  # no look at the stack: a gate run that passes pays nothing
+        frame = frame if frame is not None else sys._getframe(3)  # above the factor, and `wrap`
         _BUSY.on = True
         try:
-            frame = frame if frame is not None else sys._getframe(2)
             site, answer = _NOWHERE, _NONE
             try:
                 if not _of_others(frame):
                     site = source_line.nearest(frame)
                     if pinned is not None and self.pinned(factor, site):
-                        answer = pinned(self.stream(factor, source, site))
-                    elif (
-                        varied is not None
-                        and factor in self.vary
-                        and (not self._vary_at or site in self._vary_at)
-                    ):
-                        answer = varied()
+                        key = (factor, source, site)
+                        count = self._counts[key] = self._counts.get(key, 0) + 1
+                        answer = pinned(Stream(*key, self.ordinal, count))
+                    elif varied is not None and factor in self.vary:
+                        answer = varied() if not self._vary_at or site in self._vary_at else _NONE
             except Exception:
                 answer = _NONE
             if answer is _NONE:
                 answer = real()
-            self.note(factor, source, site, answer, frame)
+            self.note(factor, source, answer, frame, site)
         finally:
             _BUSY.on = False
         return answer
@@ -183,52 +152,54 @@ class Uses:
         self,
         factor: str,
         source: str,
-        site: Site,
         answer: object,
         frame: Optional[FrameType],
+        site: Optional[Site] = None,
         direct: Optional[bool] = None,
         outside: bool = False,
     ) -> None:
         """Remember a use and a digest of what came back, until the step in progress ends.
-        `outside`: it came from outside the process, and nothing can pin it. Raises nothing."""
+        `site` is the nearest line of the workspace; `outside`: it came from outside the process,
+        and nothing can pin it. Raises nothing."""
         if not self.watch or len(self._open) >= MAX_USES:
             return
         try:
             if _of_others(frame):
                 return
-            key = (
-                session.current().step,
-                factor,
-                source,
-                site,
-                is_direct(frame, factor) if direct is None else direct,
-                outside,
-            )
-            found = self._open.setdefault(key, [0, hashlib.blake2b(digest_size=8), None])
-            if found[2] is None:
-                found[2] = _call(frame) if site[0] else ""
-            found[0] += 1
-            found[1].update(_encoded(answer))
+            site = source_line.nearest(frame) if site is None else site
+            direct = is_direct(frame, factor) if direct is None else direct
+            key = (session.current().step, factor, source, site, direct, outside)
+            found = self._open.get(key)
+            if found is None:
+                call = _call(frame) if site[0] else ""
+                fresh: _Answers = [0], hashlib.blake2b(digest_size=8), call
+                found = self._open.setdefault(key, fresh)
+            count, digest, _ = found
+            count[0] += 1
+            digest.update(_encoded(answer))
         except Exception:
             return
 
     def flush(self, current: "session.Session", last: bool) -> None:
         """Write the uses since the last time."""
         uses, self._open = self._open, {}
-        for key, (count, digest, call) in list(uses.items()):
+        left = max(MAX_USES - self._said, 0)
+        for key, ([count], digest, call) in list(uses.items())[:left]:
             step, factor, source, (file, line), direct, outside = key
-            if self._said < MAX_USES:
-                self._said += 1
-                about = {
-                    "factor": factor,
-                    "source": source[:200],
-                    "file": file[:MAX_NAME],
-                    "line": line,
-                    "call": (call or "")[:200],
-                    "direct": direct,
-                    "outside": outside,
-                }
-                current.event("used", step=step, count=count, digest=digest.hexdigest(), **about)
+            self._said += 1
+            current.event(
+                "used",
+                step=step,
+                factor=factor,
+                source=source[:200],
+                file=file[:MAX_NAME],
+                line=line,
+                call=call[:200],
+                direct=direct,
+                outside=outside,
+                count=count,
+                digest=digest.hexdigest(),
+            )
 
     def forking(self) -> None:
         """A child is about to be forked."""
@@ -252,6 +223,9 @@ class Uses:
         """The child has a trace of its own from here on; what it used before stays."""
 
 
+USES = Uses()  # of this process
+
+
 def busy() -> bool:
     """Whether this thread decides about a use just now: what it calls meanwhile is none."""
     return bool(getattr(_BUSY, "on", False))
@@ -272,27 +246,23 @@ def unknowable() -> bytes:
 
 
 def outside(frame: Optional[FrameType]) -> bool:
-    """Whether the frame's code lies outside the workspace. What is asked to find that out is
-    nobody's use."""
-    if frame is None or getattr(_BUSY, "on", False):
-        return True
-    _BUSY.on = True
-    try:
-        return not source_line.inside(frame.f_code.co_filename)
-    except Exception:
-        return True
-    finally:
-        _BUSY.on = False
+    """Return whether the frame's code lies outside the workspace."""
+    return frame is None or _decided(lambda: not source_line.inside(frame.f_code.co_filename))
 
 
 def indirect(frame: Optional[FrameType], factor: str) -> bool:
-    """Whether a library asks, for ends of its own: names of sockets, locks and files that would
-    break were they pinned."""
-    if frame is None or getattr(_BUSY, "on", False):
+    """Return whether a library asks, for ends of its own: names of sockets, locks and files that
+    would break were they pinned."""
+    return _decided(lambda: not is_direct(frame, factor))
+
+
+def _decided(decide: Callable[[], bool]) -> bool:
+    """Return what `decide` finds, True if it fails. What it asks meanwhile is nobody's use."""
+    if busy():
         return True
     _BUSY.on = True
     try:
-        return not is_direct(frame, factor)
+        return decide()
     except Exception:
         return True
     finally:
@@ -300,29 +270,23 @@ def indirect(frame: Optional[FrameType], factor: str) -> bool:
 
 
 def _of_others(frame: Optional[FrameType]) -> bool:
-    """Whether it is not the training that asks, but the probe, or what runs a notebook."""
-    return _asked_by_probe(frame) or source_line.of_jupyter(frame)
-
-
-def _asked_by_probe(frame: Optional[FrameType]) -> bool:
-    module = _OWN
-    while frame is not None and module.startswith(_OWN):
-        module = str(frame.f_globals.get("__name__", ""))
+    """Return whether it is not the training that asks, but the probe, or what runs a notebook."""
+    module, caller = _OWN, frame
+    while caller is not None and module.startswith(_OWN):
+        module = str(caller.f_globals.get("__name__", ""))
         if module.startswith(_OWN) and not module.startswith(_BETWEEN):
             return True
-        frame = frame.f_back
-    return False
+        caller = caller.f_back
+    return source_line.of_jupyter(frame)
 
 
 def is_direct(frame: Optional[FrameType], factor: str) -> bool:
     """Whether nothing but what hands this factor out lies between the frame and the workspace: no
     import, no library."""
-    ways = WAYS.get(factor, ())
+    ways = re.compile(r"(%s)(\.|$)" % _WAYS.get(factor, _AROUND))
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         module = str(frame.f_globals.get("__name__", ""))
-        if not module.startswith(_OWN) and not any(
-            module == way or module.startswith(way + ".") for way in ways
-        ):
+        if not module.startswith(_OWN) and not ways.match(module):
             return False
         frame = frame.f_back
     return frame is not None
@@ -356,31 +320,12 @@ def _encoded(answer: object) -> bytes:
     return repr(answer)[:10_000].encode("utf-8", "surrogatepass")
 
 
-def _ordinal(claims: str) -> str:
-    """The ordinal of this process, the same in every run: what its Python parent gave it. A shell
-    hands its own on to all its children: which of those this is, its command line says, and, where
-    that is the same too, who came first, by a file in the folder `claims`."""
+def _ordinal() -> str:
+    """Return the ordinal of this process, the same in every run: what its Python parent gave it. A
+    shell hands its own on to all its children: which of those this is, its command line says."""
     given = os.environ.get(PROCESS_VARIABLE, "0")[:200]
     ordinal = given.rstrip(_CERTAIN)
     if ordinal == given:
-        key = hashlib.blake2b(
-            repr((given, arguments())).encode("utf-8", "surrogatepass"), digest_size=8
-        ).hexdigest()
-        ordinal = "%s.%s" % (given, key)
-        for number in range(_CLAIMS):
-            try:
-                os.close(
-                    os.open(
-                        os.path.join(claims, "%s-%d.claim" % (key, number)),
-                        os.O_CREAT | os.O_EXCL | os.O_WRONLY,
-                        0o600,
-                    )
-                )
-            except FileExistsError:
-                continue
-            except OSError:
-                break
-            ordinal = "%s-%d" % (ordinal, number)
-            break
+        ordinal += "." + Stream(given, arguments()).bytes(8).hex()
     os.environ[PROCESS_VARIABLE] = ordinal
     return ordinal

@@ -1,6 +1,6 @@
 """Python imports this at its start where the gate put this folder first on PYTHONPATH. It starts
-the probe and hands on to the user's own `sitecustomize`, if there is one (`usercustomize.py` runs
-it under its own name). Nothing it does may stop the interpreter from starting."""
+the probe and hands on to the user's own `sitecustomize`, if there is one. Nothing it does may stop
+the interpreter from starting."""
 
 
 def _start() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned_twice, told, twice, watched_twice
+from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -161,11 +161,3 @@ print(time.time(), os.path.exists(place), os.stat(place).st_size, os.path.isdir(
 def test_what_libraries_read_does_not_move_the_workspaces_clock(tmp_path: Path) -> None:
     first, second = pinned_twice(tmp_path, LIBRARY, {"clock": None})
     assert first.ended.tail == second.ended.tail
-
-
-def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
-    script = HEAD + "print(time.time())\nprint(time.time())\n"
-    first, second = twice(tmp_path, script, {"pin": {"clock": [["train.py", 4]]}})
-    assert (
-        first.ended.tail[0] != second.ended.tail[0] and first.ended.tail[1] == second.ended.tail[1]
-    )

@@ -81,7 +81,6 @@ def test_the_output_of_a_child_is_noted_however_it_is_read(tmp_path: Path) -> No
         ("head -c 8 /dev/urandom | od", "entropy"),
         ("hostname", "identity"),
         ("find .", "listing"),
-        ("sh stamp.sh", "clock"),
         ("cat update.txt; cat /proc/uptime", "commands"),
         ("env A=1 /usr/bin/date +%N | cat", "clock"),
         ("echo dated", "commands"),
@@ -93,7 +92,6 @@ def test_a_program_whose_business_is_known_is_a_use_of_that_factor(
     files = {
         "train.py": f"import subprocess\nout = subprocess.run({command!r}, shell=True, "
         "capture_output=True).stdout\n",
-        "stamp.sh": "date +%s%N\n",
         "update.txt": "the date is of no use here\n",
     }
     uses = [use for use in noted(tmp_path, files) if use.source.startswith(command)]
@@ -156,6 +154,7 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
     subprocess.run(["sh", "-c", "shuf -n 9 -i 1-100000 > b.txt"], check=True)
     with open("c.txt", "w") as file:
         subprocess.run(["shuf", "-n", "9", "-i", "1-100000"], stdout=file)
+    subprocess.run(["true"])
     found = [Path(name).read_text() for name in ("a.txt", "b.txt", "c.txt")]
     os.system("shuf -n 9 -i 1-100000 > a.txt")
     found.append(open("a.txt").read())
@@ -171,34 +170,23 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
         for name in ("x", "y")
     ]
     assert {(line, factor) for line, factor, _ in seen[0]} == {
-        (line, "entropy") for line in (4, 5, 7, 9)
+        (line, "entropy") for line in (4, 5, 7, 10)
     }
     assert not seen[0] & seen[1]
 
 
-def test_what_a_script_wrote_before_the_training_is_noted_at_the_scripts_line(
+def test_what_a_script_wrote_before_the_training_is_noted_at_the_line_that_reads_it(
     tmp_path: Path,
 ) -> None:
-    script = (
-        "#!/bin/sh\n# makes seed.txt\ndate +%N > seed.txt\necho fixed > fixed.txt\nexec python "
-        "train.py\n"
-    )
-    files = {
-        "train.py": "print([open('seed.txt').read(), open('fixed.txt').read()])\n",
-        "run.sh": script,
-    }
-    done = [
-        trace_script(tmp_path, files, command="sh run.sh", name=name, factors={"watch": True})
-        for name in ("x", "y")
-    ]
-    seen = [
-        {
-            (use.factor, use.file, use.line): use.digest
-            for use in run.traces[0].uses
-            if use.file == "run.sh"
-        }
-        for run in done
-    ]
-    clock, fixed = ("clock", "run.sh", 3), ("commands", "run.sh", 4)
+    script = "date +%N > seed.txt\necho fixed > fixed.txt\nexec python train.py\n"
+    files = {"train.py": "open('seed.txt').read()\nopen('fixed.txt').read()\n", "run.sh": script}
+    seen = []
+    for name in ("x", "y"):
+        done = trace_script(
+            tmp_path, files, command="sh run.sh", name=name, factors={"watch": True}
+        )
+        uses = (use for use in done.traces[0].uses if use.outside and use.factor == "commands")
+        seen.append({(use.file, use.line): use.digest for use in uses})
+    clock, fixed = ("train.py", 1), ("train.py", 2)
     assert seen[0][clock] != seen[1][clock]
     assert seen[0][fixed] == seen[1][fixed]

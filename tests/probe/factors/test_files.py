@@ -3,11 +3,15 @@ run made itself is not."""
 
 from __future__ import annotations
 
+import dbm.dumb
+import json
 import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Used
@@ -45,6 +49,10 @@ READERS = {
     "memmap": "np.memmap(path, np.uint8, 'r+').tolist()",
     "copied": "open(shutil.copy(path, 'here')).read()",
     "base": "sqlite3.connect(path)",
+    "tensor": "torch.from_file(path, size=4, dtype=torch.uint8)",
+    "arrays": "safetensors.numpy.load_file(path)",
+    "tensors": "safetensors.torch.load_file(path)",
+    "table": "dbm.open(path)",
 }
 
 
@@ -52,14 +60,22 @@ def test_a_file_that_changes_between_two_runs_is_noted_however_it_is_read(
     tmp_path: Path, outside: Path
 ) -> None:
     lines = [f"path = {str(outside)!r} + '/{name}'; {reader}" for name, reader in READERS.items()]
-    source = "\n".join(["import json, os, pathlib, shutil, sqlite3", "import numpy as np", *lines])
+    head = [
+        "import dbm, json, os, pathlib, shutil, sqlite3",
+        "import numpy as np, safetensors.numpy, safetensors.torch, torch",
+    ]
+    source = "\n".join([*head, *lines])
     seen = []
     for text in ("[1, 2]", "[3, 4, 5]"):
         for name in READERS:
             (outside / name).write_text(text)
+        for name in ("arrays", "tensors"):
+            save_file({"x": np.array(json.loads(text))}, outside / name)
+        with dbm.dumb.open(str(outside / "table"), "n") as table:
+            table["x"] = text
         uses = [use for use in watched(tmp_path, source, text[1]) if not use.source.endswith(ASKED)]
         assert {use.file for use in uses} == {"train.py"}
-        seen.append({(Path(use.source).name, use.line): use.digest for use in uses})
+        seen.append({(Path(use.source).stem, use.line): use.digest for use in uses})
     places = {(name, number) for number, name in enumerate(READERS, 3)}
     assert set(seen[0]) == set(seen[1]) == places
     assert all(seen[0][place] != seen[1][place] for place in places)
@@ -93,7 +109,9 @@ def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_
     time.sleep(0.05)
     source = f"""
     import os, subprocess, sys
+    import numpy as np
     from pathlib import Path
+    from safetensors.numpy import load_file, save_file
     outside = Path({str(outside)!r})
     (outside / "left").read_text()
     (outside / "old").read_text()
@@ -101,6 +119,8 @@ def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_
     (outside / "own").read_text()
     os.replace(outside / "own", outside / "moved")
     (outside / "moved").read_text()
+    save_file({{"x": np.zeros(1)}}, outside / "arrays")
+    load_file(outside / "arrays")
     read = "open({str(outside / "moved")!r}).read()"
     subprocess.run([sys.executable, "-c", read], check=True)
     """

@@ -63,31 +63,6 @@ def test_varied_the_host_has_another_name_that_can_be_looked_up(tmp_path: Path) 
     assert all(one != other for one, other in zip(plain.split(), varied.split(), strict=True))
 
 
-PATHS = """
-import os, tempfile
-from pathlib import Path
-print(os.getcwd())
-print(Path.home())
-print(os.path.expanduser("~/x"))
-print(Path(__file__).resolve().parent)
-print(os.path.abspath("x"))
-print(tempfile.gettempdir())
-print(os.path.join("a", "b"), os.path.exists("x"))
-"""
-
-
-def test_where_the_workspace_lies_is_told_with_the_line_that_asks(tmp_path: Path) -> None:
-    digests = [
-        {
-            use.line: use.digest
-            for use in told(once(tmp_path / name, PATHS, {"watch": True}), "identity")
-        }
-        for name in "ab"
-    ]
-    assert [sorted(found) for found in digests] == [[4, 5, 6, 7, 8, 9]] * 2
-    assert all(digests[0][line] != digests[1][line] for line in digests[0])
-
-
 WORKS = """
 import logging, multiprocessing, os, signal, sys, tempfile, threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor

@@ -45,13 +45,6 @@ def test_each_listing_is_told_sorted_where_pinned_and_turned_round_where_varied(
     assert plain[-1] == varied[-1]
 
 
-def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
-    lines = once(tmp_path, SCRIPT, {"pin": {"listing": [["train.py", FIRST + 2]]}}).ended.tail
-    assert [line.split() == sorted(line.split()) for line in lines[:-1]] == [
-        number == 2 for number in range(len(lines) - 1)
-    ]
-
-
 CLOSED = """
 import os, shutil
 os.mkdir("folder")

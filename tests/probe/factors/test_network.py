@@ -135,22 +135,6 @@ def test_what_comes_in_is_noted_however_it_is_received(
     assert {5, 10, 14, 21} <= {key[0] for key in seen[0] if seen[0][key] != seen[1][key]}
 
 
-def test_each_line_that_receives_is_noted(tmp_path: Path, ports: dict[str, int]) -> None:
-    source = f"""
-    import socket
-    def ask():
-        with socket.create_connection(("127.0.0.1", {ports["lines"]})) as line:
-            line.sendall(b"next\\n")
-            return int(line.recv(64))
-    print(ask())
-    """
-    seen = [noted(run(tmp_path, source, name, {"watch": True})) for name in ("x", "y")]
-    assert [(use.source, use.line, use.call) for use in seen[0]] == [
-        (f"127.0.0.1:{ports['lines']}", 6, "line.recv(64)")
-    ]
-    assert [use.digest for use in seen[0]] != [use.digest for use in seen[1]]
-
-
 def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: Path) -> None:
     source = """
     import os, socket, threading, uuid

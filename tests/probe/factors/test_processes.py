@@ -128,7 +128,7 @@ def test_pinned_the_order_is_the_same_in_two_runs_and_free_it_is_not(short_path:
 LONG = """
 import subprocess, sys
 import _repro_gate.probe.factors.processes as processes
-processes._MOST = processes._LONGEST = 0.2
+processes._LONGEST = 0.2
 children = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(5)]
 for child in children:
     child.kill()

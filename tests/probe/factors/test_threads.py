@@ -51,15 +51,6 @@ def queued():
         threading.Thread(target=put, args=(worker,), daemon=True).start()
     return [ready.get(timeout=5) for _ in range(12)]
 
-def barrier():
-    found, gate = [], threading.Barrier(4)
-    def go(number):
-        work(number)
-        gate.wait()
-        found.append(number)
-    started(go, 4)
-    return found
-
 def conditions():
     found, changed = [], threading.Condition()
     def go(number):
@@ -71,23 +62,6 @@ def conditions():
         threading.Thread(target=go, args=(number,)).start()
     with changed:
         assert changed.wait_for(lambda: len(found) == 5, 10)
-    return found
-
-def semaphores():
-    found, few = [], threading.BoundedSemaphore(2)
-    def go(number):
-        with few:
-            found.append(work(number))
-    started(go, 6)
-    return found
-
-def locked_twice():
-    found, lock = [], threading.RLock()
-    def go(number):
-        for _ in range(3):
-            with lock, lock:
-                found.append(work(number))
-    started(go, 3)
     return found
 
 def polled():
@@ -113,13 +87,6 @@ def unordered():
     with ThreadPool(4) as pool:
         return list(pool.imap_unordered(work, range(12)))
 
-def callbacks():
-    found = []
-    with ThreadPool(4) as pool:
-        for result in [pool.apply_async(work, (number,), callback=found.append) for number in range(10)]:
-            result.get(10)
-    return found
-
 def timers():
     found = []
     for thread in [threading.Timer(seconds, found.append, (seconds,)) for seconds in (0.03, 0.01, 0.02)]:
@@ -132,16 +99,17 @@ def mapped():
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, range(8)))
 """
-NAMES = (
+NAMES = [
     "pool_appends",
     "completed",
     "queued",
-    "barrier",
     "conditions",
-    "semaphores",
-    "locked_twice",
-)
-NAMES += ("polled", "to_thread", "unordered", "callbacks", "timers", "mapped")
+    "polled",
+    "to_thread",
+    "unordered",
+    "timers",
+    "mapped",
+]
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
 
 
@@ -154,7 +122,7 @@ def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_
         for run in watched_twice(tmp_path, SCRIPT)
     ]
     differing = {name for name in NAMES if free[0][name] != free[1][name]}
-    assert len(differing) > 6 and not differing & {"timers", "mapped"}
+    assert len(differing) > 4 and not differing & {"timers", "mapped"}
     [lines] = pinned
     results = dict(line.split(" ", 1) for line in lines)
     assert results["mapped"] == free[0]["mapped"] and results["timers"] == free[0]["timers"]

@@ -170,16 +170,3 @@ def test_uses_are_told_for_each_step_once_for_each_line_and_no_more_than_the_lim
     )
     found = told(once(tmp_path, script, {"watch": True}), "entropy")
     assert len(found) == 5 and {(use.step, use.count) for use in found} == {(-1, 1)}
-
-
-def test_the_calls_text_is_told_and_the_nearest_line_of_a_helper_module(tmp_path: Path) -> None:
-    files = {
-        "train.py": "import helper\nhelper.seed()\n",
-        "helper.py": "import time\ndef seed():\n    return int(time.time() * 1000) % 7\n",
-    }
-    [use] = [use for use in told(once(tmp_path, files, {"watch": True}), "clock") if use.direct]
-    assert (use.file, use.line, use.call) == (
-        "helper.py",
-        3,
-        "time.time()" if sys.version_info >= (3, 11) else "",
-    )
