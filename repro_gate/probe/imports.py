@@ -7,6 +7,7 @@ once each.
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import os
@@ -16,6 +17,7 @@ import types
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import session
+from .patch import wrap
 
 _WAITING: Dict[str, List[Callable[[Any], None]]] = {}
 _LOOKING: Set[str] = set()  # modules that this finder is asking the others about
@@ -93,6 +95,13 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
     _WAITING.setdefault(name, []).append(callback)
+
+
+def wrap_after(module: str, name: str, around: Callable[..., Any]) -> None:
+    """Wrap (`patch.wrap`) what a module calls by this name (`f` or `Class.f`) once it is
+    imported."""
+    *owner, name = name.split(".")
+    after_import(module, lambda found: wrap(functools.reduce(getattr, owner, found), name, around))
 
 
 def calling_back() -> bool:

@@ -49,9 +49,7 @@ def start(inject: str) -> None:
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     # It draws from the training's generator, each time that a kernel is asked whether it is up: how
     # often that is depends on the load.
-    imports.after_import(
-        "IPython.core.tips", lambda module: wrap(module, "pick_tip", lambda original: "")
-    )
+    imports.wrap_after("IPython.core.tips", "pick_tip", lambda original: "")
     if config.get("fault"):
         from . import faults
 

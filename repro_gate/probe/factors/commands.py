@@ -55,9 +55,7 @@ def install(uses: Uses) -> None:
     _CHILDREN[:] = [children]
     wrap(os, "read", _read_pipe)
     wrap(os, "system", children.in_shell)
-    imports.after_import(
-        "subprocess", lambda module: wrap(module.Popen, "__init__", children.started)
-    )
+    imports.wrap_after("subprocess", "Popen.__init__", children.started)
 
 
 def file_read(path: str, of_python: Callable[[str], bool]) -> None:

@@ -60,11 +60,7 @@ def install(uses: Uses) -> None:
         wrap(os, name, files.asked)
     for module, name, at, writes in _IN_C:
         around = functools.partial(files.in_c, at, writes)
-        imports.after_import(module, functools.partial(_arrived, name, around))
-
-
-def _arrived(name: str, around: Callable[..., Any], module: Any) -> None:
-    wrap(module, name, around)
+        imports.wrap_after(module, name, around)
 
 
 class _Files:

@@ -32,8 +32,9 @@ def install(uses: Uses) -> None:
     """Wrap what tells one process from another."""
     native = (sys.modules[os.name],)
     wrap(os, "uname", functools.partial(_uname, uses), also=native)
-    for name, attribute in (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node")):
-        imports.after_import(name, functools.partial(_host, uses, attribute))
+    for source in ("socket.gethostname", "socket.getfqdn", "platform.node"):
+        module, _, name = source.partition(".")
+        imports.wrap_after(module, name, functools.partial(_host, uses, source))
     if uses.only_varies(NAME):
         return  # nothing but the host's name is varied
     for name, above in (("getpid", 0), ("getppid", 1)):
@@ -54,26 +55,15 @@ def install(uses: Uses) -> None:
         "pidfd_open",
     ):
         wrap(os, name, functools.partial(_with_real_number, uses), also=native)
-    imports.after_import(
-        "psutil",
-        lambda module: wrap(module.Process, "_init", functools.partial(_with_real_number, uses)),
-    )
+    imports.wrap_after("psutil", "Process._init", functools.partial(_with_real_number, uses))
     _threads(uses)
     wrap(
         os, "getlogin", functools.partial(_answer, uses, "os.getlogin", lambda: _USER), also=native
     )
-    imports.after_import(
-        "getpass",
-        lambda module: wrap(
-            module, "getuser", functools.partial(_answer, uses, "getpass.getuser", lambda: _USER)
-        ),
-    )
-    imports.after_import(
-        "uuid",
-        lambda module: wrap(
-            module, "getnode", functools.partial(_answer, uses, "uuid.getnode", lambda: 1 << 40)
-        ),
-    )
+    for source, answer in (("getpass.getuser", lambda: _USER), ("uuid.getnode", lambda: 1 << 40)):
+        around = functools.partial(_answer, uses, source, answer)
+        module, _, name = source.partition(".")
+        imports.wrap_after(module, name, around)
     imports.after_import("tempfile", functools.partial(_temporary, uses))
     if uses.watch:
         _paths(uses)
@@ -168,16 +158,11 @@ def _property(
     return uses.ask(NAME, source, lambda: number, lambda _: pinned(thread), None, frame)
 
 
-def _host(uses: Uses, name: str, module: Any) -> None:
-    source = "%s.%s" % (module.__name__, name)
-
-    def host(original: Any, *args: Any) -> Any:
-        frame = sys._getframe(2)
-        if args or outside(frame):
-            return original(*args)
-        return uses.ask(NAME, source, original, lambda _: _HOST, lambda: _other(original()), frame)
-
-    wrap(module, name, host)
+def _host(uses: Uses, source: str, original: Any, *args: Any) -> Any:
+    frame = sys._getframe(2)
+    if args or outside(frame):
+        return original(*args)
+    return uses.ask(NAME, source, original, lambda _: _HOST, lambda: _other(original()), frame)
 
 
 def _uname(uses: Uses, original: Any) -> Any:
@@ -211,10 +196,7 @@ def _paths(uses: Uses) -> None:
     for name in ("abspath", "realpath", "expanduser"):
         wrap(os.path, name, functools.partial(told, "os.path." + name))
     wrap(os, "getcwd", functools.partial(told, "os.getcwd"))
-    imports.after_import(
-        "tempfile",
-        lambda module: wrap(module, "gettempdir", functools.partial(told, "tempfile.gettempdir")),
-    )
+    imports.wrap_after("tempfile", "gettempdir", functools.partial(told, "tempfile.gettempdir"))
 
 
 def _other(host: str) -> str:

@@ -35,12 +35,9 @@ def install(away: Callable[..., Any]) -> None:
         return
     waits = functools.partial(_then_settle, away)
     wrap(subprocess.Popen, "__init__", waits)
-    imports.after_import(
-        "multiprocessing.process", lambda module: wrap(module.BaseProcess, "start", waits)
-    )
-    imports.after_import(
-        "multiprocessing.connection",
-        lambda module: wrap(module.Connection, "_send_bytes", functools.partial(_sent, away)),
+    imports.wrap_after("multiprocessing.process", "BaseProcess.start", waits)
+    imports.wrap_after(
+        "multiprocessing.connection", "Connection._send_bytes", functools.partial(_sent, away)
     )
 
 

@@ -124,9 +124,9 @@ class _Watcher:
                 functools.partial(_of_type, self._watched("datetime." + name, "timezone", 3)),
             )
         for name in ("gettempdir", "gettempdirb"):
-            imports.after_import("tempfile", functools.partial(self._arrived, name, "tmpdir"))
+            imports.wrap_after("tempfile", name, self._watched("tempfile." + name, "tmpdir"))
         for name in _LOCALES:
-            imports.after_import("locale", functools.partial(self._arrived, name, "locale"))
+            imports.wrap_after("locale", name, self._watched("locale." + name, "locale"))
         # What a program that is started is told by its hash seed cannot be seen, so every start is
         # a use.
         wrap(
@@ -141,9 +141,6 @@ class _Watcher:
             "__iter__",
             functools.partial(_iterated, self._watched("os.environ", "environment", 3)),
         )
-
-    def _arrived(self, name: str, factor: str, module: Any) -> None:
-        wrap(module, name, self._watched("%s.%s" % (module.__name__, name), factor))
 
     def _watched(
         self, source: str, factor: Union[str, Callable[..., Told]], depth: int = 2

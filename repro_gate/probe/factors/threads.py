@@ -38,13 +38,10 @@ def install(uses: Uses) -> None:
     (watched), or let them take turns (pinned)."""
     if uses.watch:
         wrap(threading.Thread, "start", functools.partial(_started, uses, "threading.Thread.start"))
-        imports.after_import(
+        imports.wrap_after(
             "multiprocessing.process",
-            lambda module: wrap(
-                module.BaseProcess,
-                "start",
-                functools.partial(_started, uses, "multiprocessing.Process.start"),
-            ),
+            "BaseProcess.start",
+            functools.partial(_started, uses, "multiprocessing.Process.start"),
         )
         _watch_hand_overs(functools.partial(_handed, uses))
     if uses.pinned(NAME, ("", 0)):
@@ -56,10 +53,7 @@ def torch_arrived(torch: Any, uses: Uses) -> None:
     """Operators compute with one thread, and loaders hand over in order, whatever the training asks
     for."""
     pinned = uses.pinned(NAME, ("", 0))
-    imports.after_import(
-        "torch.utils.data.dataloader",
-        lambda module: wrap(module.DataLoader, "__init__", _ordered(uses, pinned)),
-    )
+    imports.wrap_after("torch.utils.data.dataloader", "DataLoader.__init__", _ordered(uses, pinned))
     if pinned:
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
@@ -86,19 +80,15 @@ def _ordered(uses: Uses, pinned: bool) -> Callable[..., Any]:
 def _watch_hand_overs(handed: Callable[..., Any]) -> None:
     """Note the calls that give what several threads or processes have done in the order in which it
     comes."""
-
-    def note(module: Any, owner: Any, *names: str) -> None:
-        for name in names:
-            wrap(owner, name, functools.partial(handed, "%s.%s" % (module.__name__, name), None))
-
-    for name in ("concurrent.futures", "asyncio"):
-        imports.after_import(name, lambda module: note(module, module, "as_completed"))
-    imports.after_import(
-        "multiprocessing.pool", lambda module: note(module, module.Pool, "imap_unordered")
-    )
+    for module, name, source in (
+        ("concurrent.futures", "as_completed", "concurrent.futures.as_completed"),
+        ("asyncio", "as_completed", "asyncio.as_completed"),
+        ("multiprocessing.pool", "Pool.imap_unordered", "multiprocessing.pool.imap_unordered"),
+    ):
+        imports.wrap_after(module, name, functools.partial(handed, source, None))
     children = functools.partial(handed, "multiprocessing.Queue.get", _of_several_children)
-    for kind in ("Queue", "SimpleQueue"):
-        imports.after_import("multiprocessing.queues", functools.partial(_wrap_get, kind, children))
+    for name in ("Queue.get", "SimpleQueue.get"):
+        imports.wrap_after("multiprocessing.queues", name, children)
     wrap(queue.Queue, "put", _put)
     wrap(queue.Queue, "get", functools.partial(handed, "queue.Queue.get", _of_several_threads))
 
@@ -116,10 +106,6 @@ def _handed(
     if (unordered is None or unordered(args[0])) and not indirect(frame, NAME):
         uses.note(NAME, source + HANDED, site_of(frame), unknowable(), frame)
     return original(*args, **options)
-
-
-def _wrap_get(kind: str, around: Callable[..., Any], module: Any) -> None:
-    wrap(getattr(module, kind), "get", around)
 
 
 def _put(original: Any, place: Any, *args: Any, **options: Any) -> Any:
@@ -266,12 +252,8 @@ def _poll_where_others_are_asked(turns: Turns) -> None:
     wrap(threading.Thread, "is_alive", polled)
     for name in ("empty", "full", "qsize"):
         wrap(queue.Queue, name, polled)
-    for name in ("done", "running"):
-        imports.after_import("concurrent.futures", functools.partial(_poll_future, name, polled))
-
-
-def _poll_future(name: str, polled: Any, module: Any) -> None:
-    wrap(module.Future, name, polled)
+    for name in ("Future.done", "Future.running"):
+        imports.wrap_after("concurrent.futures", name, polled)
 
 
 def _let_go_while_waiting(turns: Turns) -> None:
