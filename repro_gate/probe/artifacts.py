@@ -67,18 +67,12 @@ def main(request: str) -> None:
                 )
                 if len(text) > left:
                     raise Unreadable("it holds more than can be told")
-            except Unreadable as error:
-                text = json.dumps(["whole", printable(str(error))]) + "\n"
+            # whatever a hostile file makes a reader raise: its bytes can be compared all the same
             except Exception as error:
-                # whatever a hostile file makes a reader raise: its bytes can be compared all the
-                # same
                 why = printable(str(error).strip().split("\n")[0][:MAX_VALUE])
-                text = (
-                    json.dumps(
-                        ["whole", "it could not be read (%s: %s)" % (type(error).__name__, why)]
-                    )
-                    + "\n"
-                )
+                if not isinstance(error, Unreadable):
+                    why = "it could not be read (%s: %s)" % (type(error).__name__, why)
+                text = json.dumps(["whole", why]) + "\n"
             answer.write(text)
             answer.flush()
             left -= len(text)
@@ -93,27 +87,19 @@ def kind_of(path: str) -> str:
 def _read(contents: Contents, path: str, other: Optional[Contents]) -> Iterator[List[Any]]:
     name, _, reader = READERS[kind_of(path)]
     reader(contents, path)
-    for row in contents.rows.values():
-        yield ["leaf", *row]
+    yield from (["leaf", *row] for row in contents.rows.values())
     yield ["end", name, contents.structure()]
-    for row in contents.rows.values() if other is not None else ():
-        before = other.rows.get(row[0]) if other is not None else None
-        if (
-            before is not None
-            and row[0] in contents.tensors
-            and before[2:4] == row[2:4]
-            and before[4] != row[4]
-        ):
+    if other is None:
+        return
+    for row in contents.rows.values():
+        before = other.rows.get(row[0], row)
+        if row[0] in contents.tensors and before[2:4] == row[2:4] and before[4] != row[4]:
             # a type that has no distance: the digests say that it differs
             with contextlib.suppress(Exception):
                 from .distance import measure
 
                 torch = _required("torch")
-                both = (item.tensors[row[0]] for item in (other, contents) if item is not None)
-                a, b = (
-                    item if isinstance(item, torch.Tensor) else torch.from_numpy(item.copy())
-                    for item in both
-                )
+                a, b = (torch.as_tensor(item.tensors[row[0]]) for item in (other, contents))
                 yield ["distance", row[0], *measure(torch, a, b)]
 
 
@@ -126,22 +112,14 @@ def _torch_file(out: Contents, path: str) -> None:
 def _load(source: Any, zipped: bool) -> Any:
     """`torch.load` as far as it executes nothing: nothing but tensors, plain containers and what
     numpy stores its numbers in."""
-    import inspect
-
     torch = _required("torch")
-    known = inspect.signature(torch.load).parameters
-    if "weights_only" not in known:
-        raise Unreadable("this torch (%s) cannot load it without executing it" % torch.__version__)
-    options = {"mmap": True} if zipped and "mmap" in known else {}
     try:
         with _numpy_allowed(torch):
-            return torch.load(source, map_location="cpu", weights_only=True, **options)
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         named = _REFUSED.search(str(error))
-        raise Unreadable(
-            "torch does not load it without executing it"
-            + (" (it names %s)" % named.group(1) if named else "")
-        ) from error
+        names = " (it names %s)" % named.group(1) if named else ""
+        raise Unreadable("torch does not load it without executing it" + names) from error
 
 
 def _numpy_allowed(torch: Any) -> Any:

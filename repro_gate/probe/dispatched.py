@@ -22,8 +22,8 @@ def watching(torch: Any, config: Dict[str, Any]) -> Optional[Watching]:
     if config.get("operators"):
         return Operators(torch, config["operators"])
     if "refused" in config:
-        return Refused(torch, int(config["refused"]))
-    return Dispatched(torch, int(config["dispatched"])) if "dispatched" in config else None
+        return Refused(torch, config["refused"])
+    return Dispatched(torch, config["dispatched"]) if "dispatched" in config else None
 
 
 class Dispatched(Watching):

@@ -1,15 +1,15 @@
 """How far tensors of two runs are apart, in float64 and in pieces of bounded size.
 
-The first run of a pair keeps tensors as safetensors files beside its trace; the second finds them
+The first run of a pair keeps tensors in files beside its trace; the second finds them
 by name and writes figures instead of tensors, so that a pair costs one copy on disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
-import struct
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..trace import ulp
@@ -19,21 +19,21 @@ from .session import Session
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
-_TYPES = {  # torch's name -> safetensors'
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-}
+_TYPES = (  # that are kept
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    "complex64",
+)
 Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
 Item = Tuple[str, Any]
 
@@ -54,53 +54,21 @@ def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
     a, b = reference.reshape(-1), tensor.reshape(-1)
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
-        ((high, most, square, norm),) = _gaps(
-            torch,
-            a[start : start + PIECE],
-            b[start : start + PIECE],
-            [min(PIECE, a.numel() - start)],
-        )
-        norms += norm
-        squares += square
+        x, y = a[start : start + PIECE], b[start : start + PIECE]
+        wide = x.to(torch.float64)
+        norms += float((wide * wide).sum())
+        bits = [side.contiguous().view(torch.uint8) for side in (x, y)]
+        if torch.equal(*bits):  # no distance, NaN or not
+            continue
+        other = y.to(torch.float64)
+        gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
+        squares += float((gap * gap).sum())
         # in this order a NaN stays one
-        largest = max(high, largest) if largest == largest else largest
-        ulps = max(ulps, most)
-    return _figures(a.dtype, largest, ulps, squares, norms)
-
-
-def measure_all(torch: Any, references: Sequence[Any], tensors: Sequence[Any]) -> List[Figures]:
-    """As `measure`, for many small tensors of one float type together: what one takes is mostly the
-    calls."""
-    sizes = [item.numel() for item in references]
-    a, b = (torch.cat([item.reshape(-1) for item in side]) for side in (references, tensors))
-    return [_figures(a.dtype, *found) for found in _gaps(torch, a, b, sizes)]
-
-
-def _gaps(torch: Any, a: Any, b: Any, sizes: List[int]) -> List[Tuple[float, int, float, float]]:
-    """(max|a - b|, ULP, ||a - b||^2, ||a||^2) of each run of so many elements; what is equal in all
-    its bits is no distance, NaN or not."""
-    wide = a.to(torch.float64)
-    norms = [float(part.sum()) for part in (wide * wide).split(sizes)]
-    sides = [side.contiguous().view(torch.uint8).view(a.numel(), -1) for side in (a, b)]
-    same = [bool(part.all()) for part in (sides[0] == sides[1]).split(sizes)]
-    if all(same):
-        return [(0.0, 0, 0.0, norm) for norm in norms]
-    other = b.to(torch.float64)
-    gap = (other - wide).abs().masked_fill_(other == wide, 0.0)
-    parts = zip(
-        same, gap.split(sizes), (gap * gap).split(sizes), ulp.gaps(torch, a, b).split(sizes), norms
-    )
-    return [
-        (0.0, 0, 0.0, norm)
-        if equal
-        else (float(part.max()), ulp.largest(gaps), float(square.sum()), norm)
-        for equal, part, square, gaps, norm in parts
-    ]
-
-
-def _figures(dtype: Any, largest: float, ulps: int, squares: float, norms: float) -> Figures:
-    exists = ulp.exists(dtype) and _finite(squares) is not None
-    return _finite(largest), ulps if exists else None, _finite(squares**0.5), _finite(norms**0.5)
+        largest = max(float(gap.max()), largest) if largest == largest else largest
+        if ulp.exists(a.dtype):
+            ulps = max(ulps, ulp.largest(ulp.gaps(torch, x, y)))
+    most = ulps if ulp.exists(a.dtype) and _finite(squares) is not None else None
+    return _finite(largest), most, _finite(squares**0.5), _finite(norms**0.5)
 
 
 def _finite(value: float) -> Optional[float]:
@@ -124,56 +92,34 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[It
     name += ".%d" % number if number > 1 else ""
     reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
     if reference is None:
-        _write(torch, session, "%s.%s.safetensors" % (session.stem, name), kept)
+        _write(torch, session, "%s.%s.kept" % (session.stem, name), kept)
     elif session.key() in reference:
-        path = "%s.%s.safetensors" % (reference[session.key()], name)
+        path = "%s.%s.kept" % (reference[session.key()], name)
         if os.path.exists(path):
             session.event("distance", step=step, rows=_measured(torch, path, kind, kept))
 
 
 def _keepable(torch: Any, tensor: Any) -> bool:
     tensor = local(tensor)
-    known = describe("", tensor)[1] in _TYPES
-    return (
-        known
-        and in_memory(torch, tensor)
-        and tensor.layout is torch.strided
-        and not tensor.is_quantized
-    )
+    known = describe("", tensor)[1] in _TYPES and in_memory(torch, tensor)
+    readable = known and tensor.layout is torch.strided and not tensor.is_quantized
+    return readable and tensor.numel() > 0
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
-    """Write a safetensors file: 8 bytes of header length, the header as JSON, the bytes of each
-    tensor."""
-    header: Dict[str, Any] = {}
-    start = 0
-    for label, tensor in items:
-        _, dtype, shape = describe(label, tensor)
-        size = local(tensor).numel() * local(tensor).element_size()
-        header[label] = {
-            "dtype": _TYPES[dtype],
-            "shape": list(shape),
-            "data_offsets": [start, start + size],
-        }
-        start += size
+    """Write a file: of each tensor a line of JSON, [name, dtype, shape, bytes], and its bytes."""
+    sizes = [local(tensor).numel() * local(tensor).element_size() for _, tensor in items]
     folder = session.config["traces"]
     room = os.statvfs(folder)
-    if start + _HEADROOM > room.f_bavail * room.f_frsize:
-        session.note(
-            "state-not-kept",
-            "%d bytes of tensors were not kept: too little room in %s" % (start, folder),
-        )
-        return
-    text = json.dumps(header).encode("utf-8")
-    text += b" " * (-len(text) % 8)
+    if sum(sizes) + _HEADROOM > room.f_bavail * room.f_frsize:
+        said = "%d bytes of tensors were not kept: too little room in %s" % (sum(sizes), folder)
+        return session.note("state-not-kept", said)
     try:
         with open(os.path.join(folder, name), "xb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for _, tensor in items:
-                tensor = _on_cpu(torch, tensor)
-                size = tensor.numel() * tensor.element_size()
-                if size:
-                    file.write(memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())))
+            for (label, tensor), size in zip(items, sizes):
+                file.write(json.dumps([*describe(label, tensor), size]).encode() + b"\n")
+                own = _on_cpu(torch, tensor)
+                file.write(memoryview((ctypes.c_char * size).from_address(own.data_ptr())))
     except OSError as error:
         session.note("state-not-kept", "tensors were not kept: %s" % (error.strerror or error))
 
@@ -182,44 +128,17 @@ def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[L
     """One row for each tensor that has a counterpart of its name, dtype and shape in the file at
     `path`."""
     rows: List[List[Any]] = []
-    together = 0  # elements of `small`
-    small: List[
-        Tuple[List[Any], Any, Any]
-        # rows without their figures, reference and tensor: of one dtype, PIECE elements together
-    ] = []
-
-    def put_small() -> None:
-        found = (
-            measure_all(torch, [item[1] for item in small], [item[2] for item in small])
-            if small
-            else []
-        )
-        for (row, _, _), figures in zip(small, found):
-            row += figures
-        small.clear()
-
-    with open(path, "rb") as file:
-        length = struct.unpack("<Q", file.read(8))[0]
-        header = json.loads(file.read(length))
-        for name, tensor in items:
-            _, dtype, shape = describe(name, tensor)
-            entry = header.get(name, {})
-            begin, end = entry.get("data_offsets", (0, 0))
-            if begin < end and (entry["shape"], entry["dtype"]) == (list(shape), _TYPES[dtype]):
+    tensors = {describe(*item): item[1] for item in items}
+    # a file that was cut off says less
+    with contextlib.suppress(Exception), open(path, "rb") as file:
+        for line in iter(file.readline, b""):
+            name, dtype, shape, size = json.loads(line)
+            content = bytearray(file.read(size))  # one tensor at a time
+            tensor = tensors.get((name, dtype, tuple(shape)))
+            if tensor is not None:
                 own = _on_cpu(torch, tensor)
-                file.seek(8 + length + begin)
-                content = bytearray(end - begin)  # one tensor at a time, of the large ones
-                file.readinto(content)
                 other = torch.frombuffer(content, dtype=own.dtype).view(own.shape)
-                rows.append([kind, name, dtype, list(shape)])
-                if own.numel() >= PIECE or not ulp.exists(own.dtype):
-                    rows[-1] += measure(torch, other, own)
-                    continue
-                if small and (small[0][2].dtype != own.dtype or together + own.numel() > PIECE):
-                    put_small()
-                together = own.numel() + (together if small else 0)
-                small.append((rows[-1], other, own))
-        put_small()
+                rows.append([kind, name, dtype, shape, *measure(torch, other, own)])
     return rows
 
 

@@ -35,43 +35,30 @@ def imported(checkout: Any = None) -> Tuple[Dict[str, str], List[List[str]]]:
         for metadata, own in _owners(site, files).items():
             fields = _fields(metadata)
             name = re.sub(r"[-_.]+", "-", fields.get("name", "")).lower()[:200]
-            if name and len(found) < MAX_DISTRIBUTIONS:
-                found.setdefault(name, fields.get("version", "")[:200])
-                if (
-                    own
-                    and len(copies) < MAX_IMPORTS
-                    and checkout is not None
-                    and checkout.has_copy(metadata, name, own)
-                ):
-                    copies.append(
-                        [
-                            printable(text)
-                            for text in (_top(own[0]), os.path.join(site, own[0]), name)
-                        ]
-                    )
+            if not name or len(found) >= MAX_DISTRIBUTIONS:
+                continue
+            found.setdefault(name, fields.get("version", "")[:200])
+            room = checkout is not None and len(copies) < MAX_IMPORTS
+            if room and checkout.has_copy(metadata, name, own):
+                copy = (_top(own[0]), os.path.join(site, own[0]), name)
+                copies.append(list(map(printable, copy)))
     return dict(sorted(found.items())), copies
 
 
 def _loaded(sites: List[str]) -> Dict[str, Dict[str, Set[str]]]:
     """Site folder -> top-level name -> files loaded below it, relative to the folder: modules, and
     libraries mapped into memory."""
-    files = [
-        getattr(module, "__file__", None) for module in list(sys.modules.values())
-    ] + mapped_files()
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     # the innermost folder holds a file
     prefixes = sorted({os.path.abspath(site) + os.sep for site in sites}, key=len, reverse=True)
     loaded: Dict[str, Dict[str, Set[str]]] = {}
-    for file in files:
-        prefix = (
-            next((item for item in prefixes if file.startswith(item)), None)
-            if isinstance(file, str)
-            else None
-        )
-        if prefix is not None and isinstance(file, str):
-            relative = file[len(prefix) :].replace(os.sep, "/")
-            loaded.setdefault(os.path.realpath(prefix), {}).setdefault(_top(relative), set()).add(
-                relative
-            )
+    for file in (*files, *mapped_files()):
+        if isinstance(file, str):
+            for prefix in filter(file.startswith, prefixes):
+                relative = file[len(prefix) :].replace(os.sep, "/")
+                found = loaded.setdefault(os.path.realpath(prefix), {})
+                found.setdefault(_top(relative), set()).add(relative)
+                break
     return loaded
 
 

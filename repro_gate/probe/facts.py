@@ -67,41 +67,41 @@ def main(extension: str) -> None:
 
 def facts(torch: Any) -> Facts:
     """Name -> how to read it, for a process that has torch."""
+    cuda, version = torch.cuda, torch.version.cuda
 
-    def name() -> str:
-        return (
-            "cuda: %s" % torch.cuda.get_device_name()
-            if started(torch)
-            else "cpu: %s" % (_isa(torch) or "")
-        )
+    isa = torch.backends.cpu.get_cpu_capability  # that torch's own kernels use: `AVX2`, `DEFAULT`
 
-    def of_gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
+    def gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
         return lambda: (
-            read(torch.cuda.get_device_properties(torch.cuda.current_device()))
-            if started(torch)
-            else None
+            read(cuda.get_device_properties(cuda.current_device())) if started(torch) else None
         )
 
     return {
         "torch": lambda: torch.__version__,
-        "cuda": lambda: torch.version.cuda or "none",
+        "cuda": lambda: version or "none",
         "cudnn": lambda: (
             torch.backends.cudnn.version()
-            if torch.version.cuda and torch.backends.cudnn.is_available()
+            if version and torch.backends.cudnn.is_available()
             else "none"
         ),
-        "nccl": lambda: _nccl(torch),
-        "device": name,
-        "gpus": lambda: torch.cuda.device_count() if torch.version.cuda else 0,
-        "threads": lambda: str(torch.get_num_threads()),
-        "processors": lambda: str(
+        "nccl": lambda: (
+            ".".join(map(str, cuda.nccl.version()))
+            if hasattr(torch._C, "_nccl_version")
+            else "none"
+        ),
+        "device": lambda: (
+            "cuda: %s" % cuda.get_device_name() if started(torch) else "cpu: %s" % isa()
+        ),
+        "gpus": lambda: cuda.device_count() if version else 0,
+        "threads": torch.get_num_threads,
+        "processors": lambda: (
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         ),
-        "cpu-isa": lambda: _isa(torch),
-        "gpu-model": of_gpu(lambda properties: properties.name),
-        "gpu-sm-count": of_gpu(lambda properties: properties.multi_processor_count),
-        "gpu-memory-bytes": of_gpu(lambda properties: properties.total_memory),
-        "gpu-capability": of_gpu(lambda properties: "%d.%d" % (properties.major, properties.minor)),
+        "cpu-isa": isa,
+        "gpu-model": gpu(lambda properties: properties.name),
+        "gpu-sm-count": gpu(lambda properties: properties.multi_processor_count),
+        "gpu-memory-bytes": gpu(lambda properties: properties.total_memory),
+        "gpu-capability": gpu(lambda properties: "%d.%d" % (properties.major, properties.minor)),
         "cuda-driver-api": lambda: _driver_api(torch),
         "cublas-workspace-at-cuda-start": lambda: (
             _AT_START[0] if _AT_START and started(torch) else None
@@ -120,26 +120,6 @@ def watch_cuda_start(torch: Any) -> None:
 def read(wanted: Facts) -> Dict[str, str]:
     values = {name: value() for name, value in wanted.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
-
-
-def _isa(torch: Any) -> Optional[str]:
-    """The vector instructions that torch's own kernels use on this CPU: `AVX2`, `AVX512`,
-    `DEFAULT`."""
-    backend: Any = getattr(torch.backends, "cpu", None)
-    return str(backend.get_cpu_capability()) if hasattr(backend, "get_cpu_capability") else None
-
-
-def _nccl(torch: Any) -> str:
-    """`2.27.5`, or `none` where this torch is built without."""
-    if not hasattr(torch._C, "_nccl_version"):
-        return "none"
-    # major, minor and patch in 16 bits each, or (torch 1) a decimal number
-    version = torch._C._nccl_version()
-    return (
-        "%d.%d.%d" % (version >> 32, version >> 16 & 65535, version & 65535)
-        if version >> 32
-        else str(version)
-    )
 
 
 def _driver_api(torch: Any) -> Optional[str]:

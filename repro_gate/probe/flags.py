@@ -53,7 +53,7 @@ def apply(torch: Any, wanted: Dict[str, Any]) -> None:
     if ALGORITHMS in wanted:
         torch.use_deterministic_algorithms(wanted[ALGORITHMS])
     for flag, (backend, name) in _PROPERTIES.items():
-        module = getattr(torch.backends, backend, None)
+        module = getattr(torch.backends, backend)
         if flag in wanted and hasattr(module, name):
             setattr(module, name, wanted[flag])
     # torch's own default is on, so a flag that the spec leaves off has to be switched off
@@ -74,11 +74,11 @@ def read(torch: Any, variables: Sequence[str]) -> Dict[str, Any]:
         ALGORITHMS: torch.are_deterministic_algorithms_enabled(),
         WARN_ONLY: torch.is_deterministic_algorithms_warn_only_enabled(),
         FILL: torch.utils.deterministic.fill_uninitialized_memory,
-        CUDNN: torch.backends.cudnn.deterministic,
-        BENCHMARK: torch.backends.cudnn.benchmark,
     }
-    if hasattr(torch.backends.mkldnn, "deterministic"):
-        settings[MKLDNN] = torch.backends.mkldnn.deterministic
+    for flag, (backend, name) in _PROPERTIES.items():
+        module = getattr(torch.backends, backend)
+        if hasattr(module, name):
+            settings[flag] = getattr(module, name)
     if torch.backends.mkl.is_available():
         settings[MKL_EARLY] = bool(_EARLY)
     inductor = sys.modules.get("torch._inductor.config")
@@ -143,12 +143,9 @@ def _was_read(variable: str, step: int) -> bool:
     if variable == "CUBLAS_WORKSPACE_CONFIG":
         return step > 0 and facts.started(torch)
     distributed: Any = sys.modules.get("torch.distributed")
-    return (
-        variable.startswith("NCCL_")
-        and step > 0
-        and distributed is not None
-        and bool(distributed.is_initialized())
-    )
+    if not variable.startswith("NCCL_") or step <= 0 or distributed is None:
+        return False
+    return bool(distributed.is_available() and distributed.is_initialized())
 
 
 def _set(

@@ -17,9 +17,9 @@ def watch(main: Any) -> None:
     """Put the hooks (`torch_hooks.Hooks`; `main` are the main thread's) between the training and
     autograd, once in each process."""
     torch = main.torch
-    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    compiling = torch.compiler.is_compiling
     # not -1 inside a backward pass: what it calls is part of it
-    task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+    task = torch._C._current_graph_task_id
 
     def backward(original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if hasattr(tensors, "__next__"):
@@ -57,7 +57,7 @@ def watch(main: Any) -> None:
         del wrap(
             torch.autograd, name, around
         )._torchdynamo_disable  # a graph that is being compiled may take gradients
-    wrap(getattr(torch.amp, "GradScaler", None), "scale", scale)
+    wrap(torch.amp.GradScaler, "scale", scale)
 
 
 def _before_backward(hooks: Any, roots: List[Any]) -> None:
@@ -118,12 +118,10 @@ def _record(hooks: Any, roots: List[Any]) -> None:
             if session.wants():
                 session.rng()
             if losses:
-                names = (
-                    ["loss"]
-                    if len(losses) == 1
-                    else ["loss.%d" % index for index in range(len(losses))]
+                rows = tuple(
+                    ("loss.%d" % index if losses[1:] else "loss", describe("", item)[1], ())
+                    for index, item in enumerate(losses)
                 )
-                rows = tuple((name, describe("", item)[1], ()) for name, item in zip(names, losses))
                 session.block("loss", rows, Losses(hooks.torch, losses))
 
 

@@ -8,10 +8,10 @@ accumulated batch) is none.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .digest import digest_all
+from .patch import WeakByIdentity
 from .process import works_for_a_pool
 
 BACKWARD, GRAD = "backward()", "autograd.grad"
@@ -49,9 +49,7 @@ class ManualSteps:
         self.calls = 0  # of `backward()`
         self._scans = 0
         self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
-        self._seen: Dict[
-            int, Any
-        ] = {}  # leaves of the last look that belong to no module: weak references
+        self._seen = WeakByIdentity()  # leaves of the last look that belong to no module
         self._beside = (-1, 0)
         self._nested: Dict[int, Any] = {}
 
@@ -146,13 +144,11 @@ class ManualSteps:
             if self._sharded(found):
                 return
             unknown = [leaf for leaf in found if id(leaf) not in known]
-            seen = [reference() for reference in self._seen.values()]
-            mine = [
-                leaf
-                for leaf in unknown
-                if isinstance(leaf, self.torch.nn.Parameter) or any(leaf is item for item in seen)
-            ]
-            self._seen = {id(leaf): weakref.ref(leaf) for leaf in unknown}
+            kind, seen = self.torch.nn.Parameter, self._seen
+            mine = [leaf for leaf in unknown if isinstance(leaf, kind) or seen.get(leaf)]
+            self._seen = WeakByIdentity()
+            for leaf in unknown:
+                self._seen.add(leaf, True)
             if mine and self._scans < _SCANS:
                 self.hooks.tensors("parameter", self._named(mine))
 
@@ -164,16 +160,11 @@ class ManualSteps:
         """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one
         inside another of torch.func's. What `torch.func.vjp` returns makes a graph too, of inputs
         that are still in its transform's wrappers."""
-        functorch: Any = getattr(self.torch._C, "_functorch", None)
-        level = (
-            functorch.maybe_current_level() if hasattr(functorch, "maybe_current_level") else None
-        )
+        functorch = self.torch._C._functorch
+        level = functorch.maybe_current_level()
         if level is None:
             given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            return not create_graph or any(
-                functorch is not None and functorch.is_functorch_wrapped_tensor(item)
-                for item in given
-            )
+            return not create_graph or any(map(functorch.is_functorch_wrapped_tensor, given))
         self._level = min(self._level, level)
         return bool(level <= self._level)
 
@@ -214,13 +205,8 @@ class ManualSteps:
             self._digests(watched),
             _versions(watched),
         )
-        if (
-            not changed
-            and then
-            and not {id(leaf) for leaf in then} & {id(leaf) for leaf in watched}
-        ):
-            return self._digests(then) != self._before
-        return changed
+        renewed = then and not set(map(id, then)) & set(map(id, watched))
+        return changed or bool(renewed and self._digests(then) != self._before)
 
     def _digests(self, leaves: Sequence[Any]) -> bytes:
         """The digests of the beginnings of leaves; a tensor of a kind of its own is taken whole."""
@@ -289,11 +275,10 @@ def plain(torch: Any, values: Any) -> List[Any]:
     if isinstance(values, dict):
         values = list(values.values())
     values = values if isinstance(values, (list, tuple)) else [values]
-    return [_unwrapped(torch, value) for value in values if isinstance(value, torch.Tensor)]
-
-
-def _unwrapped(torch: Any, tensor: Any) -> Any:
-    functorch: Any = getattr(torch._C, "_functorch", None)
-    while hasattr(functorch, "get_unwrapped") and functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor
+    functorch, found = torch._C._functorch, []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            while functorch.is_functorch_wrapped_tensor(value):
+                value = functorch.get_unwrapped(value)
+            found.append(value)
+    return found

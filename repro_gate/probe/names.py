@@ -7,6 +7,7 @@ only pass a model on (DDP, FSDP, torch.compile) leave no mark in a name.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import itertools
@@ -58,14 +59,11 @@ class Names:
 
     def buffers(self) -> List[Tuple[str, Any]]:
         """The buffers that there are now; a module may get one at any time."""
-        held = (
-            (path, key, buffer)
+        return [
+            (_plain(_join(path.rstrip("."), key))[:MAX_NAME], buffer)
             for path, holder in self.holders
             for key, buffer in holder.items()
             if buffer is not None
-        )
-        return [
-            (_plain(_join(path.rstrip("."), key))[:MAX_NAME], buffer) for path, key, buffer in held
         ]
 
 
@@ -79,12 +77,9 @@ def modules(root: Any) -> Iterator[Tuple[str, Any]]:
         if id(module) not in seen:
             seen.add(id(module))
             yield path, module
-            held = [
-                (_join(path, key), child)
-                for key, child in module._modules.items()
-                if child is not None
-            ]
-            waiting += reversed(held)
+            for key, child in reversed(list(module._modules.items())):
+                if child is not None:
+                    waiting.append((_join(path, key), child))
 
 
 def parameters(root: Any) -> List[Any]:
@@ -100,28 +95,21 @@ def parameters(root: Any) -> List[Any]:
 def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
     """Names for everything that the optimizers update, and for the frozen parameters and buffers of
     the same models."""
-    parameters = [
-        parameter
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    ]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    wanted = [parameter for group in groups for parameter in group["params"]]
     names = Names()
-    roots = _roots(torch, {id(parameter): index for index, parameter in enumerate(parameters)})
+    roots = _roots(torch, {id(parameter): index for index, parameter in enumerate(wanted)})
     taken: Dict[str, int] = {}
     for root in roots:
         label = type(root).__name__
         number = taken[label] = taken.get(label, 0) + 1
-        names.add_model(
-            root, "%s%s." % (label, "" if number == 1 else "#%d" % number) if len(roots) > 1 else ""
-        )
+        prefix = "%s%s." % (label, "#%d" % number if number > 1 else "")
+        names.add_model(root, prefix if len(roots) > 1 else "")
     for number, optimizer in enumerate(optimizers):
         for at, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
-                names.add(
-                    "%sparam_groups.%d.%d" % ("optimizer%d." % number if number else "", at, index),
-                    parameter,
-                )
+                prefix = "optimizer%d." % number if number else ""
+                names.add("%sparam_groups.%d.%d" % (prefix, at, index), parameter)
     return names
 
 
@@ -143,16 +131,10 @@ def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple
     elif depth > _DEPTH:
         yield name, type(value).__name__  # not the value: its text may hold an address
     elif isinstance(value, (set, frozenset)):  # it has no order of its own
-        items = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
-        yield (
-            name,
-            repr(
-                sorted(
-                    repr(item) if isinstance(item, SCALARS) else type(item).__name__
-                    for item in items
-                )
-            ),
-        )
+        kind: Any = set if isinstance(value, set) else frozenset
+        items = kind.__iter__(value)
+        texts = [repr(item) if isinstance(item, SCALARS) else type(item).__name__ for item in items]
+        yield name, repr(sorted(texts))
     elif isinstance(value, (dict, list, tuple)) or id(value) not in seen:
         if not isinstance(value, (dict, list, tuple)):
             seen.add(id(value))
@@ -174,11 +156,10 @@ def held(value: Any) -> Iterable[Tuple[Any, Any]]:
     if isinstance(value, UserDict):
         value = vars(value).get("data", {})
     if isinstance(value, dict):
-        return list(
-            OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
-        )
+        return list((OrderedDict if isinstance(value, OrderedDict) else dict).items(value))
     if isinstance(value, (list, tuple)):
-        return enumerate(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))
+        kind: Any = list if isinstance(value, list) else tuple
+        return enumerate(kind.__iter__(value))
     if callable(value) or isinstance(value, types.ModuleType):
         return ()
     found = {}
@@ -186,10 +167,8 @@ def held(value: Any) -> Iterable[Tuple[Any, Any]]:
         for name, member in vars(kind).items():
             # one of `__slots__`
             if type(member) is types.MemberDescriptorType and type(value).__flags__ & _HEAP:
-                try:
+                with contextlib.suppress(AttributeError):  # nothing was put there
                     found[name] = member.__get__(value)
-                except AttributeError:  # nothing was put there
-                    continue
     try:
         fields = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -216,22 +195,14 @@ def _roots(torch: Any, wanted: Dict[int, int]) -> List[Any]:
     held = {id(child) for module in made for child in module._modules.values()}
     found = []
     for module in made:
-        places = (
-            [wanted[id(item)] for item in parameters(module) if id(item) in wanted]
-            if id(module) not in held
-            else []
-        )
-        if places:
-            found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
-    found.sort(key=lambda item: item[:3])
+        if id(module) not in held:
+            places = [wanted[id(item)] for item in parameters(module) if id(item) in wanted]
+            if places:
+                found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
     covered: Set[int] = set()
     roots = []
-    for (
-        _,
-        _,
-        _,
-        module,
-    ) in found:  # two holders of one model (a wrapper kept in a list, say): the first names it
+    # two holders of one model (a wrapper kept in a list, say): the first names it
+    for *_, module in sorted(found, key=lambda item: item[:3]):
         own = {id(item) for item in parameters(module) if id(item) in wanted}
         if own - covered:
             roots.append(module)

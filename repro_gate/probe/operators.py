@@ -32,9 +32,8 @@ class Watching:
 
     def __init__(self, torch: Any, step: int) -> None:
         self.torch, self.step = torch, step
-        self._lines: Dict[
-            int, Tuple[str, int]
-        ] = {}  # sequence number of a backward node -> the line of its forward
+        # sequence number of a backward node -> the line of its forward
+        self._lines: Dict[int, Tuple[str, int]] = {}
         self._mode: Any = None
 
     def at(self, step: int) -> None:
@@ -75,7 +74,7 @@ class Watching:
             ):
                 phase = "optimizer"
             frame = frame.f_back
-        number = getattr(self.torch._C._autograd, "_get_sequence_nr", lambda: 0)() - 1
+        number = self.torch._C._autograd._get_sequence_nr() - 1
         if phase == "forward" and len(self._lines) < _MOST:
             self._lines.setdefault(number, site)
         return phase, "", site
@@ -90,11 +89,8 @@ class Operators(Watching):
     """
 
     def __init__(self, torch: Any, config: Dict[str, Any]) -> None:
-        super().__init__(torch, int(config["step"]))
-        again = config.get("replay")
-        self.again: Optional[Tuple[str, int, int]] = (
-            None if again is None else (str(again[0]), int(again[1]), int(again[2]))
-        )
+        super().__init__(torch, config["step"])
+        self.again = config.get("replay")
         self._counts: Dict[str, int] = {}
         # addresses of storages that `empty` gave and that nothing has written yet
         self._unwritten: Set[int] = set()
@@ -119,7 +115,7 @@ class Operators(Watching):
             state = self._generator(function, kwargs)
         count = self._counts[name] = self._counts.get(name, 0) + 1
         distinct = None
-        if self.again is not None and self.again[:2] == (name, count):
+        if self.again is not None and self.again[:2] == [name, count]:
             with current.own_time():
                 distinct = self._replay(function, args, kwargs, self.again[2])
         result = function(*args, **kwargs)
@@ -128,16 +124,20 @@ class Operators(Watching):
             with current.own_time():
                 changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
                 simple = self.torch.Tag.pointwise in function.tags or is_view(function)
-                self._write(
-                    name,
-                    count,
-                    phase,
-                    node,
-                    site,
-                    inputs + state,
-                    self._digests(result) + changed,
-                    simple,
-                    distinct,
+                outputs = [] if gives_unwritten(name) else self._digests(result) + changed
+                self._number += 1
+                current.event(
+                    "operator",
+                    op=name[:200],
+                    count=count,
+                    phase=phase,
+                    node=node[:200],
+                    file=site[0][:MAX_NAME],
+                    line=site[1],
+                    inputs=(inputs + state)[:100],
+                    outputs=outputs[:100],
+                    simple=simple,
+                    **({} if distinct is None else {"distinct": distinct}),
                 )
         return result
 
@@ -185,10 +185,8 @@ class Operators(Watching):
         """How many distinct outputs `times` executions on copies of the same inputs gave, for each
         way to run it; 0: it raised."""
         torch = self.torch
-        enabled, warn = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        )
+        enabled = torch.are_deterministic_algorithms_enabled()
+        warn = torch.is_deterministic_algorithms_warn_only_enabled()
         threads, found = torch.get_num_threads(), {}
         try:
             for name, on, count in (
@@ -208,15 +206,14 @@ class Operators(Watching):
     def _distinct(
         self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int
     ) -> int:
-        from torch.utils._pytree import tree_map
-
-        def copied(leaf: Any) -> Any:
-            return leaf.clone() if isinstance(leaf, self.torch.Tensor) else leaf
+        from torch.utils._pytree import tree_map_only
 
         seen = set()
         try:
             for _ in range(times):
-                own_args, own_kwargs = tree_map(copied, (args, kwargs))
+                own_args, own_kwargs = tree_map_only(
+                    self.torch.Tensor, self.torch.clone, (args, kwargs)
+                )
                 result = function(*own_args, **own_kwargs)
                 seen.add(
                     tuple(
@@ -226,30 +223,3 @@ class Operators(Watching):
         except Exception:
             return 0
         return len(seen)
-
-    def _write(
-        self,
-        name: str,
-        count: int,
-        phase: str,
-        node: str,
-        site: Tuple[str, int],
-        inputs: List[str],
-        outputs: List[str],
-        simple: bool,
-        distinct: Optional[Dict[str, int]],
-    ) -> None:
-        self._number += 1
-        session.current().event(
-            "operator",
-            op=name[:200],
-            count=count,
-            phase=phase,
-            node=node[:200],
-            file=site[0][:MAX_NAME],
-            line=site[1],
-            inputs=inputs[:100],
-            outputs=[] if gives_unwritten(name) else outputs[:100],
-            simple=simple,
-            **({"distinct": distinct} if distinct is not None else {}),
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import ctypes
 import hashlib
 import random
@@ -19,18 +18,13 @@ _RANDOM, _SHA256 = kept(random), hashlib.sha256
 def states() -> Tuple[Tuple[Row, ...], bytes]:
     """Rows and digests (16 bytes each) of the states of all generators: python, numpy, torch and
     each CUDA device in use."""
-    version, words, gauss = _RANDOM.getstate()
     found: List[Tuple[Row, bytes]] = [
-        (
-            ("python", "state", (625,)),
-            array.array("Q", words).tobytes() + repr((version, gauss)).encode(),
-        )
+        (("python", "state", (625,)), repr(_RANDOM.getstate()).encode())
     ]
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and hasattr(numpy, "random"):
-        name, keys, position, has_gauss, cached = numpy.random.get_state(legacy=True)
-        rest = repr((str(name), int(position), int(has_gauss), float(cached).hex())).encode()
-        found.append((("numpy", "state", (624,)), keys.tobytes() + rest))
+        name, keys, *rest = numpy.random.get_state(legacy=True)
+        found.append((("numpy", "state", (624,)), keys.tobytes() + repr((name, rest)).encode()))
     if torch is not None and hasattr(torch, "get_rng_state"):
         devices = [("torch", torch.get_rng_state())]
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -52,7 +52,7 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
     with current.own_time():
         single = len(items) == 1 and isinstance(items[0][1], (int, float))
         kind = kind or ("loss" if single else "parameter")
-        values = [float(item).hex() for _, item in items] if kind == "loss" and single else None
+        values = hex_values(items) if kind == "loss" and single else None
         rows, digests = digest_leaves(items)
         current.recorded()
         current.block(kind, rows, digests, values)

@@ -38,8 +38,6 @@ _OS, _LEAVE = kept(os), os._exit
 # seconds that a thread waits for another one's hook; one that waits for it in turn would wait for
 # ever
 _PATIENCE = 60.0
-# the arguments of `TraceWriter.block`
-_Block = Tuple[int, str, Sequence[Row], Union[bytes, Later], Optional[List[str]]]
 
 
 class StopTraining(SystemExit):
@@ -72,7 +70,7 @@ class Session:
         self.kept: Dict[str, int] = {}  # label of kept tensors -> how often
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
-        self._held: Optional[List[_Block]] = []  # None once they are written
+        self._held: Optional[List[Any]] = []  # arguments of `TraceWriter.block`; None: written
         self._steps = self._stops = self._peak = self.depth = (
             0  # `_peak`: bytes, since the last step; `depth`: of `own_time`
         )
@@ -86,17 +84,10 @@ class Session:
 
     def start(self, forked: bool = False) -> None:
         self._forked = forked
-        hello = {
-            "nonce": self.config["nonce"],
-            "pid": _OS.getpid(),
-            "key": "main",
-            "forked": forked,
-        }
+        argv = [item[:MAX_NAME] for item in arguments()][:1000]
+        hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "key": "main", "argv": argv}
         with self._guard():
-            self._writer = TraceWriter(
-                self.config["traces"],
-                {**hello, "argv": [item[:MAX_NAME] for item in arguments()][:1000]},
-            )
+            self._writer = TraceWriter(self.config["traces"], {**hello, "forked": forked})
             self.stem = self._writer.stem
 
     def key(self) -> str:
@@ -187,9 +178,8 @@ class Session:
         else:
             # the newest batches matter: the first step takes one of them
             if len(self._held) >= _HELD:
-                del self._held[
-                    next((index for index, item in enumerate(self._held) if item[1] == "batch"), -1)
-                ]
+                kinds = [item[1] for item in self._held]
+                del self._held[kinds.index("batch") if "batch" in kinds else -1]
             self._held.append((self.step, kind, rows, digests, values))
 
     def rng(self) -> None:
@@ -286,11 +276,9 @@ class Session:
 
     def others(self) -> List["Session"]:
         """The sessions of this process's other threads that train."""
-        return (
-            []
-            if self.hooks is None or self.thread
-            else [hooks.session for hooks in self.hooks.others]
-        )
+        if self.hooks is None or self.thread:
+            return []
+        return [hooks.session for hooks in self.hooks.others]
 
     def reopen(self) -> None:
         """Go on after `close`: the program that was to take this one's place could not be
@@ -356,12 +344,9 @@ class Session:
             if self._writer is not None:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
-                reading = self._writer.flags(
-                    self.hooks.read_flags() if self.hooks is not None else {}
-                )
-                self._writer.event(
-                    "step", times, step=self._steps, peak_bytes=self._peak, flags=reading
-                )
+                found = self.hooks.read_flags() if self.hooks is not None else {}
+                fields = {"peak_bytes": self._peak, "flags": self._writer.flags(found)}
+                self._writer.event("step", times, step=self._steps, **fields)
                 self._steps += 1
                 self._peak, self._recorded = 0, False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
@@ -385,22 +370,13 @@ class Session:
                 util.Finalize(None, close_session, exitpriority=-1000)
 
     def _write_facts(self) -> None:
-        """Write the facts that are new, or no longer as they were written."""
-        now = facts.read(
-            {
-                **facts.BASIC,
-                "process": self.key,
-                **(facts.facts(self.torch) if self.torch is not None else {}),
-            }
-        )
-        changed = {
-            name: value[:MAX_NAME]
-            for name, value in now.items()
-            if self._facts.get(name) != value[:MAX_NAME]
-        }
-        if changed:
-            self._facts.update(changed)
-            self.event("facts", facts=changed)
+        """Write the facts, where they are no longer as they were written."""
+        found = facts.facts(self.torch) if self.torch is not None else {}
+        now = facts.read({**facts.BASIC, "process": self.key, **found})
+        now = {name: value[:MAX_NAME] for name, value in now.items()}
+        if now != self._facts:
+            self._facts = now
+            self.event("facts", facts=now)
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:

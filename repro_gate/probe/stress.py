@@ -6,9 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import queue
 import sys
-import threading
 import time
 from typing import Any
 
@@ -20,10 +18,7 @@ _LONGEST = (
     0.01  # seconds of a pause before a thread, a task or a process begins, or hands something over
 )
 # hand-overs of a process that all wait, and how many of those after them one waits of
-_ALWAYS, _SELDOM = (
-    200,
-    16,
-)
+_ALWAYS, _SELDOM = 200, 16
 _PUTS = itertools.count()
 
 
@@ -31,29 +26,22 @@ def install() -> None:
     """Change threads as often as can be, let what runs beside the main thread begin and hand over
     at odd times, and DataLoaders with workers fetch one batch more ahead."""
     sys.setswitchinterval(_INTERVAL)
-    wrap(threading.Thread, "run", _later)
-    imports.after_import(
-        "concurrent.futures.thread", lambda module: wrap(module._WorkItem, "run", _later)
-    )
-    imports.after_import(
-        "multiprocessing.process", lambda module: wrap(module.BaseProcess, "run", _later)
-    )
-    wrap(queue.Queue, "put", _put)
-    for kind in ("Queue", "SimpleQueue"):
-        imports.after_import("multiprocessing.queues", functools.partial(_put_later, kind))
-    imports.after_import(
-        "torch.utils.data.dataloader", lambda module: wrap(module.DataLoader, "__init__", _one_more)
-    )
+    for module, name, around in (
+        ("threading", "Thread.run", _later),
+        ("concurrent.futures.thread", "_WorkItem.run", _later),
+        ("multiprocessing.process", "BaseProcess.run", _later),
+        ("queue", "Queue.put", _put),
+        ("multiprocessing.queues", "Queue.put", _put),
+        ("multiprocessing.queues", "SimpleQueue.put", _put),
+        ("torch.utils.data.dataloader", "DataLoader.__init__", _one_more),
+    ):
+        imports.wrap_later(module, name, around)
 
 
 def _later(original: Any, *args: Any, **kwargs: Any) -> Any:
     # never 0: that would only look who else can run
     time.sleep((os.urandom(1)[0] + 1) / 256 * _LONGEST)
     return original(*args, **kwargs)
-
-
-def _put_later(kind: str, module: Any) -> None:
-    wrap(getattr(module, kind), "put", _put)
 
 
 def _put(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -77,11 +77,8 @@ class Hooks:
     of its own, since the order of steps of several threads is not the same in two runs. Holds the
     names of tensors and, weakly, every optimizer that was made."""
 
-    def __init__(
-        self, torch: Any, session: Session, thread: Optional[threading.Thread] = None
-    ) -> None:
-        self.torch = torch
-        self.thread = thread  # None: the main thread
+    def __init__(self, torch: Any, session: Session, thread: Any = None) -> None:
+        self.torch, self.thread = torch, thread  # None: the main thread
         # in the order in which they were made, with how often a gradient was taken before
         self.made = WeakByIdentity()
         # those that make no steps of their own, with how many gradients were taken at their last
@@ -107,26 +104,14 @@ class Hooks:
             return self
         found = self
         with self.session.own_time():
-            ended = [
-                other
-                for other in self.others
-                if other.thread is not None and not other.thread.is_alive()
-            ]
-            own = next(
-                (
-                    other
-                    for other in ended
-                    if other.thread is not None and other.thread.name == thread.name
-                ),
-                None,
-            )
+            ended = [other for other in self.others if not other.thread.is_alive()]
+            own = next((other for other in ended if other.thread.name == thread.name), None)
             if own is None:
-                own = Hooks(
-                    self.torch, Session(self.session.config, thread=thread.name[:MAX_NAME]), thread
-                )
+                session = Session(self.session.config, thread=thread.name[:MAX_NAME])
+                own = Hooks(self.torch, session, thread)
                 if self.session.live:
                     self.others.append(own)
-                    own.session.start()
+                    session.start()
                     for other in ended if len(self.others) % _THREADS == 0 else ():
                         other.session.close("exit")
             own.thread = thread
@@ -197,15 +182,11 @@ class Hooks:
             for rows, digests in self._pending:
                 self.session.block("batch", rows, digests)
             self._pending = []
-            for (
-                _,
-                parameter,
-                # learn in which order the first backward finishes gradients
-            ) in self.names.parameters:
+            # learn in which order the first backward finishes gradients
+            for _, parameter in self.names.parameters:
                 if parameter.requires_grad and parameter.is_leaf and not shapeless(parameter):
-                    self._waiting.append(
-                        parameter.register_post_accumulate_grad_hook(self._finished)
-                    )
+                    hook = parameter.register_post_accumulate_grad_hook(self._finished)
+                    self._waiting.append(hook)
 
     def epoch(self, original: Callable[..., Any], loader: Any) -> Any:
         if self.session.live and self.session.step >= 0:
@@ -265,11 +246,9 @@ class Hooks:
             self._gradients(optimizer)
             return result
 
-        return (
-            (args, {**kwargs, "closure": watched})
-            if "closure" in kwargs
-            else ((args[0], watched) + tuple(args[2:]), kwargs)
-        )
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": watched}
+        return (args[0], watched, *args[2:]), kwargs
 
     def _only_updates(self, optimizer: Any) -> bool:
         """Whether an optimizer was made between a gradient and its own first step. Trainings that
@@ -291,13 +270,8 @@ class Hooks:
         with self.session.own_time():
             self.name([optimizer])
             self._release()
-            # read once
-            updated = [
-                (id(item), grad)
-                for item in _parameters(optimizer)
-                for grad in (item.grad,)
-                if grad is not None
-            ]
+            grads = [(id(item), item.grad) for item in _parameters(optimizer)]
+            updated = [item for item in grads if item[1] is not None]
             if self._order:
                 updated.sort(key=lambda item: self._order.get(item[0], -1))
             else:
@@ -314,16 +288,13 @@ class Hooks:
         with session.own_time():
             session.training_begins()
             self._used[id(optimizer)] = (optimizer, session.step)
-            for key in [
-                key for key, (_, last) in self._used.items() if session.step - last > _RECENT
-            ]:
-                del self._used[key]
+            recent = session.step - _RECENT
+            self._used = {key: item for key, item in self._used.items() if item[1] >= recent}
             if session.wants():
                 self.name([optimizer])
-                self.tensors(
-                    "parameter",
-                    [(self.names.by_id[id(item)], item) for item in _parameters(optimizer)],
-                )
+                known = self.names.by_id
+                items = [(known[id(item)], item) for item in _parameters(optimizer)]
+                self.tensors("parameter", items)
                 self._optimizer_state(optimizer)
                 self.buffers()
                 session.rng()
@@ -380,18 +351,15 @@ class Hooks:
     def at_close(self, reason: str) -> None:
         """Parameters, optimizer state and buffers as they stand at the end: digested, for what
         changed after the last step; and kept."""
-        lasting = self._nonfinite.lasting()
-        if lasting:
-            self.session.event("nonfinite", rows=lasting)
-        if self.manual.told():
-            self.session.note("steps", self.manual.told())
+        self.session.event("nonfinite", rows=self._nonfinite.lasting())
+        told = self.manual.told()
+        if told:
+            self.session.note("steps", told)
         if reason != "exception" and (self._used or self.manual.by):
+            known = self.names.by_id
+            beside = [item for item in self.manual.items if id(item[1]) not in known]
             self.tensors("parameter", self.names.parameters, "final")
-            self.tensors(
-                "parameter",
-                [item for item in self.manual.items if id(item[1]) not in self.names.by_id],
-                "final",
-            )
+            self.tensors("parameter", beside, "final")
             for optimizer, _ in self._used.values():
                 self._optimizer_state(optimizer)
             self.updating_state()
@@ -408,28 +376,24 @@ class Hooks:
                 % why,
             )
         if self.session.config["keep"].get("final"):
-            distance.keep(self.torch, self.session, "final", "parameter", self.names.parameters)
+            keep = functools.partial(distance.keep, self.torch, self.session, "final")
+            keep("parameter", self.names.parameters)
             for optimizer, _ in self._used.values():
-                distance.keep(
-                    self.torch, self.session, "final", "optimizer", self._state_items(optimizer)
-                )
+                keep("optimizer", self._state_items(optimizer))
 
     def _optimizer_state(self, optimizer: Any) -> None:
-        items = list(self._state_items(optimizer))
-        self.tensors(
-            "optimizer", [item for item in items if isinstance(item[1], self.torch.Tensor)]
-        )
-        scalars = [item for item in items if not isinstance(item[1], self.torch.Tensor)]
+        items, kind = list(self._state_items(optimizer)), self.torch.Tensor
+        self.tensors("optimizer", [item for item in items if isinstance(item[1], kind)])
+        scalars = [item for item in items if not isinstance(item[1], kind)]
         if scalars:
             self.session.block("optimizer", *sdk.digest_leaves(scalars), sdk.hex_values(scalars))
 
     def updating_state(self) -> None:
         """Record the state of the optimizers that make no steps, in the order of their parameters'
         names."""
-        known = [optimizer for optimizer in self.updating if self.names.knows(optimizer)]
+        by_id, known = self.names.by_id, filter(self.names.knows, self.updating)
         for optimizer in sorted(
-            known,
-            key=lambda item: [self.names.by_id[id(parameter)] for parameter in _parameters(item)],
+            known, key=lambda item: [by_id[id(parameter)] for parameter in _parameters(item)]
         ):
             self._optimizer_state(optimizer)
 
@@ -449,21 +413,16 @@ class Hooks:
                     yield from names.leaves(value, name)
         for number, group in enumerate(optimizer.param_groups):
             for key, value in names.held(group):
-                if (
-                    isinstance(value, (bool, int, float, tuple, self.torch.Tensor))
-                    and key != "params"
-                ):
+                kinds = (bool, int, float, tuple, self.torch.Tensor)
+                if isinstance(value, kinds) and key != "params":
                     yield from names.leaves(value, "param_groups.%d.%s" % (number, key))
 
     def _look_for_nan(self) -> None:
         """Which parameters that an optimizer updates, and which buffers, hold NaN now: before the
         first step, and once after the second."""
         updated = {id(parameter) for optimizer in self.made for parameter in _parameters(optimizer)}
-        self._nonfinite.look(
-            "parameter",
-            [item for item in self.names.parameters if id(item[1]) in updated],
-            self.session.step,
-        )
+        parameters = [item for item in self.names.parameters if id(item[1]) in updated]
+        self._nonfinite.look("parameter", parameters, self.session.step)
         self._nonfinite.look("buffer", self.names.buffers(), self.session.step)
 
     def _keep(self, kind: str, items: Iterable[Tuple[str, Any]]) -> None:

@@ -36,7 +36,7 @@ from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import TraceCutOff, read_folder
 
 SNIPPET = "_repro_gate_snippet.py"
-KEPT = ".safetensors"  # what `probe/distance.py` leaves for the second run of a pair
+KEPT = ".kept"  # what `probe/distance.py` leaves for the second run of a pair
 _ACCOUNT = "training"  # what a training with a user of its own is told that it is called
 _SIMPLE = re.compile(
     r"(?:python[\d.]*|torchrun|accelerate|bash|sh|[\w.-]*/[\w./-]+) [^;&|<>()`\n#]*"

@@ -4,6 +4,8 @@ from the lines before it."""
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,6 +16,13 @@ from .model import Event, Trace
 
 MAX_FIRST = 1000  # settings undone, connections and notes of one process: the first are kept
 MAX_NONFINITE = 1000
+LISTS: dict[type[Event], tuple[str, int]] = {  # the field of a trace that holds them, and how many
+    on.Drawn: ("drawn", fmt.MAX_DRAWN),
+    on.Spawned: ("spawned", fmt.MAX_SPAWNED),
+    on.Used: ("uses", fmt.MAX_USES),
+    on.OperatorLine: ("operators", fmt.MAX_OPERATORS),
+    on.Refused: ("refused", fmt.MAX_REFUSED),
+}
 
 
 def add(trace: Trace, event: Event) -> None:
@@ -21,12 +30,8 @@ def add(trace: Trace, event: Event) -> None:
     not fit what came before."""
     match event:
         case on.Hello():
-            trace.pid, trace.key, trace.argv, trace.forked = (
-                event.pid,
-                event.key,
-                event.argv,
-                event.forked,
-            )
+            trace.pid, trace.key = event.pid, event.key
+            trace.argv, trace.forked = event.argv, event.forked
         case on.Facts():
             trace.facts.update(event.facts)
             trace.key = trace.facts.get("process", trace.key)
@@ -56,73 +61,45 @@ def add(trace: Trace, event: Event) -> None:
                 )
             trace.stopped = trace.stopped or isinstance(event, on.Stopped)
             trace.end = event.reason if isinstance(event, on.End) else None
-        case _:
-            _add_seen(trace, event)
-
-
-def _add_seen(trace: Trace, event: Event) -> None:
-    match event:
-        case on.Undone() if len(trace.undone) < MAX_FIRST:
-            trace.undone.append(event)
-        case on.Network() if len(trace.network) < MAX_FIRST:
-            trace.network.append(event.address)
+        case on.Undone():
+            _keep_first(trace.undone, event)
+        case on.Network():
+            _keep_first(trace.network, event.address)
         case on.Note() if event.id == fmt.LOOP:
             trace.loop = event.message
-        case on.Note() if len(trace.notes) < MAX_FIRST:
-            trace.notes.append((event.id, event.message))
+        case on.Note():
+            _keep_first(trace.notes, (event.id, event.message))
         case on.OpenedFiles():
-            _at_most("files", len(trace.opened) + len(event.files), fmt.MAX_OPENED)
             for file in event.files:
                 if file.inside and (
                     file.path in ("", ".", "..") or file.path.startswith(("/", "../"))
                 ):
                     raise ValueError("no path below a folder")
                 _normal(file.path, file.inside)
-            trace.opened += event.files
+            _add(trace.opened, event.files, fmt.MAX_OPENED)
         case on.Imports():
-            _at_most("modules", len(trace.imports) + len(event.modules), 2 * fmt.MAX_IMPORTS)
             for module in event.modules:
                 _normal(module.path)
-            trace.imports += event.modules
-        case on.Distributions():
-            if trace.distributions is not None:
-                raise ValueError("they are written once")
-            trace.distributions = event.versions
-        case on.Drawn():
-            _at_most("draws", len(trace.drawn) + 1, fmt.MAX_DRAWN)
-            trace.drawn.append(event)
-        case on.Spawned():
-            _at_most("processes", len(trace.spawned) + 1, fmt.MAX_SPAWNED)
-            trace.spawned.append(event)
-        case on.Used():
-            _at_most("uses", len(trace.uses) + 1, fmt.MAX_USES)
-            trace.uses.append(event)
-        case on.Variables():
-            trace.variables = event.values
-        case on.Nonfinite():
-            _at_most("tensors", len(trace.nonfinite) + len(event.rows), MAX_NONFINITE)
-            trace.nonfinite += event.rows
-        case on.Unmoved():
-            trace.unmoved = list(event.rows)
-        case _:
-            _add_used(trace, event)
-
-
-def _add_used(trace: Trace, event: Event) -> None:
-    """What the training asked of torch."""
-    match event:
-        case on.OperatorLine():
-            _at_most("operators", len(trace.operators) + 1, fmt.MAX_OPERATORS)
-            trace.operators.append(event)
-        case on.Dispatched():
-            trace.dispatched = list(event.rows)
-        case on.Refused():
-            _at_most("refused operators", len(trace.refused) + 1, fmt.MAX_REFUSED)
-            trace.refused.append(event)
+            _add(trace.imports, event.modules, 2 * fmt.MAX_IMPORTS)
         case on.LoaderSeen():
             _in_order("loaders", event.number, len(trace.loaders), fmt.MAX_LOADERS)
             _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
             trace.loaders.append(event)
+        case on.Distributions():
+            if trace.distributions is not None:
+                raise ValueError("they are written once")
+            trace.distributions = event.versions
+        case on.Variables():
+            trace.variables = event.values
+        case on.Dispatched():
+            trace.dispatched = list(event.rows)
+        case on.Nonfinite():
+            _add(trace.nonfinite, event.rows, MAX_NONFINITE)
+        case on.Unmoved():
+            trace.unmoved = list(event.rows)
+        case _:
+            name, limit = LISTS[type(event)]
+            _add(getattr(trace, name), [event], limit)
 
 
 def _add_block(trace: Trace, event: on.BlockLine) -> None:
@@ -179,9 +156,15 @@ def _patched(before: bytes, digests: bytes, changed: bytes) -> bytes:
     return bytes(found)
 
 
-def _at_most(what: str, number: int, limit: int) -> None:
-    if number > limit:
-        raise ValueError(f"more than {limit} {what}")
+def _keep_first(kept: list[Any], item: Any) -> None:
+    if len(kept) < MAX_FIRST:
+        kept.append(item)
+
+
+def _add(kept: list[Any], more: Sequence[Any], limit: int) -> None:
+    if len(kept) + len(more) > limit:
+        raise ValueError(f"more than {limit} of them")
+    kept += more
 
 
 def _in_order(what: str, number: int, due: int, limit: int) -> None:

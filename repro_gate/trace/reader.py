@@ -15,21 +15,23 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 
-import msgspec
-
 from . import format as fmt
 from .accept import add
-from .model import DECODER, EVENTS, BlockLine, Budget, Event, Hello, TooLarge, Trace, TraceError
+from .model import (
+    DECODER,
+    BlockLine,
+    Budget,
+    Event,
+    Hello,
+    Resumed,
+    TooLarge,
+    Trace,
+    TraceError,
+)
 
 Opener = Callable[[Path], int]
 
 
-class _Named(msgspec.Struct):
-    e: str = ""
-
-
-_NAME = msgspec.json.Decoder(_Named)
-_NAMES = frozenset(event.__struct_config__.tag for event in EVENTS)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -74,13 +76,9 @@ class TraceFollower:
                     self._take(line)
                 self.trace.budget.take(monotonic() - began, fmt.SECONDS)
         except TooLarge as error:
-            writer = (
-                f"process {self.trace.pid or self.trace.path.name.partition('-')[0]} "
-                f"{' '.join(self.trace.argv)}"
-            )
+            writer = ascii(" ".join(self.trace.argv))[1:-1][:100]
             raise self._wrong(
-                f"too large: with what {ascii(writer)[1:-1][:100].strip()} wrote, the traces of "
-                f"this run take {error}"
+                f"too large: with what `{writer}` wrote, the traces of this run take {error}"
             ) from None
         except OSError as error:
             raise self._wrong(f"cannot be read: {error.strerror or error}") from None
@@ -114,67 +112,37 @@ class TraceFollower:
                 yield chunk
 
     def _take(self, line: bytes) -> None:
-        self.trace.budget.take(fmt.VALUE_BYTES * _values(line), fmt.MEMORY)
-        name, event, wrong = self._decoded(line)
+        self.trace.budget.take(fmt.VALUE_BYTES * line.count(b","), fmt.MEMORY)
+        event = self._decoded(line)
         if not isinstance(event, BlockLine):  # its digests are not kept in memory
             # four bytes a character
             self.trace.budget.take(
                 len(line) * (1 if line.isascii() and b"\\" not in line else 4), fmt.MEMORY
             )
-        if (self._line == 1) != (name == "hello"):
-            raise self._wrong("`hello` must be the first line and no other")
-        if (self.trace.end is not None) != (name == "resumed"):
-            raise self._wrong(
-                "a line follows `end`"
-                if self.trace.end is not None
-                else "`resumed` without an `end`"
-            )
-        if name not in _NAMES:
-            raise self._wrong("names no known event")
-        if isinstance(event, Hello) and self._nonce not in (None, event.nonce):
-            wrong = "it belongs to another run (the nonce differs)"
         try:
-            if wrong or event is None:
-                raise ValueError(wrong)
+            if (self._line == 1) != isinstance(event, Hello):
+                raise ValueError("`hello` must be the first line and no other")
+            if (self.trace.end is not None) != isinstance(event, Resumed):
+                raise ValueError("after `end`, and nowhere else, comes `resumed`")
+            if isinstance(event, Hello) and self._nonce not in (None, event.nonce):
+                raise ValueError("it belongs to another run (the nonce differs)")
             add(self.trace, event)
         except (ValueError, IndexError, OverflowError) as error:
-            raise self._wrong(f"`{name}` is malformed: {error}") from None
+            name = event.__struct_config__.tag
+            raise self._wrong(f"`{name}` is out of place: {error}") from None
 
-    def _decoded(self, line: bytes) -> tuple[str, Event | None, str]:
-        """(name, event, "") of a line, or (name, None, what is wrong with its fields). Raises
-        TraceError for what is not an event at all."""
+    def _decoded(self, line: bytes) -> Event:
         try:
-            event = DECODER.decode(line)
-            return str(event.__struct_config__.tag), event, ""
-        except msgspec.ValidationError as error:
-            wrong = ascii(str(error))[1:-1][:200]  # it may quote the line
-        except (ValueError, RecursionError):
-            escaped = _escaped(line) if _SURROGATE.search(line) else line
-            if escaped == line:
-                raise self._wrong("is not JSON") from None
-            return self._decoded(escaped)
-        try:
-            return _NAME.decode(line).e, None, wrong
-        except msgspec.ValidationError:
-            raise self._wrong(
-                "names no known event" if line.lstrip().startswith(b"{") else "is not a JSON object"
-            ) from None
-        except (ValueError, RecursionError):
-            raise self._wrong("is not JSON") from None
+            return DECODER.decode(line)
+        except (ValueError, RecursionError) as error:  # it may quote the line
+            said = ascii(str(error))[1:-1][:200]
+        escaped = _escaped(line) if _SURROGATE.search(line) else line
+        if escaped == line:
+            raise self._wrong(f"is no event of the format: {said}")
+        return self._decoded(escaped)
 
     def _wrong(self, what: str) -> TraceError:
         return TraceError(f"{self.trace.path.name}:{max(self._line, 1)}: {what}")
-
-
-def _values(line: bytes) -> int:
-    """Return how many values a line holds at most, by its commas. Digests are long and have none,
-    so they are not looked through."""
-    start = line.find(b'"digests":"')
-    return (
-        line.count(b",")
-        if start < 0
-        else line.count(b",", 0, start) + line.count(b",", line.find(b'"', start + 11))
-    )
 
 
 def _escaped(line: bytes) -> bytes:
@@ -195,17 +163,14 @@ def read_folder(
 ) -> list[Trace]:
     """Every trace in `folder`, whole, by their start; `followers` by file name have read some of
     them already. Raises TraceError."""
-    traces = []
-    known = followers or {}
+    traces, known = [], followers or {}
     budget = next((follower.trace.budget for follower in known.values()), Budget())
     for path in trace_files(folder):
         follower = known.get(path.name) or TraceFollower(path, nonce, opener, budget)
         trace = follower.finish()
         if trace.trained and trace.end is None and not trace.stopped:
-            after = f"truncated after step {len(trace.steps) - 1}"
-            raise TraceCutOff(
-                f"{trace.path.name}: {after}: the process ended without closing its trace"
-            )
+            after = f"{trace.path.name}: truncated after step {len(trace.steps) - 1}"
+            raise TraceCutOff(f"{after}: the process ended without closing its trace")
         traces.append(trace)
     return traces
 

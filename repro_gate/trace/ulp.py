@@ -18,10 +18,8 @@ def exists(dtype: Any) -> bool:
 
 
 def gaps(torch: Any, x: Any, y: Any) -> Any:
-    """Of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may wrap. Zeros
-    for a dtype without ULP."""
-    if not exists(x.dtype):
-        return torch.zeros(x.shape, dtype=torch.int64)
+    """Of each pair of elements, as int64: 0 for -0.0 and +0.0; of unlike sign it may wrap. The
+    dtype has an ULP."""
     integer, magnitude = _MAGNITUDE[str(x.dtype)]
     places = []
     for side in (x, y):

@@ -134,7 +134,7 @@ class TraceWriter:
                 "table",
                 id=number,
                 kind=kind,
-                rows=[[name, dtype, list(shape)] for name, dtype, shape in key[1]],
+                rows=key[1],
             )
         self._last_rows[kind] = (rows, number)
         return number

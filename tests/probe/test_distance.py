@@ -69,15 +69,6 @@ def test_figures_are_those_of_the_plain_reference(dtype: torch.dtype, data: st.D
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("value", [1.0, 2.0, 3.0, 1000.0, -4.0])
-def test_the_next_float_is_one_ulp_away(dtype: torch.dtype, value: float) -> None:
-    a = torch.tensor([value, 0.0], dtype=dtype)
-    b = torch.tensor([value, 0.0], dtype=dtype)
-    b.view(FLOATS[dtype][0])[0] += 1
-    assert measure(a, b)[1] == 1
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
 def test_ulps_are_counted_across_zero_and_through_subnormals(dtype: torch.dtype) -> None:
     tiny = torch.tensor([1], dtype=FLOATS[dtype][0]).view(dtype)
     assert measure(-tiny, tiny)[:2] == (2 * float(tiny), 2)
@@ -149,28 +140,3 @@ def test_complex_and_integer_tensors_have_their_figures_too() -> None:
 def test_equal_tensors_are_zero_apart_whatever_they_hold() -> None:
     for tensor in (torch.randn(5), torch.tensor([NAN, INF]), torch.tensor(3), torch.zeros(0)):
         assert measure(tensor, tensor.clone())[0] == 0.0
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_many_small_tensors_together_have_the_figures_that_each_has_alone(
-    dtype: torch.dtype,
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    first = [
-        torch.randn(shape, generator=generator).to(dtype)
-        for shape in ((3, 4), (1,), (7,), (2, 2, 2), (5,), (5,), (4,))
-    ]
-    second = [item.clone() for item in first]
-    second[0][1, 2] *= -1
-    second[2] += 0.5
-    first[3][0, 0, 0] = second[3][0, 0, 0] = float("nan")  # the same NaN: no distance
-    second[4][0] = float("nan")
-    first[5][0] = second[5][0] = float("inf")
-    second[5][1] = -0.0
-    found = distance.measure_all(torch, first, second)
-    assert found == [distance.measure(torch, a, b) for a, b in zip(first, second, strict=True)]
-    assert (
-        found[3][:3] == (0.0, 0, 0.0)
-        and found[4][:3] == (None, None, None)
-        and found[0][0] is not None
-    )

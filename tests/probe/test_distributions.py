@@ -163,10 +163,7 @@ def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_inst
     )
     run = trace_script(short_path, script, observe=True)
     # the child did not train
-    assert [trace.distributions is not None for trace in run.traces] == [
-        True,
-        False,
-    ]
+    assert [trace.distributions is not None for trace in run.traces] == [True, False]
     found = trained(run).distributions
     assert found is not None and list(found) == sorted(found)
     assert found["torch"] == importlib.metadata.version("torch") and found[

@@ -117,10 +117,9 @@ def fake_torch(initialized: bool) -> Any:
             cudnn=types.SimpleNamespace(version=lambda: 91002, is_available=lambda: True),
             cpu=types.SimpleNamespace(get_cpu_capability=lambda: "AVX512"),
         ),
-        _C=types.SimpleNamespace(
-            _nccl_version=lambda: 2 << 32 | 27 << 16 | 5, _cuda_getDriverVersion=lambda: 12_080
-        ),
+        _C=types.SimpleNamespace(_nccl_version=None, _cuda_getDriverVersion=lambda: 12_080),
         cuda=types.SimpleNamespace(
+            nccl=types.SimpleNamespace(version=lambda: (2, 27, 5)),
             is_available=lambda: True,
             is_initialized=lambda: initialized,
             device_count=lambda: 2,

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from tests.support.tracing import Case, names, trace_cases
+from tests.support.tracing import Case, kept_tensors, names, trace_cases
 
 SCRIPT = """
 import multiprocessing, torch
@@ -55,10 +54,8 @@ def second(
 
 def kept_files(case: Case) -> dict[str, dict[str, torch.Tensor]]:
     stem = case.trace.path.name.partition(".")[0]
-    return {
-        path.name.split(".", 1)[1]: load_file(path)
-        for path in case.trace.path.parent.glob(f"{stem}.*.safetensors")
-    }
+    paths = case.trace.path.parent.glob(f"{stem}.*.kept")
+    return {path.name.split(".", 1)[1]: kept_tensors(path) for path in paths}
 
 
 def state(case: Case, name: str) -> dict[str, torch.Tensor]:
@@ -68,11 +65,11 @@ def state(case: Case, name: str) -> dict[str, torch.Tensor]:
     )
 
 
-def test_the_first_run_keeps_final_parameters_and_optimizer_state_as_safetensors(
+def test_the_first_run_keeps_final_parameters_and_optimizer_state(
     first: Mapping[str, Case],
 ) -> None:
     kept, final = kept_files(first["same"]), state(first["same"], "same")
-    assert set(kept["final.parameter.safetensors"]) == {
+    assert set(kept["final.parameter.kept"]) == {
         "0.weight",
         "0.bias",
         "1.weight",
@@ -81,10 +78,9 @@ def test_the_first_run_keeps_final_parameters_and_optimizer_state_as_safetensors
         "2.bias",
     }
     assert all(
-        torch.equal(tensor, final[name])
-        for name, tensor in kept["final.parameter.safetensors"].items()
+        torch.equal(tensor, final[name]) for name, tensor in kept["final.parameter.kept"].items()
     )
-    assert "0.weight.exp_avg_sq" in kept["final.optimizer.safetensors"]
+    assert "0.weight.exp_avg_sq" in kept["final.optimizer.kept"]
     assert first["same"].trace.distances == []
 
 
@@ -95,10 +91,9 @@ def test_a_replay_run_keeps_every_kind_of_one_step(first: Mapping[str, Case]) ->
         if name.startswith("step1.")
     }
     assert set(kept) == {
-        f"step1.{kind}.safetensors"
-        for kind in ("batch", "gradient", "parameter", "optimizer", "buffer")
+        f"step1.{kind}.kept" for kind in ("batch", "gradient", "parameter", "optimizer", "buffer")
     }
-    assert set(kept["step1.gradient.safetensors"]) == set(names(first["same"].trace, "gradient", 1))
+    assert set(kept["step1.gradient.kept"]) == set(names(first["same"].trace, "gradient", 1))
 
 
 @pytest.mark.slow
@@ -106,7 +101,7 @@ def test_a_second_run_with_the_same_seed_is_at_distance_zero_and_keeps_nothing(
     second: Mapping[str, Case],
 ) -> None:
     trace = second["same"].trace
-    assert not list(trace.path.parent.glob("*.safetensors"))
+    assert not list(trace.path.parent.glob("*.kept"))
     assert {item.kind for item in trace.distances} == {"parameter", "optimizer"}
     assert {(item.max_abs, item.l2) for item in trace.distances} == {(0.0, 0.0)}
     assert {item.max_ulp for item in trace.distances} == {0}

@@ -83,47 +83,46 @@ def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
     assert [name for name, _ in found.buffers()] == buffers
 
 
-def test_wrappers_leave_no_mark() -> None:
-    bare = Critic()
-    wrapped = DistributedDataParallel(bare)
-    assert named(sgd(*wrapped.parameters())) == ["out.weight"]
+def compiled_part() -> nn.Module:
+    net = nn.Sequential(Critic(), Critic())
+    net[1] = torch.compile(net[1], backend="eager")  # type: ignore[assignment]
+    return net
 
 
-def test_a_compiled_model_is_named_as_the_model() -> None:
-    compiled = torch.compile(Critic(), backend="eager")
-    assert named(sgd(*compiled.parameters())) == ["out.weight"]  # type: ignore[attr-defined]
+def tied() -> nn.Module:
+    net = nn.ModuleDict({"embed": nn.Embedding(4, 2), "head": nn.Linear(2, 4, bias=False)})
+    net["head"].weight = net["embed"].weight
+    return net
 
 
-def test_a_compiled_part_of_a_model_leaves_no_mark() -> None:
-    net = Net()
-    net.blocks[1] = torch.compile(net.blocks[1], backend="eager")  # type: ignore[assignment]
-    assert "blocks.1.attn.weight" in named(sgd(*net.parameters()))
+def frozen() -> nn.Module:
+    net = nn.ModuleDict({"a": Critic(), "b": Critic()})
+    net["a"].requires_grad_(False)
+    return net
 
 
-def test_two_models_carry_the_names_of_their_classes() -> None:
-    net, critic = Block(), Critic()
-    assert named(sgd(*net.parameters()), sgd(*critic.parameters()))[-1] == "Critic.out.weight"
-    assert named(sgd(*net.parameters()), sgd(*critic.parameters()))[0] == "Block.attn.weight"
-
-
-def test_two_models_of_one_class_are_numbered() -> None:
-    one, two = Critic(), Critic()
-    assert named(sgd(*one.parameters()), sgd(*two.parameters())) == [
-        "Critic.out.weight",
-        "Critic#2.out.weight",
-    ]
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: [DistributedDataParallel(Critic())], ["out.weight"]),
+        (lambda: [torch.compile(Critic(), backend="eager")], ["out.weight"]),
+        (lambda: [compiled_part()], ["0.out.weight", "1.out.weight"]),
+        (lambda: [Critic(), nn.PReLU()], ["Critic.out.weight", "PReLU.weight"]),
+        (lambda: [Critic(), Critic()], ["Critic.out.weight", "Critic#2.out.weight"]),
+        (lambda: [tied()], ["embed.weight"]),
+        (lambda: [frozen()], ["a.out.weight", "b.out.weight"]),
+    ],
+)
+def test_names_of_models_and_wrappers(make: Any, expected: list[str]) -> None:
+    models = make()
+    trained = [[item for item in net.parameters() if item.requires_grad] for net in models]
+    assert named(*(sgd(*items) for items in trained)) == expected
 
 
 def test_a_model_that_no_optimizer_moves_is_left_out() -> None:
     net, other = Critic(), Block()
     assert named(sgd(*net.parameters())) == ["out.weight"]
     del other
-
-
-def test_tied_weights_have_one_name() -> None:
-    net = nn.ModuleDict({"embed": nn.Embedding(4, 2), "head": nn.Linear(2, 4, bias=False)})
-    net["head"].weight = net["embed"].weight
-    assert named(sgd(*net.parameters())) == ["embed.weight"]
 
 
 def test_parameters_outside_modules_are_called_by_their_place() -> None:
@@ -133,12 +132,6 @@ def test_parameters_outside_modules_are_called_by_their_place() -> None:
         "param_groups.0.0",
         "optimizer1.param_groups.0.0",
     ]
-
-
-def test_frozen_parameters_of_a_trained_model_are_named() -> None:
-    net = Net()
-    net.scale.requires_grad_(False)
-    assert named(sgd(*(item for item in net.parameters() if item.requires_grad)))[0] == "scale"
 
 
 def test_names_do_not_depend_on_what_was_collected_or_held_first() -> None:

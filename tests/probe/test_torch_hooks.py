@@ -317,48 +317,6 @@ def test_adams_three_implementations_give_the_same_tables(shapes: Mapping[str, T
     assert len({blocks(trace, "loss", 0)[0].values for trace in found}) == 1
 
 
-def test_a_compiled_model_is_recorded_as_the_model(shapes: Mapping[str, Trace]) -> None:
-    compiled = shapes["compiled"]
-    assert names(compiled, "parameter", -1) == names(compiled, "parameter", 1) == NET
-    assert sorted(names(compiled, "gradient", 1)) == sorted(NET)
-    assert names(compiled, "buffer", 1) == BUFFERS
-    assert story(compiled, 1) == story(shapes["plain"], 1)
-
-
-def test_a_compiled_optimizer_step_is_recorded_as_a_step(shapes: Mapping[str, Trace]) -> None:
-    trace = shapes["compiled_step"]
-    assert story(trace, 1) == [
-        "rng",
-        "loss",
-        "gradient",
-        "parameter",
-        "optimizer",
-        "optimizer",
-        "rng",
-    ]
-    assert {"weight.exp_avg", "bias.exp_avg"} <= set(names(trace, "optimizer", 1))
-
-
-def test_a_sparse_gradient_is_recorded(shapes: Mapping[str, Trace]) -> None:
-    rows = blocks(shapes["sparse"], "gradient", 0)[0].rows
-    assert rows == (("weight", "float32", (10, 2)),)
-
-
-def test_frozen_parameters_are_in_the_initial_state_and_have_no_gradient(
-    shapes: Mapping[str, Trace],
-) -> None:
-    assert names(shapes["frozen"], "parameter", -1) == NET
-    assert not [name for name in names(shapes["frozen"], "gradient", 0) if name.startswith("first")]
-
-
-def test_training_without_a_module_is_named_by_parameter_groups(
-    shapes: Mapping[str, Trace],
-) -> None:
-    functional = shapes["functional"]
-    assert names(functional, "parameter", -1) == ["param_groups.0.0", "param_groups.1.0"]
-    assert {"param_groups.0.lr", "param_groups.1.lr"} <= set(names(functional, "optimizer", 0))
-
-
 def test_the_initial_state_is_the_one_that_training_starts_from(
     shapes: Mapping[str, Trace],
 ) -> None:
@@ -367,5 +325,26 @@ def test_the_initial_state_is_the_one_that_training_starts_from(
     assert before.digests == after.digests  # the learning rate is zero
 
 
-def test_a_parameter_without_a_gradient_has_none_recorded(shapes: Mapping[str, Trace]) -> None:
-    assert sorted(names(shapes["unused_in_loss"], "gradient", 0)) == ["used.bias", "used.weight"]
+@pytest.mark.parametrize(
+    ("case", "kind", "step", "expected"),
+    [
+        ("frozen", "parameter", -1, NET),
+        ("frozen", "gradient", 0, [name for name in NET_BACKWARD if not name.startswith("first")]),
+        ("functional", "parameter", -1, ["param_groups.0.0", "param_groups.1.0"]),
+        ("unused_in_loss", "gradient", 0, ["used.bias", "used.weight"]),
+        ("sparse", "gradient", 0, ["weight"]),
+        ("compiled", "parameter", -1, NET),
+        ("compiled", "gradient", 1, NET),
+        ("compiled", "buffer", 1, BUFFERS),
+        ("compiled_step", "parameter", 1, ["bias", "weight"]),
+    ],
+)
+def test_what_is_recorded_of_a_kind_has_the_models_names(
+    shapes: Mapping[str, Trace], case: str, kind: str, step: int, expected: list[str]
+) -> None:
+    assert sorted(names(shapes[case], kind, step)) == sorted(expected)
+
+
+def test_a_compiled_model_or_step_has_the_story_of_any_other(shapes: Mapping[str, Trace]) -> None:
+    assert story(shapes["compiled"], 1) == story(shapes["plain"], 1)
+    assert story(shapes["compiled_step"], 1) == story(shapes["lightning_closure"], 1)

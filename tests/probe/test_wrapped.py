@@ -126,10 +126,7 @@ def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
         for name, case in runs.items()
     }
     # the meta tensor's alone; and the opaque one's
-    assert [len(said[name]) for name in ("one", "opaque")] == [
-        1,
-        2,
-    ]
+    assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]
     assert any("Opaque" in message for message in said["opaque"])
 
 

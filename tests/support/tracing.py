@@ -134,6 +134,19 @@ for name, arguments in json.load(open("cases.json")):
 """
 
 
+def kept_tensors(path: Path) -> dict[str, Any]:
+    """The tensors that a first run kept in a file."""
+    import torch
+
+    found = {}
+    with path.open("rb") as file:
+        for line in iter(file.readline, b""):
+            name, dtype, shape, size = json.loads(line)
+            content = torch.frombuffer(bytearray(file.read(size)), dtype=getattr(torch, dtype))
+            found[name] = content.view(shape)
+    return found
+
+
 def trace_cases(
     tmp_path: Path,
     cases: Mapping[str, str | tuple[str, str]],
