@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 
 from packaging.utils import canonicalize_name
 
@@ -48,7 +49,7 @@ class GateFolder:
     outer: Mapping[str, str]  # the environment that the gate was started in
     sandbox: Sandbox  # who the training runs as
     original: Original  # what the snapshot was taken of
-    began: float | None = None  # when all was ready for the first run, in seconds since 1970
+    began: float  # when all was ready for the first run, in seconds since 1970
 
 
 @contextlib.contextmanager
@@ -95,6 +96,7 @@ def open_gate_folder(
             outer=outer,
             sandbox=sandbox,
             original=original_of(spec, checkout),
+            began=time(),
         )
 
 
