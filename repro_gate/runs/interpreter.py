@@ -59,7 +59,6 @@ def interpreter_facts(
                 cwd=folder / "empty",
                 env=environment,
                 timeout=ASK_SECONDS,
-                tick=lambda _: None,
                 sandbox=sandbox,
             )
     except OSError as error:

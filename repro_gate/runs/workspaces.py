@@ -1,28 +1,23 @@
 """Workspaces: a pristine copy of the snapshot for each run, at the same path but for the varied
-run, with declared data linked in; and the compile cache of the first run (`train.compile-cache`),
-copied for the runs that may start from one."""
+run, with declared data linked in."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from repro_gate.checkout.snapshot import Copy, Snapshot, walk
 from repro_gate.data.declared import data_path
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import copy_file, make_folder, remove_tree
+from repro_gate.files import make_folder, remove_tree
 from repro_gate.runs import variation
 from repro_gate.spec.model import DataItem
 
-CACHE = "compile-cache"  # below the run's own TMPDIR
 # bytes of a file that is compared with its original, and moved; larger ones are copied
 LARGEST_SPARE = 1024**2
-MAX_ENTRIES, MAX_BYTES, MAX_DEPTH = 50_000, 4 * 1024**3, 16  # of a compile cache
 
 
 @dataclass(frozen=True)
@@ -210,53 +205,3 @@ def _relink(link: Path, original: Path) -> Path:
 
 def _leaves(relative: str) -> bool:
     return relative == ".." or relative.startswith(".." + os.sep)
-
-
-def cache_variables(temporary: Path) -> Mapping[str, str]:
-    """Where Inductor and Triton keep what they compiled, below a run's folder for temporary
-    files."""
-    folder = temporary / CACHE
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
-
-
-def copy_cache(
-    source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> bool:
-    """Copy a compile cache's folders and regular files to `target`, which must not exist. `source`
-    is untrusted: it is looked at inside `as_owner()`, with the rights of whoever wrote it, once
-    nothing writes to it any more, and no link is followed. False, and nothing at `target`, where it
-    is not a folder or too large."""
-    entries, size, waiting = 0, 0, [(source, target, 0)]
-    try:
-        while waiting:
-            folder, copy, depth = waiting.pop()
-            copy.mkdir()
-            with as_owner():
-                if folder.is_symlink() or depth > MAX_DEPTH:
-                    raise OSError("no folder of a cache")
-                with os.scandir(folder) as listed:
-                    found = list(islice(listed, MAX_ENTRIES))
-                here = [
-                    (
-                        item.name,
-                        item.is_dir(follow_symlinks=False),
-                        item.is_file(follow_symlinks=False),
-                    )
-                    for item in found
-                ]
-            entries += len(here)
-            for name, is_folder, is_file in here:
-                if is_folder:
-                    waiting.append((folder / name, copy / name, depth + 1))
-                elif is_file:
-                    with as_owner():
-                        size += os.lstat(folder / name).st_size
-                    if size > MAX_BYTES:
-                        raise OSError("too many bytes")
-                    copy_file(folder / name, copy / name, as_owner)
-            if entries >= MAX_ENTRIES:
-                raise OSError("too many files")
-    except OSError:
-        remove_tree(target)
-        return False
-    return True
