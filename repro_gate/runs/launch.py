@@ -223,11 +223,9 @@ def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], st
 def _may_enter(site: Site) -> bool:
     """Whether there is a working directory. A user of its own is not led by a link to where it
     could not have gone by itself: a process is put into its folder while it is still root."""
-    if not site.cwd.is_dir():
-        return False
-    return not site.sandbox.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(
-        os.path.realpath(site.workspace)
-    )
+    real = Path(os.path.realpath(site.cwd))
+    inside = real.is_relative_to(os.path.realpath(site.workspace))
+    return site.cwd.is_dir() and (inside or not site.sandbox.own_user)
 
 
 def _not_entered(spec: Spec, plan: Plan) -> Run:
