@@ -71,10 +71,7 @@ def diagnosis_of(
         return None
     began, done = monotonic(), 0
     # the pairs that show what the training asked for, and what torch did for it
-    watched, dispatched = (
-        Pair(),
-        Pair(),
-    )
+    watched = dispatched = Pair()
     longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
     short = replace(
         spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest))
@@ -154,11 +151,9 @@ def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
         )
     except Unreadable:
         return ()
-    lines = (
-        (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0].splitlines()
-        if cell
-        else text.splitlines()
-    )
+    if cell:
+        text = (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0]
+    lines = text.splitlines()
     first = max(line - _AROUND, 1)
     return (
         tuple(

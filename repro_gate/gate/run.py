@@ -129,18 +129,14 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             not_robust=told(fragile),
             blamed=blamed(found),
             refused=refused,
+            operators=known.lines,
         )
-        evidence = replace(evidence, operators=known.lines)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
-        recorded = (
-            hashed is not None
-            and (options.locking or policy.baseline is not None)
-            and not unsound(evidence, results.runs)
-        )
+        asked = options.locking or policy.baseline is not None
         entry = (
             entry_of_runs(results, hashed, evidence.machine, started)
-            if hashed is not None and recorded
+            if hashed is not None and asked and not unsound(evidence, results.runs)
             else None
         )
         against = (

@@ -209,11 +209,8 @@ def _slower(findings: Findings) -> Iterator[Reason]:
                 f"with the flags a step is slower than at {against.ref} by {item.slower_pct:.1f} %"
             )
             message = f"{told} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
-            yield Reason(
-                "cost/regression",
-                message,
-                "make the change cheaper, or raise cost.max-regression-percent",
-            )
+            remedy = "make the change cheaper, or raise cost.max-regression-percent"
+            yield Reason("cost/regression", message, remedy)
 
 
 def _changed(findings: Findings) -> Iterator[Reason]:

@@ -117,10 +117,8 @@ def supervise(
             end_all(sandbox)
             # closes the pipe, so on an exception too
             tail = () if output is None else output.lines()
-    code, (group_kills, machine_kills) = (
-        process.returncode,
-        (_since(old, new) for old, new in zip(kills, _kills(), strict=True)),
-    )
+    code = process.returncode
+    group_kills, machine_kills = map(_since, kills, _kills())
     # a shell reports its child's signal as 128 + N
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None
     group = bool(code) and not (stopped or timed_out) and bool(group_kills)

@@ -260,16 +260,15 @@ class _Series(Results):
         if comparison.identical and not self.unrecorded and run.good:
             self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])
             if names := differing_modules(first.traces, run.traces):
-                self.unrecorded["unrecorded/modules"] = (
-                    (
-                        "what no optimizer moves differs between two runs whose training is the "
-                        f"same: {_few(names)}"
-                    ),
-                    (
-                        "an average, a snapshot or a counter: see what it is made from, and seed "
-                        "or order that"
-                    ),
+                message = (
+                    "what no optimizer moves differs between two runs whose training is the same: "
+                    f"{_few(names)}"
                 )
+                remedy = (
+                    "an average, a snapshot or a counter: see what it is made from, and seed or "
+                    "order that"
+                )
+                self.unrecorded["unrecorded/modules"] = message, remedy
 
     def _hash_seed(self) -> str:
         """`PYTHONHASHSEED` where that alone makes the default runs reproducible. Where only they
@@ -281,9 +280,9 @@ class _Series(Results):
             or HASH_SEED in arms.allowed(spec)
             or HASH_SEED in spec.train.env
             or HASH_SEED in self.folder.outer
+            # the varied run shows it, and its line
+            or "hash-seed" in spec.robustness.vary
         ):
-            return ""
-        if "hash-seed" in spec.robustness.vary:  # the varied run shows it, and its line
             return ""
         seed, first = spec.random_state.seeds[0], noise_floor(*defaults).first_divergence
         if (
@@ -304,11 +303,9 @@ class _Series(Results):
             (seed, item) for seed, item in [*self.comparisons.items()] if not item.identical
         ):
             first = next(iter(self.pair(seed)), None)
-            steps = (
-                ()
-                if first is None or self.fail_fast
-                else order.to_measure(self.spec, comparison, first, whole=number == 0)
-            )
+            if first is None or self.fail_fast:
+                continue
+            steps = order.to_measure(self.spec, comparison, first, whole=number == 0)
             if steps:
                 plan, again = order.replay(self.spec, seed, steps)
                 a = self._run(plan)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,14 +23,12 @@ LARGEST_SPARE = 1024**2
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where one run takes place. `directory` is the spec's folder inside `root`, `links` are the
-    paths of declared data below `root`."""
+    """Where one run takes place. `directory` is the spec's folder inside `root`."""
 
     root: Path
     directory: Path
     home: Path
     tmp: Path
-    links: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,18 +82,12 @@ def _content(path: str | Path, size: int) -> bytes:
 def spare_of(run_folder: Path) -> Spare | None:
     """The workspace of the run that has ended in `run_folder`; None where there is none. What the
     gate wrote last tells when it began."""
-    places = (run_folder / place.workspace for place in (variation.FIRST, variation.SECOND))
-    try:
-        return next(
-            (
-                Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns)
-                for path in places
-                if path.is_dir() and not path.is_symlink()
-            ),
-            None,
-        )
-    except OSError:
-        return None
+    for place in (variation.FIRST, variation.SECOND):
+        path = run_folder / place.workspace
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                return Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns)
+    return None
 
 
 class _Refill(Copy):
@@ -151,13 +144,14 @@ def fresh_workspace(
         variation.shift_times(root)
     directory = root / inside
     directory.mkdir(parents=True, exist_ok=True)
-    links = [_link(item, snapshot.source, spec_dir, inside, root) for item in data]
+    for item in data:
+        _link(item, snapshot.source, spec_dir, inside, root)
     home, tmp = make_folder(run_folder / places.home), make_folder(run_folder / places.tmp)
-    return Workspace(root, directory, home, tmp, tuple(link for link in links if link is not None))
+    return Workspace(root, directory, home, tmp)
 
 
-def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path) -> Path | None:
-    """Put the link for one item into the workspace; None where it needs none."""
+def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path) -> None:
+    """Put the link for one item into the workspace, where it needs one."""
     original = data_path(item, Path(os.path.realpath(spec_dir)))
     name = os.path.relpath(original, source)
     if os.path.isabs(item.path):
@@ -177,7 +171,7 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
             remedy="fetch the data before the gate runs, or mend the path",
         )
     if _leaves(name):
-        return None
+        return
     if name == "." or (inside + os.sep).startswith(name + os.sep):
         raise UsageError(
             f"data: {item.path!r} holds the spec itself",
@@ -190,17 +184,17 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
         # a linked folder, by the checkout or by another item: link the whole of it, never write
         # through it
         if link.is_symlink():
-            return _relink(link, source / link.relative_to(root))
+            _relink(link, source / link.relative_to(root))
+            return
         if not link.is_dir():
             remove_tree(link)
             link.mkdir()
-    return _relink(root / name, original)
+    _relink(root / name, original)
 
 
-def _relink(link: Path, original: Path) -> Path:
+def _relink(link: Path, original: Path) -> None:
     remove_tree(link)
     link.symlink_to(os.path.realpath(original))
-    return link
 
 
 def _leaves(relative: str) -> bool:
