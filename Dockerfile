@@ -79,16 +79,9 @@ RUN /build/venv/bin/pip wheel --quiet --no-deps --no-build-isolation --no-index 
     && /build/venv/bin/pip --python /opt/gate/bin/python install --quiet --no-deps --no-index dist/*.whl \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/gate
 
-# --- the image. REPRO_GATE_CUDA is what the preflight holds the driver against: the CUDA that the locked torch was built with.
+# --- the image.
 
-FROM system AS image-cpu
-ENV REPRO_GATE_CUDA=""
-
-FROM system AS image-cuda
-ENV REPRO_GATE_CUDA="13.0"
-
-# hadolint ignore=DL3006
-FROM image-${TORCH} AS image
+FROM system AS image
 COPY --from=training /layers/cuda/ /opt/venv/lib/python3.11/site-packages/
 COPY --from=training /opt/venv/ /opt/venv/
 COPY --from=gate /opt/gate/ /opt/gate/

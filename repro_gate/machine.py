@@ -83,19 +83,6 @@ def gpu_devices(folder: Path = _DEVICES) -> tuple[str, ...]:
     return ()
 
 
-def driver_version() -> str:
-    """The version of the NVIDIA driver that is loaded, `` where it cannot be read. nvidia-smi is
-    asked only where /proc does not say."""
-    return _kernel_driver() or _gpus()[1]
-
-
-def driver_complaint() -> str:
-    """What `nvidia-smi -L` says where it fails, in its own words; `` where it lists GPUs, is not
-    there, or does not answer in time."""
-    status, said = _nvidia_smi("-L")
-    return " ".join(said.split()) or f"nvidia-smi ended with status {status}" if status else ""
-
-
 def _gpus() -> tuple[dict[str, str], str]:
     """(facts of every GPU, driver version), empty where nothing answers. A field that this
     nvidia-smi does not know is left out."""

@@ -29,6 +29,7 @@ from repro_gate.diagnosis.suspects import (
 )
 from repro_gate.factors import BY_NAME, HANDED_OVER, LEFTOVERS, PINNED, Site
 from repro_gate.trace.format import ASKED, HANDED
+from repro_gate.trace.model import Undone
 from repro_gate.trace.notebook import place
 
 REPLAYS = 30
@@ -49,15 +50,6 @@ _NOWHERE: Site = ("", 0)
 _NAMED = 200  # lines of which one decides, at most
 _EVERYTHING = frozenset(Unit(factor.name) for factor in PINNED if factor.name != "flags")
 _NOT_REDUCED = "the runs were used up before it was known what decides"
-
-
-@dataclass(frozen=True)
-class Undone:
-    """A flag that training code set to another value than the arm's, and its line."""
-
-    flag: str
-    value: str
-    site: Site
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,17 +152,11 @@ class _Search:
             tuple(dict.fromkeys(self.ruled_out)),
             self.rate if self.rate.diverged < self.rate.pairs else None,
         )
-        if not self.found and (handed := self._handed_over()) is not None:
-            return replace(handed, evidence=tuple(self.evidence), ruled_out=ruled_out, rate=rate)
         if not self.found:
             message = "no factor or operator that the gate can hold fixed explains it"
-            return Diagnosis(
-                cause="unknown",
-                message=message,
-                evidence=tuple(self.evidence),
-                ruled_out=ruled_out,
-                rate=rate,
-            )
+            found = self._handed_over() or Diagnosis(cause="unknown", message=message)
+            evidence = tuple(self.evidence)
+            return replace(found, evidence=evidence, ruled_out=ruled_out, rate=rate)
         first, *others = self.found
         if self.pinned:
             last = self.seen.steps - 1 if whole else self.until.step - 1
@@ -440,7 +426,7 @@ class _Search:
         except Exhausted:
             return _NOWHERE, ""
         line = first_difference(*pair.lines)
-        return (line.site, line.text) if line is not None else (_NOWHERE, "")
+        return (line.site, line.call) if line is not None else (_NOWHERE, "")
 
     def _recorded(self) -> tuple[Setting, Pair, Culprit | None]:
         """A pair with its operators recorded, those of the divergence's step; of one that moves,
@@ -473,7 +459,7 @@ class _Search:
         record = shown.operator
         try:
             again = self.experiments.pair(
-                replace(setting, replay=(record.name, record.count))
+                replace(setting, replay=(record.op, record.count))
             ).operators
         except Exhausted:
             again = ((), ())

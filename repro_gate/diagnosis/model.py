@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from msgspec import Meta
 
 from repro_gate.compare.model import Divergence
 from repro_gate.factors import Cause, Site
+from repro_gate.trace.model import OperatorLine, Used
 
 
 @dataclass(frozen=True, order=True)
@@ -19,57 +19,6 @@ class Unit:
 
     factor: str
     site: Site | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Use:
-    """What one line got from one factor during one step: how often, and a digest of the answers.
-    `direct`: no library asked on its behalf. `outside`: nothing can pin it."""
-
-    process: str
-    step: int
-    factor: str
-    source: str
-    site: Site
-    call: str
-    count: int
-    digest: str
-    direct: bool = True
-    outside: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """One execution of a line of the workspace: a digest of the values that it touched, what is
-    written there, and a digest of the order of the sets among those values (empty: there were
-    none)."""
-
-    process: str
-    step: int
-    site: Site
-    digest: str
-    text: str
-    order: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorCall:
-    """One operator that torch dispatched: digests of its tensors, in order. `count`: which time in
-    the step, from 1.
-
-    `simple`: a view or an element-wise operator, which cannot give two outputs for one input.
-    """
-
-    process: str
-    name: str
-    count: int
-    phase: str
-    node: str
-    site: Site
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    simple: bool = False
-    distinct: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +40,15 @@ class Setting:
 class Pair:
     """What a pair of runs showed: where it diverged (None: it did not), and what was watched in
     each run. `steps` is how many they made, `finite` whether their numbers were, `failed` says why
-    it could not be compared."""
+    it could not be compared. A line is a use whose `source` digests the order of the sets among its
+    values."""
 
     first: Divergence | None = None
     steps: int = 0
     finite: bool = True
-    uses: tuple[tuple[Use, ...], tuple[Use, ...]] = ((), ())
-    lines: tuple[tuple[Line, ...], tuple[Line, ...]] = ((), ())
-    operators: tuple[tuple[OperatorCall, ...], tuple[OperatorCall, ...]] = ((), ())
+    uses: tuple[tuple[Used, ...], tuple[Used, ...]] = ((), ())
+    lines: tuple[tuple[Used, ...], tuple[Used, ...]] = ((), ())
+    operators: tuple[tuple[OperatorLine, ...], tuple[OperatorLine, ...]] = ((), ())
     failed: str = ""
 
 

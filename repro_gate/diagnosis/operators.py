@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import Diagnosis, OperatorCall, ShownOperator
+from repro_gate.diagnosis.model import Diagnosis, ShownOperator
+from repro_gate.trace.model import OperatorLine
 from repro_gate.trace.notebook import place
 
 # in flight: what a record holds may not be there yet
@@ -19,6 +20,7 @@ _COLLECTIVES = (
     "_c10d_functional.",
     "c10d_functional.",
 )
+_AROUND = 5
 _WAYS = {
     "as-trained": "as it was called",
     "one-thread": "with one thread",
@@ -32,24 +34,24 @@ class Culprit:
     """What the records say. `operator` is None where something that torch does not dispatch wrote:
     `between` says where."""
 
-    operator: OperatorCall | None
+    operator: OperatorLine | None
     equal_before: int
     between: str = ""
 
 
-def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Culprit | None:
+def culprit(first: Sequence[OperatorLine], second: Sequence[OperatorLine]) -> Culprit | None:
     """The first record that explains the divergence, in the order of the first run; None where all
     that can be compared is equal."""
     twins = dict(_keyed(second))
     equal, previous = 0, None
     for key, record in _keyed(first):
         twin = twins.get(key)
-        if twin is None or record.name.startswith(_COLLECTIVES):
+        if twin is None or record.op.startswith(_COLLECTIVES):
             continue
         if record.inputs != twin.inputs or (record.outputs != twin.outputs and record.simple):
-            after = "the beginning of the step" if previous is None else previous.name
+            after = "the beginning of the step" if previous is None else previous.op
             between = (
-                f"something that torch does not dispatch wrote between {after} and {record.name}; "
+                f"something that torch does not dispatch wrote between {after} and {record.op}; "
                 f"{equal:,} operators before it agree"
             )
             return Culprit(operator=None, equal_before=equal, between=between)
@@ -60,30 +62,30 @@ def culprit(first: Sequence[OperatorCall], second: Sequence[OperatorCall]) -> Cu
 
 
 def around(
-    first: Sequence[OperatorCall], second: Sequence[OperatorCall], most: int = 5
+    first: Sequence[OperatorLine], second: Sequence[OperatorLine]
 ) -> tuple[ShownOperator, ...]:
-    """The first operator that gave other bits, with as many as `most` before and behind it; empty
+    """The first operator that gave other bits, with some before and behind it; empty
     where none did."""
     twins = dict(_keyed(second))
     paired = [(record, twins[key]) for key, record in _keyed(first) if key in twins]
-    at = next(
-        (number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs), None
-    )
+    differs = (number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs)
+    at = next(differs, None)
+    shown = paired[max(0, at - _AROUND) : at + _AROUND + 1] if at is not None else ()
     return tuple(
         ShownOperator(
-            name=one.name,
+            name=one.op,
             phase=one.phase,
             file=one.site[0],
             line=one.site[1],
             same_inputs=one.inputs == other.inputs,
             same_outputs=one.outputs == other.outputs,
         )
-        for one, other in (paired[max(0, at - most) : at + most + 1] if at is not None else ())
+        for one, other in shown
     )
 
 
 def told_operator(
-    shown: Culprit, record: OperatorCall, distinct: Mapping[str, int], replays: int
+    shown: Culprit, record: OperatorLine, distinct: Mapping[str, int], replays: int
 ) -> Diagnosis:
     """The diagnosis of an operator; `distinct` says how many outputs its replays gave, by how they
     were run (0: it raised)."""
@@ -96,23 +98,23 @@ def told_operator(
         evidence.append(f"distinct outputs of {replays} replays on its own inputs: {replayed}")
     return Diagnosis(
         cause="nondeterministic-op",
-        op=record.name,
+        op=record.op,
         file=record.site[0],
         line=record.site[1],
-        call=record.name,
+        call=record.op,
         confirmed=distinct.get("as-trained", 0) > 1,
-        message=f"{record.name}{where} got the same bits in both runs and gave other bits",
+        message=f"{record.op}{where} got the same bits in both runs and gave other bits",
         evidence=tuple(evidence),
         remedy="use its deterministic form (torch.use_deterministic_algorithms), or an operator "
         "that adds in a fixed order",
     )
 
 
-def _keyed(records: Sequence[OperatorCall]) -> list[tuple[tuple[object, ...], OperatorCall]]:
+def _keyed(records: Sequence[OperatorLine]) -> list[tuple[tuple[object, ...], OperatorLine]]:
     seen: Counter[tuple[object, ...]] = Counter()
-    keyed: list[tuple[tuple[object, ...], OperatorCall]] = []
+    keyed: list[tuple[tuple[object, ...], OperatorLine]] = []
     for record in records:
-        key = (record.process, record.phase, record.node, record.site, record.name)
+        key = (record.process, record.phase, record.node, record.site, record.op)
         seen[key] += 1
         keyed.append(((*key, seen[key]), record))
     return keyed

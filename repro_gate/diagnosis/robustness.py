@@ -8,28 +8,27 @@ told otherwise before that is tried first, what nobody asked for last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from repro_gate.diagnosis.model import Diagnosis, Line, ShownUse, Use
+from repro_gate.diagnosis.model import Diagnosis, ShownUse
 from repro_gate.diagnosis.search import Exhausted
 from repro_gate.diagnosis.suspects import remoteness
 from repro_gate.escape import listed
 from repro_gate.factors import BY_NAME, Cause
+from repro_gate.trace.model import Used
 from repro_gate.trace.notebook import place
 
 
 @dataclass(frozen=True)
 class Surrounding:
     """What is varied by one name: the cause that it is, what a line "depends on", what to write
-    instead, and what its uses are called (empty: only the first line whose values differ can be
-    seen)."""
+    instead."""
 
     cause: Cause
     what: str
     remedy: str
-    uses: str
 
 
 _RELATIVE = "use paths relative to the checkout, and make no number of one"
@@ -38,74 +37,43 @@ _HASHES = (
     "sort what comes out of the set; or make the seed part of the recipe: `train.env: "
     '{PYTHONHASHSEED: "0"}`'
 )
+_THREADS = "set it: OMP_NUM_THREADS under train.env"
+_TIMES = "make no number of a file's time; use its content"
+_UMASK = "make no number of a file's permissions"
+_VARIABLES = "ask for variables by their names"
+# What decides most often first, where lines asked for several in the same way.
 SURROUNDINGS = {
-    "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE, "path"),
-    "home": Surrounding("process-identity", "the path of HOME", _RELATIVE, "home"),
-    "tmpdir": Surrounding(
-        "process-identity", "the path of the folder for temporary files", _RELATIVE, "tmpdir"
-    ),
-    "hostname": Surrounding(
-        "process-identity", "the host's name", BY_NAME["identity"].remedy, "identity"
-    ),
-    "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC", "timezone"),
-    "locale": Surrounding("external-input", "the locale", _ARGUMENT, "locale"),
-    "umask": Surrounding(
-        "process-identity", "the umask", "make no number of a file's permissions", "umask"
-    ),
-    "environment": Surrounding(
-        "external-input",
-        "the order of the environment",
-        "ask for variables by their names",
-        "environment",
-    ),
-    "file-times": Surrounding(
-        "wall-clock",
-        "the times of files",
-        "make no number of a file's time; use its content",
-        "file-times",
-    ),
-    "clock": Surrounding(
-        "wall-clock", "the time of day and durations", BY_NAME["clock"].remedy, "clock"
-    ),
     "listing": Surrounding(
         "file-order",
         "the order in which a directory is listed",
         BY_NAME["listing"].remedy,
-        "listing",
     ),
     "hash-seed": Surrounding(
-        "hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES, ""
+        "hash-order", "the order of a set, which PYTHONHASHSEED decides", _HASHES
     ),
+    "path": Surrounding("process-identity", "the path of the checkout", _RELATIVE),
+    "hostname": Surrounding("process-identity", "the host's name", BY_NAME["identity"].remedy),
+    "clock": Surrounding("wall-clock", "the time of day and durations", BY_NAME["clock"].remedy),
+    "file-times": Surrounding("wall-clock", "the times of files", _TIMES),
+    "tmpdir": Surrounding(
+        "process-identity", "the path of the folder for temporary files", _RELATIVE
+    ),
+    "home": Surrounding("process-identity", "the path of HOME", _RELATIVE),
+    "threads": Surrounding("thread-race", "the number of threads", _THREADS),
     "memory": Surrounding(
         "uninitialized-memory",
         "what memory holds before it is written",
         BY_NAME["memory"].remedy,
-        "memory",
     ),
-    "threads": Surrounding(
-        "thread-race", "the number of threads", "set it: OMP_NUM_THREADS under train.env", "threads"
-    ),
+    "timezone": Surrounding("wall-clock", "the time zone", "read times in UTC"),
+    "locale": Surrounding("external-input", "the locale", _ARGUMENT),
+    "umask": Surrounding("process-identity", "the umask", _UMASK),
+    "environment": Surrounding("external-input", "the order of the environment", _VARIABLES),
 }
-# What decides most often first, where lines asked for several in the same way.
-_RANK = (
-    "listing",
-    "hash-seed",
-    "path",
-    "hostname",
-    "clock",
-    "file-times",
-    "tmpdir",
-    "home",
-    "threads",
-    "memory",
-)
+# What the uses of a name are called in a trace; none are seen of a hash seed.
+_CALLED = {"hostname": "identity", "hash-seed": ""}
 # no call need ask for them: `__file__`, the order of a set
-_UNWATCHED = (
-    "hash-seed",
-    "path",
-    "threads",
-    "memory",
-)
+_UNWATCHED = ("hash-seed", "path", "threads", "memory")
 _HALVINGS = 4  # runs, at most, between all that was varied and what decides
 _HOST = ("os.uname", "socket.gethostname", "socket.getfqdn", "platform.node")
 _NAMED = 3  # names that a message holds
@@ -121,7 +89,12 @@ class Outcome:
     were told, in order of execution."""
 
     differs: bool
-    uses: tuple[Use, ...] = ()
+    uses: tuple[Used, ...] = ()
+
+
+def called(name: str) -> str:
+    """Return what the uses of a varied name are called in a trace; empty if none are seen."""
+    return _CALLED.get(name, name)
 
 
 def diagnose(
@@ -147,12 +120,16 @@ def diagnose(
         if not everything.differs:
             return None
         asked = {
-            name: _remoteness(
-                differing(plain.uses, everything.uses, SURROUNDINGS[name].uses, until)
+            name: min(
+                map(remoteness, differing(plain.uses, everything.uses, called(name), until)),
+                default=1 if name in _UNWATCHED else 3,
             )
             for name in names
         }
-        found, shown = _halved(_likeliest(asked), lambda some: outcome(frozenset(some)).differs)
+        # first what a call of the training itself asked for, then a library on its behalf, or what
+        # needs no call; what nobody asked for comes last
+        likeliest = sorted(names, key=lambda name: (asked[name], [*SURROUNDINGS].index(name)))
+        found, shown = _halved(likeliest, lambda some: outcome(frozenset(some)).differs)
     except Exhausted:
         return _unknown(_USED_UP)
     varied = known.get(frozenset(found), everything)
@@ -177,25 +154,6 @@ def _halved(
                 break
             size = len(left) // 2
     return (left, found and len(left) == 1) if among and left else (names, False)
-
-
-def _remoteness(uses: Sequence[Use]) -> int | None:
-    return min(map(remoteness, uses), default=None)
-
-
-def _likeliest(asked: Mapping[str, int | None]) -> list[str]:
-    """The names by how they were asked for (`remoteness`; None: no line was told anything else):
-    first by a call of the training itself, then by a library on its behalf, or what needs no call;
-    what nobody asked for comes last."""
-
-    def key(name: str) -> tuple[int, int]:
-        remote = asked[name]
-        unseen = 1 if name in _UNWATCHED else 3
-        return unseen if remote is None else remote, _RANK.index(name) if name in _RANK else len(
-            _RANK
-        )
-
-    return sorted(asked, key=key)
 
 
 def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
@@ -227,23 +185,23 @@ def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
     )
 
 
-def at_line(found: Diagnosis, name: str, line: Line | None) -> Diagnosis:
+def at_line(found: Diagnosis, name: str, line: Used | None) -> Diagnosis:
     """Return what was found with the first line whose values differ when `name` is varied; as it
     was if there is none."""
     if line is None:
         return found
     message = (
-        f"repeatable, but not robust: {line.text} in {place(*line.site)} depends on "
+        f"repeatable, but not robust: {line.call} in {place(*line.site)} depends on "
         f"{SURROUNDINGS[name].what}"
     )
-    return replace(found, call=line.text, file=line.site[0], line=line.site[1], message=message)
+    return replace(found, call=line.call, file=line.site[0], line=line.site[1], message=message)
 
 
 def _told(
-    name: str, plain: Sequence[Use], varied: Sequence[Use], until: int, where: str
+    name: str, plain: Sequence[Used], varied: Sequence[Used], until: int, where: str
 ) -> Diagnosis:
     said = SURROUNDINGS[name]
-    use = next(iter(differing(plain, varied, said.uses, until)), None)
+    use = next(iter(differing(plain, varied, called(name), until)), None)
     file, line = use.site if use is not None else ("", 0)
     call = use.call or use.source if use is not None else ""
     asked = f"{call} in {place(file, line)}" if use is not None else "the training"
@@ -265,7 +223,7 @@ def _told(
     )
 
 
-def differing(plain: Sequence[Use], varied: Sequence[Use], factor: str, until: int) -> list[Use]:
+def differing(plain: Sequence[Used], varied: Sequence[Used], factor: str, until: int) -> list[Used]:
     """Return the uses of a factor that were told something else in the varied run, in order of
     execution. Lines of the training that asked themselves come first, of those the ones that asked
     another number of times: a loop that waits for a time."""
@@ -274,7 +232,7 @@ def differing(plain: Sequence[Use], varied: Sequence[Use], factor: str, until: i
     # a process number is another one in each run
     told = [use for use in told if factor != "identity" or use.source in _HOST]
 
-    def last(use: Use) -> tuple[int, bool, int]:
+    def last(use: Used) -> tuple[int, bool, int]:
         twin = known.get(_place(use))
         return remoteness(use), twin is None or twin.count == use.count, use.step
 
@@ -284,7 +242,7 @@ def differing(plain: Sequence[Use], varied: Sequence[Use], factor: str, until: i
     )
 
 
-def _place(use: Use) -> tuple[object, ...]:
+def _place(use: Used) -> tuple[object, ...]:
     return use.process, use.factor, use.source, use.site, use.step
 
 

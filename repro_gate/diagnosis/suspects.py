@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import Line, ShownUse, Unit, Use
+from repro_gate.diagnosis.model import ShownUse, Unit
 from repro_gate.factors import BY_NAME, FACTORS, Site
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
+from repro_gate.trace.model import Used
 
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
@@ -20,11 +21,11 @@ class Suspect:
     that place (None: it made none)."""
 
     unit: Unit
-    use: Use
-    other: Use | None
+    use: Used
+    other: Used | None
 
 
-def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Suspect]:
+def suspects(first: Sequence[Used], second: Sequence[Used], until: int) -> list[Suspect]:
     """The lines whose answers differed at or before step `until`: calls by the training's own code
     first, those of libraries on its behalf, what is asked while a library is imported; then by
     factor and time."""
@@ -52,7 +53,7 @@ def suspects(first: Sequence[Use], second: Sequence[Use], until: int) -> list[Su
     )
 
 
-def shown(first: Sequence[Use], second: Sequence[Use], most: int = 200) -> tuple[ShownUse, ...]:
+def shown(first: Sequence[Used], second: Sequence[Used], most: int = 200) -> tuple[ShownUse, ...]:
     """Each line's uses of each factor, over all steps: those whose answers differed first, then
     those of the training's own lines."""
     differing = {_asked(item.use) for item in suspects(first, second, until=1 << 62)}
@@ -77,17 +78,17 @@ def shown(first: Sequence[Use], second: Sequence[Use], most: int = 200) -> tuple
     )
 
 
-def remoteness(use: Use) -> int:
+def remoteness(use: Used) -> int:
     """How far a line is from what was asked for it: 0 it asked itself, 1 a library that it called
     did, 2 a module that it imported did."""
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
-def _asked(use: Use) -> tuple[str, Site, str]:
+def _asked(use: Used) -> tuple[str, Site, str]:
     return use.factor, use.site, use.call or use.source
 
 
-def started(uses: Sequence[Use], factor: str) -> list[Use]:
+def started(uses: Sequence[Used], factor: str) -> list[Used]:
     """Return the lines that used a factor at all, whatever came back: those that take results as
     they come first, then calls by the training's own code, the nearest in time first."""
     own = [use for use in uses if use.factor == factor and use.site[0]]
@@ -126,7 +127,7 @@ def outside(found: Sequence[Suspect]) -> list[Suspect]:
     ]
 
 
-def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | None:
+def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | None:
     """The line after which two runs held different values for the first time, or took different
     ways; None where none was seen.
 
@@ -142,11 +143,11 @@ def first_difference(first: Sequence[Line], second: Sequence[Line]) -> Line | No
                 return a[max(index - 1, 0)]  # the line before went two ways
             # where a set came in another order, the line that made the set
             if one.digest != other.digest:
-                made = (one.order, other.order)
+                made = (one.source, other.source)
                 return (
                     one
                     if made[0] == made[1]
-                    else next(x for x, y in zip(a, b, strict=False) if (x.order, y.order) == made)
+                    else next(x for x, y in zip(a, b, strict=False) if (x.source, y.source) == made)
                 )
     return None
 
@@ -161,9 +162,9 @@ def _read_rather_than_asked_for(found: Mapping[object, Suspect]) -> list[Suspect
     ]
 
 
-def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
+def _by_place(uses: Sequence[Used]) -> dict[tuple[object, ...], Used]:
     """By process, factor, source, line and step."""
-    found: dict[tuple[object, ...], Use] = {}
+    found: dict[tuple[object, ...], Used] = {}
     seen: Counter[tuple[object, ...]] = Counter()
     for use in uses:
         key = (use.process, use.factor, use.source, use.site, use.direct, use.step)
@@ -173,7 +174,7 @@ def _by_place(uses: Sequence[Use]) -> dict[tuple[object, ...], Use]:
     return found
 
 
-def _any_order(uses: Sequence[Use]) -> list[tuple[object, ...]]:
+def _any_order(uses: Sequence[Used]) -> list[tuple[object, ...]]:
     """What commands printed, whatever the order of its lines."""
     return [
         (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
@@ -182,7 +183,7 @@ def _any_order(uses: Sequence[Use]) -> list[tuple[object, ...]]:
     ]
 
 
-def _unit(use: Use, same_lines: Collection[tuple[object, ...]]) -> Unit:
+def _unit(use: Used, same_lines: Collection[tuple[object, ...]]) -> Unit:
     if use.factor == "commands" and any(
         item[:3] == (use.process, use.site, use.source) for item in same_lines
     ):
@@ -198,7 +199,7 @@ def _keep(found: dict[object, Suspect], suspect: Suspect) -> None:
         found[key] = suspect
 
 
-def _later(use: Use) -> tuple[bool, int, bool]:
+def _later(use: Used) -> tuple[bool, int, bool]:
     """Return what makes a use say less of its unit than another: it hands nothing over as it comes,
     it came later, a library asked."""
     return not use.source.endswith(HANDED), use.step, not use.direct

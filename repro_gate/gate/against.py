@@ -156,10 +156,8 @@ def _data_of(other: Other, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataF
     either is not what the ref declares."""
     if other.problems:
         raise _Undecided(f"{other.problems[0].where}: {other.problems[0].message}")
-    folder, items = (
-        copy.root / os.path.relpath(os.path.realpath(own.path.parent), copy.source),
-        other.spec.data,
-    )
+    folder = copy.root / os.path.relpath(os.path.realpath(own.path.parent), copy.source)
+    items = other.spec.data
     folder.mkdir(parents=True, exist_ok=True)
     linked = tuple(
         item
@@ -206,19 +204,16 @@ def _finding(
             else "no input (code, data, lockfile, seed, flags) changed"
         )
         at = "" if first is None else f" {place_of(first, found.steps)}"
-        status, message = (
-            "changed",
-            f"{why}, results diverge from those of {ref}{at}{_beside_noise(relation, times, ref)}",
-        )
+        status = "changed"
+        beside = _beside_noise(relation, times, ref)
+        message = f"{why}, results diverge from those of {ref}{at}{beside}"
     elif inputs:
-        status, message = (
-            "no-op",
-            f"inputs changed ({names}), results are bitwise identical to those of {ref}",
-        )
+        status = "no-op"
+        message = f"inputs changed ({names}), results are bitwise identical to those of {ref}"
     else:
-        status, message = (
-            "unchanged",
-            f"same recipe (code, data, lockfile, seed, flags) as {ref}, bitwise identical results",
+        status = "unchanged"
+        message = (
+            f"same recipe (code, data, lockfile, seed, flags) as {ref}, bitwise identical results"
         )
     return AgainstFinding(
         ref=ref,

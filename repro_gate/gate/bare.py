@@ -16,12 +16,10 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
-_LEAST, _TIMES = (
-    30.0,
-    3,
-    # nobody stops it at train.steps: seconds that it gets at least, and how many times what the
-    # crash took
-)
+# nobody stops it at train.steps: seconds that it gets at least, and how many times what the crash
+# took
+_LEAST = 30.0
+_TIMES = 3
 
 
 def bare_run(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> Run | None:
@@ -35,11 +33,8 @@ def bare_run(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> 
     )
     if crashed is None or not lost or crashed.reason_id == NO_DETERMINISTIC:
         return None
-    exited = crashed.outcome == "crashed" and crashed.ended.exit_code not in (
-        None,
-        0,
-        *CANNOT_START,
-    )
+    code = crashed.ended.exit_code
+    exited = crashed.outcome == "crashed" and code not in (None, 0, *CANNOT_START)
     if not exited and (crashed.ended.signal is None or not crashed_by_itself(crashed)):
         return None
     watch.said(
@@ -51,11 +46,7 @@ def bare_run(spec: Spec, folder: GateFolder, results: Results, watch: Watch) -> 
     limited = replace(spec, train=replace(spec.train, timeout=seconds))
     try:
         bare = launch(limited, plan, site_of(spec, folder, frozenset()), lambda _: None)
-    except (
-        KeyboardInterrupt,
-        Inconclusive,
-        OSError,
-    ):
+    except (KeyboardInterrupt, Inconclusive, OSError):
         # what the other runs came to is told as it is
         return None
     from_outside = bare.ended.out_of_memory or bare.ended.signal == signal.SIGKILL

@@ -9,18 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
-from repro_gate.diagnosis.diagnose import REPLAYS, Case, Undone, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import (
-    Diagnosis,
-    Line,
-    OperatorCall,
-    Pair,
-    Setting,
-    ShownUse,
-    Use,
-)
+from repro_gate.diagnosis.diagnose import REPLAYS, Case, diagnose, diagnose_nan
+from repro_gate.diagnosis.model import Diagnosis, Pair, Setting, ShownUse
 from repro_gate.diagnosis.operators import around
 from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.diagnosis.suspects import shown
@@ -38,9 +32,9 @@ from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
-from repro_gate.trace.model import Trace
+from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
 
-LINE = "line"  # what the probe calls a line of the workspace among the uses of factors
+LINES = ("line",)  # what the probe calls a line of the workspace among the uses of factors
 _AROUND, _SOURCE = 2, 1 << 20  # lines before and behind that of a cause; bytes of its file
 _NAN_STEPS = 3  # after which a NaN that comes from memory shows
 # seconds: a run that takes no longer is not cut off when something is pinned, so that what diverges
@@ -77,10 +71,7 @@ def diagnosis_of(
         return None
     began, done = monotonic(), 0
     # the pairs that show what the training asked for, and what torch did for it
-    watched, dispatched = (
-        Pair(),
-        Pair(),
-    )
+    watched = dispatched = Pair()
     longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
     short = replace(
         spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest))
@@ -160,11 +151,9 @@ def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
         )
     except Unreadable:
         return ()
-    lines = (
-        (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0].splitlines()
-        if cell
-        else text.splitlines()
-    )
+    if cell:
+        text = (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0]
+    lines = text.splitlines()
     first = max(line - _AROUND, 1)
     return (
         tuple(
@@ -212,13 +201,13 @@ def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: i
             failed=next((run.problem for run in runs if run.problem), "")
             or "it could not be compared"
         )
-    a, b = (list(labelled(run.traces)) for run in runs)
+    a, b = (labelled(run.traces) for run in runs)
     return Pair(
         first=comparison.first_divergence,
         steps=comparison.steps,
         finite=_finite(runs),
         uses=(tuple(uses_of(a, BY_NAME)), tuple(uses_of(b, BY_NAME))),
-        lines=(tuple(lines_of(a)), tuple(lines_of(b))),
+        lines=(tuple(uses_of(a, LINES)), tuple(uses_of(b, LINES))),
         operators=(tuple(_operators(a)), tuple(_operators(b))),
     )
 
@@ -254,60 +243,31 @@ def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
     )
 
 
-def labelled(traces: Sequence[Trace]) -> Iterator[tuple[str, Trace]]:
+def labelled(traces: Sequence[Trace]) -> list[tuple[str, Trace]]:
     """Each process with a name that its twin in the other run has too: its key, and which of that
     key and command line it is."""
     seen: Counter[tuple[object, ...]] = Counter()
+    found = []
     for trace in traces:
         key = (trace.key, trace.argv[:3])
         seen[key] += 1
         number = sum(count for other, count in seen.items() if other[0] == trace.key)
-        yield trace.key if number == 1 else f"{trace.key}#{number}", trace
+        found.append((trace.key if number == 1 else f"{trace.key}#{number}", trace))
+    return found
 
 
-def uses_of(traces: Sequence[tuple[str, Trace]], factors: Collection[str]) -> Iterator[Use]:
+def uses_of(traces: Sequence[tuple[str, Trace]], factors: Collection[str]) -> Iterator[Used]:
     """The uses of these factors in a run; what else its traces name is no factor."""
     for process, trace in traces:
         for item in trace.uses:
             if item.factor in factors:
-                yield Use(
-                    process=process,
-                    step=item.step,
-                    factor=item.factor,
-                    source=item.source,
-                    site=(item.file, item.line),
-                    call=item.call,
-                    count=item.count,
-                    digest=item.digest,
-                    direct=item.direct,
-                    outside=item.outside,
-                )
+                yield msgspec.structs.replace(item, process=process)
 
 
-def lines_of(traces: Sequence[tuple[str, Trace]]) -> Iterator[Line]:
-    for process, trace in traces:
-        for item in trace.uses:
-            if item.factor == LINE:
-                yield Line(
-                    process, item.step, (item.file, item.line), item.digest, item.call, item.source
-                )
-
-
-def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorCall]:
+def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorLine]:
     for process, trace in traces:
         for item in trace.operators:
-            yield OperatorCall(
-                process=process,
-                name=item.op,
-                count=item.count,
-                phase=item.phase,
-                node=item.node,
-                site=(item.file, item.line),
-                inputs=item.inputs,
-                outputs=item.outputs,
-                simple=item.simple,
-                distinct=item.distinct,
-            )
+            yield msgspec.structs.replace(item, process=process)
 
 
 def _finite(runs: Sequence[Run]) -> bool:
@@ -324,11 +284,11 @@ def _finite(runs: Sequence[Run]) -> bool:
 def _undone(runs: Sequence[Run]) -> list[Undone]:
     """Flags that the training switched off in a deterministic run, each line once."""
     found = {
-        (item.flag, item.value, (item.file, item.line)): None
+        (item.flag, item.value, item.site): item
         for run in runs
         if run.plan.arm.name == "deterministic"
         for trace in run.traces
         for item in trace.undone
         if not item.late
     }
-    return [Undone(*key) for key in found]
+    return [*found.values()]

@@ -34,18 +34,16 @@ def resolve(spec: Spec, folder: Path | None = None, root: Path | None = None) ->
     return Resolved(replace(spec, data=items), problems)
 
 
+@dataclass
 class CommitFiles:
     """The spec and baseline of one commit, where the head has its own at `path`. `name` is the
     spec's path in the repository."""
 
-    def __init__(self, root: Path, commit: str, name: str, path: Path, options: Options) -> None:
-        self.root, self.commit, self.name, self.path, self.options = (
-            root,
-            commit,
-            name,
-            path,
-            options,
-        )
+    root: Path
+    commit: str
+    name: str
+    path: Path
+    options: Options
 
     @cached_property
     def raw(self) -> bytes | None:
@@ -58,12 +56,15 @@ class CommitFiles:
         mistakes."""
         if self.raw is None:
             return None
-        source, given = f"{self.commit[:12]}:{self.name}", self.options
-        if not overridden:
-            return self._resolve(load_spec_bytes(self.raw, source, self.path))
+        given = self.options if overridden else Options()
         return self._resolve(
             load_spec_bytes(
-                self.raw, source, self.path, given.overrides, seed=given.seed, steps=given.steps
+                self.raw,
+                f"{self.commit[:12]}:{self.name}",
+                self.path,
+                given.overrides,
+                seed=given.seed,
+                steps=given.steps,
             )
         )
 

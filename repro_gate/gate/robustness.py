@@ -3,22 +3,29 @@ for, each compared with the first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic, time
 
 from repro_gate.checks.interface import NotRobust
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
-from repro_gate.diagnosis.model import Diagnosis, Line, Use
-from repro_gate.diagnosis.robustness import SURROUNDINGS, Outcome, at_line, diagnose, differing
+from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.diagnosis.robustness import (
+    SURROUNDINGS,
+    Outcome,
+    at_line,
+    called,
+    diagnose,
+    differing,
+)
 from repro_gate.diagnosis.search import Exhausted
 from repro_gate.diagnosis.suspects import first_difference
 from repro_gate.errors import Inconclusive
-from repro_gate.factors import Site
-from repro_gate.gate.diagnose import labelled, lines_of, uses_of
+from repro_gate.gate.diagnose import LINES, labelled, uses_of
 from repro_gate.report.numbers import duration
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
@@ -30,11 +37,11 @@ from repro_gate.runs.results import Results, Varied, before_step
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
-from repro_gate.trace.model import Trace
+from repro_gate.trace.model import Trace, Used
 
 _FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
 _WATCH = {"watch": True, "surroundings": True}
-_TOLD = {item.uses for item in SURROUNDINGS.values()}  # the names of those uses in a trace
+_TOLD = {called(name) for name in SURROUNDINGS}  # the names of those uses in a trace
 
 
 def robustness_of(
@@ -67,65 +74,71 @@ def _look_into(
 ) -> tuple[Diagnosis | None, Results]:
     """Look into one varied run. Without `search` it is only varied in all of it once more, which
     tells chance from dependence."""
-    seed, first = (
-        broken.run.plan.arm.seed,
-        next(run for run in results.runs if run.plan.name == broken.run.plan.second_of),
-    )
-    bounds, names = spec.diagnosis, broken.run.plan.varied
-    tolerance, began, done, experiments = (
-        spec.determinism.tolerance,
-        monotonic(),
-        0,
-        dict[frozenset[str], _Experiment](),
-    )
-    steps, compared = _steps(broken) if tolerance is None else None, broken.comparison
-    took = (
-        time() - folder.began
-        if folder.began is not None
-        else sum(run.ended.seconds for run in results.runs)
-    )
-    most = 0.0 if bounds is None else min(bounds.timeout, spec.robustness.search * max(took, 0.0))
+    seed, names = broken.run.plan.arm.seed, broken.run.plan.varied
+    first = next(run for run in results.runs if run.plan.name == broken.run.plan.second_of)
+    bounds, tolerance, compared = spec.diagnosis, spec.determinism.tolerance, broken.comparison
+    experiments = dict[frozenset[str], _Experiment]()
+    steps, began, done = _steps(broken) if tolerance is None else None, monotonic(), 0
+    took = max(time() - folder.began, 0.0)
+    most = 0.0 if bounds is None else min(bounds.timeout, spec.robustness.search * took)
     if search and bounds is not None:
         watch.said(
             f"robustness: what does {broken.run.plan.name} depend on? The search takes "
             f"{duration(most)} at most"
         )
 
-    def started(
-        varied: frozenset[str], probe: Mapping[str, object], *, names_line: bool = False
-    ) -> tuple[Results, Run]:
+    def started(varied: frozenset[str], probe: Mapping[str, object], most: float) -> Results:
         nonlocal done
-        late = (
-            bounds is None or done >= bounds.runs or (monotonic() - began > most and not names_line)
-        )
+        late = bounds is None or done >= bounds.runs or monotonic() - began > most
         if late and done >= _FOR_THE_VERDICT:
             raise Exhausted
         done += 1
         watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
-        arm = replace(first.plan.arm, steps=steps if steps is not None else first.plan.arm.steps)
+        arm = replace(first.plan.arm, steps=steps or first.plan.arm.steps)
         plan = Plan(name=f"robustness-{seed}-{done}", arm=arm, varied=varied, probe=probe)
         if tolerance is not None:  # which asks how far the final weights are apart
             plan = replace(plan, keep_final=True, reference=first.traces)
         series = run_series(spec, folder, Watch(), (plan,), measure=False)
         if series.interrupted:
             raise _Interrupted(series.interrupted)
-        return series, series.runs[0]
+        return series
 
     def run(varied: frozenset[str]) -> Outcome:
-        series, done_run = started(varied, {"factors": _WATCH})
-        comparison = _compared(results, series, first, steps)
-        differs = not done_run.good
+        series = started(varied, {"factors": _WATCH}, most)
+        comparison, ended = _compared(results, series, first, steps), series.runs[0]
+        differs = not ended.good
         # a failure is explained by one that fails too
         if comparison is not None and (compared is not None or not varied):
             differs = differs or not alike(comparison, tolerance)
-        outcome = Outcome(differs, tuple(uses_of(list(labelled(done_run.traces)), _TOLD)))
-        experiments[varied] = _Experiment(done_run, comparison, outcome)
-        return outcome
+        experiments[varied] = _Experiment(
+            differs=differs,
+            uses=tuple(uses_of(labelled(ended.traces), _TOLD)),
+            run=ended,
+            comparison=comparison,
+        )
+        return experiments[varied]
 
-    def record(varied: frozenset[str]) -> Run:
-        """One of two short runs that name a line: what decides is known by then, and a name without
-        a line helps nobody."""
-        return started(varied, {"factors": {}, "lines": max(until, 0)}, names_line=True)[1]
+    def lines(varied: frozenset[str]) -> list[Used]:
+        """Of a short run. What decides is known by then, and a name without a line helps nobody:
+        the time of the search is not asked."""
+        series = started(varied, {"factors": {}, "lines": max(until, 0)}, inf)
+        return [*uses_of(labelled(series.runs[0].traces), LINES)]
+
+    def line_of(name: str) -> Used | None:
+        """Return the line that a varied name reached: the first whose values differ where no use of
+        it is seen; of those that read the clock, of which most only log, the one that decides if it
+        alone is varied."""
+        alone = frozenset({name})
+        if not called(name):
+            return first_difference(lines(frozenset()), lines(alone))
+        told = differing(experiments[frozenset()].uses, experiments[alone].uses, name, until)
+        readers = {use.site: use for use in reversed(told) if use.direct and name == "clock"}
+        for site, use in reversed(readers.items()) if len(readers) > 1 else ():
+            series = started(alone, {"factors": {**_WATCH, "vary_at": [site]}}, most)
+            comparison = _compared(results, series, first, steps)
+            if comparison is not None and not alike(comparison, tolerance):
+                return use
+        return None
 
     diverged = compared.first_divergence if compared is not None else None
     until = 10**9 if diverged is None else max(diverged.step, 0)
@@ -134,89 +147,40 @@ def _look_into(
         if compared is None or diverged is None
         else place_of(diverged, compared.steps)
     )
+    found = None
     try:
         if search:
             found = diagnose(sorted(names, key=spec.robustness.vary.index), until, where, run)
-            by_chance = found is None
-            if found is None or found.one_of:
-                pass  # nothing, or not one thing: no line of it is looked for
-            elif found.factor and not SURROUNDINGS[found.factor].uses:
-                found = _with_line(found, found.factor, record)
-            elif found.factor == "clock" and not found.also:
-                before, clocks = (
-                    experiments[key].outcome.uses
-                    for key in (frozenset[str](), frozenset({"clock"}))
-                )
-
-                def differs(site: Site) -> bool:
-                    series, _ = started(
-                        frozenset({"clock"}), {"factors": {**_WATCH, "vary_at": [site]}}
-                    )
-                    comparison = _compared(results, series, first, steps)
-                    return comparison is not None and not alike(comparison, tolerance)
-
-                found = _with_reading(found, differing(before, clocks, "clock", until), differs)
-        else:
-            found, by_chance = None, not run(names).differs
+            if found is not None and found.factor and not found.one_of:
+                with suppress(Exhausted):
+                    found = at_line(found, found.factor, line_of(found.factor))
+        by_chance = found is None if search else not run(names).differs
     except _Interrupted as error:
         return None, replace(results, interrupted=str(error))
     except (Inconclusive, OSError) as error:
         return None, replace(results, interrupted=f"the series ended early: {error}")
     plain = experiments.get(frozenset())
-    if plain is not None and plain.outcome.differs:
+    if plain is not None and plain.differs:
         return None, _by_chance(results, broken, plain.run, plain.comparison)
     if by_chance:  # a failure is one beside the run that is varied in the same and comes through
-        proof = (
-            compared
-            if compared is not None
-            else compare_crashed(experiments[names].run, broken.run)
-        )
+        proof = compared or compare_crashed(experiments[names].run, broken.run)
         return None, _by_chance(results, broken, broken.run, proof)
     if found is None:
         return None, results
     return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
 
 
-def _with_line(found: Diagnosis, name: str, run: Callable[[frozenset[str]], Run]) -> Diagnosis:
-    """Return what was found with its line, by two more runs whose lines are recorded, one of them
-    varied in `name` alone."""
-    with suppress(Exhausted):
-        plain, varied = (
-            list(lines_of(list(labelled(run(frozenset(names)).traces)))) for names in ((), (name,))
-        )
-        return at_line(found, name, first_difference(plain, varied))
-    return found
-
-
-def _with_reading(
-    found: Diagnosis, uses: Sequence[Use], differs: Callable[[Site], bool]
-) -> Diagnosis:
-    """Return what was found with the line whose reading of the clock decides, by a run for each
-    with that line alone varied: most only log."""
-    lines = {
-        use.site: Line(use.process, use.step, use.site, "", use.call)
-        for use in reversed(uses)
-        if use.direct
-    }
-    with suppress(Exhausted):
-        for site in list(lines)[::-1] if len(lines) > 1 else ():
-            if differs(site):
-                return at_line(found, "clock", lines[site])
-    return found
-
-
 class _Interrupted(Exception):
     """An experiment was ended: the text says by what."""
 
 
-@dataclass(frozen=True)
-class _Experiment:
-    """A run, and how it compares with the first of its seed; None where it ended badly and that is
-    not the training's own doing."""
+@dataclass(frozen=True, kw_only=True)
+class _Experiment(Outcome):
+    """With the run, and how it compares with the first of its seed; None where it ended badly and
+    that is not the training's own doing."""
 
     run: Run
     comparison: Comparison | None
-    outcome: Outcome
 
 
 def _by_chance(results: Results, broken: Varied, run: Run, proof: Comparison | None) -> Results:

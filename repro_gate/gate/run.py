@@ -8,10 +8,11 @@ large the noise is without the flags, and what the flags cost.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import chain
 from math import inf
 from time import monotonic, time
 
@@ -33,15 +34,14 @@ from repro_gate.gate.evidence import (
     with_runs,
 )
 from repro_gate.gate.options import Options
-from repro_gate.gate.preflight import Facts, Problem, explains, look, notes, preflight, require
+from repro_gate.gate.preflight import explains, look, preflight
 from repro_gate.gate.refused import refused_operators
 from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.gate.robustness import robustness_of, told
 from repro_gate.install.install import environments_root, installed
 from repro_gate.ops.lookup import cited, look_up
-from repro_gate.report.model import Reason, Report
+from repro_gate.report.model import Report
 from repro_gate.runs.gate_folder import GateFolder, open_gate_folder, remove_copies
-from repro_gate.runs.launch import Run
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, keep_traces
@@ -74,8 +74,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
     policy = effective_policy(given, checkout, options)
     spec = policy.spec
     facts = look(options.environment)
-    found_before = preflight(spec, options.environment, facts)
-    require(found_before)
+    before = preflight(spec, options.environment, facts)
     other = other_ref(spec, checkout, options)
     with (
         gathering(
@@ -122,18 +121,14 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             not_robust=told(fragile),
             blamed=blamed(found),
             refused=refused,
+            operators=known.lines,
         )
-        evidence = replace(evidence, operators=known.lines)
         hashed = config_hash_of_runs(evidence, results)
         # Else nobody asks for the entry, and artifacts need not be read.
-        recorded = (
-            hashed is not None
-            and (options.locking or policy.baseline is not None)
-            and not unsound(evidence, results.runs)
-        )
+        asked = options.locking or policy.baseline is not None
         entry = (
             entry_of_runs(results, hashed, evidence.machine, started)
-            if hashed is not None and recorded
+            if hashed is not None and asked and not unsound(evidence, results.runs)
             else None
         )
         against = (
@@ -152,6 +147,8 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             bare=bare,
         )
         remove_copies(folder, watch.said)
+        explained = (explains(run.ended.tail, facts) for run in results.runs if run.log_matters)
+        before = tuple(dict.fromkeys((*before, *chain.from_iterable(explained))))
         report = make_report(
             options,
             evidence,
@@ -159,7 +156,7 @@ def gate(given: Spec, options: Options, watch: Watch) -> GateResult:
             findings,
             hashed=hashed,
             base=policy.base,
-            before=(*_worth_knowing(found_before, facts, results.runs), *known.notes),
+            before=(*before, *known.notes),
             started=started,
             seconds=monotonic() - clock,
         )
@@ -189,7 +186,7 @@ def prepared(given: Spec, options: Options, watch: Watch) -> Iterator[tuple[Spec
     and gate nothing."""
     checkout = inspect_checkout(given.path.parent)
     spec = replace(effective_policy(given, checkout, options).spec, cost=CostBudget(measure=False))
-    require(preflight(spec, options.environment, look(options.environment)))
+    preflight(spec, options.environment, look(options.environment))
     with _gate_folder(spec, None, checkout, options, watch) as folder, obeyed():
         yield spec, folder
 
@@ -220,17 +217,3 @@ def _gate_folder(
         ) as outer,
     ):
         yield replace(folder, outer=outer, began=time())
-
-
-def _worth_knowing(
-    found: Sequence[Problem], facts: Facts, runs: Sequence[Run]
-) -> tuple[Reason, ...]:
-    """What the preflight saw that ended nothing, and where it explains how a run ended."""
-    explained = (explains(run.ended.tail, facts) for run in runs if run.log_matters)
-    return notes(
-        tuple(
-            dict.fromkeys(
-                [*found, *(replace(item, required=False) for item in explained if item is not None)]
-            )
-        )
-    )

@@ -130,12 +130,8 @@ def judge(
         )
     if first is not None and "determinism/diverged" in reasons and _there(put, first):
         return replace(row, outcome="caught")
-    return replace(
-        row,
-        why="the gate finds no difference"
-        if first is None
-        else "the gate finds it in another place",
-    )
+    where = "no difference" if first is None else "it in another place"
+    return replace(row, why=f"the gate finds {where}")
 
 
 def _there(put: Place, first: Divergence) -> bool:
@@ -150,12 +146,8 @@ def _by_check(row: Row, result: CheckResult, told: Callable[[str], bool]) -> Row
     seen = result.status in ("fail", "warn")
     line = next((text for text in result.evidence if told(text)), "") if seen else ""
     if line:
-        return replace(
-            row,
-            outcome="caught",
-            reasons=(result.id,),
-            why="; ".join(filter(None, (line, row.why))),
-        )
+        why = "; ".join(filter(None, (line, row.why)))
+        return replace(row, outcome="caught", reasons=(result.id,), why=why)
     return replace(row, why=f"{result.id} says: {result.message}")
 
 
@@ -179,22 +171,16 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch, seed: int) -> Results:
     )
     bad = next((run for run in clean.runs if not run.good), None)
     comparison = clean.comparisons.get(seed)
+    remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
     if comparison is not None and comparison.first_divergence is not None:
-        where = sentence(comparison.first_divergence)
-        remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
-        raise Inconclusive(
-            f"two clean runs diverge {where}, so that no fault of ours would stand out",
-            remedy=remedy,
-        )
-    if bad is not None or comparison is None:
-        problem = (
-            for_terminal(bad.problem, 1_000) if bad is not None else "they could not be compared"
-        )
-        raise Inconclusive(
-            f"the clean runs: {problem}",
-            remedy=bad.remedy if bad is not None else "make the gate pass first",
-        )
-    return clean
+        why = f"diverge {sentence(comparison.first_divergence)}, so that no fault would stand out"
+    elif bad is not None:
+        why, remedy = for_terminal(bad.problem, 1_000), bad.remedy
+    elif comparison is None:
+        why = "could not be compared"
+    else:
+        return clean
+    raise Inconclusive(f"the clean runs: {why}", remedy=remedy)
 
 
 def _whole(results: Results) -> Results:
@@ -208,20 +194,16 @@ def _whole(results: Results) -> Results:
     return results
 
 
+@dataclass(frozen=True)
 class _Trial:
     """The runs of a self-test: `whole` is the spec as it stands, `spec` the one with fewer steps,
     `clean` its pair."""
 
-    def __init__(
-        self, whole: Spec, spec: Spec, folder: GateFolder, watch: Watch, clean: Results
-    ) -> None:
-        self.whole, self.spec, self.folder, self.watch, self.clean = (
-            whole,
-            spec,
-            folder,
-            watch,
-            clean,
-        )
+    whole: Spec
+    spec: Spec
+    folder: GateFolder
+    watch: Watch
+    clean: Results
 
     def row(self, fault: str) -> Row:
         """Put one fault in, and see how it is found."""
@@ -315,18 +297,11 @@ def _unusable(fault: str, put: Place | None, results: Results, *, noted: bool = 
     """Where a run with a fault ended badly, or the fault was not put in: that shows nothing of the
     gate."""
     run = results.runs[0]
-    if not run.good:
-        return Row(
-            fault=fault,
-            outcome="inconclusive",
-            put=put,
-            why=f"its run {run.outcome}: {run.problem}",
-        )
-    if noted and not _notes(run):
-        return Row(
-            fault=fault, outcome="inconclusive", put=put, why="the probe did not come to put it in"
-        )
-    return None
+    if run.good and (_notes(run) or not noted):
+        return None
+    why = "the probe did not come to put it in"
+    why = why if run.good else f"its run {run.outcome}: {run.problem}"
+    return Row(fault=fault, outcome="inconclusive", put=put, why=why)
 
 
 def _notes(run: Run) -> list[str]:

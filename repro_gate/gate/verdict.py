@@ -209,11 +209,8 @@ def _slower(findings: Findings) -> Iterator[Reason]:
                 f"with the flags a step is slower than at {against.ref} by {item.slower_pct:.1f} %"
             )
             message = f"{told} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
-            yield Reason(
-                "cost/regression",
-                message,
-                "make the change cheaper, or raise cost.max-regression-percent",
-            )
+            remedy = "make the change cheaper, or raise cost.max-regression-percent"
+            yield Reason("cost/regression", message, remedy)
 
 
 def _changed(findings: Findings) -> Iterator[Reason]:
@@ -246,23 +243,15 @@ def _inconclusive(findings: Findings) -> list[Reason]:
         if any(place.startswith("the log of") for place in findings.ignored.values())
         else [*badly, *lacking]
     )
-    reasons += _nothing_compared(findings)
-    if (
-        not reasons
-        and not findings.comparisons
-        and not any(item.status == "fail" for item in findings.checklist)
-    ):
+    failed = any(item.status == "fail" for item in findings.checklist)
+    if _recorded_nothing(findings):
+        message = "the runs recorded nothing but generator states"
+        remedy = "record what is to be the same: repro_gate.record(name, value)"
+        reasons.append(Reason("run/nothing-compared", message, remedy))
+    elif not reasons and not findings.comparisons and not failed:
         reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
-    budget = findings.spec.cost
-    wanted = budget.measure and budget.max_percent is not None and not findings.stopped_early
-    if not reasons and findings.runs and wanted and findings.cost is None:
-        message = (
-            "cost.max-percent is set, and the cost could not be measured: each run needs 3 steps "
-            "after its warm-up"
-        )
-        reasons.append(
-            Reason("cost/not-measured", message, "raise train.steps or lower train.warmup")
-        )
+    if not reasons and findings.runs and findings.spec.cost.max_percent is not None:
+        reasons += _cost_not_measured(findings)
     remedy = (
         "correct capture.artifacts, or leave train.steps out where the file is written at the end"
     )
@@ -296,10 +285,10 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     for run in findings.runs:
         if run.log_matters and run.plan.name not in findings.not_robust:
             without, remedy = _without_gate(run, findings.bare)
-            found.setdefault(
-                (run.reason_id, f"{run.problem}{without}{_exception(run)}", remedy or run.remedy),
-                [],
-            ).append(run.plan.name)
+            raised = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
+            text = ": ".join(filter(None, (run.problem + without, raised)))
+            key = run.reason_id, text, remedy or run.remedy
+            found.setdefault(key, []).append(run.plan.name)
     return [
         Reason(identifier, f"run{'s' * (len(names) > 1)} {' and '.join(names)}: {text}", remedy)
         for (identifier, text, remedy), names in found.items()
@@ -357,11 +346,6 @@ def _crashes_bare(bare: Run | None) -> bool | None:
     )
 
 
-def _exception(run: Run) -> str:
-    text = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
-    return f": {text}" if text else ""
-
-
 def _not_answered(findings: Findings) -> Iterator[Reason]:
     """What was asked about the baseline, the config hash or another ref, and could not be
     answered."""
@@ -390,12 +374,14 @@ def _recorded_nothing(findings: Findings) -> bool:
     return bool(empty) and all(item.comparison.identical for item in empty)
 
 
-def _nothing_compared(findings: Findings) -> Iterator[Reason]:
-    if _recorded_nothing(findings):
-        remedy = "record what is to be the same: repro_gate.record(name, value)"
-        yield Reason(
-            "run/nothing-compared", "the runs recorded nothing but generator states", remedy
+def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
+    spec = findings.spec
+    if findings.cost is None and spec.cost.measure and not findings.stopped_early:
+        message = (
+            f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of "
+            "its warm-up"
         )
+        yield Reason("cost/not-measured", message, "raise train.steps or lower train.warmup")
 
 
 def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
@@ -448,17 +434,8 @@ def _notes(findings: Findings) -> Iterator[Reason]:
             "run/fail-fast",
             f"the runs after the divergence were left out (--fail-fast){unmeasured}",
         )
-    quiet = (
-        findings.stopped_early
-        or findings.interrupted
-        or spec.cost.max_percent is not None
-        or not spec.cost.measure
-    )
-    if findings.cost is None and not quiet and all(run.good for run in findings.runs):
-        message = (
-            f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of "
-            "its warm-up"
-        )
-        yield Reason("cost/not-measured", message)
+    good = not findings.interrupted and all(run.good for run in findings.runs)
+    if good and spec.cost.max_percent is None:
+        yield from _cost_not_measured(findings)
     for flag in spec.determinism.allow:
         yield Reason("determinism/flag-allowed", f"{flag.flag} is left off: {flag.reason}")

@@ -4,14 +4,15 @@ before anything is trained."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 
 from packaging.utils import canonicalize_name
 
@@ -48,10 +49,10 @@ class GateFolder:
     outer: Mapping[str, str]  # the environment that the gate was started in
     sandbox: Sandbox  # who the training runs as
     original: Original  # what the snapshot was taken of
-    began: float | None = None  # when all was ready for the first run, in seconds since 1970
+    began: float  # when all was ready for the first run, in seconds since 1970
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_gate_folder(
     spec: Spec,
     checkout: Checkout,
@@ -95,6 +96,7 @@ def open_gate_folder(
             outer=outer,
             sandbox=sandbox,
             original=original_of(spec, checkout),
+            began=time(),
         )
 
 
@@ -165,21 +167,17 @@ def original_of(spec: Spec, checkout: Checkout) -> Original:
 def _project_names(folder: Path, root: Path) -> Iterator[str]:
     """The names of the distributions that the project in `folder` makes, as its settings say."""
     for name in ("pyproject.toml", "setup.cfg", "setup.py"):
-        try:
+        with suppress(Unreadable):
             text = read_text(folder / name, root, _PROJECT_BYTES)
             if name != "pyproject.toml":
                 yield from _NAME.findall(text)[:100]
                 continue
             document = parse_toml(text)
-        except Unreadable:
-            continue
-        tool = document.get("tool")
-        for table in (
-            document.get("project"),
-            tool.get("poetry") if isinstance(tool, dict) else None,
-        ):
-            if isinstance(table, dict) and isinstance(table.get("name"), str):
-                yield table["name"]
+            tool = document.get("tool")
+            poetry = tool.get("poetry") if isinstance(tool, dict) else None
+            for table in (document.get("project"), poetry):
+                if isinstance(table, dict) and isinstance(table.get("name"), str):
+                    yield table["name"]
 
 
 def _self_test(

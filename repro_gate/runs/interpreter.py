@@ -59,7 +59,6 @@ def interpreter_facts(
                 cwd=folder / "empty",
                 env=environment,
                 timeout=ASK_SECONDS,
-                tick=lambda _: None,
                 sandbox=sandbox,
             )
     except OSError as error:
@@ -68,24 +67,14 @@ def interpreter_facts(
         ) from None
     if ended.timed_out:
         raise _unanswered(f"{python} gave no answer in {ASK_SECONDS:g} s")
-    facts = next(
-        (facts for line in reversed(ended.tail) if (facts := _facts(line)) is not None), None
-    )
-    said = next(
-        (
-            line.strip()[:300]
-            for line in reversed(ended.tail)
-            if line.strip() and not line.startswith("{")
-        ),
-        "",
-    )
+    answers = (_facts(line) for line in reversed(ended.tail))
+    facts = next((found for found in answers if found is not None), None)
+    lines = (line.strip()[:300] for line in reversed(ended.tail) if not line.startswith("{"))
+    said = next(filter(None, lines), f"it ended with status {ended.exit_code}")
     if facts is None or ended.exit_code:
-        raise _unanswered(
-            f"{python} cannot say what it trains with: "
-            f"{said or f'it ended with status {ended.exit_code}'}"
-        )
+        raise _unanswered(f"{python} cannot say what it trains with: {said}")
     if "torch" not in facts:
-        raise _unanswered(f"{python} has no torch" + (f": {said}" if said else ""))
+        raise _unanswered(f"{python} has no torch: {said}")
     return facts
 
 

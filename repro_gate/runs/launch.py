@@ -18,14 +18,13 @@ from pathlib import Path
 from repro_gate.errors import held
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.ending import ending_of, leave_out_idle
+from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
 from repro_gate.runs.environment import EXTENSION, training_environment, without_probe, write_shims
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
 from repro_gate.runs.stress import VARIABLES as STRESS
 from repro_gate.runs.stress import load
 from repro_gate.runs.watching import Tick, Watcher, failure_in
-from repro_gate.runs.workspaces import cache_variables
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import Left, sweep
 from repro_gate.sandbox.identity import Sandbox
@@ -78,17 +77,12 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """What came of a plan. `outcome` is one of the report's; `problem` says in a sentence what went
-    wrong, `remedy` what to do."""
+class Run(Ending):
+    """What came of a plan."""
 
     plan: Plan
-    outcome: str
     ended: Ended
     traces: tuple[Trace, ...] = ()
-    problem: str = ""
-    remedy: str = ""
-    reason_id: str = ""
     folder: Path = field(default_factory=Path)
     # what it left outside its own places, where it had a user of its own
     left: Left = field(default_factory=Left)
@@ -172,10 +166,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         # reach it
         text = f"exec {text.strip()}"
     command = ["/bin/sh", "-c", text]
-    cache = dict(cache_variables(site.tmp)) if spec.train.compile_cache else {}
-    cache |= STRESS if plan.stress else {}
     own = {
-        **cache,
+        **(STRESS if plan.stress else {}),
         **variation.environment(plan.varied, site.outer, plan.arm.environment),
         **spec.train.env,
         **plan.environment,
@@ -209,15 +201,7 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
         seal(site.sandbox, folder, KEPT)
         left = sweep(site.sandbox, site.data)
     return Run(
-        plan=plan,
-        outcome=ending.outcome,
-        ended=ended,
-        traces=tuple(traces),
-        problem=ending.problem,
-        remedy=ending.remedy,
-        reason_id=ending.reason_id,
-        folder=folder,
-        left=left,
+        **vars(ending), plan=plan, ended=ended, traces=tuple(traces), folder=folder, left=left
     )
 
 
@@ -237,30 +221,18 @@ def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], st
 def _may_enter(site: Site) -> bool:
     """Whether there is a working directory. A user of its own is not led by a link to where it
     could not have gone by itself: a process is put into its folder while it is still root."""
-    if not site.cwd.is_dir():
-        return False
-    return not site.sandbox.own_user or Path(os.path.realpath(site.cwd)).is_relative_to(
-        os.path.realpath(site.workspace)
-    )
+    real = Path(os.path.realpath(site.cwd))
+    inside = real.is_relative_to(os.path.realpath(site.workspace))
+    return site.cwd.is_dir() and (inside or not site.sandbox.own_user)
 
 
 def _not_entered(spec: Spec, plan: Plan) -> Run:
     problem = f"train.working-directory {spec.train.working_directory!r} is not in the workspace"
     remedy = "name a folder that git tracks, relative to the folder that holds the spec"
-    ended = Ended(
-        exit_code=None,
-        signal=None,
-        timed_out=False,
-        stopped="",
-        seconds=0.0,
-        tail=(),
-        left_running=0,
-        out_of_memory=False,
-    )
     return Run(
         plan=plan,
         outcome="crashed",
-        ended=ended,
+        ended=Ended(),
         problem=problem,
         remedy=remedy,
         reason_id="run/no-working-directory",

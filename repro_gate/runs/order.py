@@ -62,10 +62,8 @@ def further_pair(spec: Spec, runs: Sequence[Run], planned: int, before: float) -
     narrow enough, `cost.pairs` are done, a run ended badly, or the further runs, those behind the
     first `planned`, would take longer than `before`: the seconds of all until then."""
     on, off = timed_runs(spec, runs)
-    number, first = (
-        len(off) + 1,
-        next((run.plan for run in runs if run.plan.name == "deterministic-1"), None),
-    )
+    number = len(off) + 1
+    first = next((run.plan for run in runs if run.plan.name == "deterministic-1"), None)
     if (
         first is None
         or number > spec.cost.pairs

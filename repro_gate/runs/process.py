@@ -53,19 +53,17 @@ class Ended:
     """How a command ended. `signal` is set where one ended it; `stopped` is the reason given by the
     watcher, else ``."""
 
-    exit_code: int | None
-    signal: int | None
-    timed_out: bool
-    stopped: str
-    seconds: float
-    tail: tuple[str, ...]
-    left_running: int  # descendants that had to be killed after the command itself had ended
-    out_of_memory: bool  # `group_killed`, and it, or by its log a process of it, was killed
-    machine_kills: int | None = (
-        # how often the kernel has killed for want of memory on this machine meanwhile; None: not
-        # known
-        None
-    )
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    stopped: str = ""
+    seconds: float = 0.0
+    tail: tuple[str, ...] = ()
+    left_running: int = 0  # descendants that had to be killed after the command itself had ended
+    # `group_killed`, and it, or by its log a process of it, was killed
+    out_of_memory: bool = False
+    # how often the kernel has killed for want of memory on this machine meanwhile; None: not known
+    machine_kills: int | None = None
     # it ended badly, and the kernel has killed for want of memory in its control group meanwhile
     group_killed: bool = False
 
@@ -76,7 +74,7 @@ def supervise(
     cwd: Path,
     env: Mapping[str, str],
     timeout: float,
-    tick: Callable[[list[psutil.Process]], str | None],
+    tick: Callable[[list[psutil.Process]], str | None] = lambda _: None,
     sandbox: Sandbox = _SAME_USER,
     umask: int = -1,
 ) -> Ended:
@@ -119,10 +117,8 @@ def supervise(
             end_all(sandbox)
             # closes the pipe, so on an exception too
             tail = () if output is None else output.lines()
-    code, (group_kills, machine_kills) = (
-        process.returncode,
-        (_since(old, new) for old, new in zip(kills, _kills(), strict=True)),
-    )
+    code = process.returncode
+    group_kills, machine_kills = map(_since, kills, _kills())
     # a shell reports its child's signal as 128 + N
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None
     group = bool(code) and not (stopped or timed_out) and bool(group_kills)

@@ -298,7 +298,6 @@ def _start(
             cwd=python.folder / "empty",
             env=python.environment,
             timeout=seconds,
-            tick=lambda _: None,
             sandbox=python.sandbox,
         )
         with os.fdopen(open_written(answer, python.sandbox), "rb") as file:

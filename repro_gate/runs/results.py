@@ -4,8 +4,8 @@ worth knowing besides."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.compare.cost import paces
@@ -38,7 +38,7 @@ class Varied:
     by_chance: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Results:
     """The runs of one series, in order, and what was compared. `comparisons` are by seed, each of
     the first deterministic run and of the one that `second` names; `varied` are by seed as well,
@@ -47,23 +47,23 @@ class Results:
     spec: Spec
     folder: GateFolder
     reader: ArtifactReader
-    runs: tuple[Run, ...]
-    comparisons: Mapping[int, Comparison]
-    second: Mapping[int, str]
-    varied: Mapping[int, Varied]
-    floor: NoiseFloor | None  # of the default runs, where both came to their end
-    artifacts: Mapping[str, Mapping[str, Collected]]
+    runs: tuple[Run, ...] = ()
+    comparisons: dict[int, Comparison] = field(default_factory=dict)
+    second: dict[int, str] = field(default_factory=dict)
+    varied: dict[int, Varied] = field(default_factory=dict)
+    floor: NoiseFloor | None = None  # of the default runs, where both came to their end
+    artifacts: dict[str, dict[str, Collected]] = field(default_factory=dict)
     # by the run's name, a sentence for each glob that matches nothing
-    unmatched: Mapping[str, tuple[str, ...]]
-    uncompared: tuple[Uncompared, ...]
-    unrecorded: Mapping[str, tuple[str, str]]  # id of a notice -> message and remedy
-    changed_data: tuple[str, ...]
+    unmatched: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    uncompared: tuple[Uncompared, ...] = ()
+    unrecorded: dict[str, tuple[str, str]] = field(default_factory=dict)  # id -> message, remedy
+    changed_data: tuple[str, ...] = ()
     # of others, seen between the runs; None: nobody could look
-    gpu_processes: tuple[str, ...] | None
-    interrupted: str  # why the series ended early, where it did
-    interrupted_by: tuple[str, str]  # id and remedy of that reason
-    stopped_early: bool  # --fail-fast ended it at a divergence
-    said: tuple[str, ...]  # what the workspaces do not hold, what a run left behind
+    gpu_processes: tuple[str, ...] | None = None
+    interrupted: str = ""  # why the series ended early, where it did
+    interrupted_by: tuple[str, str] = RUN_AGAIN  # id and remedy of that reason
+    stopped_early: bool = False  # --fail-fast ended it at a divergence
+    said: tuple[str, ...] = ()  # what the workspaces do not hold, what a run left behind
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -83,7 +83,9 @@ class Results:
     def pair(self, seed: int | None = None) -> tuple[Run, ...]:
         """The deterministic runs of one seed, the first where none is named, that were compared."""
         seed = self.spec.random_state.seeds[0] if seed is None else seed
-        return pair_of(self.runs, seed, self.second.get(seed, ""))
+        good = [run for run in self._of(seed) if run.good]
+        second = self.second.get(seed, "")
+        return (*good[:1], *(run for run in good[1:] if run.plan.name == second))
 
     def compared(self, seed: int) -> int:
         """Return how many deterministic runs of a seed were compared, the first counted."""
@@ -97,12 +99,12 @@ class Results:
         """Return the deterministic runs of a seed, but for a varied one that is not the same
         because of what was varied."""
         fragile = self.fragile
-        runs = [
-            run
-            for run in self.runs
-            if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
-        ]
-        return [run for run in runs if run.plan.name not in fragile]
+        return [run for run in self._of(seed) if run.plan.name not in fragile]
+
+    def _of(self, seed: int) -> list[Run]:
+        """Return the deterministic runs of a seed."""
+        arm = ("deterministic", seed)
+        return [run for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == arm]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
@@ -161,16 +163,6 @@ class Results:
             last_step(self.runs),
         )
         return compare_runs(mine.traces, theirs.traces, found.divergences, found.values)
-
-
-def pair_of(runs: Sequence[Run], seed: int, second: str = "") -> tuple[Run, ...]:
-    """The first deterministic run of a seed that can be compared, and the one called `second`."""
-    good = [
-        run
-        for run in runs
-        if run.plan.arm.name == "deterministic" and run.plan.arm.seed == seed and run.good
-    ]
-    return (*good[:1], *(run for run in good[1:] if run.plan.name == second))
 
 
 def default_pair(runs: Sequence[Run]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:

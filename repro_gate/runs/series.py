@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,13 +17,13 @@ from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import differing_modules, notices
 from repro_gate.compare.written import Left
-from repro_gate.data.declared import changed_data, read_data_state
+from repro_gate.data.declared import DataState, changed_data, read_data_state
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
 from repro_gate.files import remove_tree
 from repro_gate.machine import other_gpu_processes
 from repro_gate.runs import arms, order, variation
-from repro_gate.runs.artifacts import Collected, collect
+from repro_gate.runs.artifacts import collect
 from repro_gate.runs.changed_files import changed_files
 from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
@@ -31,7 +31,7 @@ from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.gate_folder import GateFolder, site_of
 from repro_gate.runs.launch import Plan, Run, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
-from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
+from repro_gate.runs.reading import ArtifactReader, differences
 from repro_gate.runs.results import (
     INTERRUPTED,
     RUN_AGAIN,
@@ -39,10 +39,8 @@ from repro_gate.runs.results import (
     Varied,
     default_pair,
     last_step,
-    pair_of,
     up_to_divergence,
 )
-from repro_gate.runs.workspaces import CACHE, copy_cache
 from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
 from repro_gate.spec.errors import escaped, shortened
@@ -68,100 +66,57 @@ def run_series(
     long as the gate took until then at most. Where what is trained on is not `sound`, asked after
     the first run, there is no other and this one does not count. `wrote` gets the working directory
     of each run that has ended, before its artifacts are taken out."""
-    return _Series(spec, folder, watch, fail_fast, sound, wrote, started).run_all(plans, measure)
+    series = _Series(
+        spec=spec,
+        folder=folder,
+        reader=ArtifactReader(spec, folder),
+        said=folder.snapshot.notes,
+        watch=watch,
+        fail_fast=fail_fast,
+        sound=sound,
+        wrote=wrote,
+        started=started,
+        data_before=read_data_state(spec.data, spec.path.parent),
+    )
+    series.run_all(plans, measure)
+    return series
 
 
-class _Series:
-    """The executor: what has come in so far."""
+@dataclass(kw_only=True)
+class _Series(Results):
+    """The executor: the results, and what it needs to go on."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        folder: GateFolder,
-        watch: Watch,
-        fail_fast: bool,
-        sound: Callable[[], bool],
-        wrote: Callable[[Path], None],
-        started: float | None,
-    ) -> None:
-        self.spec, self.folder, self.watch, self.fail_fast, self.sound, self.wrote = (
-            spec,
-            folder,
-            watch,
-            fail_fast,
-            sound,
-            wrote,
-        )
-        self.runs: list[Run] = []
-        self.comparisons: dict[int, Comparison] = {}
-        self.second: dict[int, str] = {}  # seed -> the run that `comparisons` has beside the first
-        self.varied: dict[int, Varied] = {}
-        self.artifacts: dict[str, dict[str, Collected]] = {}
-        self.unmatched: dict[
-            str, tuple[str, ...]
-        ] = {}  # run name -> a sentence for each glob that matches nothing
-        self.uncompared: dict[Uncompared, None] = {}
-        self.reader = ArtifactReader(spec, folder)
-        self.left: dict[
-            str, Left
-        ] = {}  # run name -> the files and the output that nothing compares
-        self.unrecorded: dict[str, tuple[str, str]] = {}
-        self.said: dict[str, None] = dict.fromkeys(folder.snapshot.notes)
-        self.changed_data: tuple[str, ...] = ()
-        self.gpu_processes: tuple[str, ...] | None = None
-        self.data_before = read_data_state(spec.data, spec.path.parent)
-        self.bitwise = spec.determinism.tolerance is None
-        # by the monotonic clock; how many runs there were before the first further pair
-        self.started, self.planned = (
-            started,
-            0,
-        )
+    watch: Watch
+    fail_fast: bool
+    sound: Callable[[], bool]
+    wrote: Callable[[Path], None]
+    started: float | None  # by the monotonic clock
+    data_before: DataState
+    planned: int = 0  # how many runs there were before the first further pair
+    # by the run's name, the files and the output that nothing compares
+    left: dict[str, Left] = field(default_factory=dict)
 
-    def run_all(self, plans: Sequence[Plan], measure: bool) -> Results:
-        interrupted, interrupted_by, stopped_early, reproducible_by = "", RUN_AGAIN, False, ""
+    def run_all(self, plans: Sequence[Plan], measure: bool) -> None:
+        reproducible_by = ""
         try:
-            stopped_early = self._do(plans)
+            self.stopped_early = self._do(plans)
             reproducible_by = self._hash_seed()
             if measure:
                 self._measure_divergences()
         except KeyboardInterrupt:
-            interrupted = INTERRUPTED
+            self.interrupted = INTERRUPTED
         except (Inconclusive, OSError) as error:
             if not self.runs:
                 raise  # nothing was found out yet
-            interrupted = f"the series ended early: {error}"
+            self.interrupted = f"the series ended early: {error}"
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                interrupted_by = (
-                    RUN_AGAIN[0],
-                    "free space, or set TMPDIR to a folder that has it, and run the gate again",
-                )
+                remedy = "free space, or set TMPDIR to a folder that has it, and run the gate again"
+                self.interrupted_by = RUN_AGAIN[0], remedy
             # one that the documents name
             if isinstance(error, Inconclusive) and "/" in error.reason_id:
-                interrupted_by = error.reason_id, error.remedy
-        defaults = default_pair(self.runs)
-        floor = None if defaults is None else noise_floor(*defaults)
-        return Results(
-            spec=self.spec,
-            folder=self.folder,
-            reader=self.reader,
-            runs=tuple(self.runs),
-            comparisons=self.comparisons,
-            second=self.second,
-            varied=self.varied,
-            floor=replace(floor, reproducible_by=reproducible_by)
-            if floor is not None and reproducible_by
-            else floor,
-            artifacts=self.artifacts,
-            unmatched=self.unmatched,
-            uncompared=tuple(self.uncompared),
-            unrecorded=self.unrecorded,
-            changed_data=self.changed_data,
-            gpu_processes=self.gpu_processes,
-            interrupted=interrupted,
-            interrupted_by=interrupted_by,
-            stopped_early=stopped_early,
-            said=tuple(self.said),
-        )
+                self.interrupted_by = error.reason_id, error.remedy
+        if defaults := default_pair(self.runs):
+            self.floor = replace(noise_floor(*defaults), reproducible_by=reproducible_by)
 
     def _do(self, plans: Sequence[Plan]) -> bool:
         """Do the runs and compare each pair, until one ends badly: after a crash only the second
@@ -186,13 +141,13 @@ class _Series:
             # nor a narrower cost one to lose the verdict
             if not run.good and self.planned and plan.arm.name == "default":
                 self._drop(run)
-                self.said[
+                self._say(
                     f"{plan.name}, done for the cost alone, ended badly and does not count: "
                     f"{run.problem}"
-                ] = None
+                )
                 return False
             if len(self.runs) == 1 and not self.sound():
-                self.runs.clear()
+                self.runs = ()
                 return False
             if plan.varied and plan.second_of:
                 if not self._take_varied(run):
@@ -200,7 +155,7 @@ class _Series:
                 continue
             if live is not None:
                 first = self._named(plan.second_of)
-                if live.found is not None and (live.fail_fast or (not run.good and self.bitwise)):
+                if live.found is not None and (live.fail_fast or (not run.good and self._bitwise)):
                     # A run that ended because it had diverged still proves that it had.
                     self._took(run, up_to_divergence(first, run, live.found))
                     return live.fail_fast
@@ -218,7 +173,7 @@ class _Series:
 
     def _drop(self, run: Run) -> None:
         """Forget a run that is not needed."""
-        self.runs.remove(run)
+        self.runs = tuple(item for item in self.runs if item is not run)
         remove_tree(run.folder)  # the traces of a run lie in a folder of its name
 
     def _further_pair(self) -> list[Plan]:
@@ -249,18 +204,21 @@ class _Series:
             return None
         # a divergence is told of the plain repeat; this run goes on to its end, since how it ends
         # counts too
+        first = self._named(plan.second_of).traces
         if plan.varied:
-            return LiveComparison(Watch(), self._named(plan.second_of).traces, fail_fast=False)
-        return LiveComparison(
-            self.watch, self._named(plan.second_of).traces, self.fail_fast and self.bitwise
-        )
+            return LiveComparison(Watch(), first, fail_fast=False)
+        return LiveComparison(self.watch, first, self.fail_fast and self._bitwise)
+
+    @property
+    def _bitwise(self) -> bool:
+        return self.spec.determinism.tolerance is None
 
     def _compared(self, run: Run) -> Comparison:
         """A deterministic run compared with the first of its seed, artifacts included."""
         first = self._named(run.plan.second_of)
         a, b = (self.artifacts.get(item.plan.name, {}) for item in (first, run))
         found = differences(a, b, self.reader, self.reader, last_step(self.runs))
-        self.uncompared |= dict.fromkeys(found.uncompared)
+        self.uncompared = tuple(dict.fromkeys((*self.uncompared, *found.uncompared)))
         return compare_runs(first.traces, run.traces, found.divergences, found.values)
 
     def _take_varied(self, run: Run) -> bool:
@@ -302,16 +260,15 @@ class _Series:
         if comparison.identical and not self.unrecorded and run.good:
             self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])
             if names := differing_modules(first.traces, run.traces):
-                self.unrecorded["unrecorded/modules"] = (
-                    (
-                        "what no optimizer moves differs between two runs whose training is the "
-                        f"same: {_few(names)}"
-                    ),
-                    (
-                        "an average, a snapshot or a counter: see what it is made from, and seed "
-                        "or order that"
-                    ),
+                message = (
+                    "what no optimizer moves differs between two runs whose training is the same: "
+                    f"{_few(names)}"
                 )
+                remedy = (
+                    "an average, a snapshot or a counter: see what it is made from, and seed or "
+                    "order that"
+                )
+                self.unrecorded["unrecorded/modules"] = message, remedy
 
     def _hash_seed(self) -> str:
         """`PYTHONHASHSEED` where that alone makes the default runs reproducible. Where only they
@@ -323,9 +280,9 @@ class _Series:
             or HASH_SEED in arms.allowed(spec)
             or HASH_SEED in spec.train.env
             or HASH_SEED in self.folder.outer
+            # the varied run shows it, and its line
+            or "hash-seed" in spec.robustness.vary
         ):
-            return ""
-        if "hash-seed" in spec.robustness.vary:  # the varied run shows it, and its line
             return ""
         seed, first = spec.random_state.seeds[0], noise_floor(*defaults).first_divergence
         if (
@@ -336,7 +293,7 @@ class _Series:
         ):
             return ""
         run = self._run(Plan(name="pinned", arm=arms.pinned(seed, 1)))
-        wanted = recorded(pair_of(self.runs, seed)[0].traces, first)
+        wanted = recorded(self.pair(seed)[0].traces, first)
         return HASH_SEED if run.good and wanted and recorded(run.traces, first) == wanted else ""
 
     def _measure_divergences(self) -> None:
@@ -345,12 +302,10 @@ class _Series:
         for number, (seed, comparison) in enumerate(
             (seed, item) for seed, item in [*self.comparisons.items()] if not item.identical
         ):
-            first = next(iter(pair_of(self.runs, seed)), None)
-            steps = (
-                ()
-                if first is None or self.fail_fast
-                else order.to_measure(self.spec, comparison, first, whole=number == 0)
-            )
+            first = next(iter(self.pair(seed)), None)
+            if first is None or self.fail_fast:
+                continue
+            steps = order.to_measure(self.spec, comparison, first, whole=number == 0)
             if steps:
                 plan, again = order.replay(self.spec, seed, steps)
                 a = self._run(plan)
@@ -366,27 +321,13 @@ class _Series:
             self._look_for_others()
         if total:
             self.watch.run_started(plan.name, len(self.runs) + 1, total, plan.arm.steps)
-        kept, cache = self.folder.path / "compile-cache", site.tmp / CACHE
-        if plan.arm.name != "deterministic" and kept.is_dir():
-            # the deterministic runs, which the verdict rests on, compile each for itself
-            copy_cache(kept, cache)
         if plan.second_of and not plan.reference:
             plan = replace(plan, reference=self._named(plan.second_of).traces)
         run = launch(self.spec, plan, site, Progress(self.watch, live).tick)
-        first = (
-            self.spec.train.compile_cache
-            and plan.arm.name == "deterministic"
-            and os.path.lexists(cache)
-            and not kept.exists()
-        )
-        if first and not copy_cache(cache, kept, partial(as_training_user, self.folder.sandbox)):
-            self.said[
-                f"the compile cache of {plan.name} was not copied: every run compiles again"
-            ] = None
         self._note_left(run)
         self._look_for_others()
         if total:
-            self.runs.append(run)
+            self.runs += (run,)
             self.watch.run_ended(run)
             if plan.arm.name == "deterministic":
                 self.wrote(site.cwd)
@@ -396,20 +337,23 @@ class _Series:
         )
         return run
 
+    def _say(self, text: str) -> None:
+        self.said = tuple(dict.fromkeys((*self.said, text)))
+
     def _note_left(self, run: Run) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing
         in any other clone either."""
         left, name, where = run.left, run.plan.name, _few(run.left.unsearched[:1])
         if left.removed:
-            self.said[
+            self._say(
                 f"{name} left {_few(left.removed)} outside its own folders: removed, so that no "
                 "other run finds it"
-            ] = None
+            )
         if left.unsearched:
-            self.said[
+            self._say(
                 f"what {name} left in {where} was not looked for: it holds more than {MOST:,} "
                 "files of others"
-            ] = None
+            )
 
     def _look_for_others(self) -> None:
         """Whatever computes on a GPU while no run is going is not ours. Asked before the first and
@@ -419,44 +363,34 @@ class _Series:
 
     def _collect(self, run: Run, site: Site) -> None:
         """Take the artifacts out, and look at the other files that the run wrote."""
-        globs, name, declared = self.spec.capture.artifacts, run.plan.name, set[str]()
-        if globs:
-            into, as_owner = (
-                self.folder.path / "artifacts" / name,
-                partial(as_training_user, self.folder.sandbox),
+        globs, name = self.spec.capture.artifacts, run.plan.name
+        into = self.folder.path / "artifacts" / name
+        as_owner = partial(as_training_user, self.folder.sandbox)
+        found, unmatched = collect(site.cwd, globs, into, as_owner) if globs else ((), ())
+        self.artifacts[name] = {item.name: item for item in found}
+        inside = os.path.relpath(site.cwd, site.workspace)
+        declared = {
+            os.path.normpath(os.path.join(inside, item.name, path))
+            for item in found
+            for path in (".", *(file for file, _, _ in item.files))
+        }
+        if unmatched and run.good:
+            stopped = (
+                f" (the training was stopped after {self.spec.train.steps} steps)"
+                if run.outcome == "stopped"
+                else ""
             )
-            found, unmatched = collect(site.cwd, globs, into, as_owner)
-            names = [
-                path
-                for item in found
-                for path in (
-                    item.name,
-                    *(os.path.join(item.name, file) for file, _, _ in item.files),
-                )
-            ]
-            declared = {
-                os.path.normpath(os.path.join(os.path.relpath(site.cwd, site.workspace), path))
-                for path in names
-            }
-            self.artifacts[name] = {item.name: item for item in found}
-            if unmatched and run.good:
-                stopped = (
-                    f" (the training was stopped after {self.spec.train.steps} steps)"
-                    if run.outcome == "stopped"
-                    else ""
-                )
-                self.unmatched[name] = tuple(
-                    f"no file matches capture.artifacts {pattern!r} after a run{stopped}"
-                    for pattern in unmatched
-                )
+            self.unmatched[name] = tuple(
+                f"no file matches capture.artifacts {pattern!r} after a run{stopped}"
+                for pattern in unmatched
+            )
         if run.good:
             older = variation.DAY if "file-times" in run.plan.varied else 0
             files, cut = changed_files(
                 site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older
             )
-            self.left[name] = Left(
-                files, cut, tuple(variation.as_first(line) for line in run.ended.tail)
-            )
+            printed = tuple(map(variation.as_first, run.ended.tail))
+            self.left[name] = Left(files, cut, printed)
 
 
 def _few(names: Sequence[str]) -> str:

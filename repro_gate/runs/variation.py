@@ -40,16 +40,9 @@ NOT_VARIED = {
     "file-times": "the times of declared data, which is linked in",
 }
 # POSIX has their rules in the name itself, and tzdata knows the names too
-_ZONES = (
-    "EST5EDT",
-    "PST8PDT",
-)
+_ZONES = ("EST5EDT", "PST8PDT")
 # one locale in two spellings: text stays UTF-8 for Python and for what it starts
-_LOCALES = (
-    "C.utf8",
-    "C.UTF-8",
-    "POSIX",
-)
+_LOCALES = ("C.utf8", "C.UTF-8", "POSIX")
 _LC_ALL_MASK = 0x1FBF if sys.platform == "linux" else 0x3F  # locale.h
 
 
@@ -138,10 +131,8 @@ def _make_older(path: str) -> None:
 def _installed(name: str) -> bool:
     """Whether the C library has a locale of that name. Nothing of this process changes."""
     libc = ctypes.CDLL(None)
-    libc.newlocale.restype, libc.newlocale.argtypes = (
-        ctypes.c_void_p,
-        [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p],
-    )
+    libc.newlocale.restype = ctypes.c_void_p
+    libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
     libc.freelocale.argtypes = [ctypes.c_void_p]
     found = libc.newlocale(_LC_ALL_MASK, name.encode(), None)
     if found:

@@ -83,13 +83,9 @@ class Watcher:
         return self.tick(traces)
 
     def _suspect(self, alive: list[psutil.Process]) -> None:
-        traced = {
-            int(name.partition("-")[0])
-            for name in self.followers
-            if name.partition("-")[0].isdecimal()
-        }
+        traced = {name.partition("-")[0] for name in self.followers}
         for process in alive:
-            if process.pid in traced or process.pid in self.untraced:
+            if str(process.pid) in traced or process.pid in self.untraced:
                 continue
             # root without CAP_SYS_PTRACE sees less than its user
             with (

@@ -1,40 +1,34 @@
 """Workspaces: a pristine copy of the snapshot for each run, at the same path but for the varied
-run, with declared data linked in; and the compile cache of the first run (`train.compile-cache`),
-copied for the runs that may start from one."""
+run, with declared data linked in."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from repro_gate.checkout.snapshot import Copy, Snapshot, walk
 from repro_gate.data.declared import data_path
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import copy_file, make_folder, remove_tree
+from repro_gate.files import make_folder, remove_tree
 from repro_gate.runs import variation
 from repro_gate.spec.model import DataItem
 
-CACHE = "compile-cache"  # below the run's own TMPDIR
 # bytes of a file that is compared with its original, and moved; larger ones are copied
 LARGEST_SPARE = 1024**2
-MAX_ENTRIES, MAX_BYTES, MAX_DEPTH = 50_000, 4 * 1024**3, 16  # of a compile cache
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where one run takes place. `directory` is the spec's folder inside `root`, `links` are the
-    paths of declared data below `root`."""
+    """Where one run takes place. `directory` is the spec's folder inside `root`."""
 
     root: Path
     directory: Path
     home: Path
     tmp: Path
-    links: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,18 +82,12 @@ def _content(path: str | Path, size: int) -> bytes:
 def spare_of(run_folder: Path) -> Spare | None:
     """The workspace of the run that has ended in `run_folder`; None where there is none. What the
     gate wrote last tells when it began."""
-    places = (run_folder / place.workspace for place in (variation.FIRST, variation.SECOND))
-    try:
-        return next(
-            (
-                Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns)
-                for path in places
-                if path.is_dir() and not path.is_symlink()
-            ),
-            None,
-        )
-    except OSError:
-        return None
+    for place in (variation.FIRST, variation.SECOND):
+        path = run_folder / place.workspace
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                return Spare(path, os.lstat(run_folder / "probe.json").st_ctime_ns)
+    return None
 
 
 class _Refill(Copy):
@@ -156,13 +144,14 @@ def fresh_workspace(
         variation.shift_times(root)
     directory = root / inside
     directory.mkdir(parents=True, exist_ok=True)
-    links = [_link(item, snapshot.source, spec_dir, inside, root) for item in data]
+    for item in data:
+        _link(item, snapshot.source, spec_dir, inside, root)
     home, tmp = make_folder(run_folder / places.home), make_folder(run_folder / places.tmp)
-    return Workspace(root, directory, home, tmp, tuple(link for link in links if link is not None))
+    return Workspace(root, directory, home, tmp)
 
 
-def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path) -> Path | None:
-    """Put the link for one item into the workspace; None where it needs none."""
+def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path) -> None:
+    """Put the link for one item into the workspace, where it needs one."""
     original = data_path(item, Path(os.path.realpath(spec_dir)))
     name = os.path.relpath(original, source)
     if os.path.isabs(item.path):
@@ -182,7 +171,7 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
             remedy="fetch the data before the gate runs, or mend the path",
         )
     if _leaves(name):
-        return None
+        return
     if name == "." or (inside + os.sep).startswith(name + os.sep):
         raise UsageError(
             f"data: {item.path!r} holds the spec itself",
@@ -195,68 +184,18 @@ def _link(item: DataItem, source: Path, spec_dir: Path, inside: str, root: Path)
         # a linked folder, by the checkout or by another item: link the whole of it, never write
         # through it
         if link.is_symlink():
-            return _relink(link, source / link.relative_to(root))
+            _relink(link, source / link.relative_to(root))
+            return
         if not link.is_dir():
             remove_tree(link)
             link.mkdir()
-    return _relink(root / name, original)
+    _relink(root / name, original)
 
 
-def _relink(link: Path, original: Path) -> Path:
+def _relink(link: Path, original: Path) -> None:
     remove_tree(link)
     link.symlink_to(os.path.realpath(original))
-    return link
 
 
 def _leaves(relative: str) -> bool:
     return relative == ".." or relative.startswith(".." + os.sep)
-
-
-def cache_variables(temporary: Path) -> Mapping[str, str]:
-    """Where Inductor and Triton keep what they compiled, below a run's folder for temporary
-    files."""
-    folder = temporary / CACHE
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
-
-
-def copy_cache(
-    source: Path, target: Path, as_owner: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> bool:
-    """Copy a compile cache's folders and regular files to `target`, which must not exist. `source`
-    is untrusted: it is looked at inside `as_owner()`, with the rights of whoever wrote it, once
-    nothing writes to it any more, and no link is followed. False, and nothing at `target`, where it
-    is not a folder or too large."""
-    entries, size, waiting = 0, 0, [(source, target, 0)]
-    try:
-        while waiting:
-            folder, copy, depth = waiting.pop()
-            copy.mkdir()
-            with as_owner():
-                if folder.is_symlink() or depth > MAX_DEPTH:
-                    raise OSError("no folder of a cache")
-                with os.scandir(folder) as listed:
-                    found = list(islice(listed, MAX_ENTRIES))
-                here = [
-                    (
-                        item.name,
-                        item.is_dir(follow_symlinks=False),
-                        item.is_file(follow_symlinks=False),
-                    )
-                    for item in found
-                ]
-            entries += len(here)
-            for name, is_folder, is_file in here:
-                if is_folder:
-                    waiting.append((folder / name, copy / name, depth + 1))
-                elif is_file:
-                    with as_owner():
-                        size += os.lstat(folder / name).st_size
-                    if size > MAX_BYTES:
-                        raise OSError("too many bytes")
-                    copy_file(folder / name, copy / name, as_owner)
-            if entries >= MAX_ENTRIES:
-                raise OSError("too many files")
-    except OSError:
-        remove_tree(target)
-        return False
-    return True

@@ -46,8 +46,6 @@ class Train:
     warmup: int = 5  # steps left out of the timing
     timeout: float = 3600.0  # seconds, for one run
     env: Mapping[str, str] = field(default_factory=dict)
-    # runs that the verdict does not rest on start from a copy of the first run's compile cache
-    compile_cache: bool = False
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,20 @@ class StepMark(Event, frozen=True, tag="step"):
     flags: Count
 
 
-class Undone(Event, frozen=True):
+class At:
+    """The place of an event that a line made."""
+
+    __slots__ = ()
+    file: str
+    line: int
+
+    @property
+    def site(self) -> tuple[str, int]:
+        """The file and the line."""
+        return self.file, self.line
+
+
+class Undone(Event, At, frozen=True):
     """A line of training code that gave a determinism flag another value. `late`: a variable, which
     its library had read by then."""
 
@@ -215,7 +228,7 @@ class Spawned(Event, frozen=True):
     line: Line
 
 
-class Used(Event, frozen=True):
+class Used(Event, At, frozen=True):
     """What one line got from one factor during one step: how often, and a digest of the answers.
     `call` is the call as it is written. `direct`: the line called it itself, by whatever name the
     standard library or NumPy has for it; else a library did, for its own ends. `outside`: the
@@ -231,9 +244,10 @@ class Used(Event, frozen=True):
     digest: Short
     direct: bool = True
     outside: bool = False
+    process: Short = ""  # whose trace it is, named by who compares several
 
 
-class OperatorLine(Event, frozen=True, tag="operator"):
+class OperatorLine(Event, At, frozen=True, tag="operator"):
     """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of
     replays, by how they were run."""
 
@@ -247,6 +261,7 @@ class OperatorLine(Event, frozen=True, tag="operator"):
     outputs: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=100)]
     simple: bool
     distinct: Union[Annotated[dict[Short, Count], Meta(max_length=10)], None] = None
+    process: Short = ""  # as in Used
 
 
 class Dispatched(Event, frozen=True):

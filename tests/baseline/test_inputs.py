@@ -35,7 +35,6 @@ MOVING = {
 }
 STILL = (
     "train.warmup=1",
-    "train.compile-cache=true",
     "train.timeout=5",
     "determinism.compare={loss: 1.0, weights: 1.0}",
     "determinism.allow-nonfinite=true",

@@ -147,7 +147,6 @@ def test_nvidias_runtime_is_asked_for_and_sandbox_is_on(facts: dict[str, Any]) -
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert environment["REPRO_GATE_SANDBOX"] == "own-user"
-    assert environment["REPRO_GATE_CUDA"] == ""  # this one is built for the CPU
 
 
 def test_an_environment_of_the_users_can_be_made_on_top(facts: dict[str, Any]) -> None:

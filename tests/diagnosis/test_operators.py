@@ -3,22 +3,23 @@ aligned by what it is and not by position."""
 
 from __future__ import annotations
 
-from repro_gate.diagnosis.model import OperatorCall
 from repro_gate.diagnosis.operators import around, culprit
+from repro_gate.trace.model import OperatorLine
 
 
 def call(
     name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False
-) -> OperatorCall:
+) -> OperatorLine:
     given = {
         "process": "main",
         "count": 1,
         "phase": "forward",
         "node": "",
-        "site": ("net.py", line),
+        "file": "net.py",
+        "line": line,
         "simple": simple,
     }
-    return OperatorCall(name=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
+    return OperatorLine(op=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
 
 
 def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
@@ -37,9 +38,9 @@ def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
         call(name, "i" if number < 10 else "j", "o" if number < 9 else "p")
         for number, name in enumerate(names)
     ]
-    found = around(first, second, most=3)
-    assert [item.name for item in found] == names[6:13]
-    assert [(item.same_inputs, item.same_outputs) for item in found[3:5]] == [
+    found = around(first, second)
+    assert [item.name for item in found] == names[4:15]
+    assert [(item.same_inputs, item.same_outputs) for item in found[5:7]] == [
         (True, False),
         (False, False),
     ]

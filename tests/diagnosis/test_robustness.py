@@ -3,26 +3,34 @@ each test says what a run would show."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from repro_gate.diagnosis.model import Line, Use
-from repro_gate.diagnosis.robustness import SURROUNDINGS, Outcome, at_line, diagnose, differing
+from repro_gate.diagnosis.robustness import (
+    SURROUNDINGS,
+    Outcome,
+    at_line,
+    called,
+    diagnose,
+    differing,
+)
 from repro_gate.diagnosis.search import Exhausted
 from repro_gate.spec.model import THREADS, VARIED
+from repro_gate.trace.model import Used
 
 WHERE = "at step 3 (loss)"
 
 
 def use(
     factor: str, line: int, digest: str = "1", step: int = 0, call: str = "f()", direct: bool = True
-) -> Use:
-    source, site = "platform.node" if factor == "identity" else factor, ("train.py", line)
-    return Use(
+) -> Used:
+    source = "platform.node" if factor == "identity" else factor
+    return Used(
         process="main",
         step=step,
         factor=factor,
         source=source,
-        site=site,
+        file="train.py",
+        line=line,
         call=call,
         count=1,
         digest=digest,
@@ -60,7 +68,7 @@ class Training:
             for name in self.uses
         }
         told = tuple(
-            use(SURROUNDINGS[name].uses, line, "2" if name in varied else "1", **asked[name])
+            use(called(name), line, "2" if name in varied else "1", **asked[name])
             for name, line in self.uses.items()
         )  # type: ignore[arg-type]
         return Outcome(self.racy or self.needs <= varied, told)
@@ -82,25 +90,6 @@ def test_what_a_line_uses_is_tried_first_and_the_line_is_named() -> None:
         found.message == "repeatable, but not robust: f() in train.py:7 depends on the locale"
         and WHERE in found.evidence[0]
     )
-
-
-def test_the_listing_that_the_trainings_own_line_asked_for_is_tried_before_what_libraries_and_imports_asked_for() -> (
-    None
-):
-    """Before, path and environment came first since few lines ask for them, and the listing after
-    ten runs."""
-    asked = {"path": 1, "environment": 2, "clock": 3, "listing": 9, "home": 4, "tmpdir": 5}
-    by = {
-        "path": "import torch",
-        "environment": "wandb.init()",
-        "clock": "logging.info('x')",
-        "home": "from a import b",
-        "tmpdir": "g()",
-    }
-    training = Training("listing", uses=asked, by=by)
-    found = diagnose(VARIED, 3, WHERE, training)
-    assert found is not None and (found.factor, found.line) == ("listing", 9)
-    assert training.runs == [frozenset(), frozenset(VARIED), frozenset({"listing"})]
 
 
 def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_asked_for_last() -> (
@@ -140,9 +129,7 @@ def test_what_is_left_where_the_search_ends_is_named_with_its_lines_and_not_conf
 
 
 def test_a_process_number_is_no_host_name() -> None:
-    plain, varied = (
-        Use(**{**vars(use("identity", 3, digest)), "source": "os.getpid"}) for digest in "12"
-    )
+    plain, varied = (replace(use("identity", 3, digest), source="os.getpid") for digest in "12")
     assert differing([plain], [varied], "identity", 3) == []
 
 
@@ -201,7 +188,7 @@ def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_chang
     assert found is not None and (found.factor, found.file) == ("hash-seed", "")
     assert at_line(found, "hash-seed", None) == found
     told = at_line(
-        found, "hash-seed", Line("main", 0, ("utils.py", 7), "a", "classes = set(labels)", "b")
+        found, "hash-seed", replace(use("line", 7, call="classes = set(labels)"), file="utils.py")
     )
     assert (told.file, told.line, told.call) == ("utils.py", 7, "classes = set(labels)")
     assert (
@@ -212,5 +199,5 @@ def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_chang
 
 
 def test_every_name_of_the_spec_has_a_cause_and_a_remedy() -> None:
-    assert list(SURROUNDINGS) == [*VARIED, THREADS]
+    assert set(SURROUNDINGS) == {*VARIED, THREADS}
     assert all(said.cause and said.what and said.remedy for said in SURROUNDINGS.values())

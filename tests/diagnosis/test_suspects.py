@@ -3,20 +3,33 @@ and the first line that did."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from repro_gate.diagnosis.model import Line, Unit, Use
+from repro_gate.diagnosis.model import Unit
 from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
+from repro_gate.trace.model import Used
 
 
 def use(
     factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1
-) -> Use:
-    site = ("train.py", line) if line else ("", 0)
-    return Use(
-        process="main", step=step, factor=factor, source="f", site=site, call="f()", count=count, digest=digest, direct=direct
-    )  # fmt: skip
+) -> Used:
+    return Used(
+        process="main",
+        step=step,
+        factor=factor,
+        source="f",
+        file="train.py" if line else "",
+        line=line,
+        call="f()",
+        count=count,
+        digest=digest,
+        direct=direct,
+    )
+
+
+def line(at: int, digest: str = "s", order: str = "", process: str = "main") -> Used:
+    return replace(use("line", at, digest), process=process, source=order)
 
 
 def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_calls_are() -> None:
@@ -73,15 +86,15 @@ def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole
 
 
 def test_a_line_that_went_two_ways_is_the_one_before() -> None:
-    one = [Line("main", 0, ("a.py", at), "s", "") for at in (1, 2, 3)]
-    other = [Line("main", 0, ("a.py", at), "s", "") for at in (1, 2, 7)]
+    one = [line(at) for at in (1, 2, 3)]
+    other = [line(at) for at in (1, 2, 7)]
     assert first_difference(one, other) == one[1]
     assert first_difference(one, one) is None
 
 
 def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> None:
-    def run(*lines: tuple[int, str, str]) -> list[Line]:
-        return [Line("main", 0, ("a.py", at), digest, "", order) for at, digest, order in lines]
+    def run(*lines: tuple[int, str, str]) -> list[Used]:
+        return [line(*given) for given in lines]
 
     one = run((1, "s", "other"), (2, "s", ""), (7, "s", "abc"), (8, "s", "abc"), (9, "a", "abc"))
     other = run((1, "s", "rehto"), (2, "s", ""), (7, "s", "cab"), (8, "s", "cab"), (9, "b", "cab"))
@@ -106,11 +119,10 @@ def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them()
 
 
 def test_the_training_process_comes_before_its_workers() -> None:
-    one = [Line("Worker-1", 0, ("a.py", 1), "x", ""), Line("main", 0, ("a.py", 9), "x", "")]
-    other = [Line("Worker-1", 0, ("a.py", 1), "y", ""), Line("main", 0, ("a.py", 9), "y", "")]
+    one, other = ([line(1, digest, process="Worker-1"), line(9, digest)] for digest in "xy")
     found = first_difference(one, other)
     assert found is not None
-    assert found.site == ("a.py", 9)
+    assert found.site == ("train.py", 9)
 
 
 def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
@@ -141,7 +153,7 @@ def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_tha
 
 
 def test_the_same_lines_of_a_command_in_another_order_are_programs_side_by_side() -> None:
-    def printed(ordered: str, lines: str) -> list[Use]:
+    def printed(ordered: str, lines: str) -> list[Used]:
         return [
             replace(use("commands", 3, digest), source="xargs" + about)
             for digest, about in ((ordered, ""), (lines, ANY_ORDER))

@@ -208,30 +208,6 @@ def test_a_thread_that_draws_in_the_background_is_no_divergence(
     assert fault or check["evidence"][0].startswith("python: differs from ")
 
 
-CACHED = """
-import os, sys
-pinned = "CUBLAS_WORKSPACE_CONFIG" in os.environ and sys.argv.pop() == "42"
-folder = os.environ["TORCHINDUCTOR_CACHE_DIR"]
-kernel = os.path.join(folder, "ab", "kernel.so")
-assert os.path.exists(kernel) is not pinned, "a deterministic run compiles for itself, every other starts from the copy"
-assert pinned or open(kernel).read() == "first", "what another run wrote was not the gate's copy"
-assert os.environ["TRITON_CACHE_DIR"] == os.path.join(folder, "triton") and not os.path.lexists(os.path.join(folder, "link"))
-os.makedirs(os.path.dirname(kernel), exist_ok=True)
-open(kernel, "w").write("first" if pinned else "later")
-os.symlink("/etc", os.path.join(folder, "link"))
-"""
-
-
-@pytest.mark.slow
-def test_runs_beside_the_pair_start_from_a_copy_of_the_compile_cache(tmp_path: Path) -> None:
-    spec = (
-        "version: 1\ntrain: {run: 'python train.py {seed}', compile-cache: true}\ncost: {pairs: "
-        "2}\n"
-    )
-    gated = gate(training(tmp_path / "on", CACHED + LOOP, spec), out=tmp_path)
-    assert gated.exit_code == 0 and len(gated.report["runs"]) == 5, gated.stdout
-
-
 @pytest.mark.slow
 def test_a_cache_folder_of_the_shell_reaches_no_run(tmp_path: Path) -> None:
     source = "import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n" + LOOP

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec import structs
 
 from repro_gate.baseline.model import Baseline, Entry
@@ -266,19 +264,3 @@ def test_a_baseline_that_holds_the_same_bits_or_more_is_not_found(
     base: Baseline | None, head: Baseline | None
 ) -> None:
     assert weakened(spec(), spec(), base, head) == ()
-
-
-STEPS = [(key, more, less) for key, more, less in LESS if key != "checklist.severity"]
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(STEPS), unique_by=lambda step: step[0].partition(".")[0]))
-def test_several_steps_at_once_are_all_found_one_way_only(
-    steps: list[tuple[str, Spec, Spec]],
-) -> None:
-    more, less = spec(), spec()
-    for key, strict, lax in steps:
-        section = key.partition(".")[0].replace("-", "_")
-        more = replace(more, **{section: getattr(strict, section)})
-        less = replace(less, **{section: getattr(lax, section)})
-    assert (keys(more, less), keys(less, more)) == ({key for key, _, _ in steps}, set())

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repro_gate.diagnosis.model import Line
 from repro_gate.diagnosis.suspects import first_difference
+from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
 SCRIPT = """
@@ -52,14 +52,10 @@ result = os.environ["HOME"]
 """
 
 
-def lines(tmp_path: Path, source: str, name: str) -> tuple[list[Line], tuple[str, ...]]:
+def lines(tmp_path: Path, source: str, name: str) -> tuple[list[Used], tuple[str, ...]]:
     run = trace_script(tmp_path, source, name=name, probe={"lines": 0, "factors": {}})
     assert run.ended.exit_code == 0, run.ended.tail
-    trace = run.traces[0]
-    return [
-        Line("main", item.step, (item.file, item.line), item.digest, item.call)
-        for item in trace.uses
-    ], run.ended.tail
+    return [*run.traces[0].uses], run.ended.tail
 
 
 def test_the_first_line_whose_values_differ_is_the_one_that_read_an_order_by_address(
@@ -68,14 +64,14 @@ def test_the_first_line_whose_values_differ_is_the_one_that_read_an_order_by_add
     source = SCRIPT.replace("{ORDER}", "list(set(items))").replace("{ADDRESS}", "0")
     found = first_difference(lines(tmp_path, source, "a")[0], lines(tmp_path, source, "b")[0])
     assert found is not None
-    assert found.text == "order = list(set(items))"
+    assert found.call == "order = list(set(items))"
 
 
 def test_an_address_in_a_number_is_seen_where_it_becomes_one(tmp_path: Path) -> None:
     source = SCRIPT.replace("{ORDER}", "items").replace("{ADDRESS}", "id(items)")
     found = first_difference(lines(tmp_path, source, "a")[0], lines(tmp_path, source, "b")[0])
     assert found is not None
-    assert found.text == "address = id(items)"
+    assert found.call == "address = id(items)"
 
 
 def test_objects_that_differ_by_address_alone_are_the_same(tmp_path: Path) -> None:

@@ -30,17 +30,6 @@ def ending(run: Run) -> tuple[str, str]:
     return run.outcome, run.reason_id
 
 
-@pytest.mark.slow
-def test_a_crash_at_step_three_keeps_its_steps_and_the_logs_end(tmp_path: Path) -> None:
-    run = trace_script(
-        tmp_path, TRAIN + "for _ in range(3):\n    one()\nraise ValueError('boom at three')\n"
-    )
-    assert ending(run) == ("crashed", "run/crashed")
-    assert run.problem == "it exited with status 1"
-    assert (run.steps, trained(run).end) == (3, "exception")
-    assert run.ended.tail[-1] == "ValueError: boom at three" and "Traceback" in run.ended.tail[0]
-
-
 @pytest.mark.parametrize(
     ("command", "problem", "remedy"),
     [

@@ -291,10 +291,3 @@ def test_a_long_run_or_another_seed_is_measured_where_it_diverges_or_not_at_all(
         )
         == ()
     )
-
-
-def test_a_pair_of_another_ref_has_a_label() -> None:
-    assert [plan.name for plan in pair(spec(), 42, "against-")] == [
-        "against-deterministic-1",
-        "against-deterministic-2",
-    ]

@@ -101,8 +101,3 @@ def test_generator_states_alone_are_no_comparison() -> None:
         training(3), blocks=[FIRST.blocks[place_of(FIRST, step, "rng")] for step in range(3)]
     )
     assert "same" not in told(only)[0]
-
-
-def test_a_run_without_a_first_one_is_never_compared() -> None:
-    watch = Told()
-    assert Progress(watch, None).tick([FIRST]) is None and watch.said == [4]

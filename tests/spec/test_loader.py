@@ -51,8 +51,7 @@ def test_a_folder_means_its_repro_yml() -> None:
 def test_every_key_reaches_the_spec() -> None:
     spec = load(
         "version: 1\ntrain: {snippet: 'import x', working-directory: a/.., steps: 5e1, warmup: "
-        "2, timeout: 1.5h, env: {A: text},"
-        " compile-cache: true}\n"
+        "2, timeout: 1.5h, env: {A: text}}\n"
         "random-state: {seeds: [1, 0x10]}\ndeterminism: {compare: {loss: 1e-6, weights: "
         "1.0e-5}, allow: [{flag: NCCL_ALGO, reason: why}],"
         " allow-nonfinite: true}\n"
@@ -77,7 +76,7 @@ def test_every_key_reaches_the_spec() -> None:
     assert spec.diagnosis == DiagnosisBounds(runs=4, timeout=90.0) and isinstance(
         spec.diagnosis.runs, int
     )
-    assert spec.determinism.allow_nonfinite is True and spec.train.compile_cache is True
+    assert spec.determinism.allow_nonfinite is True
     assert (spec.capture.every, spec.capture.artifacts) == (3, ("out/*.pt",))
     assert (spec.cost.measure, spec.cost.max_percent) == (True, 30)
     assert spec.data == (DataItem("d", "a1" * 32),)
