@@ -173,14 +173,17 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch, seed: int) -> Results:
     comparison = clean.comparisons.get(seed)
     remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
     if comparison is not None and comparison.first_divergence is not None:
-        why = f"diverge {sentence(comparison.first_divergence)}, so that no fault would stand out"
+        why = (
+            f"two clean runs diverge {sentence(comparison.first_divergence)}, so that no fault of "
+            "ours would stand out"
+        )
     elif bad is not None:
-        why, remedy = for_terminal(bad.problem, 1_000), bad.remedy
+        why, remedy = f"the clean runs: {for_terminal(bad.problem, 1_000)}", bad.remedy
     elif comparison is None:
-        why = "could not be compared"
+        why = "the clean runs could not be compared"
     else:
         return clean
-    raise Inconclusive(f"the clean runs: {why}", remedy=remedy)
+    raise Inconclusive(why, remedy=remedy)
 
 
 def _whole(results: Results) -> Results:
