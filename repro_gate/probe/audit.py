@@ -14,13 +14,12 @@ from typing import Any, Callable, Dict, Set, Tuple
 
 from . import flags, session
 from .entropy import Draws
-from .opened import Opened
+from .opened import Opened, purpose
 
 # event -> how many of its arguments are paths that change
 _REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.rename": 2, "shutil.rmtree": 1}
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
 _CONNECTED: Set[str] = set()
 Args = Tuple[Any, ...]
@@ -102,13 +101,6 @@ def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]
         _refuse(path, protected)
     if keeps:
         files.changes(path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR))
-
-
-def purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
-    """Return whether opening keeps what was there, and whether it may write."""
-    if isinstance(mode, str):
-        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
-    return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)
 
 
 def _refuse(path: Any, protected: Tuple[str, ...]) -> None:

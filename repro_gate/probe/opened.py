@@ -36,6 +36,7 @@ _DRIVERS = "/run/nvidia"  # /run/nvidia-persistenced, /run/nvidia-container-runt
 _MEMORY = "/dev/shm/"  # noqa: S108  nothing is made there: what others put there is data like any other
 _OF_A_VENV = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
 INSTALLED = ("/site-packages/", "/dist-packages/")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # paths remembered as dealt with; a training on a million files must not grow by them
 _SEEN = 50_000
 _EVENT = 1_000  # files in one event
@@ -212,3 +213,10 @@ def with_separator(folders: Sequence[str]) -> Tuple[str, ...]:
         for form in (os.path.abspath(folder), os.path.realpath(folder))
     ]
     return tuple(dict.fromkeys(folder + os.sep for folder in both if folder != os.sep))
+
+
+def purpose(mode: Any, flags: Any) -> Tuple[bool, bool]:
+    """Return whether opening keeps what was there, and whether it may write."""
+    if isinstance(mode, str):
+        return "w" not in mode and "x" not in mode, any(letter in mode for letter in "wax+")
+    return not flags & (os.O_TRUNC | os.O_EXCL), bool(flags & _WRITING)

@@ -22,7 +22,7 @@ from typing import Any, Callable, Deque, Dict, Optional, Set
 from ...trace.format import ANY_ORDER
 from .. import imports, session, source_line
 from ..patch import wrap
-from .use import USES
+from .use import USES, call_in, of_others
 
 NAME = "commands"
 # Whose business it is to draw, to tell the time, to tell who one is, to list: those of POSIX, GNU
@@ -49,11 +49,12 @@ _PIPES: Dict[int, "_Pipe"] = {}  # by descriptor
 
 
 class _Child:
-    """A program that was started: by which frame, what it is called, and which factor its output
-    counts for."""
+    """A program that was started: where, what it is called, and which factor its output counts
+    for. It keeps no frame, whose variables would live as long."""
 
     def __init__(self, text: str, frame: Optional[FrameType]) -> None:
-        self.frame, self.site, self.text = frame, source_line.nearest(frame), text
+        self.site, self.text, self.of_others = source_line.nearest(frame), text, of_others(frame)
+        self.call = call_in(frame) if self.site[0] else ""
         self.factor = next((factor for factor, words in _KNOWN if words.search(text)), NAME)
         self.about = " ".join(text.split())[:120]
         self.files: Set[str] = set()  # that it was handed for its output
@@ -188,12 +189,14 @@ class _Lines:
     """Notes what is read from a child, line by line; at its end, what it is in any order."""
 
     def __init__(self, child: _Child, about: str) -> None:
-        self._note: Callable[[str, Any], None] = lambda source, answer: USES.note(
-            child.factor, source, answer, child.frame, child.site, direct=True, outside=True
-        )
-        self._about = about
+        self._child, self._about = child, about
         self._rest = b""
         self._count = self._sum = 0
+
+    def _note(self, source: str, answer: object) -> None:
+        child = self._child
+        if not child.of_others:
+            USES.note(child.factor, source, answer, None, child.site, True, True, child.call)
 
     def add(self, data: bytes) -> None:
         """What was read; nothing at the end."""

@@ -20,8 +20,7 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
-from ..audit import purpose
-from ..opened import Opened
+from ..opened import Opened, purpose
 from ..patch import wrap
 from ..process import printable
 from . import commands

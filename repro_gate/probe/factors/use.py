@@ -131,7 +131,7 @@ class Uses:
         try:
             site, answer = _NOWHERE, _NONE
             try:
-                if not _of_others(frame):
+                if not of_others(frame):
                     site = source_line.nearest(frame)
                     if pinned is not None and self.pinned(factor, site):
                         key = (factor, source, site)
@@ -157,21 +157,23 @@ class Uses:
         site: Optional[Site] = None,
         direct: Optional[bool] = None,
         outside: bool = False,
+        call: Optional[str] = None,
     ) -> None:
         """Remember a use and a digest of what came back, until the step in progress ends.
-        `site` is the nearest line of the workspace; `outside`: it came from outside the process,
-        and nothing can pin it. Raises nothing."""
+        `site` is the nearest line of the workspace, `call` what is written there; `outside`: it
+        came from outside the process, and nothing can pin it. Raises nothing."""
         if not self.watch or len(self._open) >= MAX_USES:
             return
         try:
-            if _of_others(frame):
+            if of_others(frame):
                 return
             site = source_line.nearest(frame) if site is None else site
             direct = is_direct(frame, factor) if direct is None else direct
             key = (session.current().step, factor, source, site, direct, outside)
             found = self._open.get(key)
             if found is None:
-                call = _call(frame) if site[0] else ""
+                if call is None:
+                    call = call_in(frame) if site[0] else ""
                 fresh: _Answers = [0], hashlib.blake2b(digest_size=8), call
                 found = self._open.setdefault(key, fresh)
             count, digest, _ = found
@@ -269,7 +271,7 @@ def _decided(decide: Callable[[], bool]) -> bool:
         _BUSY.on = False
 
 
-def _of_others(frame: Optional[FrameType]) -> bool:
+def of_others(frame: Optional[FrameType]) -> bool:
     """Return whether it is not the training that asks, but the probe, or what runs a notebook."""
     module, caller = _OWN, frame
     while caller is not None and module.startswith(_OWN):
@@ -292,7 +294,7 @@ def is_direct(frame: Optional[FrameType], factor: str) -> bool:
     return frame is not None
 
 
-def _call(frame: Optional[FrameType]) -> str:
+def call_in(frame: Optional[FrameType]) -> str:
     """The call of the workspace that is in progress, as it is written, on one line. Exact from
     Python 3.11 on; empty before, and where it goes over several lines, but for an import statement:
     of that, its first line."""
