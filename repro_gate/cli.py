@@ -167,7 +167,7 @@ def _baseline(options: argparse.Namespace) -> int:
 
 
 def _hash(options: argparse.Namespace) -> int:
-    from repro_gate.baseline.changes import changed_inputs, diff_lines, tree_lines
+    from repro_gate.baseline.config_hash import changed_inputs, diff_lines, tree_lines
     from repro_gate.commands import output
     from repro_gate.commands.hash import address_at, as_json, diff_as_json
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from repro_gate.baseline.changes import changed
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, changed
 from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, RecordedResult
 from repro_gate.compare.cost import speed_changes
 from repro_gate.escape import listed

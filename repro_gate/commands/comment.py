@@ -21,11 +21,10 @@ from repro_gate.escape import for_log, for_terminal
 from repro_gate.github.activity import Activity, decide_comment
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
-from repro_gate.github.marker import Marker, key_for
+from repro_gate.github.marker import Marker, is_news, key_for, state_of
 from repro_gate.github.publish_phase import post_report, view_of
 from repro_gate.github.redact import known_secrets, redact
 from repro_gate.github.settings import Secret, read_inputs, read_job, read_servers
-from repro_gate.github.state import is_news, state_of
 from repro_gate.github.workflow import log_guard
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report import markdown, matrix

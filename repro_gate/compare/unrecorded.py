@@ -4,18 +4,18 @@ modules that no optimizer updates. A difference found here is a notice, never a 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from repro_gate.compare.printed import differing_numbers
 from repro_gate.compare.traces import processes
-from repro_gate.compare.written import Left, differing_files
 from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.trace.model import Trace
 
 _SHOWN = 3  # printed numbers in a notice
-_NAMED = 4  # files or folders in a notice
+_FILES = 4  # files or folders in a notice
 
 
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
@@ -47,7 +47,7 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
 
 def _folded(names: Sequence[str]) -> str:
     entries = list(names)
-    if len(names) > _NAMED:
+    if len(names) > _FILES:
         groups: dict[str, list[str]] = defaultdict(list)
         for name in names:
             groups[name.split("/")[0] if "/" in name else name].append(name)
@@ -58,7 +58,7 @@ def _folded(names: Sequence[str]) -> str:
             f"({len(members):,} files)"
             for members in groups.values()
         ]
-    return listed([shortened(escaped(entry)) for entry in entries], _NAMED)
+    return listed([shortened(escaped(entry)) for entry in entries], _FILES)
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
@@ -83,4 +83,151 @@ def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for what, name, digest in sorted(trace.unmoved):
         found.setdefault((what, name), []).append(digest)
+    return found
+
+
+# bytes of a text file that are kept for a look inside
+MAX_TEXT = 64 * 1024
+_TABLES = {".csv": ",", ".tsv": "\t"}
+TEXTS = {
+    *_TABLES,
+    *(".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml", ".ini", ".md", ".html"),
+    *(".xml", ".svg"),
+}
+_IGNORED = re.compile(
+    r"""(?:^|/)(?:
+    (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
+      |\.(?:git|cache|triton|ipynb_checkpoints|(?:pytest|mypy|ruff)_cache|aim|neptune|comet))/
+    |(?:[^/]*\.(?:pyc|pyo|lock|pid|log|out|err|nbi|nbc|trace\.json(?:\.gz)?)
+      |events\.out\.tfevents\.[^/]*|\.nfs[^/]*|_repro_gate_[^/]*)\Z)""",
+    re.VERBOSE,
+)
+# In a name: digits, hexadecimal ones too, and what stands between them in dates, times and ids.
+_MOVING_NAME = re.compile(r"[\dA-Fa-f_.:T-]{6,}|\btmp\w{6,}")
+# In a text: dates, times of day, UUIDs, addresses and absolute paths.
+_MOVING_TEXT = re.compile(
+    r"\b\d{2,4}[-/]\d\d[-/]\d{2,4}T?|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b|\b0x[\da-f]+|(?<![\w.)\]/~])/[A-Za-z_.][^\s'\",;:)\]]*"
+)
+NAMED = r"""([^\W\d][\w.@/-]{0,39})["']?\s?[:=]\s{0,9}["']?([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf)\b)"""  # noqa: E501
+_NAMED = re.compile(NAMED, re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Written:
+    """One file that a run made or changed: a digest of its bytes, and the bytes themselves where it
+    is a short text."""
+
+    digest: str
+    text: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one run left that nothing compares: files by their path in the workspace, and the end of
+    what it printed.
+
+    `cut` says why not every file was looked at, where that is so.
+    """
+
+    files: Mapping[str, Written] = field(default_factory=dict)
+    cut: str = ""
+    printed: Sequence[str] = ()
+
+
+def ignored(name: str) -> bool:
+    """Return whether a file in the workspace cannot matter, or differs by nature: byte code,
+    caches, logs, what experiment trackers write."""
+    return _IGNORED.search(name) is not None
+
+
+def differing_files(a: Left, b: Left) -> list[str]:
+    """Return the names of the files that differ, sorted. Times and ids in names do not count; of a
+    search that was cut, only files of both runs do."""
+    left, right = _by_masked_name(a.files), _by_masked_name(b.files)
+    found = set[str]()
+    for key in left.keys() | right.keys():
+        ours, theirs = left.get(key, {}), right.get(key, {})
+        if (a.cut or b.cut) and not (ours and theirs):
+            continue
+        contents = {name: _steady(name, item) for name, item in ours.items()}
+        only_ours = Counter(contents.values()) - Counter(
+            _steady(name, item) for name, item in theirs.items()
+        )
+        found |= {name for name, content in contents.items() if only_ours[content]}
+        if len(theirs) > len(ours):
+            found |= set(sorted(theirs.keys() - ours)[: len(theirs) - len(ours)])
+    return sorted(found)
+
+
+def _by_masked_name(files: Mapping[str, Written]) -> dict[str, dict[str, Written]]:
+    grouped: dict[str, dict[str, Written]] = defaultdict(dict)
+    for name, item in files.items():
+        if not ignored(name):
+            grouped[_MOVING_NAME.sub("§", name)][name] = item
+    return grouped
+
+
+def _steady(name: str, item: Written) -> object:
+    """Return what is compared of a file: the digest, or of a text what is left without times and
+    the like."""
+    if item.text is None:
+        return item.digest
+    text = _MOVING_TEXT.sub("§", item.text.decode("utf-8", "backslashreplace"))
+    separator = _TABLES.get(os.path.splitext(name)[1].lower())
+    if separator is None:
+        return _NAMED.sub(lambda named: named[1] if moves(named[1]) else named[0], text)
+    rows = [line.split(separator) for line in text.splitlines()]
+    moving = {place for place, cell in enumerate(rows[0] if rows else ()) if moves(cell)}
+    return tuple(
+        tuple(cell for place, cell in enumerate(row) if place not in moving) for row in rows
+    )
+
+
+_AT_THE_END = re.compile(rf"(?<!\w){NAMED}%?\Z", re.IGNORECASE)
+_MAX_LINE = 2_000  # characters of one printed line, from its end
+_STAMP = re.compile(r".*\d:\d\d\S*(?: \d{4}\b)?")  # a log line's beginning, up to the time of day
+_FRACTION = re.compile(r"\b\d+\.\d+")
+_MOVING = re.compile(
+    r"""(?<![^\W_])(?:time|timestamp|date|created|clock|dt|elapsed|remaining|eta|duration|runtime
+    |wall|latency|s|secs?|seconds?|ms|us|ns|mins?|minutes?|hours?|speed|throughput|[fst]ps|mfu
+    |t?flops|bandwidth|memory|mem|v?ram|rss|allocated|reserved|utilization|[cg]pu|[gm]i?b|pid|port
+    |host|hostname|address|uuid|id)(?![^\W_])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def moves(name: str) -> bool:
+    """Return whether a number of this name differs between any two runs."""
+    return _MOVING.search(name) is not None
+
+
+def differing_numbers(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return (name, first run's number, second run's) of what differs, each name once.
+
+    Numbers belong together if their lines are the same up to the name, but for a time stamp at the
+    beginning and fractions. Their order does not count, and numbers that only one run printed do
+    not: logs are cut at their beginning, and some log by the clock.
+    """
+    left, right = _numbers(a), _numbers(b)
+    found: dict[str, tuple[str, str, str]] = {}
+    for place, numbers in left.items():
+        ours, theirs = numbers - right[place], right[place] - numbers
+        if ours and theirs:
+            name = place[1]
+            found.setdefault(name, (name, next(iter(ours)), next(iter(theirs))))
+    return list(found.values())
+
+
+def _numbers(lines: Iterable[str]) -> defaultdict[tuple[str, str], Counter[str]]:
+    """Return how often each number stands behind (what its line begins with, its name)."""
+    found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for line in lines:
+        text = line.strip()[-_MAX_LINE:]
+        last = _AT_THE_END.search(text)
+        if last and not moves(last[1]):
+            before = text[: last.start()]
+            stamp = _STAMP.match(before)
+            place = _FRACTION.sub("", before[stamp.end() if stamp else 0 :])
+            found[place, last[1]][last[2]] += 1
     return found

@@ -15,9 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from repro_gate.compare.model import STEPS, Distance, Divergence
-from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, ShownUse, Unit
+from repro_gate.diagnosis.model import (
+    Diagnosis,
+    Exhausted,
+    Experiments,
+    Pair,
+    Rate,
+    Setting,
+    ShownUse,
+    Unit,
+    gone,
+    smallest,
+)
 from repro_gate.diagnosis.operators import Culprit, culprit, told_operator
-from repro_gate.diagnosis.search import Exhausted, Experiments, gone, smallest
 from repro_gate.diagnosis.suspects import (
     Suspect,
     answers,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from repro_gate.diagnosis.model import Diagnosis, ShownUse
-from repro_gate.diagnosis.search import Exhausted
+from repro_gate.diagnosis.model import Diagnosis, Exhausted, ShownUse
 from repro_gate.diagnosis.suspects import remoteness
 from repro_gate.escape import listed
 from repro_gate.factors import BY_NAME, Cause

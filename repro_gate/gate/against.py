@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from repro_gate.baseline.changes import changed_inputs
-from repro_gate.baseline.config_hash import RECIPE, ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import RECIPE, ChangedInput, ConfigHash, changed_inputs
 from repro_gate.baseline.model import AgainstFinding
 from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.inspection import Checkout

@@ -14,9 +14,8 @@ import msgspec
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import outside_tolerance
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Pair, Setting, ShownUse
+from repro_gate.diagnosis.model import Diagnosis, Exhausted, Experiments, Pair, Setting, ShownUse
 from repro_gate.diagnosis.operators import around
-from repro_gate.diagnosis.search import Exhausted, Experiments
 from repro_gate.diagnosis.suspects import shown
 from repro_gate.escape import clip, for_terminal
 from repro_gate.factors import BY_NAME, ENTROPY

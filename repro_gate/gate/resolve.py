@@ -11,8 +11,7 @@ from pathlib import Path
 from repro_gate.baseline.file import parse_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
 from repro_gate.checkout.refs import file_at
-from repro_gate.data.declarations import DVC, MAX_DVC, expand_items
-from repro_gate.data.formats import DataProblem
+from repro_gate.data.formats import DVC, MAX_DVC, DataProblem, expand_items
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
 from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes

@@ -13,7 +13,7 @@ from repro_gate.checks.interface import NotRobust
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
-from repro_gate.diagnosis.model import Diagnosis
+from repro_gate.diagnosis.model import Diagnosis, Exhausted
 from repro_gate.diagnosis.robustness import (
     SURROUNDINGS,
     Outcome,
@@ -22,7 +22,6 @@ from repro_gate.diagnosis.robustness import (
     diagnose,
     differing,
 )
-from repro_gate.diagnosis.search import Exhausted
 from repro_gate.diagnosis.suspects import first_difference
 from repro_gate.errors import Inconclusive
 from repro_gate.gate.diagnose import LINES, labelled, uses_of

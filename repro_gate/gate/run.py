@@ -22,7 +22,7 @@ from repro_gate.checks.opened import unsound
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.errors import obeyed
 from repro_gate.gate.against import Other, compare_with_ref, other_ref
-from repro_gate.gate.bare import bare_run
+from repro_gate.gate.bare import bare_run, refused_operators
 from repro_gate.gate.base_policy import effective_policy
 from repro_gate.gate.diagnose import Seen, blamed, diagnosis_of
 from repro_gate.gate.evidence import (
@@ -35,7 +35,6 @@ from repro_gate.gate.evidence import (
 )
 from repro_gate.gate.options import Options
 from repro_gate.gate.preflight import explains, look, preflight
-from repro_gate.gate.refused import refused_operators
 from repro_gate.gate.reporting import findings_of, make_report
 from repro_gate.gate.robustness import robustness_of, told
 from repro_gate.install.install import environments_root, installed

@@ -32,7 +32,7 @@ from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, last_step
 from repro_gate.runs.series import run_series
-from repro_gate.sandbox.as_user import as_training_user
+from repro_gate.sandbox.identity import as_training_user
 from repro_gate.spec.model import Spec
 
 STEPS = 6  # of a run, unless the command line says otherwise

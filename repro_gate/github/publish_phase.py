@@ -24,7 +24,7 @@ from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
 from repro_gate.github.event import PullRequest
-from repro_gate.github.marker import Marker, apart, key_for
+from repro_gate.github.marker import Marker, apart, is_news, key_for, state_of, tenths
 from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import (
     HTML,
@@ -38,7 +38,6 @@ from repro_gate.github.report_folder import (
     read_problem,
 )
 from repro_gate.github.settings import Inputs, Job
-from repro_gate.github.state import is_news, state_of, tenths
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report import markdown, terminal
 from repro_gate.report.annotations import Annotation, command

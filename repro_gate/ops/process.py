@@ -24,9 +24,7 @@ from msgspec import Meta
 from repro_gate.errors import Inconclusive
 from repro_gate.ops.catalog import Arm, Key, Name, Outcome, Row, Text
 from repro_gate.runs.process import Ended, supervise
-from repro_gate.sandbox.as_user import open_written
-from repro_gate.sandbox.identity import Sandbox
-from repro_gate.sandbox.ownership import chown_to_training
+from repro_gate.sandbox.identity import Sandbox, chown_to_training, open_written
 
 WORKER = Path(__file__).resolve().parent / "worker"
 MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from repro_gate.baseline.changes import changed_inputs
+from repro_gate.baseline.config_hash import changed_inputs
 from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, for_terminal
 from repro_gate.report import causes, comparisons, costs, numbers, wording

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from repro_gate.baseline.changes import input_text
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, input_text
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.compare.model import SpeedChange
 from repro_gate.escape import and_more

@@ -17,9 +17,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from repro_gate.compare.written import MAX_TEXT, TEXTS, Written, ignored
-from repro_gate.sandbox.as_user import as_training_user, open_written
-from repro_gate.sandbox.identity import Sandbox
+from repro_gate.compare.unrecorded import MAX_TEXT, TEXTS, Written, ignored
+from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 
 MAX_FILES = 10_000
 MAX_BYTES = 10 * 2**30

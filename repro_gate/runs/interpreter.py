@@ -24,8 +24,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import EXTENSION, INJECT, training_environment
 from repro_gate.runs.process import supervise
-from repro_gate.sandbox.identity import Sandbox
-from repro_gate.sandbox.ownership import chown_to_training, let_group_pass
+from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
 from repro_gate.trace.format import CONFIG_VARIABLE
 

@@ -4,13 +4,15 @@ and says how it ended. What comes back is data; the workspace is made and remove
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import secrets
+import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,16 +21,18 @@ from repro_gate.errors import held
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
-from repro_gate.runs.environment import EXTENSION, training_environment, without_probe, write_shims
+from repro_gate.runs.environment import (
+    EXTENSION,
+    training_environment,
+    usable_processors,
+    without_probe,
+    write_shims,
+)
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.process import Ended, supervise
-from repro_gate.runs.stress import VARIABLES as STRESS
-from repro_gate.runs.stress import load
 from repro_gate.runs.watching import Tick, Watcher, failure_in
-from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import Left, sweep
-from repro_gate.sandbox.identity import Sandbox
-from repro_gate.sandbox.ownership import chown_to_training, seal
+from repro_gate.sandbox.identity import Sandbox, as_training_user, chown_to_training, seal
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Trace, TraceError
@@ -320,3 +324,40 @@ def _command(spec: Spec, plan: Plan, site: Site) -> str:
             file.write(spec.train.snippet.replace("{seed}", str(plan.arm.seed)))
         return f"exec python {SNIPPET}"
     return (spec.train.run or "").replace("{seed}", str(plan.arm.seed))
+
+
+# Inductor chooses among kernels by other times than it measured; the C library fills memory that it
+# hands out and takes back.
+STRESS: Mapping[str, str] = {
+    "TORCHINDUCTOR_DISTORT_BENCHMARKING_RESULT": "inverse",
+    "MALLOC_PERTURB_": "170",
+}
+# Computes and waits in turns of odd lengths, and ends with the gate.
+_LOAD = """
+import os, random, time
+parent = os.getppid()
+while os.getppid() == parent:
+    end = time.monotonic() + random.uniform(0.01, 0.2)
+    while time.monotonic() < end:
+        sum(range(1000))
+    time.sleep(random.uniform(0, 0.05))
+"""
+
+
+@contextlib.contextmanager
+def load() -> Iterator[None]:
+    """Keep every processor busy meanwhile."""
+    command = [sys.executable, "-I", "-S", "-c", _LOAD]
+    with contextlib.ExitStack() as started:
+        for _ in range(usable_processors()):
+            process = subprocess.Popen(
+                command,
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            started.enter_context(process)
+            started.callback(process.kill)
+        yield

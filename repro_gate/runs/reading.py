@@ -29,9 +29,7 @@ from repro_gate.runs.environment import EXTENSION
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.interpreter import prepared, training_interpreter
 from repro_gate.runs.process import supervise
-from repro_gate.sandbox.as_user import open_written
-from repro_gate.sandbox.identity import Sandbox
-from repro_gate.sandbox.ownership import chown_to_training
+from repro_gate.sandbox.identity import Sandbox, chown_to_training, open_written
 from repro_gate.spec.model import Spec
 
 # for looking inside all artifacts of one series of runs; what is not read by then is compared by

@@ -15,8 +15,7 @@ from repro_gate.compare.model import Comparison
 from repro_gate.compare.noise_floor import noise_floor, recorded
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs, with_replay
-from repro_gate.compare.unrecorded import differing_modules, notices
-from repro_gate.compare.written import Left
+from repro_gate.compare.unrecorded import Left, differing_modules, notices
 from repro_gate.data.declared import DataState, changed_data, read_data_state
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import listed
@@ -41,8 +40,8 @@ from repro_gate.runs.results import (
     last_step,
     up_to_divergence,
 )
-from repro_gate.sandbox.as_user import as_training_user
 from repro_gate.sandbox.cleanup import MOST
+from repro_gate.sandbox.identity import as_training_user
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from repro_gate.sandbox.as_user import as_training_user, open_written
-from repro_gate.sandbox.identity import Sandbox
+from repro_gate.sandbox.identity import Sandbox, as_training_user, open_written
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, Trace, TraceError
 from repro_gate.trace.reader import TraceFollower, trace_files

@@ -3,7 +3,16 @@ whatever starts a process of the training."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+from repro_gate.errors import Inconclusive, held
+from repro_gate.files import NotRegular, remove_tree
 
 SAME_USER = "same-user"
 OWN_USER = "own-user"
@@ -28,3 +37,127 @@ class Sandbox:
     def own_user(self) -> bool:
         """Whether training is another user than the gate."""
         return self.level == OWN_USER
+
+
+_ENTER, _READ_LATER, _READ_NEVER = 0o710, 0o440, 0o400
+
+
+def chown_to_training(sandbox: Sandbox, *trees: Path) -> None:
+    """Make everything in `trees` (which root made) the training's own; links themselves, not what
+    they lead to."""
+    if not sandbox.own_user:
+        return
+    waiting = [os.fspath(tree) for tree in trees]
+    while waiting:
+        path = waiting.pop()
+        os.chown(path, sandbox.uid or -1, sandbox.gid or -1, follow_symlinks=False)
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            with os.scandir(path) as found:
+                waiting += [entry.path for entry in found]
+
+
+def let_group_pass(sandbox: Sandbox, folder: Path) -> None:
+    """Let the training's group pass through a folder of the gate's, without seeing what is in it;
+    nobody else."""
+    if sandbox.own_user:
+        os.chown(folder, 0, sandbox.gid or -1)
+        os.chmod(folder, _ENTER)
+
+
+def seal(sandbox: Sandbox, folder: Path, for_later: str | tuple[str, ...]) -> None:
+    """Take back what a run wrote into `folder`: root's from now on, so that no later run rewrites
+    it, or learns from it what to write.
+
+    A later run may still read files whose names end in one of `for_later`. What is no plain file of
+    the training's under one name (a link, a folder, a hard link to somebody's file) is removed.
+    """
+    if not sandbox.own_user:
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchown(handle, 0, sandbox.gid or -1)
+        os.fchmod(handle, _ENTER)
+        for name in os.listdir(handle):
+            if not _sealed(
+                sandbox, name, handle, _READ_LATER if name.endswith(for_later) else _READ_NEVER
+            ):
+                remove_tree(folder / name)
+    finally:
+        os.close(handle)
+
+
+def _sealed(sandbox: Sandbox, name: str, folder: int, mode: int) -> bool:
+    """Seal one file by its descriptor; False where it is not one to keep."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        return False
+    handle = os.open(
+        name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+    )
+    try:
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_uid != sandbox.uid or state.st_nlink != 1:
+            return False
+        os.fchown(handle, 0, sandbox.gid or -1)
+        os.fchmod(handle, mode)
+        return True
+    finally:
+        os.close(handle)
+
+
+# an invalid user: nothing is changed, and the one in force is given
+_NOBODY = ctypes.c_uint(0xFFFFFFFF)
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@contextlib.contextmanager
+def as_training_user(sandbox: Sandbox) -> Iterator[None]:
+    """This thread sees files as the training's user does; nothing changes where that is the gate's
+    own.
+
+    Nothing is to be started inside: a process or a thread would inherit it. Signals wait inside.
+    Raises Inconclusive where the kernel does not grant it.
+    """
+    if not sandbox.own_user:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    before_uid, before_gid = libc.setfsuid(_NOBODY), libc.setfsgid(_NOBODY)
+    with held():
+        try:
+            _set(libc.setfsgid, sandbox.gid)
+            _set(libc.setfsuid, sandbox.uid)
+            yield
+        finally:
+            _set(libc.setfsuid, before_uid)
+            _set(libc.setfsgid, before_gid)
+
+
+def open_written(path: Path, sandbox: Sandbox) -> int:
+    """A descriptor for reading a file that the training was to write: a regular file, no link, and
+    with a user of its own: that user's, and under no other name (a hard link to somebody's file).
+    Raises NotRegular, else OSError.
+    """
+    with as_training_user(sandbox):
+        handle = os.open(path, _FLAGS)
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        problem = "is not a regular file"
+    elif sandbox.own_user and state.st_uid != sandbox.uid:
+        problem = "is not the training's own file"
+    elif sandbox.own_user and state.st_nlink != 1:
+        problem = "has more than one name"
+    else:
+        return handle
+    os.close(handle)
+    raise NotRegular(problem)
+
+
+def _set(change: ctypes._NamedFuncPointer, wanted: int | None) -> None:
+    """Set one id and look whether it holds: these calls report no error."""
+    change(ctypes.c_uint(wanted if wanted is not None else 0xFFFFFFFF))
+    if change(_NOBODY) != wanted:
+        raise Inconclusive(
+            f"the gate cannot look at files as user {wanted}: setfsuid was not granted",
+            remedy="give the container CAP_SETUID and CAP_SETGID",
+            reason_id="sandbox/own-user",
+        )

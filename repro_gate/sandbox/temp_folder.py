@@ -17,8 +17,7 @@ from pathlib import Path
 
 from repro_gate.errors import Inconclusive, held
 from repro_gate.files import make_folder, own_lock, remove_tree
-from repro_gate.sandbox.identity import Sandbox
-from repro_gate.sandbox.ownership import let_group_pass
+from repro_gate.sandbox.identity import Sandbox, let_group_pass
 
 SLOTS = 32
 _SAME_USER = Sandbox()

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.baseline import inputs
-from repro_gate.baseline.changes import changed_inputs
-from repro_gate.baseline.config_hash import ConfigHash
+from repro_gate.baseline.config_hash import ConfigHash, changed_inputs
 from repro_gate.baseline.inputs import config_hash_of, config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot

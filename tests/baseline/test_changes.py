@@ -8,12 +8,15 @@ import pytest
 import rfc8785
 from hypothesis import given
 
-from repro_gate.baseline.changes import changed_inputs, diff_lines, input_text, tree_lines
 from repro_gate.baseline.config_hash import (
     ChangedInput,
     Inputs,
     InputValue,
+    changed_inputs,
+    diff_lines,
     hash_inputs,
+    input_text,
+    tree_lines,
 )
 from tests.support.config_hashes import LEAVES
 

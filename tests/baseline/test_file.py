@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from repro_gate.baseline.changes import changed_inputs
-from repro_gate.baseline.config_hash import InputValue, hash_inputs
+from repro_gate.baseline.config_hash import InputValue, changed_inputs, hash_inputs
 from repro_gate.baseline.document import MAX_VALUE
 from repro_gate.baseline.file import MAX_NODES, dump_baseline, parse_baseline, read_baseline
 from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline

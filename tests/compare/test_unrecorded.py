@@ -7,9 +7,15 @@ import time
 
 import pytest
 
-from repro_gate.compare.printed import differing_numbers
-from repro_gate.compare.unrecorded import notices
-from repro_gate.compare.written import MAX_TEXT, Left, Written, differing_files, ignored
+from repro_gate.compare.unrecorded import (
+    MAX_TEXT,
+    Left,
+    Written,
+    differing_files,
+    differing_numbers,
+    ignored,
+    notices,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.data.declarations import MAX_DVC, expand_items
 from repro_gate.data.declared import verify_data
-from repro_gate.data.formats import DataProblem
+from repro_gate.data.formats import MAX_DVC, DataProblem, expand_items
 from repro_gate.spec.model import DataItem
 from tests.support.repositories import write
 

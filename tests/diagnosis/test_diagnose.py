@@ -11,8 +11,7 @@ from msgspec import structs
 
 from repro_gate.compare.model import Divergence
 from repro_gate.diagnosis.diagnose import Case, diagnose, diagnose_nan
-from repro_gate.diagnosis.model import Diagnosis, Pair, Rate, Setting, Unit
-from repro_gate.diagnosis.search import Experiments, gone
+from repro_gate.diagnosis.model import Diagnosis, Experiments, Pair, Rate, Setting, Unit, gone
 from repro_gate.factors import Site
 from repro_gate.trace.format import HANDED
 from repro_gate.trace.model import OperatorLine, Undone, Used

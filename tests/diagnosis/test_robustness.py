@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from repro_gate.diagnosis.model import Exhausted
 from repro_gate.diagnosis.robustness import (
     SURROUNDINGS,
     Outcome,
@@ -13,7 +14,6 @@ from repro_gate.diagnosis.robustness import (
     diagnose,
     differing,
 )
-from repro_gate.diagnosis.search import Exhausted
 from repro_gate.spec.model import THREADS, VARIED
 from repro_gate.trace.model import Used
 

@@ -9,8 +9,8 @@ import pytest
 
 from repro_gate.baseline.model import BaselineFinding
 from repro_gate.compare.model import SpeedChange
+from repro_gate.github.marker import is_news
 from repro_gate.github.settings import Inputs
-from repro_gate.github.state import is_news
 from repro_gate.report.model import Report
 from tests.support import reports
 from tests.support.github.stage import ORIGIN, RUN, Stage, signed

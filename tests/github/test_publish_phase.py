@@ -13,11 +13,11 @@ import pytest
 from repro_gate.github import publish_phase
 from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted
+from repro_gate.github.marker import state_of
 from repro_gate.github.publish_phase import location_of, outputs_of
 from repro_gate.github.report_folder import Problem
 from repro_gate.github.run_phase import _with_origin
 from repro_gate.github.settings import Inputs, Secret
-from repro_gate.github.state import state_of
 from tests.support import reports
 from tests.support.github.conversation import no_sleep
 from tests.support.github.server import Answer

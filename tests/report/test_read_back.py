@@ -21,7 +21,7 @@ from repro_gate.compare.model import (
     HeatMap,
     HeatRow,
 )
-from repro_gate.github.state import state_of, tenths
+from repro_gate.github.marker import state_of, tenths
 from repro_gate.report import annotations as annotation_lines
 from repro_gate.report import between, html, junit, markdown, sarif, terminal
 from repro_gate.report import document as written

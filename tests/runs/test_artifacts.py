@@ -28,8 +28,7 @@ from repro_gate.report.document import report_from, to_json
 from repro_gate.report.model import SeedResult
 from repro_gate.runs import artifacts, reading
 from repro_gate.runs.artifacts import Collected, collect
-from repro_gate.sandbox.as_user import as_training_user
-from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
+from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox, as_training_user
 from tests.support import reports
 from tests.support.artifacts import differences, read_files
 from tests.support.built_traces import training

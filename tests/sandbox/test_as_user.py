@@ -13,9 +13,15 @@ import pytest
 
 from repro_gate.files import NotRegular, copy_file
 from repro_gate.runs.artifacts import collect
-from repro_gate.sandbox.as_user import as_training_user, open_written
-from repro_gate.sandbox.identity import GID, UID
-from repro_gate.sandbox.ownership import chown_to_training, let_group_pass, seal
+from repro_gate.sandbox.identity import (
+    GID,
+    UID,
+    as_training_user,
+    chown_to_training,
+    let_group_pass,
+    open_written,
+    seal,
+)
 from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
 
 pytestmark = needs_own_user

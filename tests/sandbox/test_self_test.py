@@ -15,7 +15,7 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.sandbox import self_test
-from repro_gate.sandbox.ownership import chown_to_training
+from repro_gate.sandbox.identity import chown_to_training
 from repro_gate.sandbox.self_test import ATTEMPTS, Exposure, prove
 from repro_gate.sandbox.start import command
 from tests.support.starting import OWN, SAME, SYSTEM, needs_own_user

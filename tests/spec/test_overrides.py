@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from repro_gate.spec.document import parse
 from repro_gate.spec.errors import SpecError
-from repro_gate.spec.loader import load_spec
+from repro_gate.spec.loader import load_spec, with_overrides
 from repro_gate.spec.model import DataItem, Spec
-from repro_gate.spec.overrides import with_overrides
 
 BASE = "version: 1\ntrain:\n  run: python t.py\n  steps: 50\n"
 
