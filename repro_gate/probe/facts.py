@@ -69,7 +69,11 @@ def facts(torch: Any) -> Facts:
     """Name -> how to read it, for a process that has torch."""
     cuda, version = torch.cuda, torch.version.cuda
 
-    isa = torch.backends.cpu.get_cpu_capability  # that torch's own kernels use: `AVX2`, `DEFAULT`
+    def isa() -> Optional[str]:
+        """Return the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`. The
+        training may have removed what says it."""
+        read = getattr(torch.backends.cpu, "get_cpu_capability", None)
+        return None if read is None else str(read())
 
     def gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
         return lambda: (
@@ -90,7 +94,7 @@ def facts(torch: Any) -> Facts:
             else "none"
         ),
         "device": lambda: (
-            "cuda: %s" % cuda.get_device_name() if started(torch) else "cpu: %s" % isa()
+            "cuda: %s" % cuda.get_device_name() if started(torch) else "cpu: %s" % (isa() or "")
         ),
         "gpus": lambda: cuda.device_count() if version else 0,
         "threads": torch.get_num_threads,

@@ -194,9 +194,9 @@ class _Lines:
         self._count = self._sum = 0
 
     def _note(self, source: str, answer: object) -> None:
-        child = self._child
+        child, factor = self._child, self._child.factor
         if not child.of_others:
-            USES.note(child.factor, source, answer, None, child.site, True, True, child.call)
+            USES.note(factor, source, answer, None, child.site, True, True, child.call)
 
     def add(self, data: bytes) -> None:
         """What was read; nothing at the end."""
