@@ -195,7 +195,8 @@ def test_a_trace_that_can_no_longer_be_written_ends_the_training_and_says_why(
     run = trace_script(tmp_path, HEAD + code)
     problem = untraced(run)
     assert "cannot be written" in problem and "File too large" in problem
-    assert run.ended.exit_code == 74 and "went on unseen" not in run.ended.tail
+    # of its own accord, or by the gate, which saw the broken trace first
+    assert run.ended.exit_code in (74, -9) and "went on unseen" not in run.ended.tail
     assert "capture.every" in run.remedy
 
 
