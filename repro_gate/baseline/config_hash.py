@@ -7,6 +7,8 @@ content, so that no hash of one kind can be taken for one of another:
     recipe    repro-gate/recipe/v1    the 32-byte hashes of its inputs, ordered by name (code point)
     platform  repro-gate/platform/v1  likewise
     config    repro-gate/config/v1    the 32 bytes of the recipe root, then those of the platform
+
+Two config hashes are compared input by input, and told as lines of text.
 """
 
 from __future__ import annotations

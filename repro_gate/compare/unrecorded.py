@@ -1,5 +1,10 @@
-"""What differs between two runs though nothing recorded does: printed numbers, written files,
-modules that no optimizer updates. A difference found here is a notice, never a failure. Pure."""
+"""What differs between two runs though nothing recorded does: printed numbers, files that nobody
+declared, modules that no optimizer updates. A difference found here is a notice, never a failure.
+Pure. What was printed and written is untrusted: each regular expression is linear in it.
+
+Files differ by more than times, ids and the like. Printed numbers are `name: number` or
+`name=number` at a line's end; a name with a word for a time, a speed, memory or an id is left out.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,42 @@ from repro_gate.trace.model import Trace
 
 _SHOWN = 3  # printed numbers in a notice
 _FILES = 4  # files or folders in a notice
+# bytes of a text file that are kept for a look inside
+MAX_TEXT = 64 * 1024
+_TABLES = {".csv": ",", ".tsv": "\t"}
+TEXTS = {
+    *_TABLES,
+    *(".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml", ".ini", ".md", ".html"),
+    *(".xml", ".svg"),
+}
+_IGNORED = re.compile(
+    r"""(?:^|/)(?:
+    (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
+      |\.(?:git|cache|triton|ipynb_checkpoints|(?:pytest|mypy|ruff)_cache|aim|neptune|comet))/
+    |(?:[^/]*\.(?:pyc|pyo|lock|pid|log|out|err|nbi|nbc|trace\.json(?:\.gz)?)
+      |events\.out\.tfevents\.[^/]*|\.nfs[^/]*|_repro_gate_[^/]*)\Z)""",
+    re.VERBOSE,
+)
+# In a name: digits, hexadecimal ones too, and what stands between them in dates, times and ids.
+_MOVING_NAME = re.compile(r"[\dA-Fa-f_.:T-]{6,}|\btmp\w{6,}")
+# In a text: dates, times of day, UUIDs, addresses and absolute paths.
+_MOVING_TEXT = re.compile(
+    r"\b\d{2,4}[-/]\d\d[-/]\d{2,4}T?|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b|\b0x[\da-f]+|(?<![\w.)\]/~])/[A-Za-z_.][^\s'\",;:)\]]*"
+)
+NAMED = r"""([^\W\d][\w.@/-]{0,39})["']?\s?[:=]\s{0,9}["']?([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf)\b)"""  # noqa: E501
+_NAMED = re.compile(NAMED, re.IGNORECASE)
+_AT_THE_END = re.compile(rf"(?<!\w){NAMED}%?\Z", re.IGNORECASE)
+_MAX_LINE = 2_000  # characters of one printed line, from its end
+_STAMP = re.compile(r".*\d:\d\d\S*(?: \d{4}\b)?")  # a log line's beginning, up to the time of day
+_FRACTION = re.compile(r"\b\d+\.\d+")
+_MOVING = re.compile(
+    r"""(?<![^\W_])(?:time|timestamp|date|created|clock|dt|elapsed|remaining|eta|duration|runtime
+    |wall|latency|s|secs?|seconds?|ms|us|ns|mins?|minutes?|hours?|speed|throughput|[fst]ps|mfu
+    |t?flops|bandwidth|memory|mem|v?ram|rss|allocated|reserved|utilization|[cg]pu|[gm]i?b|pid|port
+    |host|hostname|address|uuid|id)(?![^\W_])""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
@@ -84,33 +125,6 @@ def _by_name(trace: Trace) -> dict[tuple[str, str], list[str]]:
     for what, name, digest in sorted(trace.unmoved):
         found.setdefault((what, name), []).append(digest)
     return found
-
-
-# bytes of a text file that are kept for a look inside
-MAX_TEXT = 64 * 1024
-_TABLES = {".csv": ",", ".tsv": "\t"}
-TEXTS = {
-    *_TABLES,
-    *(".json", ".jsonl", ".ndjson", ".txt", ".yaml", ".yml", ".toml", ".ini", ".md", ".html"),
-    *(".xml", ".svg"),
-}
-_IGNORED = re.compile(
-    r"""(?:^|/)(?:
-    (?:__pycache__|wandb|mlruns|mlartifacts|torchinductor_[^/]*
-      |\.(?:git|cache|triton|ipynb_checkpoints|(?:pytest|mypy|ruff)_cache|aim|neptune|comet))/
-    |(?:[^/]*\.(?:pyc|pyo|lock|pid|log|out|err|nbi|nbc|trace\.json(?:\.gz)?)
-      |events\.out\.tfevents\.[^/]*|\.nfs[^/]*|_repro_gate_[^/]*)\Z)""",
-    re.VERBOSE,
-)
-# In a name: digits, hexadecimal ones too, and what stands between them in dates, times and ids.
-_MOVING_NAME = re.compile(r"[\dA-Fa-f_.:T-]{6,}|\btmp\w{6,}")
-# In a text: dates, times of day, UUIDs, addresses and absolute paths.
-_MOVING_TEXT = re.compile(
-    r"\b\d{2,4}[-/]\d\d[-/]\d{2,4}T?|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?"
-    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b|\b0x[\da-f]+|(?<![\w.)\]/~])/[A-Za-z_.][^\s'\",;:)\]]*"
-)
-NAMED = r"""([^\W\d][\w.@/-]{0,39})["']?\s?[:=]\s{0,9}["']?([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf)\b)"""  # noqa: E501
-_NAMED = re.compile(NAMED, re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -182,19 +196,6 @@ def _steady(name: str, item: Written) -> object:
     return tuple(
         tuple(cell for place, cell in enumerate(row) if place not in moving) for row in rows
     )
-
-
-_AT_THE_END = re.compile(rf"(?<!\w){NAMED}%?\Z", re.IGNORECASE)
-_MAX_LINE = 2_000  # characters of one printed line, from its end
-_STAMP = re.compile(r".*\d:\d\d\S*(?: \d{4}\b)?")  # a log line's beginning, up to the time of day
-_FRACTION = re.compile(r"\b\d+\.\d+")
-_MOVING = re.compile(
-    r"""(?<![^\W_])(?:time|timestamp|date|created|clock|dt|elapsed|remaining|eta|duration|runtime
-    |wall|latency|s|secs?|seconds?|ms|us|ns|mins?|minutes?|hours?|speed|throughput|[fst]ps|mfu
-    |t?flops|bandwidth|memory|mem|v?ram|rss|allocated|reserved|utilization|[cg]pu|[gm]i?b|pid|port
-    |host|hostname|address|uuid|id)(?![^\W_])""",
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 def moves(name: str) -> bool:

@@ -1,5 +1,9 @@
-"""What `.dvc` files state about data files: paths, digests and sizes (dvc/schema.py and
-dvc/output.py of DVC). They come from an untrusted checkout."""
+"""Declared items that stand for others: `.dvc` files, turned into the items that they declare, with
+paths, digests and sizes (dvc/schema.py and dvc/output.py of DVC).
+
+They come from an untrusted checkout: limits on size, depth and count, no path out of the checkout,
+every fault a problem with its line.
+"""
 
 from __future__ import annotations
 

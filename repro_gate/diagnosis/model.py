@@ -1,4 +1,13 @@
-"""What a diagnosis asks of a pair of runs, what it gets, and what it finds."""
+"""What a diagnosis asks of a pair of runs, what it gets, and what it finds.
+
+The search for a cause (`smallest`) asks for pairs of runs and is told what they showed; it starts
+none itself.
+
+A set of units is *sufficient* where two runs no longer diverge, with all of it pinned, at the place
+where they did. The search looks for a smallest sufficient set: what a library draws for its own
+names is told apart because it is not in it. Bisection is Zeller's and Hildebrandt's ddmin
+("Simplifying and Isolating Failure-Inducing Input", 2002), with sufficiency as the test.
+"""
 
 from __future__ import annotations
 

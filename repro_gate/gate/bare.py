@@ -1,5 +1,7 @@
-"""One run without the gate, where the training crashed and nothing could be compared: does it crash
-without probe and flags too?"""
+"""One more run where the planned ones came to nothing: without the gate, if the training crashed
+(does it crash without probe and flags too?); on behind each refusal, if torch refused an operator,
+so that every operator that it refuses is named.
+"""
 
 from __future__ import annotations
 

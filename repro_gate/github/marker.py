@@ -1,5 +1,9 @@
 """The hidden first line of the sticky comment: whose it is, of which run, and what that run found,
-so that a later one sees what is new."""
+so that a later one sees what is new.
+
+`comment: on-change` goes by it: `is_news` says whether a report has something new to say,
+`state_of` what the marker remembers of it.
+"""
 
 from __future__ import annotations
 

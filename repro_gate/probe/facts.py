@@ -33,9 +33,8 @@ _SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE
 )
 _LOGIN = re.compile(r"://[^/\s]*@")
-_AT_START: List[
-    str
-] = []  # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
+# CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
+_AT_START: List[str] = []
 
 
 def main(extension: str) -> None:

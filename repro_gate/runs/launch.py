@@ -1,5 +1,8 @@
 """One run: writes the probe's configuration, starts the command, follows its traces while it runs,
 and says how it ended. What comes back is data; the workspace is made and removed by the caller.
+
+A stressed run has a load beside it (`load`) and variables of its own (`STRESS`); what the probe
+does in its processes is `probe/stress.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,17 @@
 """The sandbox of a training, as data: the user that it runs as. Made by `selection`, taken by
-whatever starts a process of the training."""
+whatever starts a process of the training.
+
+A run's folders are the training user's before the run (`chown_to_training`), and root's again and
+read-only after it (`seal`). Both change owners as root in trees that the training may have written
+to, so both are called only while no process of its user lives (`start.end_all`), and neither
+follows a link.
+
+What a hostile user wrote is read with that user's own rights to files. The gate is root, and a
+training may put a link to `/proc/1/environ` or `/etc/shadow` where a trace or an artifact is
+expected, in the middle of a path, at any moment. So the kernel is asked to judge: inside
+`as_training_user` this thread's file-system user is the training's (setfsuid(2)), root's rights to
+files are gone, and whatever a path leads to is at most what the training could have read itself.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +26,8 @@ from pathlib import Path
 from repro_gate.errors import Inconclusive, held
 from repro_gate.files import NotRegular, remove_tree
 
+_NOBODY = ctypes.c_uint(0xFFFFFFFF)
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 SAME_USER = "same-user"
 OWN_USER = "own-user"
 UID = GID = (
@@ -105,10 +119,6 @@ def _sealed(sandbox: Sandbox, name: str, folder: int, mode: int) -> bool:
 
 
 # an invalid user: nothing is changed, and the one in force is given
-_NOBODY = ctypes.c_uint(0xFFFFFFFF)
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-
-
 @contextlib.contextmanager
 def as_training_user(sandbox: Sandbox) -> Iterator[None]:
     """This thread sees files as the training's user does; nothing changes where that is the gate's
