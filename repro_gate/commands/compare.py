@@ -20,14 +20,14 @@ from repro_gate.escape import and_more, for_log, for_terminal
 from repro_gate.files import scratch_folder
 from repro_gate.github.workflow import log_guard
 from repro_gate.probe.artifacts import METADATA
-from repro_gate.report import between, wording
+from repro_gate.report import matrix, wording
 from repro_gate.report.document import comparison_text, load
 from repro_gate.report.model import Report
 from repro_gate.report.schema import SCHEMA_ID
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.reading import MAX_SECONDS, Interpreter, as_divergence, read
 from repro_gate.sandbox.identity import Sandbox
-from repro_gate.sandbox.secret_names import taken_out
+from repro_gate.sandbox.reexec import taken_out
 from repro_gate.trace.format import SUFFIX
 from repro_gate.trace.model import TraceError
 from repro_gate.trace.reader import read_folder
@@ -55,7 +55,7 @@ def compare_paths(a: Path, b: Path, python: str, out: Path | None) -> int:
     elif _is_report(a) and _is_report(b):
         reports = load(a), load(b)
         with log_guard(os.environ):
-            print(between.render(*reports, (str(a), str(b)), output.view()), flush=True)
+            print(matrix.between(*reports, (str(a), str(b)), output.view()), flush=True)
         comparison = _reports(*reports)
     else:
         comparison = _files(a, b, python)

@@ -21,8 +21,7 @@ from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report import schema
-from repro_gate.report.document import config_hash_of, validate
-from repro_gate.report.untrusted_json import read_json
+from repro_gate.report.document import config_hash_of, read_json, validate
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose

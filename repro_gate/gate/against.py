@@ -19,7 +19,7 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import imported_from_elsewhere, unsound
 from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.model import Comparison
-from repro_gate.compare.noise_floor import beside_noise
+from repro_gate.compare.tolerance import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
 from repro_gate.data.formats import DataProblem
 from repro_gate.errors import GateError, UsageError

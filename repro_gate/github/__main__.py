@@ -22,8 +22,7 @@ PHASES = (*TRAINING, "publish", "comment")
 def main(arguments: Sequence[str]) -> int:
     """Run one phase and return the step's exit code."""
     from repro_gate.github.redact import known_secrets
-    from repro_gate.sandbox.reexec import NEEDED, handed_over, start_anew
-    from repro_gate.sandbox.secret_names import secret_names
+    from repro_gate.sandbox.reexec import NEEDED, handed_over, secret_names, start_anew
 
     end_cleanly()
     for stream in (sys.stdout, sys.stderr):
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         needed = {name: value for name, value in secrets.items() if name in NEEDED}
         return _run(phase, {**os.environ, **needed}, known_secrets({**os.environ, **secrets}))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
-        from repro_gate.report.annotations import Annotation, command
+        from repro_gate.report.exports import Annotation, command
 
         found = for_person(error)
         # an annotation without a file: the first thing that a person sees of a red step

@@ -40,11 +40,9 @@ from repro_gate.github.report_folder import (
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report import markdown, terminal
-from repro_gate.report.annotations import Annotation, command
-from repro_gate.report.annotations import render as render_annotations
-from repro_gate.report.document import load, plain
+from repro_gate.report.document import ReportError, load, plain
+from repro_gate.report.exports import Annotation, command, workflow_commands
 from repro_gate.report.model import EXIT_CODES, Report, View
-from repro_gate.report.untrusted_json import ReportError
 
 _PLACE = re.compile(r"(?!/)([^:]+):([0-9]{1,7})(?::|\Z)")
 StepResult = tuple[Mapping[str, str], int]  # the outputs of this step by name, and its exit code
@@ -126,7 +124,7 @@ def _publish_report(
             text += f"\n> The comment was not posted: {for_markdown(posted.reason)}\n"
         workflow.write_summary(job.summary_file, text)
     if inputs.annotations:
-        out.write(render_annotations(report, view))
+        out.write(workflow_commands(report, view))
     code = EXIT_CODES[report.verdict] if report.verdict in inputs.fail_on else 0
     return outputs_of(report, inputs, posted), code
 

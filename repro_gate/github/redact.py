@@ -21,7 +21,7 @@ from repro_gate.checks.interface import CATEGORIES, STATUSES
 from repro_gate.compare.model import KINDS
 from repro_gate.factors import CAUSES
 from repro_gate.report.model import EXIT_CODES
-from repro_gate.sandbox.secret_names import SECRET
+from repro_gate.sandbox.reexec import SECRET
 
 MARK = "[redacted]"
 SHORTEST = 6  # characters of a known secret: anything shorter stands in every other word

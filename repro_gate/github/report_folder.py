@@ -23,7 +23,7 @@ from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, read_whole
 from repro_gate.github.event import Malformed, decode
 from repro_gate.github.redact import redact
-from repro_gate.report.untrusted_json import ReportError
+from repro_gate.report.document import ReportError
 
 REPORT, MARKDOWN, HTML, SARIF = "report.json", "report.md", "report.html", "report.sarif"
 PROBLEM = "problem.json"

@@ -110,13 +110,13 @@ def write_report(
 ) -> None:
     """report.json, report.md, report.html and report.sarif, with every secret that is known taken
     out of the report first."""
-    from repro_gate.report import document, html, markdown, sarif
+    from repro_gate.report import document, exports, html, markdown
 
     clean = redact(report, known)
     for name, render in (
         (REPORT, document.render),
         (MARKDOWN, markdown.summary),
         (HTML, html.render),
-        (SARIF, sarif.render),
+        (SARIF, exports.sarif),
     ):
         folder.write(name, render(clean, view))

@@ -27,8 +27,8 @@ from repro_gate.files import cache_folder, make_folder
 from repro_gate.install.lockfiles import REMEDY, Lock, LockfileError, applies, read_lock, text_of
 from repro_gate.runs.interpreter import training_interpreter
 from repro_gate.runs.process import supervise
+from repro_gate.sandbox.cleanup import fixed_folder
 from repro_gate.sandbox.identity import Sandbox, chown_to_training
-from repro_gate.sandbox.temp_folder import fixed_folder
 from repro_gate.sandbox.unreadable import barrier_to
 from repro_gate.spec.model import Spec
 

@@ -18,9 +18,9 @@ from ..trace.format import LOOP, MAX_NAME, WHOLE_RUN
 from ..trace.kept import kept
 from ..trace.writer import Later, Row, TraceFailed, TraceWriter
 from . import facts, rng
-from .loop import largest_loop
 from .patch import wrap
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
+from .source_line import largest_loop
 from .step_time import Mark, StepTimes, mark
 
 _NOTES = _HELD = 1_000  # `_HELD`: blocks before the first gradient or step

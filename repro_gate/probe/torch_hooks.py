@@ -18,13 +18,13 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 from ..trace.format import MAX_NAME
 from ..trace.writer import Row
-from . import distance, facts, flags, loss, names, sdk, untrained
+from . import distance, end_state, facts, flags, loss, names, sdk
 from .device_digest import WITHOUT_TRITON
 from .digest import UNREAD, Digests, Slots, bare, begin, describe, shapeless
 from .dispatched import watching
+from .end_state import NonFinite
 from .loaders import Loaders
 from .manual_steps import BACKWARD, ManualSteps
-from .nonfinite import NonFinite
 from .patch import WeakByIdentity, wrap
 from .session import Session
 
@@ -340,7 +340,7 @@ class Hooks:
     def at_stop(self) -> None:
         # a module of a kind that was not foreseen: a notice is missing, nothing else
         with contextlib.suppress(Exception):
-            rows, failed = untrained.look(self.torch, self.names)
+            rows, failed = end_state.look(self.torch, self.names)
             if failed:
                 self.session.note(
                     "modules-not-read",

@@ -14,7 +14,7 @@ from repro_gate.report import numbers, wording
 from repro_gate.report.document import plain, to_text
 from repro_gate.report.model import PLAIN, View
 from repro_gate.report.sections import check_items
-from repro_gate.report.terminal_details import laid_out
+from repro_gate.report.terminal import laid_out
 from repro_gate.report.widgets import printed, section
 
 SCHEMA_ID = "repro-gate/checklist/v1"

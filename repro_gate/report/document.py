@@ -1,16 +1,18 @@
 """A Report as `report.json`, and a foreign `report.json` as a Report. What is written is never
-larger than what the reader takes; what is read is untrusted: it is shown, never believed."""
+larger than what the reader takes; what is read is untrusted: limits on size, depth and digits come
+before anything looks at it, and it is shown, never believed."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from itertools import islice
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -18,23 +20,31 @@ from msgspec import inspect
 from repro_gate.baseline import document as hash_document
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.compare.model import Amount, Comparison, Totals
+from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_terminal
+from repro_gate.files import Unreadable, read_whole
 from repro_gate.report import schema, wording
 from repro_gate.report.model import PLAIN, Answer, Report, SeedResult, View
-from repro_gate.report.untrusted_json import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    MAX_DIGITS,
-    ReportError,
-    read_json,
-)
 
 _Kind = TypeVar("_Kind")
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 64
+MAX_DIGITS = 30  # of one integer: no count is longer, and every float holds it
 _CHARACTERS = 8_192  # of one text
 # (levels, characters of one text, entries of one list or mapping), the next only where the document
 # would pass MAX_BYTES. No smaller than what the format itself needs: a digest has 71 characters,
 # the document 21 fields, the deepest fixed field 7 levels.
 _SHORTER = ((MAX_DEPTH, 1_024, 1_000), (12, 71, 100), (8, 71, 24))
+
+
+class ReportError(GateError):
+    """A report.json that cannot be read or does not follow its schema: exit code 2."""
+
+    def __init__(
+        self, message: str, *, remedy: str = "", reason_id: str = "report/invalid"
+    ) -> None:
+        super().__init__(message, remedy=remedy, reason_id=reason_id)
+
 
 # ---- writing
 
@@ -264,3 +274,75 @@ def _problem(message: str) -> str:
     what, _, where = message.rpartition(" - at ")
     what = "not one of the values" if what.startswith("Invalid enum value") else what or where
     return for_terminal(f"{where}: {what}" if where != what else what, 300)
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read untrusted JSON: at most 16 MiB and 64 levels, UTF-8, no duplicate key, no NaN or
+    infinity, no integer of over 30 digits.
+
+    Raises ReportError, which names the file and what is wrong with it.
+    """
+    name = for_terminal(os.fspath(path), 200)
+    try:
+        text = read_whole(Path(path), MAX_BYTES).decode("utf-8")
+        document = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
+        _check_depth(document)
+    except Unreadable as error:
+        raise ReportError(
+            f"{name}: {error}", remedy=f"check that {name} is there and readable"
+        ) from None
+    except ReportError as error:
+        raise ReportError(f"{name}: {error.message}", remedy=error.remedy) from None
+    except RecursionError:
+        raise ReportError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{name}: not UTF-8 at byte {error.start}") from None
+    except ValueError as error:
+        raise ReportError(f"{name}: not JSON: {for_terminal(str(error), 200)}") from None
+    return document
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ReportError("a key stands twice in one object")
+    return found
+
+
+def _refuse_constant(token: str) -> NoReturn:
+    raise ReportError(f"{token} is not JSON", remedy="a figure that does not exist is null")
+
+
+def _finite(token: str) -> float:
+    value = float(token)
+    if not math.isfinite(value):
+        raise ReportError(f"the number {clip(token, 60)} is too large")
+    return value
+
+
+def _integer(token: str) -> int:
+    if len(token.lstrip("-")) > MAX_DIGITS:
+        raise ReportError(f"an integer of more than {MAX_DIGITS} digits")
+    return int(token)
+
+
+def _check_depth(document: object) -> None:
+    level, depth = [document], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ReportError(f"nested deeper than {MAX_DEPTH} levels")
+        level = [child for item in level for child in _children(item)]
+
+
+def _children(item: object) -> Iterator[object]:
+    values: Iterable[object] = (
+        item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    )
+    return (child for child in values if isinstance(child, dict | list))

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from repro_gate.checks.pages import url
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report import causes, drawing, drawn_figures, drawn_map, numbers, wording
+from repro_gate.report import causes, drawing, drawn_map, numbers, wording
 from repro_gate.report.drawing import shown, tag
 from repro_gate.report.findings import address
 from repro_gate.report.model import PLAIN, Report, Subject, View
@@ -88,8 +88,8 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "remedy": (found.remedy, causes.page_of(found)) if found is not None else None,
         "glance": [_section(item, text) for item in glance],
         "maps": drawn_map.maps(report, rows // 5),
-        "growth": drawn_figures.growth(report),
-        "cost": drawn_figures.cost(report.cost) if report.cost is not None else "",
+        "growth": drawing.growth(report),
+        "cost": drawing.cost(report.cost) if report.cost is not None else "",
         "legend": drawn_map.legend(),
         "below": [_section(item, text) for item in below],
         "report": report,

@@ -12,8 +12,17 @@ from markupsafe import Markup
 
 from repro_gate import escape
 from repro_gate.report import comparisons, numbers, wording
-from repro_gate.report.markdown_rows import first_rows, footer, heading, told
-from repro_gate.report.markdown_text import MARKS, Form, code, prose, status
+from repro_gate.report.markdown_rows import (
+    MARKS,
+    Form,
+    code,
+    first_rows,
+    footer,
+    heading,
+    prose,
+    status,
+    told,
+)
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import MAP, Block, Code, Facts, Items, Section, Table, sections
 

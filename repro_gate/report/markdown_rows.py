@@ -1,34 +1,36 @@
-"""What a reviewer reads first in the comment: heading, table and footer. What was not measured or
-not asked for has no row."""
+"""How names, foreign sentences and phrases become Markdown, and what a reviewer reads first in the
+comment: heading, table and footer. What was not measured or not asked for has no row.
+
+Whatever is Markup here has been made safe or is our own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from repro_gate import escape
+from repro_gate.checks.pages import url
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
-from repro_gate.report import causes, comparisons, costs, numbers, wording
+from repro_gate.report import causes, comparisons, numbers, wording
 from repro_gate.report.findings import GENERAL, address, points_at
-from repro_gate.report.markdown_text import (
-    GLANCE,
-    MARKS,
-    NARROW,
-    Form,
-    Links,
-    code,
-    message,
-    prose,
-    status,
-)
 from repro_gate.report.model import Reason, Report, View
+from repro_gate.report.wording import Phrase
 
 Row = tuple[str, Markup]  # label and value
 _BREAK, _DOT = Markup("<br>"), Markup(" · ")
 _REASONS = 3  # of the most telling reasons
+MARKS: Mapping[str, str] = {
+    "pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝",
+    "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
+}  # fmt: skip
+GLANCE = 400  # characters of one text in the first table; what is folded has more
+# a line, `src/train.py:41`: what is shown of it, and its address
+Links = Mapping[str, tuple[str, str]]
 
 
 def heading(report: Report, view: View) -> Markup:
@@ -57,7 +59,7 @@ def first_rows(report: Report, view: View) -> list[Row]:
         *_divergence(report),
         *_why(report, _short(_links(report, view))),
         ("Losses that are not finite", Markup(lost and f"{MARKS['warn']} {lost}")),
-        ("Determinism cost", prose(costs.cost(price) if price is not None else (), NARROW)),
+        ("Determinism cost", prose(comparisons.cost(price) if price is not None else (), NARROW)),
         ("Compared", Markup(equal if compared else "")),
         ("Checklist", checks),
         *([] if drift else _baseline(report)),
@@ -261,3 +263,57 @@ def _against(report: Report) -> list[Row]:
             ),
         )
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How long a text may be: characters of a name and of a sentence."""
+
+    name: int = 200
+    message: int = 1_000
+
+
+NARROW = Form(name=120, message=GLANCE)  # of what is seen first
+
+
+def code(text: object, form: Form) -> Markup:
+    """A name or a value as inline code."""
+    return Markup(escape.for_code_span(escape.clip(str(text), form.name)))
+
+
+def message(text: str, form: Form) -> Markup:
+    """A foreign sentence as inert prose."""
+    return Markup(escape.for_markdown(escape.clip(text, form.message)))
+
+
+def prose(phrase: Phrase, form: Form, links: Links | None = None) -> Markup:
+    """A shared sentence: names as code, figures bold, foreign messages made inert, our own words as
+    they are. `links` has, of names that are lines of the checkout, what is shown
+    and the address."""
+
+    def part(role: str, words: str) -> str:
+        if role in ("name", "seen"):
+            return _linked(words, form, links or {})
+        if role == "id":
+            page = url(words)
+            return code(words, form) if page is None else f"[{code(words, form)}]({page})"
+        if role in ("status", "fault"):
+            mark = MARKS["fail"] if role == "fault" else MARKS.get(words, "")
+            return f"{mark} **{message(words, form)}**"
+        if role == "message":
+            return message(words, form)
+        return f"**{words}**" if role == "figure" and words else words
+
+    return Markup("".join(part(role, words) for role, words in phrase))
+
+
+def _linked(words: str, form: Form, links: Links) -> Markup:
+    if words not in links:
+        return code(words, form)
+    shown, address = links[words]
+    return Markup("[") + code(shown, form) + Markup(f"](<{address}>)")
+
+
+def status(name: str, words: str, form: Form) -> Markup:
+    """A status with its mark, then what is said of it."""
+    return Markup(f"{MARKS[name]} **{name}**: ") + message(words, form)

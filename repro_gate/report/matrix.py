@@ -1,23 +1,29 @@
-"""Several reports of one commit as one comment: a table with a row for each kind of machine, and
-what fails below it.
+"""Several reports in one table.
 
+`render` makes the comment of one commit: a row for each kind of machine, and what fails below it.
 Runs are compared within one machine only, so each row stands for itself; the verdict of all is that
-of the worst.
+of the worst. `between` says on a terminal what changed between two reports: a row for each finding,
+check and input that is not the same, side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-from repro_gate.escape import clip, for_code_block, for_terminal
-from repro_gate.report import causes, comparisons, costs, wording
+from repro_gate.baseline.config_hash import changed_inputs
+from repro_gate.compare.model import Cost
+from repro_gate.escape import and_more, clip, for_code_block, for_terminal
+from repro_gate.report import causes, comparisons, numbers, wording
 from repro_gate.report.markdown import LIMIT, as_markdown
-from repro_gate.report.markdown_text import MARKS, Form, code, message, prose
+from repro_gate.report.markdown_rows import MARKS, Form, code, message, prose
 from repro_gate.report.model import PLAIN, Report, View
-from repro_gate.report.sections import reason_items
+from repro_gate.report.sections import Table, reason_items
+from repro_gate.report.terminal import laid_out
+from repro_gate.report.widgets import printed, say
+from repro_gate.report.wording import Phrase
 
 _HEADER = ("Where", "Verdict", "First to differ", "Cause", "Determinism\u00a0cost", "Platform")
 _WORST_FIRST = ("fail", "inconclusive", "pass")
@@ -27,6 +33,8 @@ _FORMS = (
     (Form(name=120, message=400), 0),
 )
 _NONE = Markup("–")
+_ROWS = 40  # of `between`
+_Row = tuple[Phrase, Phrase, Phrase]  # what it is, and its value in either report
 
 
 def render(reports: Sequence[Report], view: View = PLAIN) -> str:
@@ -120,7 +128,7 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
         mark,
         first,
         why,
-        prose(costs.cost(report.cost), form),
+        prose(comparisons.cost(report.cost), form),
         platform,
     ]
 
@@ -140,3 +148,84 @@ def _below(name: str, report: Report, form: Form, rows: int) -> list[str]:
     if 0 < len(report.reproduce) <= 2_000:  # half a command is none
         lines += ["", for_code_block(report.reproduce, "sh")]
     return [*lines, "", "</details>"]
+
+
+def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) -> str:
+    """Return the table. `names` are the files. It prints whatever the texts hold."""
+    changed = [
+        row for row in (*_findings(a, b), *_checks(a, b), *_inputs(a, b)) if row[1] != row[2]
+    ]
+    rows = tuple(
+        (label, *(value or (("say", "none"),) for value in values))
+        for label, *values in changed[:_ROWS]
+    )
+    table = laid_out(Table(("", *(for_terminal(name, 160) for name in names)), rows))
+    more = and_more(len(changed) - _ROWS)
+    return printed(view, table, *([say(more, "dim")] if more else []))
+
+
+def _findings(a: Report, b: Report) -> Iterator[_Row]:
+    """What was found: verdict, divergence, cause, noise floor, cost."""
+    both = (a, b)
+    yield _labelled("started", *((("message", item.started),) for item in both))
+    yield _labelled("verdict", *((("say", item.verdict),) for item in both))
+    yield _labelled("result", *(_result(item) for item in both))
+    yield _labelled("cause", *(_cause(item) for item in both))
+    yield _labelled("noise floor", *(wording.noise(item.noise_floor) for item in both))
+    left, right = (comparisons.cost(item.cost) for item in both)
+    yield _labelled("cost", left, (*right, *_overlap(a.cost, b.cost)) if left != right else right)
+
+
+def _labelled(label: str, a: Phrase, b: Phrase) -> _Row:
+    return (("say", label),), a, b
+
+
+def _result(report: Report) -> Phrase:
+    found = report.determinism
+    if found is None:
+        return (("say", "not compared"),)
+    pair = found.comparison
+    if pair.identical or pair.first_divergence is None:
+        compared = f"{numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}"
+        return (("say", f"bitwise identical, {compared}"),)
+    where, far = (said(pair.first_divergence) for said in (wording.where, wording.how_far))
+    return (*where, ("say", "; "), *far) if far else where
+
+
+def _cause(report: Report) -> Phrase:
+    return () if report.diagnosis is None else causes.why(report.diagnosis)[0]
+
+
+def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
+    """Whether two costs may be the same."""
+    if a is None or b is None:
+        return ()
+    same = a.ci95[0] <= b.ci95[1] and b.ci95[0] <= a.ci95[1]
+    said = "the intervals overlap: no change is shown" if same else "the intervals do not overlap"
+    return (("say", f"; {said}"),)
+
+
+def _checks(a: Report, b: Report) -> Iterator[_Row]:
+    """Every check by its id: its status."""
+    first, second = ({item.id: item.status for item in report.checklist} for report in (a, b))
+    for name in dict.fromkeys([*first, *second]):
+        statuses = (first.get(name, "not there"), second.get(name, "not there"))
+        left, right = ((("message", status),) for status in statuses)
+        yield (("say", "check "), ("name", name)), left, right
+
+
+def _inputs(a: Report, b: Report) -> Iterator[_Row]:
+    """The inputs of the config hash."""
+    if a.config_hash is None or b.config_hash is None:
+        return
+    try:
+        moved = changed_inputs(a.config_hash, b.config_hash)
+    except ValueError:  # a report is not believed: this one claims an input that there is none of
+        yield _labelled("inputs", (("say", "cannot be compared"),), (("say", "one is no input"),))
+        return
+    for item in moved:
+        values = (item.before, item.after)
+        left, right = (
+            () if value is None else (("message", comparisons.short(value)),) for value in values
+        )
+        yield (("say", f"{item.root} "), ("name", item.name)), left, right

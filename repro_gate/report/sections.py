@@ -11,10 +11,10 @@ from typing import TypeAlias
 from repro_gate.checks.interface import CheckResult
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, listed
-from repro_gate.report import causes, comparisons, costs, numbers, wording
+from repro_gate.report import causes, comparisons, numbers, wording
 from repro_gate.report.findings import DIVERGED
+from repro_gate.report.map_layout import text_map
 from repro_gate.report.model import Reason, Report
-from repro_gate.report.text_map import text_map
 from repro_gate.report.wording import Phrase
 from repro_gate.trace import notebook
 
@@ -332,13 +332,13 @@ def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> Iter
 
 def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
     yield "noise floor", wording.noise(report.noise_floor)
-    yield "cost", costs.cost(report.cost)
+    yield "cost", comparisons.cost(report.cost)
     if report.cost is not None:
-        for line in (costs.step_times(report.cost), costs.memory(report.cost)):
+        for line in (comparisons.step_times(report.cost), comparisons.memory(report.cost)):
             yield "", _say(line)
         if report.cost.suspicious is not None:
             yield "", (("figure", "suspicious"), ("say", ": "), ("message", report.cost.suspicious))
-    if spent := costs.times_spent(report):
+    if spent := comparisons.times_spent(report):
         yield "time", _say(spent)
 
 

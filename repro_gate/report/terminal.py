@@ -7,20 +7,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
 from rich.text import Text
 
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, for_terminal, listed
-from repro_gate.report import causes, comparisons, costs, numbers, terminal_details, wording
+from repro_gate.report import causes, comparisons, numbers, wording
 from repro_gate.report.findings import DIVERGED, GENERAL
 from repro_gate.report.model import PLAIN, Reason, Report, RunSummary, View
-from repro_gate.report.rows import EXTRA, Row, fitted
-from repro_gate.report.sections import source_lines
+from repro_gate.report.sections import Block, Code, Facts, Items, Table, sections, source_lines
 from repro_gate.report.widgets import (
     ELLIPSIS,
+    EXTRA,
+    Row,
+    fitted,
+    grid,
+    indented,
+    labelled,
     printed,
     remedy,
     say,
+    section,
     status,
     text,
     unicode,
@@ -32,6 +40,7 @@ MOST_OF_A_PASS, MOST = 15, 30  # lines
 _REASONS, _FEW, _IDS = 4, 3, 6  # reasons, entries of a list and ids of checks that are shown
 _LOG = 8  # lines of a log
 _ROBUST = "random-state/robust"
+_ROWS = 20  # of a list; the rest is in the JSON report
 
 
 def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> str:
@@ -42,7 +51,7 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
     the names of the files that were written besides.
     """
     if view.verbose:
-        return printed(view, *terminal_details.parts(report))
+        return printed(view, *parts(report))
     width = view.width - (0 if unicode(view) else len(ELLIPSIS) - 1)
     most = MOST_OF_A_PASS if report.verdict == "pass" else MOST
     groups = [
@@ -186,7 +195,7 @@ def _figures(report: Report) -> Iterator[Row]:
         words = f"not finite: {wording.non_finite(report)}"
         yield _row("loss", 2, (("message", words),), style="yellow")
     yield _row("noise floor", 4, wording.noise(report.noise_floor), most=3)
-    yield _row("cost", 3, costs.cost(report.cost), most=3)
+    yield _row("cost", 3, comparisons.cost(report.cost), most=3)
     if report.cost is not None and report.cost.suspicious is not None:
         why: Phrase = (("say", "suspicious: "), ("message", report.cost.suspicious))
         yield _row("", 2, why, style="bold yellow")
@@ -234,3 +243,43 @@ def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
         names = [for_terminal(name, 200) for name in written]
         words = f"`-v` prints the rest; written: {listed(names, _IDS)}"
     yield Row(label="more", lines=(say(words, "dim"),), most=1)
+
+
+def parts(report: Report) -> Iterator[RenderableType]:
+    """Return everything that a person may want to read, the verdict first."""
+    badge = verdict_badge(report.verdict)
+    head = grid(len(badge), None)
+    head.add_row(badge, text(wording.headline(report), "bold"))
+    yield head
+    for item in sections(report, _ROWS):
+        if item.blocks[0] == Code(report.reproduce, "sh"):  # on one line, so that it can be copied
+            yield from section(item.title, None)
+            yield Text("  " + for_terminal(report.reproduce), style="bold", no_wrap=True)
+        else:
+            yield from section(item.title, Group(*map(laid_out, item.blocks)))
+
+
+def laid_out(block: Block) -> RenderableType:
+    """Return a block of a section as lines of a terminal."""
+    match block:
+        case Facts(facts) if not any(label for label, _ in facts):
+            return Group(*(text(phrase) for _, phrase in facts))
+        case Facts(facts):
+            return labelled((label, text(phrase)) for label, phrase in facts)
+        case Items(items):
+            table = grid(None)
+            for first, *below in items:
+                table.add_row(text(first))
+                for line in below:
+                    table.add_row(indented(text(line)))
+            return table
+        case Code(code):
+            lines = (text((("message", line.expandtabs(4)),)) for line in code.split("\n"))
+            return indented(Group(*lines))
+        case Table(head, rows):
+            table = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+            for title in head:
+                table.add_column(title, overflow="fold")
+            for row in rows:
+                table.add_row(*map(text, row))
+            return table

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.flags import IN_ENVIRONMENT
-from repro_gate.sandbox.secret_names import SECRET
+from repro_gate.sandbox.reexec import SECRET
 from repro_gate.trace.format import CONFIG_VARIABLE
 
 _XXHASH = importlib.util.find_spec("xxhash._xxhash")

@@ -12,8 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from repro_gate.compare.model import Comparison
-from repro_gate.compare.noise_floor import noise_floor, recorded
-from repro_gate.compare.tolerance import alike
+from repro_gate.compare.tolerance import alike, noise_floor, recorded
 from repro_gate.compare.traces import compare_runs, with_replay
 from repro_gate.compare.unrecorded import Left, differing_modules, notices
 from repro_gate.data.declared import DataState, changed_data, read_data_state

@@ -1,5 +1,5 @@
 """One user for gate and training: the gate takes the secrets out of its own environment by starting
-itself anew without them.
+itself anew without them. Which variables hold or lead to secrets is decided by their names alone.
 
 Called first of all by `cli` and `github.__main__`. What the gate itself needs later goes through an
 unnamed file that no other process has, and is read and closed at once. The process id stays;
@@ -12,18 +12,36 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, MutableMapping
-
-from repro_gate.sandbox.secret_names import secret_names, taken_out
 
 HANDED = "REPRO_GATE_HANDED"  # the descriptor of that file, for the moment between the two starts
 TAKEN_OUT = "REPRO_GATE_TAKEN_OUT"  # names only, for the report
 NEEDED = ("INPUT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 _MOST = 1 << 20
 _PR_SET_DUMPABLE = 4  # prctl(2)
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|COOKIE|AUTH", re.IGNORECASE
+)
+# Beside these: personal access tokens, data source names, keys and passwords by the ends of names,
+# and services' addresses, in which passwords stand.
+_ENDS = re.compile(
+    r"_(?:PAT|DSN|PWD|PASS|KEY)$|PASSPHRASE|CONNECTION_?STRING|WEBHOOK"
+    r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|RABBITMQ|BROKER)_UR[IL]$",
+    re.IGNORECASE,
+)
+_PUBLIC = ("GPG_KEY",)  # in images of Python: whose signature its source has
+# Not secrets by themselves, or named by the above and on every laptop: taken out where there is
+# something to take out, never the reason to.
+_LEADS_THERE = re.compile(
+    "SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|XAUTHORITY|ICEAUTHORITY|DBUS_SESSION_BUS_ADDRESS|DOCKER_HOST|DOCKER_CONFIG|DOCKER_CERT_PATH"
+    "|KUBECONFIG|NETRC|PGPASSFILE|ACTIONS_CACHE_URL|ACTIONS_RESULTS_URL|ACTIONS_RUNTIME_URL|GITHUB_ENV|GITHUB_PATH|GITHUB_STATE"
+    "|GIT_ASKPASS|SSH_ASKPASS|SUDO_ASKPASS"
+)
+_PREFIXES = ("AWS_", "AZURE_", "ARM_CLIENT_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
 
 
 def start_anew(environment: Mapping[str, str], keep: Iterable[str] = NEEDED) -> None:
@@ -107,3 +125,24 @@ def _unnamed(content: bytes) -> int:
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.set_inheritable(descriptor, True)
     return descriptor
+
+
+def secret_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Those that are secrets: the reason for a gate to re-execute itself without them. Sorted."""
+    return tuple(sorted(name for name in names if _is_secret(name)))
+
+
+def taken_out(names: Iterable[str]) -> tuple[str, ...]:
+    """Everything that goes when a gate re-executes itself: secrets, and what only leads to them.
+    Sorted."""
+    return tuple(sorted(name for name in names if _LEADS_THERE.fullmatch(name) or _is_secret(name)))
+
+
+def _is_secret(name: str) -> bool:
+    if _LEADS_THERE.fullmatch(name) or name in _PUBLIC:
+        return False
+    return (
+        name.startswith(_PREFIXES)
+        or SECRET.search(name) is not None
+        or _ENDS.search(name) is not None
+    )

@@ -13,9 +13,8 @@ from hypothesis import given
 from repro_gate.baseline.config_hash import Inputs, hash_inputs
 from repro_gate.baseline.document import MAX_NAME, MAX_VALUE, made_again, to_json
 from repro_gate.errors import UsageError
-from repro_gate.report.document import config_hash_of, validate
+from repro_gate.report.document import ReportError, config_hash_of, validate
 from repro_gate.report.schema import MAX_INPUTS, ConfigHashRow
-from repro_gate.report.untrusted_json import ReportError
 from tests.support.config_hashes import LEAVES
 
 SAMPLE = hash_inputs(

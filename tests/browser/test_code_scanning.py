@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from repro_gate.report.exports import sarif
 from repro_gate.report.model import Origin
-from repro_gate.report.sarif import render
 from tests.browser.conftest import missing
 from tests.browser.picture import MODULES
 from tests.support import reports
@@ -35,14 +35,14 @@ def schema() -> Draft202012Validator:
 def test_every_report_follows_the_official_schema(name: str, schema: Draft202012Validator) -> None:
     report = reports.ALL.get(name) or reports.hostile()
     for document in (
-        json.loads(render(report)),
-        json.loads(render(replace(report, origin=_ORIGIN))),
+        json.loads(sarif(report)),
+        json.loads(sarif(replace(report, origin=_ORIGIN))),
     ):
         assert [error.message[:300] for error in schema.iter_errors(document)] == []
 
 
 def test_the_schema_refuses_what_is_none(schema: Draft202012Validator) -> None:
-    document = json.loads(render(reports.FAIL))
+    document = json.loads(sarif(reports.FAIL))
     document["runs"][0]["results"][0]["level"] = "fatal"
     document["runs"][0]["results"][1]["locations"][0]["physicalLocation"]["region"]["startLine"] = 0
     assert len(list(schema.iter_errors(document))) == 2

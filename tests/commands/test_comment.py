@@ -15,9 +15,8 @@ from repro_gate.commands.arguments import parser
 from repro_gate.commands.comment import comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
-from repro_gate.report.document import to_json
+from repro_gate.report.document import ReportError, to_json
 from repro_gate.report.model import Origin, Report
-from repro_gate.report.untrusted_json import ReportError
 from tests.support import reports
 from tests.support.github.server import GitHub
 

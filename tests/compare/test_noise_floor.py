@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from repro_gate.compare.model import NoiseFloor
-from repro_gate.compare.noise_floor import beside_noise, noise_floor
+from repro_gate.compare.tolerance import beside_noise, noise_floor
 from repro_gate.compare.traces import compare_runs
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import apart, changed, flip, place_of, training, with_loss

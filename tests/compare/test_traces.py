@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from repro_gate.compare import traces
 from repro_gate.compare.distances import with_distance
 from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
-from repro_gate.compare.noise_floor import noise_floor
+from repro_gate.compare.tolerance import noise_floor
 from repro_gate.compare.traces import (
     ONLY_FIRST,
     ONLY_SECOND,

@@ -19,7 +19,7 @@ from repro_gate.github.report_folder import (
     open_folder,
     read_problem,
 )
-from repro_gate.report.untrusted_json import ReportError
+from repro_gate.report.document import ReportError
 
 RUNNER = 1001
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")

@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report.annotations import MESSAGE, MOST, Annotation, command, render
+from repro_gate.report.exports import (
+    MESSAGE,
+    MOST_OF_A_LEVEL,
+    Annotation,
+    command,
+    workflow_commands,
+)
 from repro_gate.report.model import Reason, Report
 from tests.support import reports
 
@@ -79,9 +85,16 @@ def _found(*levels: str) -> Report:
 
 
 def test_the_last_of_too_many_says_how_many_are_left_out() -> None:
-    lines = render(_found(*["warn"] * 11, "fail")).splitlines()
-    assert len(lines) == 1 + MOST and lines[0].startswith("::error") and "c-7," in lines[MOST - 1]
-    assert lines[MOST].startswith("::warning") and "3 more warnings" in lines[MOST]
+    lines = workflow_commands(_found(*["warn"] * 11, "fail")).splitlines()
+    assert (
+        len(lines) == 1 + MOST_OF_A_LEVEL
+        and lines[0].startswith("::error")
+        and "c-7," in lines[MOST_OF_A_LEVEL - 1]
+    )
+    assert (
+        lines[MOST_OF_A_LEVEL].startswith("::warning")
+        and "3 more warnings" in lines[MOST_OF_A_LEVEL]
+    )
 
 
 def test_what_the_gate_saw_before_its_runs_is_a_notice() -> None:
@@ -90,4 +103,6 @@ def test_what_the_gate_saw_before_its_runs_is_a_notice() -> None:
         checklist=(),
         notes=(Reason("preflight/disk", "little is left", "free some"), Reason("other/x", "y")),
     )
-    assert render(report) == "::notice title=preflight/disk::little is left%0Afree some\n"
+    assert (
+        workflow_commands(report) == "::notice title=preflight/disk::little is left%0Afree some\n"
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from repro_gate.report import between
+from repro_gate.report import matrix
 from repro_gate.report.model import Report, View
 from tests.support import reports
 
@@ -15,7 +15,7 @@ _NAMES = ("before.json", "after.json")
 
 
 def _shown(a: Report, b: Report, width: int = 2_000, encoding: str = "utf-8") -> str:
-    return between.render(a, b, _NAMES, View(width=width, encoding=encoding))
+    return matrix.between(a, b, _NAMES, View(width=width, encoding=encoding))
 
 
 def _rows(a: Report, b: Report) -> dict[str, list[str]]:

@@ -21,9 +21,9 @@ from jsonschema import Draft202012Validator
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
 from repro_gate.baseline.document import made_again
 from repro_gate.report import document as written
-from repro_gate.report import schema, untrusted_json
+from repro_gate.report import schema
+from repro_gate.report.document import ReportError
 from repro_gate.report.model import Report, SeedResult
-from repro_gate.report.untrusted_json import ReportError
 from tests.support import reports
 
 
@@ -186,7 +186,7 @@ def test_any_text_from_the_training_code_makes_a_valid_document(text: str) -> No
 
 def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
     text = written.render(reports.enormous())
-    assert len(text) <= untrusted_json.MAX_BYTES
+    assert len(text) <= written.MAX_BYTES
     found = _loaded(text, tmp_path)
     assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
 
@@ -318,7 +318,7 @@ def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(
         (b"[" * 100_000, "nested deeper than 64"),
         (b"[]", "Expected `object`"),
         (b'"report"', "Expected `object`"),
-        (b" " * (untrusted_json.MAX_BYTES + 1), "larger than 16777216 bytes"),
+        (b" " * (written.MAX_BYTES + 1), "larger than 16777216 bytes"),
     ],
 )
 def test_a_hostile_file_is_refused_with_its_name_and_what_is_wrong(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report.annotations import render
+from repro_gate.report.exports import workflow_commands
 from repro_gate.report.findings import (
     LOCATIONS,
     WEAKENED_ID,
@@ -61,13 +61,13 @@ def test_a_failed_check_is_an_error_on_each_line_that_its_evidence_names() -> No
 def test_a_reason_that_names_no_line_stands_at_the_spec() -> None:
     (found,) = findings(_PLAIN)
     assert (found.level, found.location, found.id) == ("error", None, "determinism/diverged")
-    assert render(_at("jobs/repro.yml", _PLAIN)).startswith(
+    assert workflow_commands(_at("jobs/repro.yml", _PLAIN)).startswith(
         "::error title=Repro Gate%3A determinism/diverged,file=jobs/repro.yml::"
     )
 
 
 def test_the_divergence_is_one_error_on_the_line_of_its_cause() -> None:
-    lines = render(
+    lines = workflow_commands(
         replace(
             reports.EXPLAINED, checklist=(_ENTROPY,), reasons=(reports.FAIL.reasons[0], _REASON)
         )
@@ -225,7 +225,7 @@ def test_no_place_lies_outside_the_checkout(evidence: str, prefix: str) -> None:
 )
 def test_a_spec_outside_the_checkout_is_no_place(path: str) -> None:
     assert inside(path) is None
-    assert "file=" not in render(_at(path, _PLAIN))
+    assert "file=" not in workflow_commands(_at(path, _PLAIN))
 
 
 @pytest.mark.parametrize(
@@ -240,4 +240,6 @@ def test_any_report_gives_findings_of_a_bounded_number_and_annotations_of_a_boun
     assert all(
         isinstance(item, Finding) and item.level in ("error", "warning") for item in found
     ) and len(set(found)) == len(found)
-    assert all(line.isprintable() and len(line) < 10_000 for line in render(report).splitlines())
+    assert all(
+        line.isprintable() and len(line) < 10_000 for line in workflow_commands(report).splitlines()
+    )

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.checks.interface import CheckResult
-from repro_gate.report.junit import MOST, render
+from repro_gate.report.exports import MOST_CASES, junit
 from repro_gate.report.model import Reason, Report, View
 from tests.support import reports
 
@@ -29,7 +29,7 @@ _ILLEGAL = (
 
 
 def root_of(report: Report, view: View | None = None) -> ET.Element:
-    root = ET.fromstring(render(report, view or View()).encode())  # a lone surrogate would fail
+    root = ET.fromstring(junit(report, view or View()).encode())  # a lone surrogate would fail
     _XSD.validate(root)
     return root
 
@@ -126,7 +126,7 @@ def test_what_would_be_markup_is_text() -> None:
     report = replace(reports.PASS, verdict="fail", reasons=(Reason("run/crashed", name),))
     text = outcome(report, "run/crashed").text or ""
     assert "]]></failure><testcase name='x'/>\\x00\\ud800" in text
-    assert "]]>" not in render(report)
+    assert "]]>" not in junit(report)
 
 
 def test_a_report_of_any_size_gives_a_bounded_document_without_a_failure_cut() -> None:
@@ -136,14 +136,14 @@ def test_a_report_of_any_size_gives_a_bounded_document_without_a_failure_cut() -
         CheckResult(
             id=f"data/{number}",
             category="data",
-            status="fail" if number == MOST + 48 else "warn",
+            status="fail" if number == MOST_CASES + 48 else "warn",
             message=long,
             evidence=lines,
             remedy=long,
         )
-        for number in range(MOST + 49)
+        for number in range(MOST_CASES + 49)
     )
     reasons = tuple(Reason("data/x", long) for _ in range(1_000))
-    text = render(replace(reports.FAIL, checklist=checks, reasons=reasons))
-    assert len(text) < 10_000_000 and f'name="data/{MOST + 48}"' in text
+    text = junit(replace(reports.FAIL, checklist=checks, reasons=reasons))
+    assert len(text) < 10_000_000 and f'name="data/{MOST_CASES + 48}"' in text
     assert "<system-out>and 51 more in report.json</system-out>" in text

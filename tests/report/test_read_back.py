@@ -22,12 +22,10 @@ from repro_gate.compare.model import (
     HeatRow,
 )
 from repro_gate.github.marker import state_of, tenths
-from repro_gate.report import annotations as annotation_lines
-from repro_gate.report import between, html, junit, markdown, sarif, terminal
 from repro_gate.report import document as written
-from repro_gate.report.document import report_from, to_json
+from repro_gate.report import exports, html, markdown, matrix, terminal
+from repro_gate.report.document import ReportError, report_from, to_json
 from repro_gate.report.model import Origin, Report, SeedResult
-from repro_gate.report.untrusted_json import ReportError
 from repro_gate.spec.model import Tolerance
 from tests.support import reports
 
@@ -139,7 +137,7 @@ def test_any_report_is_read_back_and_looks_the_same(
     document = _stored(report)
     again = report_from(document)
     assert to_json(again) == document
-    for shown in (markdown.comment, junit.render, sarif.render, terminal.render):
+    for shown in (markdown.comment, exports.junit, exports.sarif, terminal.render):
         assert shown(again) == shown(report)
 
 
@@ -268,11 +266,11 @@ def test_a_mangled_document_raises_report_error_or_every_renderer_shows_it(
         markdown.comment,
         markdown.summary,
         terminal.render,
-        sarif.render,
+        exports.sarif,
         written.render,
     ):
         assert render(report)
-    annotation_lines.render(report)
+    exports.workflow_commands(report)
 
 
 @pytest.mark.parametrize(
@@ -322,9 +320,9 @@ def test_an_odd_report_is_shown_by_every_renderer(report: Report) -> None:
         markdown.comment,
         markdown.summary,
         terminal.render,
-        sarif.render,
-        junit.render,
+        exports.sarif,
+        exports.junit,
     ):
         assert render(read)
-    assert between.render(read, reports.PASS, ("a", "b")) and state_of(read)
+    assert matrix.between(read, reports.PASS, ("a", "b")) and state_of(read)
     assert tenths(read) is None or all(abs(end) <= 10**9 for end in tenths(read) or ())

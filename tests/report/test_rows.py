@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from repro_gate.report.rows import Row, fitted
+from repro_gate.report.widgets import Row, fitted
 
 
 def row(label: str, *lines: str, **more: object) -> Row:

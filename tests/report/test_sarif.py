@@ -16,8 +16,8 @@ import pytest
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
 from repro_gate.checks.interface import CheckResult
+from repro_gate.report.exports import MAX_RESULTS, sarif
 from repro_gate.report.model import Origin, Reason, Report, View
-from repro_gate.report.sarif import MAX_RESULTS, render
 from tests.report.test_findings import _ENTROPY, _REASON
 from tests.support import reports
 
@@ -31,7 +31,7 @@ _FAIL = replace(
 
 
 def _run(report: Report, **arguments: Any) -> dict[str, Any]:
-    document = json.loads(render(report, View(**arguments)))
+    document = json.loads(sarif(report, View(**arguments)))
     assert document["version"] == "2.1.0" and len(document["runs"]) == 1
     run: dict[str, Any] = document["runs"][0]
     return run

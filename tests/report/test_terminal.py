@@ -1,6 +1,6 @@
 """Claims about `report.terminal`: the answer is in the first line, all that matters is on one
 screen, it fits 80 columns, needs no colour, and hostile names stay text. What `-v` adds is
-`report.terminal_details`.
+`report.terminal`.
 
 The golden files are what a person sees. To refresh them after a wanted change, then read the
 difference: `REPRO_GATE_GOLDEN=write pytest tests/report/test_terminal.py`.

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate.compare.model import Divergence, HeatMap, HeatRow
-from repro_gate.report.text_map import COLUMNS, ROWS, text_map
+from repro_gate.report.map_layout import COLUMNS, ROWS, text_map
 from tests.support import reports
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.untrusted_json import read_json
+from repro_gate.report.document import read_json
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python

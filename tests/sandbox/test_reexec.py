@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.sandbox.reexec import HANDED, TAKEN_OUT, handed_over, start_anew
-from repro_gate.sandbox.secret_names import secret_names, taken_out
+from repro_gate.sandbox.reexec import (
+    HANDED,
+    TAKEN_OUT,
+    handed_over,
+    secret_names,
+    start_anew,
+    taken_out,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 # Says its process id before and after, and what the world sees of it then.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate import files
-from repro_gate.sandbox.temp_folder import fixed_folder
+from repro_gate.sandbox.cleanup import fixed_folder
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     """It said that there is no torch: the `python` that brings the probe could not be started, and
     another one was found."""
     (folder / "mount/below").mkdir(parents=True)
-    program = "import tempfile, sys\nfrom repro_gate.sandbox.temp_folder import fixed_folder\n"
+    program = "import tempfile, sys\nfrom repro_gate.sandbox.cleanup import fixed_folder\n"
     program += "tempfile.tempdir = sys.argv[1]\nwith fixed_folder(): print('made')"
     mounted = 'mount -t tmpfs -o "$1" none "$2" && mkdir "$2/below" && exec "$3" -c "$4" "$2/below"'
 
@@ -78,7 +78,7 @@ def test_the_place_of_a_gate_that_was_killed_is_taken_over(folder: Path) -> None
     program = """
 import os, signal, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from repro_gate.sandbox.temp_folder import fixed_folder
+from repro_gate.sandbox.cleanup import fixed_folder
 with fixed_folder() as place:
     (place / "left").mkdir()
     print(place, flush=True)

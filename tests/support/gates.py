@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.report.untrusted_json import read_json
+from repro_gate.report.document import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 # A training without torch, for claims that are not about torch: a run of it takes a tenth of a

@@ -1,18 +1,24 @@
-"""What no optimizer updates, as it is when training ends: modules outside every optimizer's model
-(an EMA, a best snapshot), and plain attributes of modules (counters, cached tensors). It is
-compared for a notice only, so it is looked at once, and within bounds."""
+"""What a training leaves behind, beside what its steps record.
+
+- What no optimizer updates, as it is when training ends: modules outside every optimizer's model
+  (an EMA, a best snapshot), and plain attributes of modules (counters, cached tensors). It is
+  compared for a notice only, so it is looked at once, and within bounds.
+- Tensors that hold NaN at the start of training and still do at its end. They are looked at three
+  times in a process, never at every step.
+"""
 
 from __future__ import annotations
 
 import gc
 import hashlib
-from typing import Any, Iterator, List, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
 
 from ..trace.format import MAX_UNMOVED, MAX_UNMOVED_NAME
-from .digest import digest_all, in_memory
+from .digest import digest_all, in_memory, local
 from .names import Names, modules, parameters
 
 _MODULES = 10_000  # modules that are looked at
+_NAN = 100  # tensors with NaN that are named
 _BYTES = 256 * 1024 * 1024  # of tensors that are digested
 Row = Tuple[str, str, str]
 
@@ -92,3 +98,46 @@ def _readable(torch: Any, tensors: List[Any], names: Names, budget: List[int]) -
         return False
     budget[0] -= size
     return True
+
+
+class NonFinite:
+    """Parameters that an optimizer updates, and buffers, that held NaN when they were looked at
+    first."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._found: Dict[
+            Tuple[str, str], Tuple[Any, int, bool]
+        ] = {}  # (kind, name) -> tensor, step, whether all of it was NaN
+
+    def look(self, kind: str, items: Iterable[Tuple[str, Any]], step: int) -> None:
+        for name, tensor in items:
+            if len(self._found) < _NAN and (kind, name) not in self._found and self._nan(tensor):
+                self._found[kind, name] = (tensor, step, self._nan(tensor, whole=True))
+
+    def lasting(self) -> List[List[Any]]:
+        """[kind, name, step, whether all of it was NaN] of what still holds NaN now."""
+        return [
+            [kind, name, step, whole]
+            for (kind, name), (tensor, step, whole) in self._found.items()
+            if self._nan(tensor)
+        ]
+
+    def _nan(self, tensor: Any, whole: bool = False) -> bool:
+        """Whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
+        (sparse, float8, on `meta`) has none."""
+        torch, part = self._torch, local(tensor)
+        try:
+            with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+                if (
+                    not (part.is_floating_point() or part.is_complex())
+                    or not part.numel()
+                    or not part.untyped_storage().nbytes()
+                ):
+                    return False
+                if not whole and not part.is_complex() and bool(torch.isfinite(part.sum())):
+                    # one pass without a temporary; a sum that is not finite may be an overflow
+                    return False
+                return bool(torch.isnan(part).all() if whole else torch.isnan(part).any())
+        except Exception:  # a tensor subclass may refuse any operator; the training must not notice
+            return False

@@ -1,0 +1,345 @@
+"""The findings of a report as other programs read them.
+
+- SARIF 2.1.0, for GitHub's code scanning: one result for each finding, none where it passes. Limits
+  and required fields are those of GitHub's page "SARIF support for code scanning". Messages are
+  plain text without links.
+- JUnit XML, for CI systems that show test results (GitLab, Jenkins, Azure Pipelines): one case for
+  the verdict, one for each check, and one for each other id that something was found under. It
+  keeps to the elements and attributes of Jenkins' junit-10.xsd.
+- Annotations of a GitHub workflow: one command for each finding, on its line. The limits are the
+  runner's own: github.com/actions/runner, `ExecutionContext.cs`, `ActionCommandManager.cs`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+from repro_gate._version import DOCS_URL
+from repro_gate.checks import ALL
+from repro_gate.checks.pages import page, reasons
+from repro_gate.escape import and_more, clip, for_terminal, for_workflow_data, for_workflow_property
+from repro_gate.report.comparisons import WEAKENED_TITLE
+from repro_gate.report.document import to_text
+from repro_gate.report.findings import (
+    WEAKENED_ID,
+    Finding,
+    Location,
+    findings,
+    inside,
+    spec_location,
+)
+from repro_gate.report.model import PLAIN, Report, View
+from repro_gate.report.wording import headline
+
+SCHEMA_URI = (
+    "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema
+)
+MAX_RESULTS = 5_000  # GitHub shows no more, and refuses a file of more than 25,000
+_TEXT = 1_000  # characters of one text of a message
+_DESCRIPTION = 1_024  # characters that GitHub takes of a description
+_IDENTIFIER = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*")
+_OTHER = "report/other"  # stands for an id that is none of ours
+_ROOT = "%SRCROOT%"  # SARIF's and GitHub's name for the root of the repository
+_NO_SPEC = Location("repro.yml")  # GitHub shows no result without a location
+MOST_CASES = 200  # of JUnit; there are about forty checks in all
+_LINES = 20  # lines of one case
+_CASE_TEXT = 500  # characters of one line
+LEVELS = ("error", "warning", "notice")
+MOST_OF_A_LEVEL = (
+    9  # of each level: GitHub shows ten a step, and one is left for what the step itself has to say
+)
+MESSAGE = 4096  # UTF-16 units of an annotation's message; the runner cuts the rest off
+TITLE = 255  # characters of an annotation's title: `title` of a check run's annotation, REST API
+_PART = 800  # characters of one of the three texts of a finding's message
+
+
+def sarif(report: Report, view: View = PLAIN) -> str:
+    """The document as text. On a pass the list of results is there and empty, so that code scanning
+    closes what it had open."""
+    found = () if report.verdict == "pass" else findings(report)[:MAX_RESULTS]
+    rules = _rules(found)
+    driver = {
+        "name": "Repro Gate",
+        "version": _plain(report.tool_version, 100) or "unknown",
+        "rules": rules,
+        "informationUri": DOCS_URL,
+    }
+    run: dict[str, Any] = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": _category(report)},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": report.verdict != "inconclusive"}],
+        "results": _results(
+            found, [rule["id"] for rule in rules], spec_location(report) or _NO_SPEC
+        ),
+    }
+    if report.origin is not None:
+        uri = f"{view.server_url}/{report.origin.repository}"
+        source = {
+            "repositoryUri": uri,
+            "revisionId": report.origin.head_sha,
+            "mappedTo": {"uriBaseId": _ROOT},
+        }
+        run["versionControlProvenance"] = [source]
+    return to_text({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
+
+
+def _rules(found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Every check and every known reason, whatever was found: rules should change with the tool,
+    not with what it looks at."""
+    rules = [
+        _rule(item.id, item.title, page(item.id) or item.title, f"{DOCS_URL}/checks/{item.id}.md")
+        for item in ALL
+    ]
+    rules += [
+        _rule(name, text.partition(". ")[0], text, f"{DOCS_URL}/reasons.md")
+        for name, text in reasons().items()
+    ]
+    known = {rule["id"] for rule in rules}
+    others = dict.fromkeys([_OTHER, *(_rule_id(item.id) for item in found)])
+    title = "The gate finds something against the change."
+    return [
+        *rules,
+        *(
+            _rule(name, title, f"{title} The report names it and what to do.", DOCS_URL)
+            for name in others
+            if name not in known
+        ),
+    ]
+
+
+def _rule(identifier: str, title: str, text: str, url: str) -> dict[str, Any]:
+    level = "warning" if identifier == WEAKENED_ID else "error"
+    return {
+        "id": identifier,
+        "name": "".join(part.capitalize() for part in re.split("[/-]", identifier)),
+        "shortDescription": {"text": clip(title, _DESCRIPTION)},
+        "fullDescription": {"text": clip(title, _DESCRIPTION)},
+        "help": {"text": text, "markdown": text},
+        "helpUri": url,
+        "defaultConfiguration": {"level": level},
+        "properties": {
+            "tags": ["reproducibility", identifier.partition("/")[0]],
+            "precision": "very-high",
+            "problem.severity": level,
+        },
+    }
+
+
+def _results(
+    found: Sequence[Finding], rules: Sequence[str], spec: Location
+) -> list[dict[str, Any]]:
+    index = {identifier: number for number, identifier in enumerate(rules)}
+    seen: Counter[str] = Counter()
+    results = []
+    for item in found:
+        identifier, location = _rule_id(item.id), item.location or spec
+        print_ = _fingerprint(identifier, location, item)
+        seen[print_] += 1
+        results.append(
+            {
+                "ruleId": identifier,
+                "ruleIndex": index[identifier],
+                "level": item.level,
+                "message": {"text": _message(item)},
+                "locations": [{"physicalLocation": _location(location)}],
+                "partialFingerprints": {"primaryLocationLineHash": f"{print_}:{seen[print_]}"},
+            }
+        )
+    return results
+
+
+def _rule_id(identifier: str) -> str:
+    return identifier if len(identifier) <= 100 and _IDENTIFIER.fullmatch(identifier) else _OTHER
+
+
+def _location(location: Location) -> dict[str, Any]:
+    """The whole line: without an end a region reaches to the end of its line."""
+    file = {"uri": quote(location.file, safe="/"), "uriBaseId": _ROOT}
+    return {"artifactLocation": file, "region": {"startLine": location.line or 1, "startColumn": 1}}
+
+
+def _fingerprint(identifier: str, location: Location, item: Finding) -> str:
+    """The same for the same finding in the next run: rule, file and the line's own text, but no
+    line number, no step and no figure."""
+    source = (
+        item.detail.partition(f":{location.line}:")[2].strip() if item.location is not None else ""
+    )
+    content = f"{identifier}\0{location.file}\0{source}"
+    return hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def _message(item: Finding) -> str:
+    """What is wrong first: where there is little room GitHub shows one sentence."""
+    parts = (
+        _plain(item.message),
+        *(_plain(line) for line in item.detail.split("\n")),
+        f"Remedy: {_plain(item.remedy)}" if item.remedy else "",
+    )
+    return "\n".join(part for part in parts if part) or "no message"
+
+
+def _plain(text: str, limit: int = _TEXT) -> str:
+    """Plain text on one line: no embedded link (`[text](target)`, section 3.11.6 of SARIF) and no
+    placeholder (`{0}`, section 3.11.5)."""
+    shown = for_terminal(text, limit).replace("](", "] (")
+    return re.sub(r"\{(\d+)\}", r"{ \1 }", shown)
+
+
+def _category(report: Report) -> str:
+    """`category/run`: one category for each spec and job, so that two gates do not close each
+    other's alerts."""
+    name, run = (
+        ("", "")
+        if report.origin is None
+        else (report.origin.name, f"{report.origin.run_id}-{report.origin.run_attempt}")
+    )
+    parts = (
+        "repro-gate",
+        inside(report.subject.spec) or "repro.yml",
+        *([quote(clip(name, 100), safe="")] if name else []),
+        run,
+    )
+    return "/".join(parts)
+
+
+def junit(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  JUnit is the same everywhere
+    """Return the document as text. What warns passes and says so in its `system-out`; what was
+    waived, or had nothing to look at, is skipped; of an inconclusive run nothing fails, and what is
+    found is an error."""
+    failed = "error" if report.verdict == "inconclusive" else "failure"
+    outcomes = {"verdict": "system-out" if report.verdict == "pass" else failed}
+    lines = {"verdict": ["".join(text for _, text in headline(report))]}
+    if report.verdict != "pass":
+        lines["verdict"].append(f"see it again: {report.reproduce}")
+    for check in report.checklist:
+        outcomes[check.id] = "skipped" if check.status in ("skip", "waived") else "system-out"
+        lines[check.id] = [check.message]
+    for item in findings(report):
+        outcomes[item.id] = failed if item.level == "error" else outcomes.get(item.id, "system-out")
+        lines.setdefault(item.id, [])
+        remedy = item.remedy and f"remedy: {item.remedy}"
+        lines[item.id] += [item.message, *item.detail.splitlines(), remedy]
+    # what failed is never cut
+    names = sorted(outcomes, key=lambda name: outcomes[name] != failed)[:MOST_CASES]
+    counts = Counter(outcomes[name] for name in names)
+    counted = {
+        "name": "repro-gate",
+        "tests": str(len(names)),
+        "failures": str(counts["failure"]),
+        "errors": str(counts["error"]),
+    }
+    root = ET.Element("testsuites", counted)
+    suite = ET.SubElement(root, "testsuite", counted, skipped=str(counts["skipped"]))
+    suite.set("time", f"{report.seconds if math.isfinite(report.seconds) else 0:.3f}")
+    for name in names:
+        kept = [_printable(line) for line in dict.fromkeys(lines[name]) if line]
+        case = ET.SubElement(suite, "testcase", name=_printable(name), classname="repro-gate")
+        outcome = ET.SubElement(case, outcomes[name])
+        outcome.text = "\n".join([*kept[:_LINES], and_more(len(kept) - _LINES)]).strip()
+        if outcomes[name] != "system-out":
+            outcome.attrib = {"type": _printable(name), "message": kept[0] if kept else ""}
+    if left := and_more(len(outcomes) - MOST_CASES, "in report.json"):
+        ET.SubElement(suite, "system-out").text = left
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _printable(text: str) -> str:
+    """Return one line of characters that XML 1.0 allows: what is not printable (control characters,
+    lone surrogates) is spelled out. ElementTree escapes the rest."""
+    return for_terminal(text, _CASE_TEXT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotation:
+    """One annotation. `level` is one of LEVELS; `file` is relative to the repository, with `/`
+    between its parts; `line` counts from 1."""
+
+    level: str
+    title: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+def workflow_commands(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  annotations are the same everywhere
+    """The workflow commands, a line each: errors for what fails, warnings for what warns, notices
+    for what the gate saw before its runs.
+
+    What has no line stands at the spec. At most MOST_OF_A_LEVEL of each level, the
+    most important first.
+    """
+    spec = spec_location(report)
+    found = []
+    for item in findings(report):
+        parts = (item.message, item.detail, f"remedy: {item.remedy}" if item.remedy else "")
+        message = "\n".join(clip(part, _PART) for part in parts if part)
+        title = clip(
+            f"Repro Gate: {WEAKENED_TITLE.lower() if item.id == WEAKENED_ID else item.id}", 120
+        )
+        location = item.location or spec
+        file, line = (None, None) if location is None else (location.file, location.line)
+        found.append(
+            Annotation(level=item.level, title=title, message=message, file=file, line=line)
+        )
+    preflight = (note for note in report.notes if note.id.startswith("preflight/"))
+    found += [
+        Annotation(level="notice", title=note.id, message=f"{note.message}\n{note.remedy}")
+        for note in preflight
+    ]
+    return "".join(f"{command(item)}\n" for item in _chosen(found))
+
+
+def command(item: Annotation) -> str:
+    """The workflow command that makes `item` an annotation, on one line. Texts are escaped here and
+    are cut to the runner's limits."""
+    properties = {"title": for_terminal(item.title, TITLE), "file": item.file or ""}
+    if item.file and item.line:
+        properties["line"] = str(item.line)
+    listed = ",".join(
+        f"{name}={for_workflow_property(value)}" for name, value in properties.items() if value
+    )
+    message = for_workflow_data(_clipped(item.message or item.title))
+    return f"::{item.level}{' ' if listed else ''}{listed}::{message}"
+
+
+def _chosen(given: Iterable[Annotation]) -> list[Annotation]:
+    """What the runner has room for, errors first. Where there is more, the last one of its level
+    says how many were left out."""
+    chosen: list[Annotation] = []
+    for level in LEVELS:
+        found = [item for item in given if item.level == level]
+        if (left := len(found) - MOST_OF_A_LEVEL + 1) > 1:
+            message = (
+                f"{left} more {level}s are in the report: GitHub shows ten of each kind a step"
+            )
+            found = [
+                *found[: MOST_OF_A_LEVEL - 1],
+                replace(
+                    found[0],
+                    title=f"Repro Gate: {left} more",
+                    message=message,
+                    file=None,
+                    line=None,
+                ),
+            ]
+        chosen += found
+    return chosen
+
+
+def _clipped(message: str) -> str:
+    """`message` line by line as it will be seen, within MESSAGE. A character outside the basic
+    plane is two UTF-16 units."""
+    shown = "\n".join(for_terminal(line) for line in message.replace("\r\n", "\n").split("\n"))
+    return clip(
+        shown, MESSAGE // 2 if any(ord(char) > 0xFFFF for char in shown[:MESSAGE]) else MESSAGE
+    )
