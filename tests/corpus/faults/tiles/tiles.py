@@ -16,9 +16,8 @@ class Tiles(Dataset):
 
     @cached_property
     def paths(self):
-        return [  # HERE
-            path for path in glob.glob(os.path.join(self.folder, "*.txt")) if os.path.getsize(path)
-        ]
+        found = glob.glob(os.path.join(self.folder, "*.txt"))  # HERE
+        return [path for path in found if os.path.getsize(path)]
 
     def __len__(self):
         return len(self.paths)
