@@ -14,6 +14,7 @@ nothing.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import traceback
 from types import FrameType, TracebackType
@@ -74,6 +75,12 @@ def for_person(error: BaseException) -> GateError:
             "the gate ran out of memory",
             remedy="use a machine with more memory; nothing was found out about the training",
             reason_id="action/system",
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return UsageError(
+            f"{sys.executable} has no module {error.name}, which the gate needs",
+            remedy=f"install the gate and not its files alone: {sys.executable} -m pip install "
+            "repro-gate",
         )
     lines = "".join(traceback.format_exception(error)).rstrip()
     why = "an error inside the gate, which says nothing about the training; please report it"

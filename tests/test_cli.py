@@ -142,3 +142,12 @@ def test_explain_prints_the_page_of_a_cause_or_a_reason_and_guesses_what_was_mea
 ) -> None:
     assert main(["explain", known]) == 0 and capsys.readouterr().out.startswith(f"# {known}\n")
     assert main(["explain", typo]) == 2 and f"`{known}`" in capsys.readouterr().err
+
+
+def test_a_module_that_was_never_installed_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "repro_gate.commands.output", None)
+    assert main(["run"]) == 2
+    error = capsys.readouterr().err
+    assert sys.executable in error and "pip install" in error and "Traceback" not in error

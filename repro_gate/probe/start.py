@@ -23,6 +23,8 @@ from .lines import Lines
 from .opened import Opened
 from .patch import wrap
 
+_KERNEL_ENDS = 120.0  # seconds that a notebook's kernel has to end, once it was asked to
+
 
 def start(inject: str) -> None:
     """Start the probe. `inject` is the folder of our `sitecustomize`, which children need on their
@@ -49,6 +51,7 @@ def start(inject: str) -> None:
     # It draws from the training's generator, each time that a kernel is asked whether it is up: how
     # often that is depends on the load.
     imports.wrap_later("IPython.core.tips", "pick_tip", lambda original: "")
+    imports.after_import("jupyter_client.manager", _kernels_end_in_order)
     if config.get("fault"):
         from . import faults
 
@@ -80,6 +83,12 @@ def _torch_arrived(torch: Any, draws: Draws) -> None:
     torch_hooks.install(torch, session.current())
     draws.torch_arrived(torch)
     factors.torch_arrived(torch)
+
+
+def _kernels_end_in_order(manager: Any) -> None:
+    """Jupyter asks a kernel to end, and kills it five seconds later: on a busy machine that is
+    before the probe in it has written its last digests."""
+    manager.KernelManager.shutdown_wait_time.default_value = _KERNEL_ENDS
 
 
 def _die_with(gate: Any) -> None:

@@ -2,8 +2,8 @@
 
     python -m tests.browser.comments
 
-writes them. They are made of real reports of the quickstart (`reports/`, without what no comment
-shows), with the cost, the baseline and the weakened checks of the tests' own reports.
+writes them. They are made of the real reports in `reports/`; what a base branch demands, and the
+pull request, are those of the tests' own reports.
 """
 
 from __future__ import annotations
@@ -15,42 +15,25 @@ from pathlib import Path
 
 from repro_gate.report.document import load
 from repro_gate.report.markdown import comment, line
-from repro_gate.report.model import BaseFinding, Origin, Reason, Report, View
+from repro_gate.report.model import BaseFinding, Origin, Report, View
+from tests.browser.pages import REPORTS
 from tests.browser.picture import WIDTH, content_height, page, take
 from tests.support import reports
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 VIEW = View(run_url="https://github.com/octo/training/actions/runs/7")
-_REPORTS = Path(__file__).parent / "reports"
 _TESTED, _PUSHED = reports.SUBJECT.commit or "", "f" * 40
 
 
 def _real(name: str) -> Report:
-    report = load(_REPORTS / f"{name}.json")
-    measured = None if report.cost is None else reports.COST
-    return replace(
-        report, cost=measured, origin=Origin("octo/training", _TESTED, 7, 1, "repro-gate-report")
-    )
+    origin = Origin("octo/training", _TESTED, 7, 1, "repro-gate-report")
+    return replace(load(REPORTS / f"{name}.json"), origin=origin)
 
 
 def comments() -> Mapping[str, str]:
     """The Markdown of each, by its picture's name. A pass that weakens a check has the short form,
     as the action posts it by default."""
-    passed, failed = _real("pass"), _real("fail")
-    drift = reports.DRIFT.baseline
-    assert drift is not None
-    message = (
-        "same inputs, different results: losses, weights; changed outside the hashed inputs: "
-        "numpy, kernel"
-    )
-    drift = replace(
-        drift,
-        message=message,
-        remedy="undo that change and run the gate again; if it was the cause, pin it in the "
-        "lockfile",
-    )
-    reason = Reason("baseline/drift", message, drift.remedy)
-    drifted = replace(passed, verdict="fail", reasons=(reason,), baseline=drift)
+    passed, failed = _real("quickstart"), _real("quickstart-broken")
     fork = replace(
         failed,
         origin=Origin("octo/training", _PUSHED, 7, 1, "repro-gate-report"),
@@ -60,7 +43,7 @@ def comments() -> Mapping[str, str]:
         "pass": comment(passed, VIEW),
         "fail": comment(failed, VIEW),
         "inconclusive": comment(_real("crash"), VIEW),
-        "drift": comment(drifted, VIEW),
+        "drift": comment(_real("drift"), VIEW),
         "weakened": line(replace(passed, base=reports.WEAKENED.base), VIEW, before="pass"),
         "fork": comment(fork, replace(VIEW, foreign=True)),
     }

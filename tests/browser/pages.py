@@ -1,9 +1,9 @@
-"""Pictures of the pages in `docs/pages`, their first screens: `docs/images/page-*.png`.
+"""The pages of `docs/pages`, and pictures of their first screens: `docs/images/page-*.png`.
 
     python -m tests.browser.pages
 
-The pages are real reports, written by `repro-gate show REPORT.json --html F`; only the folder of
-the interpreter was renamed in them.
+makes both of the real reports in `reports/`, of which only the folder of the interpreter was
+renamed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from repro_gate.report import html
+from repro_gate.report.document import load
 from tests.browser.picture import take
 
+REPORTS = Path(__file__).parent / "reports"
 DOCS = Path(__file__).parents[2] / "docs"
 # of a picture, in pixels
 HEIGHTS = {
@@ -26,14 +29,11 @@ WIDTH = 1100
 
 
 def main() -> int:
-    """Write the pictures."""
+    """Write the pages and the pictures."""
     for name, height in HEIGHTS.items():
-        take(
-            (DOCS / "pages" / f"{name}.html").read_text(encoding="utf-8"),
-            DOCS / "images" / f"page-{name}.png",
-            WIDTH,
-            height,
-        )
+        page = html.render(load(REPORTS / f"{name}.json"))
+        (DOCS / "pages" / f"{name}.html").write_text(page, encoding="utf-8")
+        take(page, DOCS / "images" / f"page-{name}.png", WIDTH, height)
     return 0
 
 

@@ -253,3 +253,17 @@ def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) 
     run = trace_script(tmp_path, LIGHT, env={"PATH": f"{other}:/usr/bin:/bin"})
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert run.ended.tail == ("the other one",)
+
+
+def test_jupyter_waits_for_the_probe_in_a_kernel_unless_somebody_set_another_time(
+    tmp_path: Path,
+) -> None:
+    source = """
+from jupyter_client.manager import KernelManager
+from repro_gate import record, step
+assert KernelManager().shutdown_wait_time > 60
+assert KernelManager(shutdown_wait_time=1.0).shutdown_wait_time == 1
+record("model", {"weight": 0.5})
+step()
+"""
+    trained(trace_script(tmp_path, source))
