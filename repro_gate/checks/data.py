@@ -10,6 +10,7 @@ from repro_gate.checks.interface import (
     CHECKOUT,
     Evidence,
     Finding,
+    Seen,
     check,
     diverged_before,
     failed,
@@ -24,10 +25,10 @@ from repro_gate.checks.opened import (
     misplaced,
     opened,
     unlisted,
-    with_line,
 )
 from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
+from repro_gate.trace.fields import Location
 
 _HUB_CACHE = re.compile(
     r"/(?:models|datasets|spaces)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})/"
@@ -53,8 +54,12 @@ def checksums(evidence: Evidence) -> Finding:
         return skipped("no data is declared")
     wrong = [item for item in evidence.data if item.mismatches or item.actual is None]
     if wrong or problems:
-        lines = [f"{item.where}: {item.message}" for item in problems]
-        lines += [line for item in wrong for line in _mismatches(item)]
+        lines = [Seen(item.message, Location(item.file, item.line)) for item in problems]
+        lines += [
+            Seen(text, _declared(item))
+            for item in wrong
+            for text in item.mismatches or (f"{item.path}: found nothing",)
+        ]
         counted = (
             [f"{len(wrong)} of {len(evidence.data)} declared items are not what is stated"]
             if wrong
@@ -81,15 +86,13 @@ def checksums(evidence: Evidence) -> Finding:
     )
 
 
-def _mismatches(item: DataFinding) -> tuple[str, ...]:
-    """What is wrong with one item, and which declaration says so."""
-    lines = item.mismatches or (f"{item.path}: found nothing",)
-    return tuple(f"{line} (declared at {item.source})" if item.source else line for line in lines)
+def _declared(item: DataFinding) -> Location | None:
+    return None if item.source is None else Location(*item.source)
 
 
-def _verified(item: DataFinding) -> str:
+def _verified(item: DataFinding) -> Seen:
     digest = f"sha256 {item.actual}" if item.expected is not None else f"md5 {item.md5_actual}"
-    return f"{item.path}: {digest}" + (f" (declared at {item.source})" if item.source else "")
+    return Seen(f"{item.path}: {digest}", _declared(item))
 
 
 @check("data/unchanged", "No run wrote to declared data.")
@@ -145,7 +148,10 @@ def no_leftovers(evidence: Evidence) -> Finding:
     found = left_over(evidence.runs)
     if found:
         count = len({item.path for item in found})
-        lines = [f"{with_line(item)}: read by {', '.join(names)}" for item, names in found.items()]
+        lines = [
+            Seen(f"{item.path}: read by {', '.join(names)}", item.by)
+            for item, names in found.items()
+        ]
         message = (
             f"runs read {count} files left over from an earlier run of this gate run, so equal "
             "results show nothing"
@@ -154,7 +160,7 @@ def no_leftovers(evidence: Evidence) -> Finding:
             "write below the working directory, HOME or TMPDIR (each run has its own), or declare "
             "the files under `data:`"
         )
-        return failed(message, sorted(lines), remedy)
+        return failed(message, sorted(lines, key=str), remedy)
     return passed("no run read what an earlier one had left behind")
 
 

@@ -23,6 +23,7 @@ from repro_gate.escape import and_more
 from repro_gate.runs.launch import Run
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Spec
+from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Refused, Trace
 
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
@@ -31,6 +32,17 @@ RECORDED = (
     500  # entries of evidence that are recorded in full; the renderers show the first of them
 )
 CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One entry of a check's evidence."""
+
+    text: Annotated[str, about("What was seen: a sentence, or a value that was read.")]
+    location: Annotated[Location | None, about("The line of the checkout that it is about.")] = None
+
+    def __str__(self) -> str:
+        return self.text if self.location is None else f"{self.location}: {self.text}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +54,7 @@ class CheckResult:
     status: Annotated[str, about("What came of it.", **one_of(STATUSES))]
     message: Annotated[str, about("One sentence.")]
     evidence: Annotated[
-        tuple[str, ...], about("`path:line`, or values that were read.", max_length=500)
+        tuple[Seen, ...], about("What was seen, each with its line.", max_length=RECORDED)
     ] = ()
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
@@ -53,7 +65,7 @@ class NotRobust:
     evidence, and what to do."""
 
     message: str
-    lines: tuple[str, ...] = ()
+    lines: tuple[Seen | str, ...] = ()
     remedy: str = ""
 
 
@@ -75,9 +87,8 @@ class Evidence:
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
     not_robust: NotRobust | None = None
-    blamed: Mapping[str, str] | None = (
-        None  # `FILE:LINE` -> call that drew from the entropy, of a diagnosis that names a cause
-    )
+    # line -> call that drew from the entropy, of a diagnosis that names a cause
+    blamed: Mapping[Location, str] | None = None
     control_comparison: Comparison | None = None
     operators: tuple[
         str, ...
@@ -131,7 +142,7 @@ class Finding:
 
     kind: str
     message: str
-    evidence: Sequence[str] = ()
+    evidence: Sequence[Seen | str] = ()
     remedy: str = ""
 
 
@@ -167,7 +178,7 @@ class Check:
             if evidence.trained or not self.traced
             else skipped("no run was traced")
         )
-        status, lines = _status(found.kind, self.id, evidence.spec), shortened(found.evidence)
+        status, lines = _status(found.kind, self.id, evidence.spec), _recorded(found.evidence)
         return CheckResult(
             id=self.id,
             category=self.category,
@@ -198,10 +209,12 @@ def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | N
     )
 
 
-def shortened(items: Sequence[str]) -> tuple[str, ...]:
-    """The first items, and how many more there are."""
-    more = len(items) - RECORDED
-    return (*items[:RECORDED], f"… {and_more(more)}") if more > 0 else tuple(items)
+def _recorded(items: Sequence[Seen | str]) -> tuple[Seen, ...]:
+    """Return the first items, and how many more there are."""
+    found = [item if isinstance(item, Seen) else Seen(item) for item in items[:RECORDED]]
+    if more := len(items) - len(found):
+        found[-1] = Seen(f"… {and_more(more + 1)}")
+    return tuple(found)
 
 
 def _status(kind: str, identifier: str, spec: Spec) -> str:

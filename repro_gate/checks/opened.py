@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checks.interface import Evidence
+from repro_gate.checks.interface import Evidence, Seen
 from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import FIRST, SECOND
@@ -150,7 +150,7 @@ def misplaced(evidence: Evidence, item: Opened) -> str:
     return ABSOLUTE if known else IGNORED
 
 
-def folded(files: Sequence[tuple[Opened, str]]) -> list[str]:
+def folded(files: Sequence[tuple[Opened, str]]) -> list[Seen]:
     """A line for each file, with what is wrong with it; for many files a line for each of a few
     folders, with the number of files."""
     groups = {(item.path, why): [item] for item, why in sorted(files, key=lambda one: one[0].path)}
@@ -165,11 +165,6 @@ def folded(files: Sequence[tuple[Opened, str]]) -> list[str]:
     for (place, why), items in groups.items():
         by = {item.by for item in items}
         name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
-        line = f"{name} (opened by {items[0].by})" if len(by) == 1 and items[0].by else name
-        lines.append(f"{line}: {why}" if why else line)
+        text = f"{name}: {why}" if why else name
+        lines.append(Seen(text, by.pop() if len(by) == 1 else None))
     return lines
-
-
-def with_line(item: Opened) -> str:
-    """`path (opened by file:line)`, as far as the line is known."""
-    return f"{item.path} (opened by {item.by})" if item.by else item.path

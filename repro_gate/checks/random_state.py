@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from repro_gate.checks.interface import (
     Evidence,
     Finding,
+    Seen,
     check,
     diverged_before,
     failed,
@@ -26,9 +27,9 @@ from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
+from repro_gate.trace.fields import Location
 from repro_gate.trace.format import BY_LIBRARY
 from repro_gate.trace.model import LoaderSeen, Trace
-from repro_gate.trace.notebook import place
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
 
@@ -73,9 +74,13 @@ def flags_effective(evidence: Evidence) -> Finding:
     ]
     for_a_while = sorted(
         {
-            f"{item.flag} set to {item.value} at {place(item.file, item.line)}, in step {item.step}"
+            Seen(
+                f"{item.flag} set to {item.value}, in step {item.step}",
+                Location(item.file, item.line),
+            )
             for item in counting
-        }
+        },
+        key=str,
     )
     if for_a_while:
         message = "training code changed a determinism flag and set it back within a step"
@@ -89,10 +94,12 @@ def flags_effective(evidence: Evidence) -> Finding:
     )
 
 
-def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def undone_lines(
+    runs: Sequence[Run],
+) -> tuple[tuple[Seen, ...], tuple[Seen, ...], tuple[Seen, ...]]:
     """A line for each flag that was read at another value: those that count, of libraries not used,
     changed after its library read it."""
-    lines, moot_lines, late_lines = dict[str, None](), dict[str, None](), dict[str, None]()
+    lines, moot_lines, late_lines = dict[Seen, None](), dict[Seen, None](), dict[Seen, None]()
     for run in runs:
         for trace in run.traces:
             first: dict[str, tuple[int, object, str]] = {}
@@ -102,18 +109,14 @@ def undone_lines(runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[str, ...],
                     first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
             for flag, (step, value, why) in first.items():
                 by = [item for item in trace.undone if flag.startswith(item.flag)]
-                at = next(
-                    (f", set at {place(item.file, item.line)}" for item in by if item.file), ""
+                at = next((Location(item.file, item.line) for item in by if item.file), None)
+                text = (
+                    f"{flag} is {'not set' if value is None else value} from step {step} on, and "
+                    f"the gate wants {wanted(flag, run.plan.arm)}"
                 )
-                line = (
-                    f"{flag} is {'not set' if value is None else value} from step {step} on{at}, "
-                    "and the gate wants "
-                )
-                line += f"{wanted(flag, run.plan.arm)}"
                 late = bool(by) and all(item.late for item in by)
-                (moot_lines if why else late_lines if late else lines)[
-                    f"{line}; {why}" if why else line
-                ] = None
+                seen = Seen(f"{text}; {why}" if why else text, at)
+                (moot_lines if why else late_lines if late else lines)[seen] = None
     return tuple(lines), tuple(moot_lines), tuple(late_lines)
 
 
@@ -362,7 +365,7 @@ def no_os_entropy(evidence: Evidence) -> Finding:
         return skipped("no run was traced")
     drawn = sorted(
         {
-            (place(item.file, item.line), item.source)
+            (Location(item.file, item.line), item.source)
             for run in runs
             for trace in run.traces
             for item in trace.drawn
@@ -379,9 +382,9 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     )
     if diverged and suspects:
         message = "the runs diverged, and training code drew from the operating system's entropy"
-        return failed(message, [f"{where}: {source}" for where, source in suspects], remedy)
-    lines = [f"{where}: {source}" for where, source in drawn if BY_LIBRARY not in source]
-    libraries = [f"{where}: {source}" for where, source in drawn if BY_LIBRARY in source]
+        return failed(message, [Seen(source, where) for where, source in suspects], remedy)
+    lines = [Seen(source, where) for where, source in drawn if BY_LIBRARY not in source]
+    libraries = [Seen(source, where) for where, source in drawn if BY_LIBRARY in source]
     other = (
         "the runs diverged for another reason" if diverged else "no recorded number depended on it"
     )

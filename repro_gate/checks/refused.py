@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from repro_gate.checks.interface import Seen
 from repro_gate.checks.opened import in_workspace
 from repro_gate.escape import clip
 from repro_gate.runs.launch import Run
+from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Refused
-from repro_gate.trace.notebook import place
 
 # How the name begins, behind underscores, that torch gives an operator it refuses (the first that
 # fits) -> what to write instead. What is named there is deterministic by the list in
@@ -51,25 +52,23 @@ _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
 
 
-def lines_of(found: Iterable[Refused], ended: Iterable[Run]) -> tuple[str, ...]:
+def lines_of(found: Iterable[Refused], ended: Iterable[Run]) -> tuple[Seen, ...]:
     """`train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in which
     torch came to them. Where none was named, what the logs of the runs that `ended` say of the
     first."""
     return tuple(dict.fromkeys(map(_line, found))) or tuple(dict.fromkeys(map(_refusal, ended)))
 
 
-def _line(item: Refused) -> str:
+def _line(item: Refused) -> Seen:
     instead = next(
         (text for start, text in INSTEAD if item.op.lower().lstrip("_").startswith(start)), ""
     )
-    at = f"{place(item.file, item.line)}: " if item.file else ""
-    return f"{at}{clip(item.op, 80)}{_PASSES[item.phase]}" + (
-        f"; instead: {instead}" if instead else ""
-    )
+    text = clip(item.op, 80) + _PASSES[item.phase] + (f"; instead: {instead}" if instead else "")
+    return Seen(text, Location(item.file, item.line) if item.file else None)
 
 
-def _refusal(run: Run) -> str:
-    """`run: path:line` of the last line outside installed packages in the traceback at the log's
+def _refusal(run: Run) -> Seen:
+    """Return the problem, at the last line outside installed packages in the traceback at the log's
     end, else the problem."""
     frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
     own = [
@@ -77,4 +76,5 @@ def _refusal(run: Run) -> str:
         for found in frames
         if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])
     ]
-    return f"{in_workspace(own[-1][1])}:{own[-1][2]}" if own else f"{run.plan.name}: {run.problem}"
+    at = Location(in_workspace(own[-1][1]), int(own[-1][2])) if own else None
+    return Seen(f"{run.plan.name}: {run.problem}", at)

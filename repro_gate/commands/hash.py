@@ -37,7 +37,7 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
         return _recorded(path)
     found = resolve(load_spec(path))
     for problem in found.problems:
-        raise UsageError(f"{problem.where}: {problem.message}", remedy=problem.remedy)
+        raise UsageError(str(problem), remedy=problem.remedy)
     spec = found.spec
     data, _ = verified(spec, watch, os.environ, cached=cached)
     sandbox, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None

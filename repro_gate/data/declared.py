@@ -36,7 +36,7 @@ class DataFinding:
     md5_expected: str | None = None
     md5_actual: str | None = None
     size_expected: int | None = None
-    source: str = ""
+    source: tuple[str, int] | None = None
 
     @property
     def declared(self) -> bool:

@@ -31,12 +31,15 @@ _AGAIN = "`dvc add` the data anew, or, if DVC 2 wrote this, run `dvc cache migra
 
 @dataclass(frozen=True)
 class DataProblem:
-    """What is wrong with a declaration. `where` is `path:line`, or the item's path where there is
-    no line."""
+    """What is wrong with a declaration: its file, and the line or 0."""
 
-    where: str
+    file: str
+    line: int
     message: str
     remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}{f':{self.line}' if self.line else ''}: {self.message}"
 
 
 def read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]:
@@ -86,7 +89,7 @@ def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
         whole,
         md5=md5 or None,
         size=size if type(size) is int and size >= 0 else None,
-        source=f"{escaped(name)}:{place.line}",
+        source=(escaped(name), place.line or 0),
     )
 
 
@@ -128,10 +131,10 @@ def expand_items(
         try:
             declared = _declared(path, name, top)
         except (Unreadable, Refused) as error:
-            line = f":{error.problem.line or 1}" if isinstance(error, Refused) else ""
+            line = (error.problem.line or 1) if isinstance(error, Refused) else 0
             remedy = "restore the file, or take it out of the spec"
             remedy = error.remedy or remedy if isinstance(error, Refused) else remedy
-            problems.append(DataProblem(f"{escaped(name)}{line}", str(error), remedy))
+            problems.append(DataProblem(escaped(name), line, str(error), remedy))
             declared = []
         own = [one for one in declared if data_path(one, folder) == data_path(item, folder)]
         if stands_for_others:

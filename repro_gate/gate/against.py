@@ -154,7 +154,7 @@ def _data_of(other: Other, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataF
     is the ref's own, in its copy; the rest is what lies on this machine. Raises _Undecided where
     either is not what the ref declares."""
     if other.problems:
-        raise _Undecided(f"{other.problems[0].where}: {other.problems[0].message}")
+        raise _Undecided(str(other.problems[0]))
     folder = copy.root / os.path.relpath(os.path.realpath(own.path.parent), copy.source)
     items = other.spec.data
     folder.mkdir(parents=True, exist_ok=True)

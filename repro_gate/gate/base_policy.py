@@ -25,6 +25,7 @@ from repro_gate.gate.weakened import weakened
 from repro_gate.report.model import BaseFinding, WeakenedCheck
 from repro_gate.spec.loader import key_lines, load_spec
 from repro_gate.spec.model import Spec
+from repro_gate.trace.fields import Location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +101,7 @@ def _judging(base: CommitFiles, ref: str) -> Spec:
             reason_id="base/no-spec",
         )
     for problem in found.problems:
-        raise UsageError(
-            f"{base.commit[:12]}:{problem.where}: {problem.message}", remedy=problem.remedy
-        )
+        raise UsageError(f"{base.commit[:12]}:{problem}", remedy=problem.remedy)
     return found.spec
 
 
@@ -152,11 +151,11 @@ def _weakened(base: CommitFiles, path: Path) -> tuple[tuple[WeakenedCheck, ...],
         )
     lines, name = key_lines(path), os.path.basename(base.name)
 
-    def where(key: tuple[str | int, ...]) -> str:
+    def where(key: tuple[str | int, ...]) -> Location:
         near = next(
             (key[:length] for length in range(len(key), 0, -1) if key[:length] in lines), None
         )
-        return name if near is None else f"{name}:{lines[near]}"
+        return Location(name, 0 if near is None else lines[near])
 
     head = resolve(
         load_spec(path)

@@ -31,6 +31,7 @@ from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
+from repro_gate.trace.fields import Location
 from repro_gate.trace.model import OperatorLine, Trace, Undone, Used
 
 LINES = ("line",)  # what the probe calls a line of the workspace among the uses of factors
@@ -121,7 +122,7 @@ def diagnosis_of(
     return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
-def blamed(found: Diagnosis | None) -> dict[str, str] | None:
+def blamed(found: Diagnosis | None) -> dict[Location, str] | None:
     """Return the lines, each with its call, whose draws from the operating system a diagnosis
     names; None if it proves no other cause."""
     causes = () if found is None else (found, *found.also)
@@ -130,7 +131,7 @@ def blamed(found: Diagnosis | None) -> dict[str, str] | None:
         *(item for cause in causes for item in cause.one_of),
     ]
     lines = {
-        notebook.place(item.file, item.line): item.call
+        Location(item.file, item.line): item.call
         for item in named
         if item.factor == ENTROPY.name and item.file
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic, time
 
-from repro_gate.checks.interface import NotRobust
+from repro_gate.checks.interface import NotRobust, Seen
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
@@ -35,7 +35,7 @@ from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results, Varied, before_step
 from repro_gate.runs.series import run_series
 from repro_gate.spec.model import Spec
-from repro_gate.trace import notebook
+from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Trace, Used
 
 _FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
@@ -204,7 +204,7 @@ def told(found: Diagnosis | None) -> NotRobust | None:
         return None
     every = (found, *found.also)
     lines = dict.fromkeys(
-        f"{notebook.place(item.file, item.line)}: {item.call}"
+        Seen(item.call, Location(item.file, item.line))
         for item in found.one_of or every
         if item.file
     )

@@ -144,7 +144,7 @@ def _by_check(row: Row, result: CheckResult, told: Callable[[str], bool]) -> Row
     """A fault that a check names in its evidence: where the check fails or warns, as the spec has
     it."""
     seen = result.status in ("fail", "warn")
-    line = next((text for text in result.evidence if told(text)), "") if seen else ""
+    line = next((str(item) for item in result.evidence if told(item.text)), "") if seen else ""
     if line:
         why = "; ".join(filter(None, (line, row.why)))
         return replace(row, outcome="caught", reasons=(result.id,), why=why)

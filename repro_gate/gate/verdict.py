@@ -174,7 +174,8 @@ def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
     return [
         Reason(
             item.id,
-            item.message + (f": {'; '.join(item.evidence[:_SHOWN])}" if item.evidence else ""),
+            item.message
+            + (f": {'; '.join(map(str, item.evidence[:_SHOWN]))}" if item.evidence else ""),
             item.remedy,
         )
         for item in checklist

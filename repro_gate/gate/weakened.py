@@ -18,6 +18,7 @@ from repro_gate.escape import and_more, listed
 from repro_gate.report.model import WeakenedCheck
 from repro_gate.spec.errors import KeyPath, escaped, shortened
 from repro_gate.spec.model import Spec
+from repro_gate.trace.fields import Location
 
 _MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
 _PARTS = 5  # parts of a recorded result in a sentence
@@ -86,12 +87,12 @@ def weakened(
     head: Spec,
     old_baseline: Baseline | None,
     new_baseline: Baseline | None,
-    line_of: Callable[[KeyPath], str] = lambda _: "",
+    line_of: Callable[[KeyPath], Location | None] = lambda _: None,
 ) -> tuple[WeakenedCheck, ...]:
     """Return every check that `head` weakens compared with `base`: the baseline, then the spec in
     the table's order.
 
-    `line_of` gives the line of a key of the change's spec (`repro.yml:12`), or an empty text.
+    `line_of` gives the line of a key of the change's spec as far as it is known.
     """
     found = list(_baseline(old_baseline, new_baseline or Baseline()))
     old, new = _asked(base), _asked(head)
@@ -146,7 +147,7 @@ def _baseline(base: Baseline | None, head: Baseline) -> Iterator[WeakenedCheck]:
         if lost:
             parts = listed([shortened(escaped(part)) for part, _ in sorted(lost)], _PARTS)
             message = f"the entry of platform {platform[:19]} is {how}: {parts}"
-            yield WeakenedCheck(FILE_NAME, message, FILE_NAME)
+            yield WeakenedCheck(FILE_NAME, message, Location(FILE_NAME))
 
 
 def _results(entry: Entry) -> set[tuple[str, str]]:

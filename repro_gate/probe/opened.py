@@ -68,7 +68,7 @@ class Opened:
         # files from before the run that it then changed, and whether they were an earlier run's
         self._old: Dict[str, bool] = {}
         self._found: Set[str] = set()
-        self._pending: List[Tuple[str, bool, str, bool]] = []
+        self._pending: List[Tuple[str, bool, Any, bool]] = []
         self._forked = False
 
     def read(self, path: Any) -> None:
@@ -160,8 +160,8 @@ class Opened:
         inside = real.startswith(self._workspace)
         path = printable(real[len(self._workspace) :] if inside else real)
         file, line = source_line.nearest(sys._getframe(2))
-        by = printable(notebook.place(file, line)) if file else ""
-        if len(path) <= MAX_NAME and len(by) <= MAX_NAME:
+        by = {"file": printable(file), "line": line} if file else None
+        if len(path) <= MAX_NAME and len(file) <= MAX_NAME:
             self._pending.append((path, inside, by, left))
         if self._forked and (len(self._found) < _AT_ONCE or len(self._pending) >= _AT_ONCE):
             session.current().flush()

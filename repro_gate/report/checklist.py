@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -18,7 +19,6 @@ from repro_gate.report.terminal import laid_out
 from repro_gate.report.widgets import printed, section
 
 SCHEMA_ID = "repro-gate/checklist/v1"
-_EVIDENCE_KEPT = 500  # lines of evidence that the JSON holds
 _COUNTED = (
     ("fail", "failed"),
     ("warn", "warn"),
@@ -65,9 +65,7 @@ def as_json(
             {"category": category, "passed": passed, "made": made}
             for category, passed, made in wording.coverage(results)
         ],
-        "checklist": [
-            {**vars(item), "evidence": item.evidence[:_EVIDENCE_KEPT]} for item in results
-        ],
+        "checklist": [asdict(item) for item in results],
         "need_training": list(need_training),
     }
     return to_text(plain(document))

@@ -151,7 +151,10 @@ def nothing_less(base: BaseFinding) -> Phrase:
 
 def weakening(item: WeakenedCheck) -> Phrase:
     """Where, and which key; the message stands by itself."""
-    return (*((("name", item.where), ("say", " ")) if item.where else ()), ("name", item.key))
+    return (
+        *((("name", str(item.location)), ("say", " ")) if item.location else ()),
+        ("name", item.key),
+    )
 
 
 def _whose(base: BaseFinding) -> str:

@@ -31,13 +31,13 @@ from repro_gate.report.document import to_text
 from repro_gate.report.findings import (
     WEAKENED_ID,
     Finding,
-    Location,
     findings,
     inside,
     spec_location,
 )
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.wording import headline
+from repro_gate.trace.fields import Location
 
 SCHEMA_URI = (
     "https://json.schemastore.org/sarif-2.1.0.json"  # the name GitHub's page gives for the schema

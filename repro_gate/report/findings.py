@@ -20,6 +20,7 @@ from repro_gate.report.causes import place, why
 from repro_gate.report.model import Reason, Report, View, WeakenedCheck
 from repro_gate.report.wording import worst_first
 from repro_gate.trace import notebook
+from repro_gate.trace.fields import Location
 
 WEAKENED_ID = "base/weakened"  # the id of every weakened check
 GENERAL = "determinism/diverged"
@@ -33,26 +34,6 @@ _POINTER = "random-state/os-entropy"  # a check that names lines which may be th
 LOCATIONS = 10  # lines of one check that are named one by one
 _TEXT = 10_000  # characters of a reason that are searched
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
-_PATH = (
-    r"(?P<path>[^\s:()'\"`][^:()'\"`\n]{0,399}\.[A-Za-z][A-Za-z0-9]{0,11})(?P<cell>, cell "
-    r"[0-9]{1,5}, line |:)(?P<line>[1-9][0-9]{0,6})"
-)
-# in this order: `flag is False from step 3 on, set at a.py:3`, `2 calls (a.py:3: what)`, `a.py:3:
-# what`
-_LOCATED = (
-    re.compile(rf".{{0,600}}?\bset (?:to .{{1,100}}? )?at {_PATH}(?=,|$)"),
-    re.compile(rf".{{1,600}}?\({_PATH}(?=:)"),
-    re.compile(rf"{_PATH}(?=[:,\s]|$)"),
-)
-
-
-@dataclass(frozen=True)
-class Location:
-    """A line of the checkout. `file` is relative, with `/` between its parts; `line` counts from 1,
-    None for the file as a whole, and for a notebook, whose lines are those of its JSON."""
-
-    file: str
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +80,11 @@ def findings(report: Report) -> tuple[Finding, ...]:
     ]
     for check in checks:
         found += _of_check(check) if check.status == "warn" else ()
-    line = None if report.diagnosis is None else _line_of(report.diagnosis)
+    line = None if report.diagnosis is None else _of_diagnosis(report.diagnosis)
     kept = (
         item
         for item in found
-        if line is None or line.line is None or item.location != line or item.id in DIVERGED
+        if line is None or not line.line or item.location != line or item.id in DIVERGED
     )
     return tuple(dict.fromkeys(kept))
 
@@ -157,19 +138,14 @@ def address(report: Report, view: View, found: Diagnosis) -> str:
     )
 
 
-def location_in(evidence: str, folder: str = "") -> Location | None:
-    """The line that a check's evidence names, with `folder` before its path; None where it names
-    none."""
-    found = next(
-        (match for match in (pattern.match(evidence[:1_200]) for pattern in _LOCATED) if match),
-        None,
-    )
-    file = inside(found["path"], folder) if found else None
-    return (
-        None
-        if found is None or file is None
-        else Location(file, int(found["line"]) if found["cell"] == ":" else None)
-    )
+def located(location: Location | None, folder: str = "") -> Location | None:
+    """Return the line with `folder` before its path; None for what can be no file of the checkout.
+    Of a notebook, whose lines are those of its JSON, it is the file as a whole."""
+    if location is None:
+        return None
+    name, cell = notebook.split(location.file)
+    file = inside(name, folder)
+    return None if file is None else Location(file, 0 if cell else location.line)
 
 
 def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
@@ -180,26 +156,26 @@ def _of_cause(reason: Reason, cause: Diagnosis) -> Finding:
         message=reason.message,
         remedy=reason.remedy,
         detail=detail,
-        location=_line_of(cause),
+        location=_of_diagnosis(cause),
     )
 
 
-def _line_of(cause: Diagnosis) -> Location | None:
-    name, cell = notebook.split(cause.file)
-    file = inside(name)
-    return None if file is None else Location(file, None if cell else cause.line or None)
+def _of_diagnosis(cause: Diagnosis) -> Location | None:
+    return located(Location(cause.file, cause.line)) if cause.file else None
 
 
 def _of_check(item: CheckResult) -> Iterator[Finding]:
     """One for each line that the evidence names; one for the check where it names none."""
     level = "error" if item.status == "fail" else "warning"
-    located: list[tuple[str, Location | None]] = [
-        (line, location) for line in item.evidence if (location := location_in(line)) is not None
+    placed: list[tuple[str, Location | None]] = [
+        (str(seen), location)
+        for seen in item.evidence
+        if (location := located(seen.location)) is not None
     ]
     first = "\n".join(
-        [*(clip(line, 300) for line in item.evidence[:3]), and_more(len(item.evidence) - 3)]
+        [*(clip(str(seen), 300) for seen in item.evidence[:3]), and_more(len(item.evidence) - 3)]
     ).rstrip("\n")
-    for line, location in located[:LOCATIONS] or [(first, None)]:
+    for line, location in placed[:LOCATIONS] or [(first, None)]:
         yield Finding(
             level=level,
             id=item.id,
@@ -211,8 +187,8 @@ def _of_check(item: CheckResult) -> Iterator[Finding]:
 
 
 def _of_weakened(item: WeakenedCheck, spec: str) -> Finding:
-    """`where` counts from the spec's own folder."""
-    location = location_in(item.where, posixpath.dirname(spec)) if inside(spec) else None
+    """Its location counts from the spec's own folder."""
+    location = located(item.location, posixpath.dirname(spec)) if inside(spec) else None
     remedy = "say in the pull request why the weaker check is enough"
     return Finding(
         level="warning",

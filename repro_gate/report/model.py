@@ -26,6 +26,7 @@ from repro_gate.compare.model import (
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.numbers import excluded
 from repro_gate.spec.model import Tolerance
+from repro_gate.trace.fields import Location
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
 
@@ -128,9 +129,7 @@ class WeakenedCheck:
 
     key: Annotated[str, about("Key of the spec (`determinism.allow`), or `repro.baseline.yml`.")]
     message: Annotated[str, about("One sentence with the value before and after.")]
-    where: Annotated[str, about("`repro.yml:12`, as far as a line can be named; may be empty.")] = (
-        ""
-    )
+    location: Annotated[Location | None, about("Its line, beside the spec.")] = None
 
 
 @dataclass(frozen=True)

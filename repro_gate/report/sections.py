@@ -295,7 +295,7 @@ def check_items(results: Iterable[CheckResult]) -> Items:
             ("say", " "),
             ("message", item.message),
         )
-        below: list[Phrase] = [(("seen", text),) for text in item.evidence[:_EVIDENCE]]
+        below: list[Phrase] = [(("seen", str(seen)),) for seen in item.evidence[:_EVIDENCE]]
         if more := and_more(len(item.evidence) - _EVIDENCE):
             below.append(_say(more))
         below += _remedy(item.remedy) if item.status in ("warn", "fail") else []

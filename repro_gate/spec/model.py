@@ -133,7 +133,7 @@ class DataItem:
     sha256: str | None = None
     md5: str | None = None
     size: int | None = None
-    source: str = ""
+    source: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ have."""
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated, Literal, Union
 
 import msgspec
 from msgspec import Meta
 
 from . import format as fmt
+from . import notebook
 
 Name = Annotated[str, Meta(max_length=fmt.MAX_NAME)]
 Short = Annotated[str, Meta(max_length=200)]
@@ -35,6 +37,18 @@ DispatchedRow = tuple[Short, Dtype, Literal["forward", "backward"], Short, Count
 Setting = Union[Name, bool, int, float, None]  # the value of a flag
 
 
+@dataclass(frozen=True, order=True)
+class Location:
+    """A line of the checkout. `file` is relative to its root, `/` between its parts; of a notebook
+    it has the cell (`train.ipynb#cell 2`). `line` counts from 1; 0 is the file as a whole."""
+
+    file: Name
+    line: Line = 0
+
+    def __str__(self) -> str:
+        return notebook.place(self.file, self.line) if self.line else self.file
+
+
 class Measured(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True
 ):
@@ -55,13 +69,13 @@ class Measured(
 class Opened(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A file that existed before the run and was opened for reading. `inside`: in the workspace,
     `path` relative to its root; else absolute, neither declared data nor part of the interpreter or
-    the system. `by` is the nearest line of the workspace on the stack (`train.py:12`), or empty.
+    the system. `by` is the nearest line of the workspace on the stack.
     `left`: it lies outside, holds something, and was made or changed after the gate run had
     begun."""
 
     path: Name
     inside: bool
-    by: Name = ""
+    by: Union[Location, None] = None
     left: bool = False
 
 
