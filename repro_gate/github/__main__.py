@@ -59,13 +59,12 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
 
     inputs, job = read_inputs(environment), read_job(environment)
     decision = (decide_comment if phase == "comment" else decide)(inputs, job)
-    if phase in TRAINING:
-        gate_phase(inputs, job, decision, environment, known)
+    made = gate_phase(inputs, job, decision, environment, known) if phase in TRAINING else None
     if phase == "gate":
         return 0  # the outcome lies in the report folder, and the next step publishes it
     from repro_gate.github.publish_phase import publish_phase
 
-    return publish_phase(inputs, job, decision, known, sys.stdout)
+    return publish_phase(inputs, job, decision, known, sys.stdout, made)
 
 
 if __name__ == "__main__":

@@ -49,15 +49,20 @@ StepResult = tuple[Mapping[str, str], int]  # the outputs of this step by name, 
 
 
 def publish_phase(
-    inputs: Inputs, job: Job, decision: Decision, known: Sequence[str], out: TextIO
+    inputs: Inputs,
+    job: Job,
+    decision: Decision,
+    known: Sequence[str],
+    out: TextIO,
+    made: Report | Problem | None = None,
 ) -> int:
-    """Publish what the report folder holds and return the step's exit code. A comment that cannot
-    be posted is a warning, never an error.
+    """Publish what this process made, else what the report folder holds, and return the step's exit
+    code. A comment that cannot be posted is a warning, never an error.
 
     `known`: the secrets that nothing published may hold.
     """
     try:
-        found = _found(inputs, job, decision, known)
+        found = made or _read(inputs, job, decision, known)
     except GateError as error:
         found = Problem.of(error)
     if isinstance(found, Problem):
@@ -68,9 +73,10 @@ def publish_phase(
     return code
 
 
-def _found(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
-    """The report to publish. Raises ReportError for one that cannot be read, Inconclusive where
-    there is none, and UsageError for one that is not of the run that it came with."""
+def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) -> Report | Problem:
+    """Return the report that another process left in the folder. Raises ReportError for one that
+    cannot be read, Inconclusive where there is none, and UsageError for one that is not of the run
+    that it came with."""
     if decision.activity in (Activity.REFUSE, Activity.NOTHING):
         return problem_of(decision.activity.value, decision.reason, decision.remedy)
     own, run = decision.activity is Activity.GATE, decision.workflow_run  # own: made in this job

@@ -41,27 +41,30 @@ def gate_phase(
     decision: Decision,
     environment: Mapping[str, str],
     known: Sequence[str] = (),
-) -> None:
-    """Do what the decision says and leave the outcome in the report folder. Raises UsageError where
-    that folder cannot be used.
+) -> Report | Problem:
+    """Do what the decision says, leave the outcome in the report folder, and return it. Raises
+    UsageError where that folder cannot be used.
 
     `known`: the secrets to take out of what is left there; `environment` need not hold them.
     """
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
         if decision.activity is not Activity.GATE:
-            folder.write_problem(
-                problem_of(decision.activity.value, decision.reason, decision.remedy)
-            )
-            return
+            problem = problem_of(decision.activity.value, decision.reason, decision.remedy)
+            folder.write_problem(problem)
+            return problem
         try:
-            report = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
+            made = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
+            report = redact(made, known)
             folder.clear()  # of what the training put there, where it runs as the gate's own user
-            write_report(folder, report, known, View(server_url=job.server_url))
+            write_report(folder, report, View(server_url=job.server_url))
+            return report
         except (GateError, OSError, MemoryError, KeyboardInterrupt) as error:
-            folder.write_problem(Problem.of(for_person(error)).without(known))
+            problem = Problem.of(for_person(error)).without(known)
+            folder.write_problem(problem)
             if isinstance(error, KeyboardInterrupt):
                 raise
+            return problem
 
 
 def spec_path(inputs: Inputs) -> str:
@@ -105,18 +108,14 @@ def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -
     return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
 
 
-def write_report(
-    folder: Folder, report: Report, known: Sequence[str] = (), view: View = PLAIN
-) -> None:
-    """report.json, report.md, report.html and report.sarif, with every secret that is known taken
-    out of the report first."""
+def write_report(folder: Folder, report: Report, view: View = PLAIN) -> None:
+    """Write report.json, report.md, report.html and report.sarif."""
     from repro_gate.report import document, exports, html, markdown
 
-    clean = redact(report, known)
     for name, render in (
         (REPORT, document.render),
         (MARKDOWN, markdown.summary),
         (HTML, html.render),
         (SARIF, exports.sarif),
     ):
-        folder.write(name, render(clean, view))
+        folder.write(name, render(report, view))
