@@ -130,19 +130,10 @@ def test_reading_never_raises(text: str) -> None:
     read_marker(f"<!-- repro-gate {text} -->")
 
 
-def test_whatever_a_job_knows_makes_a_key() -> None:
-    assert key_for("gate", "job") == key_for("gate", "job")
-    assert marker_line(msgspec.structs.replace(MARKER, key=key_for("ein ä/<!-- -->.yml", "folder")))
-
-
-def test_two_gates_have_two_keys() -> None:
-    keys = [
-        key_for("repro.yml"),
-        key_for("vision/repro.yml"),
-        key_for("repro.yml", ""),
-        key_for("repro.yml", "a100"),
-        key_for("repro.yml", "h100"),
-        key_for("repro.yml", "a1", "00"),
-        key_for("repro.yml", "a", "100"),
-    ]
-    assert len(set(keys)) == len(keys)
+def test_whatever_a_job_knows_makes_a_key_and_two_gates_have_two() -> None:
+    hostile = key_for("ein ä/<!-- -->.yml", "folder")
+    assert marker_line(msgspec.structs.replace(MARKER, key=hostile))
+    named = [("repro.yml",), ("vision/repro.yml",), ("repro.yml", ""), ("repro.yml", "a100")]
+    named += [("repro.yml", "h100"), ("repro.yml", "a1", "00"), ("repro.yml", "a", "100")]
+    keys = [key_for(*names) for names in named]
+    assert len(set(keys)) == len(keys) and keys == [key_for(*names) for names in named]
