@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from repro_gate.github.activity import Decision, decide, decide_comment
 from repro_gate.github.publish_phase import publish_phase
@@ -46,6 +47,22 @@ class Stage:
         out = io.StringIO()
         code = publish_phase(self.inputs, self.job, self.decision, known, out)
         return code, out.getvalue()
+
+    def change(self, **changed: Any) -> None:
+        """From here on the job, or its inputs, are others."""
+        of_job = {name: value for name, value in changed.items() if hasattr(self.job, name)}
+        self.job = replace(self.job, **of_job)
+        rest = {name: value for name, value in changed.items() if name not in of_job}
+        self.inputs = replace(self.inputs, **rest)
+
+    def may_not_write(self) -> None:
+        """From here on the token may only read."""
+        self.change(token=Secret(self.github.token(write=False)))
+
+    @property
+    def posted(self) -> list[str]:
+        """The conversation's texts."""
+        return self.github.bodies(7)
 
     @property
     def decision(self) -> Decision:
@@ -122,9 +139,10 @@ def pull_request(github: GitHub, *, fork: bool) -> bytes:
     return json.dumps(payload).encode()
 
 
-def signed(report: Report) -> Report:
-    """A report of this run."""
-    return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
+def signed(report: Report, commit: str = HEAD, **origin: Any) -> Report:
+    """A report of this run, or of what else is said."""
+    of = replace(ORIGIN, **origin)
+    return replace(report, origin=of, subject=replace(report.subject, commit=commit))
 
 
 def as_workflow_run(stage: Stage, **changes: object) -> None:
