@@ -180,27 +180,18 @@ def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
         (tmp_path / "reports" / name).write_text("")
     made = tmp_path / "repro-gate-cli/bin"
     made.mkdir(parents=True)
-    for path in (tmp_path / "python3", made / "pip", made / "repro-gate"):
-        path.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
-        path.chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "RUNNER_TEMP": str(tmp_path),
-        "NUMBER": "7",
-    }
-    subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", post],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        timeout=60,
-    )
+    for program in (tmp_path / "python3", made / "pip", made / "repro-gate"):
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
+        program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {"PATH": path, "RUNNER_TEMP": str(tmp_path), "NUMBER": "7"}
+    command = ["bash", "-eo", "pipefail", "-c", post]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)
     given = (made / "repro-gate.given").read_text().split()
     options = parser().parse_args(given)
     assert (options.command, options.pull_request, options.matrix) == ("comment", 7, "gpus")
     assert [str(path) for path in options.report] == [
-        "reports/a/report.json",
-        "reports/b/report.json",
+        f"reports/{name}/report.json" for name in "ab"
     ]
 
 

@@ -135,7 +135,7 @@ def test_a_mistake_in_a_payload_names_its_path(path: str, value: object) -> None
 
 
 def test_a_field_that_is_missing_is_named() -> None:
-    for path in ("number", "head.repo", "base.ref"):
+    for path in ("number", "state", "head.sha", "head.repo", "base.ref", "base.repo.full_name"):
         with pytest.raises(UsageError, match=f"missing required field `{path.split('.')[-1]}`"):
             pull_of(changed(PULL, f"pull_request.{path}", ...))
 
