@@ -13,28 +13,13 @@ import pytest
 from repro_gate.errors import Inconclusive
 from repro_gate.github import workflow
 from repro_gate.github.workflow import commands_disabled, log_guard, write_outputs, write_summary
+from tests.support.composite import pairs
 
 ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def outputs_in(path: Path) -> dict[str, str]:
-    """GITHUB_OUTPUT as the runner reads it: lines end at LF only, `name<<delimiter` or
-    `name=value`."""
-    lines = iter(path.read_bytes().decode("utf-8").split("\n"))
-    found: dict[str, str] = {}
-    for line in lines:
-        if not line:
-            continue
-        name, sign, delimiter = line.partition("<<")
-        if not sign or "=" in name:
-            name, sign, found[name] = line.partition("=")
-            assert sign, f"the runner would fail: invalid format {line!r}"
-            continue
-        value = []
-        while (part := next(lines)) != delimiter:
-            value.append(part)
-        found[name] = "\n".join(value)
-    return found
+    return pairs(path.read_bytes().decode("utf-8"))
 
 
 @pytest.mark.parametrize(

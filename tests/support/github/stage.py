@@ -17,6 +17,7 @@ from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
 from repro_gate.github.settings import Inputs, Job, Secret
 from repro_gate.report.model import Origin, Report
+from tests.support.composite import pairs
 from tests.support.github.server import GitHub
 
 HEAD = "0123456789abcdef0123456789abcdef01234567"
@@ -70,18 +71,9 @@ class Stage:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """What a later step reads, taken apart as the runner does it."""
+        """What a later step reads."""
         assert self.job.output_file is not None
-        found, lines = {}, iter(self.job.output_file.read_text().splitlines())
-        for line in lines:
-            name, _, end = line.partition("<<")
-            values = []
-            for value in lines:
-                if value == end:
-                    break
-                values.append(value)
-            found[name] = "\n".join(values)
-        return found
+        return pairs(self.job.output_file.read_text())
 
     @property
     def summary(self) -> str:
