@@ -16,27 +16,36 @@ import requests
 
 from repro_gate.github import client
 from repro_gate.github.api_errors import ApiError
-from repro_gate.github.client import Api
+from repro_gate.github.client import Account, Api, Comment
+from repro_gate.github.event import PullRequest
 from repro_gate.github.settings import Secret
-from tests.support.github.answers import a_comment, a_pull, plain
 from tests.support.github.conversation import no_sleep
 
 pytestmark = pytest.mark.api
 
 SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
-COMMENT = a_comment(
-    1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1"
-)
+PAGE = "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1"
+COMMENT = Comment(1, PAGE, "Me too", Account("octocat"))
 # What GitHub's example of a pull request holds, in the description of every server.
-PULL = a_pull(
-    1347, SHA, "octocat/Hello-World", "octocat/Hello-World", ref="new-topic", base_ref="master"
-)
+PULL = (1347, "open", "new-topic", SHA, "octocat/Hello-World", "master", "octocat/Hello-World")
+
+
+def read(*pulls: PullRequest | None) -> list[tuple[object, ...]]:
+    """What the client read of each, as PULL is written."""
+    found: list[tuple[object, ...]] = []
+    for pull in filter(None, pulls):
+        head, base = pull.head, pull.base
+        ends = (head.ref, head.sha, pull.head_repository, base.ref, base.repo.full_name)
+        found.append((pull.number, pull.state, *ends))
+    return found
+
+
 TEXT = "## Repro Gate\n\n<!-- x -->\n"
 CALLS: dict[str, tuple[Callable[[Api], object], object]] = {
     "user": (lambda api: api.viewer(), "octocat"),  # Prism has no GraphQL, which is answered 404
-    "pull": (lambda api: plain(api.pull(1347)), PULL),
-    "pulls_at": (lambda api: [plain(pull) for pull in api.pulls_at(SHA)], [PULL]),
-    "open_pulls": (lambda api: [plain(pull) for pull in api.open_pulls("octocat:topic")], [PULL]),
+    "pull": (lambda api: read(api.pull(1347)), [PULL]),
+    "pulls_at": (lambda api: read(*api.pulls_at(SHA)), [PULL]),
+    "open_pulls": (lambda api: read(*api.open_pulls("octocat:topic")), [PULL]),
     "comments": (lambda api: list(api.comments(1347)), [COMMENT]),
     "create_comment": (lambda api: api.create_comment(1347, TEXT), COMMENT),
     "update_comment": (lambda api: api.update_comment(1, "Me too"), COMMENT),

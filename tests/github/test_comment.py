@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace as changed
 
+from repro_gate.github.client import Account, Comment
 from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Posted, decide
+from repro_gate.github.event import Base, Head, PullRequest, Repository
 from repro_gate.github.marker import Marker, marker_line
-from tests.support.github.answers import a_comment, a_pull
 from tests.support.github.conversation import (
     HEAD,
     OLD,
@@ -232,14 +233,17 @@ def test_a_pass_speaks_where_the_cost_is_another(
 
 
 def existing(number: int, marker: Marker, said: str = "") -> Existing:
-    return Existing(a_comment(number, text_of(marker, said), BOT, f"url{number}"), marker)
+    found = Comment(number, f"url{number}", text_of(marker, said), Account(BOT))
+    return Existing(found, marker)
 
 
 def decided(marker: Marker, *found: Existing, written: str = "") -> Action:
     wish = Desired(
         marker=marker, text=text_of(marker), when="always", verdict="fail", written=written
     )
-    return decide(wish, list(found), a_pull(PULL, HEAD, "o/r", "o/r"))
+    here = Repository("o/r")
+    pull = PullRequest(PULL, "open", Head("topic", HEAD, here), Base("main", here))
+    return decide(wish, list(found), pull)
 
 
 def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:

@@ -16,12 +16,28 @@ from repro_gate.github.event import PullRequest, Repository, WorkflowRun
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report.model import Origin
 from tests.support import reports
-from tests.support.github.answers import a_pull, a_run, plain
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
 from tests.support.github.server import Answer, GitHub
 
 OURS, FORK = "octo-org/trainer", "stranger/trainer"
-RUN = a_run(HEAD, FORK, OURS)
+
+
+def a_run(head: str, repository: str, branch: str = "topic") -> WorkflowRun:
+    """Run 4711, attempt 2, of the repository `head`."""
+    return WorkflowRun(
+        id=4711,
+        attempt=2,
+        event="pull_request",
+        status="completed",
+        conclusion="failure",
+        head_sha=HEAD,
+        head_branch=branch,
+        head_repo=Repository(head),
+        repo=Repository(repository),
+    )
+
+
+RUN = a_run(FORK, OURS)
 ORIGIN = Origin(OURS, HEAD, 4711, 2)
 
 
@@ -44,11 +60,12 @@ def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN
 
 
 def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
-    assert plain(bound(github)) == a_pull(PULL, HEAD, FORK, OURS)
+    found = bound(github)
+    assert (found.number, found.head.sha, found.head_repository) == (PULL, HEAD, FORK)
     assert not github.writes
     # of an earlier attempt, and in another spelling
     assert bound(github, origin=replace(ORIGIN, run_attempt=1)).number == PULL
-    run = a_run(HEAD, "Stranger/Trainer", "Octo-Org/Trainer")
+    run = a_run("Stranger/Trainer", "Octo-Org/Trainer")
     assert bound(github, run, replace(ORIGIN, repository="OCTO-ORG/trainer")).number == PULL
 
 
@@ -116,7 +133,7 @@ def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
 def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_open(
     github: GitHub,
 ) -> None:
-    own = a_run(HEAD, OURS, OURS)
+    own = a_run(OURS, OURS)
     assert bound(github, own).number == 10
     github.change_pull(10, state="closed")
     with pytest.raises(NothingToPost, match="no open pull request"):
@@ -126,10 +143,10 @@ def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_ope
 def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None:
     name = "x\u202e::error::&state=all"
     with pytest.raises(UsageError) as caught:
-        bound(github, a_run(HEAD, FORK, OURS, branch=name))
+        bound(github, a_run(FORK, OURS, name))
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
-    assert bound(github, a_run(HEAD, FORK, OURS, branch=name)).number == 12
+    assert bound(github, a_run(FORK, OURS, name)).number == 12
 
 
 def test_trouble_at_github_is_not_an_answer(github: GitHub) -> None:

@@ -14,8 +14,6 @@ import secrets
 import socket
 import sys
 import threading
-import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,17 +49,10 @@ class Refused(Exception):
     """An answer that is no success. `fault`: what a careful client would not have done."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        fault: str = "",
-        headers: Mapping[str, str] | None = None,
-        **more: object,
+        self, status: int, message: str, fault: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.answer = Answer(
-            status, {"message": message, "status": str(status), **more}, headers or {}
-        )
+        self.answer = Answer(status, {"message": message, "status": str(status)}, headers or {})
         self.fault = fault
 
 
@@ -111,7 +102,6 @@ class Pull:
     state: str
     base_repository: str
     locked: bool = False
-    draft: bool = False
 
     def is_from(self, head: str) -> bool:
         """Whether `head`, `owner:branch`, is where it comes from. Logins do not tell case apart,
@@ -122,22 +112,15 @@ class Pull:
 
     def shown(self) -> dict[str, Any]:
         """As the API gives it: what a client may look at."""
-        return {
-            "number": self.number,
-            "state": self.state,
-            "locked": self.locked,
-            "draft": self.draft,
-            "title": f"Change {self.number}",
-            "html_url": f"https://github.com/{self.base_repository}/pull/{self.number}",
-            "head": _end(self.head_ref, self.head_sha, self.head_repository),
-            "base": _end(self.base_ref, "0" * 40, self.base_repository),
-        }
-
-
-def _end(ref: str, sha: str, repository: str | None) -> dict[str, Any]:
-    repo = repository and {"id": zlib.crc32(repository.encode()), "full_name": repository}
-    owner = repository.split("/")[0] if repository else "unknown"
-    return {"ref": ref, "sha": sha, "label": f"{owner}:{ref}", "repo": repo}
+        common = {"number": self.number, "state": self.state, "locked": self.locked, "draft": False}
+        head, base = (
+            {"ref": ref, "sha": sha, "repo": of and {"id": 1, "full_name": of}}
+            for ref, sha, of in (
+                (self.head_ref, self.head_sha, self.head_repository),
+                (self.base_ref, "0" * 40, self.base_repository),
+            )
+        )
+        return {**common, "title": f"Change {self.number}", "head": head, "base": base}
 
 
 @dataclass
@@ -225,18 +208,9 @@ class GitHub:
         """A comment that somebody else makes, or has made before. Its id."""
         with self._lock:
             made = next(self._ids)
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._comments[made] = (
-                number,
-                {
-                    "id": made,
-                    "html_url": f"https://github.com/{self.repository}/pull/{number}#issuecomment-{made}",
-                    "user": {"login": login, "id": zlib.crc32(login.encode())},
-                    "created_at": now,
-                    "updated_at": now,
-                    "body": body,
-                },
-            )
+            page = f"https://github.com/{self.repository}/pull/{number}#issuecomment-{made}"
+            shown = {"id": made, "html_url": page, "user": {"login": login, "id": 1}, "body": body}
+            self._comments[made] = number, shown
             return made
 
     def change_comment(self, comment_id: int, body: str | None) -> None:
@@ -373,14 +347,12 @@ class GitHub:
             raise Refused(400, "Bad request", f"not a query of {rest}: {dict(request.query)}")
         count, number = int(size), int(here)
         last = max(-(-len(found) // count), 1)
-        at = f"{self.url}/repositories/{REPOSITORY_ID}{rest}"
         links = {"next": number + 1, "last": last} if number < last else {}
-        header = ", ".join(
-            f'<{at}?{urlencode({**request.query, "page": to})}>; rel="{name}"'
-            for name, to in links.items()
-        )
-        headers = {"Link": header} if header else {}
-        return Answer(200, found[(number - 1) * count : number * count], headers)
+        at = f"{self.url}/repositories/{REPOSITORY_ID}{rest}"
+        of = [(urlencode({**request.query, "page": to}), name) for name, to in links.items()]
+        header = ", ".join(f'<{at}?{query}>; rel="{name}"' for query, name in of)
+        shown = found[(number - 1) * count : number * count]
+        return Answer(200, shown, {"Link": header} if header else {})
 
 
 def _text(request: Request) -> str:
