@@ -24,6 +24,7 @@ from typing import Any
 from tests.container.attacks import FILE_COMMANDS, SUFFIX, TOKEN
 from tests.container.engine import Engine
 from tests.support.composite import load, pairs
+from tests.support.github.stage import pull_request
 from tests.support.repositories import git
 
 RUNNER = 1001  # the user of GitHub's own runners; the action is root
@@ -110,9 +111,8 @@ def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
         (layout.temporary / name).mkdir()
     for name in FILE_COMMANDS:
         layout.command_file(name).touch()
-    (layout.temporary / "_github_workflow/event.json").write_text(
-        json.dumps(_event(layout.head)), encoding="utf-8"
-    )
+    event = pull_request(REPOSITORY, fork=False, sha=layout.head)
+    (layout.temporary / "_github_workflow/event.json").write_bytes(event)
     if os.geteuid() == 0:
         for path in [root, *root.rglob("*")]:
             os.chown(path, RUNNER, RUNNER, follow_symlinks=False)
@@ -248,22 +248,4 @@ def _job(layout: Layout, api_url: str) -> dict[str, str]:
         "ACTIONS_RUNTIME_URL": "https://pipelines.actions.githubusercontent.com/abc/",
         "ACTIONS_RUNTIME_TOKEN": f"runtime-{TOKEN}",
         "ACTIONS_CACHE_URL": "https://artifactcache.actions.githubusercontent.com/abc/",
-    }
-
-
-def _event(head: str) -> dict[str, Any]:
-    """As much of a `pull_request` event as matters: a pull request of the repository's own."""
-    repository = {"id": 1296269, "full_name": REPOSITORY, "private": False}
-    return {
-        "action": "synchronize",
-        "number": PULL,
-        "pull_request": {
-            "number": PULL,
-            "state": "open",
-            "draft": False,
-            "head": {"ref": "topic", "sha": head, "repo": repository},
-            "base": {"ref": "main", "sha": "0" * 40, "repo": repository},
-        },
-        "repository": repository,
-        "sender": {"login": "octocat"},
     }

@@ -24,7 +24,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     """A fork's pull request on a self-hosted runner, which is refused before anything of it is
     run."""
     with staged(tmp_path) as stage:
-        (tmp_path / "event.json").write_bytes(pull_request(stage.github, fork=True))
+        (tmp_path / "event.json").write_bytes(pull_request(stage.github.repository, fork=True))
         yield Job(tmp_path, stage)
 
 

@@ -71,7 +71,7 @@ def test_a_read_only_token_turns_nothing_red_and_is_a_warning_where_it_could_be_
     stage: Stage, fork: bool
 ) -> None:
     stage.may_not_write()
-    stage.change(event=pull_request(stage.github, fork=fork), self_hosted=False)
+    stage.change(event=pull_request(stage.github.repository, fork=fork), self_hosted=False)
     code, log = stage.publish(PASS)
     assert code == 0 and "::error" not in log and stage.posted == []
     (said,) = [line for line in log.splitlines() if "no comment" in line]
@@ -99,11 +99,6 @@ def test_a_problem_is_told_on_its_line(stage: Stage) -> None:
     assert code == 2 and stage.outputs == {"verdict": "", "exit_code": "2"}
     assert "::error " in log and "file=repro.yml" in log and "line=4" in log
     assert "unknown key" in stage.summary and "did you mean" in stage.summary
-
-
-def test_a_gate_that_left_nothing_is_said(stage: Stage) -> None:
-    code, log = stage.publish(None)
-    assert code == 3 and "there is no report" in log
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_step_that_only_posts_and_cannot_is_red_but_not_for_a_forks_read_only_
     stage.posting = True
     assert stage.publish(PASS)[0] == 3
     event = stage.job.event
-    stage.change(event=pull_request(stage.github, fork=True))
+    stage.change(event=pull_request(stage.github.repository, fork=True))
     code, log = stage.publish(PASS)
     assert code == 0
     assert [line for line in obeyed(log) if line.startswith("::notice ") and "no comment" in line]
@@ -182,7 +182,7 @@ def test_a_forks_report_of_the_same_job_replaces_no_comment_on_the_repositorys_o
     stage.publish(FAIL)
     (trusted,) = stage.posted
     stage.change(event_name="pull_request_target", allow_forks=True)
-    stage.change(event=pull_request(stage.github, fork=True))
+    stage.change(event=pull_request(stage.github.repository, fork=True))
     stage.publish(PASS)
     assert [body == trusted for body in stage.posted] == [True, False]
 

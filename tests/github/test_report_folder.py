@@ -14,7 +14,6 @@ from repro_gate.errors import UsageError
 from repro_gate.github.report_folder import (
     PROBLEM,
     REPORT,
-    Problem,
     cache_folder,
     find_report,
     open_folder,
@@ -104,14 +103,6 @@ def test_an_older_report_is_gone_before_the_gate_begins(workspace: Path) -> None
         (report / name).write_text("old")
     with open_folder(workspace, "report"):
         assert {path.name for path in report.iterdir()} == {".gitignore", "notes.txt"}
-
-
-def test_a_problem_comes_back_as_it_was(workspace: Path) -> None:
-    problem = Problem("repro.yml:4:3: train.stpes: unknown key", "did you mean `steps`?", 2)
-    assert read_problem(workspace) is None
-    with open_folder(workspace, "report") as folder:
-        folder.write_problem(problem)
-    assert read_problem(workspace / "report") == problem
 
 
 A_PROBLEM = {"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}

@@ -11,13 +11,12 @@ import msgspec
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.api_errors import ApiError
 from repro_gate.github.event import PullRequest, Repository, WorkflowRun
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report.model import Origin
 from tests.support import reports
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
-from tests.support.github.server import Answer, GitHub
+from tests.support.github.server import GitHub
 
 OURS, FORK = "octo-org/trainer", "stranger/trainer"
 
@@ -147,12 +146,6 @@ def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
     assert bound(github, a_run(FORK, OURS, name)).number == 12
-
-
-def test_trouble_at_github_is_not_an_answer(github: GitHub) -> None:
-    github.before = lambda method, path: Answer(500, {"message": "down"})
-    with pytest.raises(ApiError):
-        bound(github)
 
 
 def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps() -> None:

@@ -91,7 +91,7 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         (tmp_path / name).touch()
     with GitHub() as github:
         github.add_pull(7, HEAD)
-        event = pull_request(github, fork=False)
+        event = pull_request(github.repository, fork=False)
         job = Job(
             repository=github.repository,
             event_name="pull_request",
@@ -114,20 +114,17 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         assert github.faults == []
 
 
-def pull_request(github: GitHub, *, fork: bool) -> bytes:
+def pull_request(repository: str, *, fork: bool, sha: str = HEAD) -> bytes:
     """The event's payload, as far as anything reads it."""
-    head = "stranger/trainer" if fork else github.repository
-    payload = {
-        "action": "synchronize",
+    head = "stranger/trainer" if fork else repository
+    pull = {
         "number": 7,
-        "pull_request": {
-            "number": 7,
-            "state": "open",
-            "draft": False,
-            "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": head}},
-            "base": {"ref": "main", "repo": {"full_name": github.repository}},
-        },
+        "state": "open",
+        "draft": False,
+        "head": {"sha": sha, "ref": "topic", "repo": {"full_name": head}},
+        "base": {"ref": "main", "repo": {"full_name": repository}},
     }
+    payload = {"action": "synchronize", "number": 7, "pull_request": pull}
     return json.dumps(payload).encode()
 
 
