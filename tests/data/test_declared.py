@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.data import hashing
 from repro_gate.data.declared import changed_data, read_data_state, verify_data
-from repro_gate.data.tree import Listing
 from repro_gate.spec.model import DataItem
 from tests.support.repositories import write
 
@@ -98,24 +96,6 @@ def test_a_folder_of_dvc_is_compared_with_dvcs_md5(tmp_path: Path) -> None:
     assert [item.matches for item in verify_data(items, tmp_path)] == [True, False]
     (tmp_path / "data/b").write_text("baz")
     assert verify_data(items[:1], tmp_path)[0].matches is False
-
-
-def test_a_file_that_changes_under_the_reader_is_a_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path, data__a="1", data__sub__b="2", sound="3")
-    listed = hashing.list_files
-
-    def then_written(path: Path) -> Listing:
-        listing = listed(path)
-        if listing.is_folder:
-            (path / "sub/b").write_text("longer")
-        return listing
-
-    monkeypatch.setattr(hashing, "list_files", then_written)
-    changed, sound = verify_data((DataItem("data", "0" * 64), DataItem("sound")), tmp_path)
-    assert (changed.problem, changed.actual) == ("data/sub/b changed while it was read", None)
-    assert sound.actual == hashlib.sha256(b"3").hexdigest()
 
 
 def test_what_is_declared_twice_is_read_once_whatever_its_time(tmp_path: Path) -> None:

@@ -64,6 +64,13 @@ def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_cou
     assert len(last_exception([*head, "E: " + "x" * 10_000])) < 400
 
 
+def test_an_operator_without_a_deterministic_form_is_named() -> None:
+    said = "RuntimeError: put_ does not have a deterministic implementation, but you set"
+    crash = crash_of(Ended(exit_code=1, tail=(f"{said} 'torch.use_deterministic_algorithms'.",)))
+    assert crash is not None and crash.reason_id == "run/no-deterministic-implementation"
+    assert "`put_`" in crash.problem and "determinism.allow" in crash.remedy
+
+
 @pytest.mark.parametrize("number", [None, 15])
 def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
     tail = ("ValueError: its own",)

@@ -80,11 +80,6 @@ def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
     assert "'sub/folder'" in run.problem
 
 
-def test_a_timeout_says_so(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, "import time\ntime.sleep(60)\n", timeout=1.0)
-    assert ending(run) == ("timed-out", "run/timeout") and "after 1 s" in run.problem
-
-
 def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: Path) -> None:
     run = trace_script(tmp_path, TRAIN + "one()\nos.kill(os.getpid(), 9)\n")
     assert ending(run) == ("killed", "run/killed")
@@ -136,14 +131,6 @@ def test_a_training_that_never_steps_or_is_no_python_has_nothing_to_compare(
     run = trace_script(tmp_path / "echo", "", command="echo hello")
     assert ending(run) == ("untraced", "run/nothing-recorded")
     assert run.problem == "no Python process of it could be traced"
-
-
-@pytest.mark.slow
-def test_an_operator_without_a_deterministic_form_is_named(tmp_path: Path) -> None:
-    words = "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'."
-    run = trace_script(tmp_path, f"{TRAIN}\none()\nraise RuntimeError({words!r})\n")
-    assert ending(run) == ("crashed", "run/no-deterministic-implementation")
-    assert "`put_`" in run.problem and "determinism.allow" in run.remedy
 
 
 @pytest.mark.slow
