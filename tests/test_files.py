@@ -1,5 +1,4 @@
-"""Claims about files: what an untrusted process left behind is removed, and a checkout's files are
-read inside it, regular and bounded."""
+"""What an untrusted process left is removed; a checkout's files are read inside it and bounded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about what the gate reads of a machine: with an nvidia-smi that takes no other arguments
-than the real one, and without any."""
+"""What the gate reads of a machine, with an nvidia-smi that takes what the real one does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about the cache of data digests: what has not moved is not read again, what has is, and a
-bad cache changes no answer."""
+"""The cache of data digests: what has not moved is not read again; a bad one changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about hashing: the same digests whatever the threads, a change under way is seen, an
-interrupt ends everything."""
+"""Hashing: the same digests whatever the threads, a change under way seen, an end on interrupt."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `env.install`, with the real uv that finds wheels made here: what is imported, kept,
-shared, and refused."""
+"""`env.install` with the real uv, which finds wheels made here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every format: what a real file pins, what a damaged one leaves open, and that what is no lock is
-refused in a sentence."""
+"""Every format of lock: what a real file pins, what a damaged one leaves open, what is no lock."""
 
 from __future__ import annotations
 

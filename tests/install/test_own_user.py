@@ -1,5 +1,4 @@
-"""Claims about installing as the training's user, tried with a real one: what built code reaches,
-and who owns what it leaves."""
+"""Installing as the training's user, a real one: what built code reaches, who owns the rest."""
 
 from __future__ import annotations
 

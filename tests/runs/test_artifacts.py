@@ -1,5 +1,4 @@
-"""Claims about taking artifacts out of a workspace, and about the bounds on what reads them and on
-what it says."""
+"""Taking artifacts out of a workspace, and the bounds on what reads them and on what it says."""
 
 from __future__ import annotations
 

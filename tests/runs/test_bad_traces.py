@@ -1,5 +1,4 @@
-"""Claims about runs whose trace is cut, forged or cannot be written: each is `untraced`, and one
-line says what is wrong where."""
+"""Runs whose trace is cut, forged or cannot be written are `untraced`, and say what is wrong."""
 
 from __future__ import annotations
 

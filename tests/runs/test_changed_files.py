@@ -1,5 +1,4 @@
-"""Claims about reading what a run wrote: only what it made or changed, nothing through a link, and
-never without a bound."""
+"""Reading what a run wrote: only that, nothing through a link, never without a bound."""
 
 from __future__ import annotations
 

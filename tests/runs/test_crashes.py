@@ -1,5 +1,4 @@
-"""Claims about a crash in one of two runs: it tells on the training where the training made it,
-with what had diverged before."""
+"""A crash in one of two runs tells on the training where the training made it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about how a run is said to have ended: the crash, and the exception in the end of its
-log."""
+"""How a run is said to have ended: the crash, and the exception in the end of its log."""
 
 from __future__ import annotations
 

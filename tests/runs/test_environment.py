@@ -1,5 +1,4 @@
-"""Claims about `runs.environment`: what is not named stays outside, no token passes, and every
-`python` on PATH brings the probe back."""
+"""The environment of a run: what is not named stays outside, every `python` brings the probe."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about asking the training's interpreter: which one, in which environment, and that its
-answer is not trusted."""
+"""Asking the training's interpreter: which one, in which environment; its answer is not trusted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `runs.launch`: however a training ends, the run has the right outcome, one clear
-sentence and a remedy."""
+"""However a training ends, the run has the right outcome, one clear sentence and a remedy."""
 
 from __future__ import annotations
 

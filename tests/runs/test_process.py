@@ -1,5 +1,4 @@
-"""Claims about `runs.process`: however a command ends, that is known, the end of its output is
-kept, nothing is left running."""
+"""However a command ends, that is known, the end of its output is kept, nothing is left running."""
 
 from __future__ import annotations
 

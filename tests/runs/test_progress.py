@@ -1,5 +1,4 @@
-"""Claims about `runs.progress`: who watches is told whether a repeat is identical so far, and
-nothing where nothing was compared."""
+"""Who watches is told whether a repeat is identical so far, if anything was compared."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `sandbox.sight` and `sandbox.handover`: what a training puts where the gate reads
-leads to nothing of the gate's."""
+"""What a training puts where the gate reads leads to nothing of the gate's."""
 
 from __future__ import annotations
 

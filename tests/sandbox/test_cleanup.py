@@ -1,5 +1,4 @@
-"""Claims about `sandbox.leftovers`: what a run leaves in places that everybody may write to is gone
-before the next one begins, and nothing of anybody else's goes with it."""
+"""What a run leaves where everybody may write is gone before the next, and nothing of others'."""
 
 from __future__ import annotations
 

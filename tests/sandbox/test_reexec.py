@@ -1,5 +1,4 @@
-"""Claims about `sandbox.restart`: a gate that shares its user with the training starts itself anew
-without secrets, once, and only where there are any."""
+"""A gate that shares its user with the training starts itself anew without secrets, once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `sandbox.choosing`: a user of its own is had or refused, never quietly less; on a
-laptop nobody is nagged."""
+"""A user of its own is had or refused, never quietly less; on a laptop nobody is nagged."""
 
 from __future__ import annotations
 

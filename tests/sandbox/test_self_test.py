@@ -1,5 +1,4 @@
-"""Claims about `sandbox.self_test`: what a training could do is tried before it runs, and anything
-that works stops the gate."""
+"""What a training could do is tried before it runs, and anything that works stops the gate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `sandbox.start`: what a training with a user of its own is, cannot do, and that
-nothing of that user outlives a run."""
+"""What a training with a user of its own is, cannot do, and that nothing of it outlives a run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about what the training may not read: the runner's folders are out of reach meanwhile,
-declared data is not, and every mode is restored."""
+"""The runner's folders are out of the training's reach, declared data is not; modes come back."""
 
 from __future__ import annotations
 

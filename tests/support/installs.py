@@ -1,5 +1,4 @@
-"""Virtual environments in which a checkout's package is installed by the real pip, in one of the
-ways in which people install it."""
+"""Virtual environments into which the real pip installs a checkout's package."""
 
 from __future__ import annotations
 

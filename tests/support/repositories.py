@@ -1,5 +1,4 @@
-"""Real git repositories and trees of files for the tests of checkout, workspace, files and declared
-data."""
+"""Real git repositories and trees of files."""
 
 from __future__ import annotations
 
