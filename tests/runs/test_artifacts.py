@@ -127,6 +127,10 @@ def _make(kind: int) -> Callable[[Path], object]:
     return make
 
 
+def _link(target: str, leads: str, said: str = "") -> tuple[Callable[[Path], object], str]:
+    return lambda path: path.symlink_to(target), f"link to {said or target} {leads}"
+
+
 _NOWHERE, _OUT = "that leads nowhere", "that leads out of the working directory"
 # How it is made, and the kind that it is told as.
 MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -135,22 +139,16 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "FIFO": (os.mkfifo, "FIFO"),
     "socket": (_make(stat.S_IFSOCK), "socket"),
     "device": (_make(stat.S_IFCHR), "device"),
-    "link": (lambda path: path.symlink_to("nothing"), f"link to nothing {_NOWHERE}"),
+    "link": _link("nothing", _NOWHERE),
     "link through a file": (
         lambda path: (path.with_suffix(".x").touch(), path.symlink_to("x.x/nothing")),
         f"link to x.x/nothing {_NOWHERE}",
     ),
-    "link with a long name": (
-        lambda path: path.symlink_to("n" * 300),
-        f"link to {clip('n' * 300, 200)} {_NOWHERE}",
-    ),
-    "looping link": (lambda path: path.symlink_to(path.name), f"link to x.json {_NOWHERE}"),
-    "link out": (lambda path: path.symlink_to("/dev/zero"), f"link to /dev/zero {_OUT}"),
-    "link out to a folder": (lambda path: path.symlink_to("/dev"), f"link to /dev {_OUT}"),
-    "link out to nothing": (
-        lambda path: path.symlink_to("/nowhere/at/all"),
-        f"link to /nowhere/at/all {_OUT}",
-    ),
+    "link with a long name": _link("n" * 300, _NOWHERE, clip("n" * 300, 200)),
+    "looping link": _link("x.json", _NOWHERE),
+    "link out": _link("/dev/zero", _OUT),
+    "link out to a folder": _link("/dev", _OUT),
+    "link out to nothing": _link("/nowhere/at/all", _OUT),
     "folder": (lambda path: path.mkdir(), "absent"),
     "link to a folder": (lambda path: path.symlink_to("."), "absent"),
     "absent": (lambda path: None, "absent"),
@@ -240,12 +238,8 @@ def test_a_link_into_a_closed_folder_is_judged_before_it_is_looked_at() -> None:
         as_owner = partial(as_training_user, Sandbox(OWN_USER, UID, GID))
         taken, unmatched = collect(root, ["*.pt", "shut/*"], place / "kept", as_owner)
     unreadable = "file without permission to read"
-    assert [item.kind for item in taken] == [
-        f"link to {closed}/x {_OUT}",
-        f"link to {closed} {_OUT}",
-        unreadable,
-        unreadable,
-    ]
+    links = [f"link to {closed}/x {_OUT}", f"link to {closed} {_OUT}"]
+    assert [item.kind for item in taken] == [*links, unreadable, unreadable]
     assert unmatched == ("shut/*",) and not any(item.readable for item in taken)
 
 
@@ -274,11 +268,8 @@ def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_
     for workspace, home in (("workspace", "home"), ("clone-two", "user")):
         root = tmp_path / "run" / workspace
         root.mkdir(parents=True)
-        for name, target in (
-            ("x", tmp_path / "run" / home / "x"),
-            ("y", root / "nothing"),
-            ("z", f"/{workspace}"),
-        ):
+        targets = (tmp_path / "run" / home / "x", root / "nothing", f"/{workspace}")
+        for name, target in zip("xyz", targets, strict=True):
             (root / f"{name}.pt").symlink_to(target)
         sides.append(by_name(root, f"kept-{home}", "*.pt"))
     assert [item.why for item in compared(*sides).uncompared] == [
@@ -289,10 +280,8 @@ def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_
 
 
 def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(root: Path) -> None:
-    whole, full = (
-        by_name(root, "kept", "top.json"),
-        "it could not be copied: No space left on device",
-    )
+    whole = by_name(root, "kept", "top.json")
+    full = "it could not be copied: No space left on device"
     cut = {name: replace(item, problem=full) for name, item in whole.items()}
     for sides, where in (
         ((whole, cut), "the second run"),
