@@ -10,8 +10,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 from repro_gate.runs.environment import INJECT
 from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
@@ -62,18 +60,11 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
     }
     (tmp_path / "probe.json").write_text(json.dumps(config))
     (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(INJECT),
-        CONFIG_VARIABLE: str(tmp_path / "probe.json"),
-    }
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(INJECT)}
+    environment[CONFIG_VARIABLE] = str(tmp_path / "probe.json")
+    command = [sys.executable, "script.py"]
     done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=place, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     [trace] = [trace for trace in read_folder(traces, "n") if "script.py" in trace.argv]
@@ -160,12 +151,8 @@ def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(
         sys.audit("socket.sendto", own, ("192.0.2.78", 53))
     """,
     )
-    assert trace.network == [
-        "192.0.2.1:80",
-        "2001:db8::1:443",
-        "files.example.org:443",
-        "192.0.2.78:53",
-    ]
+    ours = ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443", "192.0.2.78:53"]
+    assert trace.network == ours
 
 
 def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:
@@ -181,22 +168,12 @@ def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:
         for args in ((), (None,), ("nul\\0",), ("nul\\0", "w", None), ("a", "r", "flags"), (1, 2, 3), ([], {}, Strange())):
             sys.audit(event, *args)
     attempt("refused still", lambda: open("data/a.bin", "w"))
+    for port in range(150):  # a crawler does not flood the trace
+        sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
     import _repro_gate.probe.session as part
     part._CURRENT.clear()
     sys.audit("socket.connect", None, ("192.0.2.9", 1))
     """,
     )
     assert outcomes == [("refused still", "refused")]
-    assert trace.network == ["can0", "eth0:3", "3:1234", "b'x'"]
-
-
-@pytest.mark.parametrize("count", [150])
-def test_a_crawler_does_not_flood_the_trace(tmp_path: Path, count: int) -> None:
-    _, trace = probed(
-        tmp_path,
-        f"""
-    for port in range({count}):
-        sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
-    """,
-    )
-    assert len(trace.network) == 100
+    assert trace.network[:4] == ["can0", "eth0:3", "3:1234", "b'x'"] and len(trace.network) == 100

@@ -28,14 +28,12 @@ for number in range(3):
 """
 
 
-def run(place: Path, probe: dict[str, object], varied: frozenset[str] = frozenset()) -> Run:
+def run(place: Path, probe: dict[str, object]) -> Run:
     for name in ("workspace", "home", "tmp"):
         (place / name).mkdir(parents=True, exist_ok=True)
     (place / "workspace" / "train.py").write_text(SOURCE)
     spec = Spec(path=place / "repro.yml", train=Train(run="python train.py", timeout=60))
-    plan = Plan(
-        name="run", arm=arms.deterministic(1, frozenset(), None), probe=probe, varied=varied
-    )
+    plan = Plan(name="run", arm=arms.deterministic(1, frozenset(), None), probe=probe)
     site = Site(
         run_folder=place,
         workspace=place / "workspace",
@@ -57,7 +55,8 @@ def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_pat
         for item in (watched, plain)
     ]
     assert recorded[0] == recorded[1] and recorded[0]
-    noted = {(use.factor, use.line) for trace in watched.traces for use in trace.uses}
+    uses = [use for trace in watched.traces for use in trace.uses]
+    noted = {(use.factor, use.line) for use in uses}
     lines = {
         text.split('"')[1]: number
         for number, text in enumerate(SOURCE.splitlines(), 1)
@@ -65,9 +64,5 @@ def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_pat
     }
     assert set(lines.items()) <= noted, sorted(noted)
     assert not [use for trace in plain.traces for use in trace.uses]
-    assert not [
-        use
-        for trace in watched.traces
-        for use in trace.uses
-        if use.line >= lines["environment"] + 2 and use.factor in lines
-    ]
+    late = lines["environment"] + 2
+    assert not [use for use in uses if use.line >= late and use.factor in lines]
