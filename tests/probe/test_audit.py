@@ -3,17 +3,11 @@ leaves the machine is noted."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
-from repro_gate.runs.environment import INJECT
-from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
-from repro_gate.trace.reader import read_folder
+from tests.support.tracing import trace_script
 
 PREAMBLE = """
 import os, pathlib, shutil, sys, warnings
@@ -30,45 +24,22 @@ def attempt(name, action):
 def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
     """Run a script without torch under the probe, `data/` and `one.bin` being declared data that is
     linked into its folder."""
-    original, place, traces = tmp_path / "original", tmp_path / "workspace", tmp_path / "traces"
-    for folder in (original / "data" / "deep", place, traces):
+    original, place = tmp_path / "original", tmp_path / "place" / "workspace"
+    for folder in (original / "data" / "deep", place):
         folder.mkdir(parents=True)
     for file in ("data/a.bin", "data/deep/b.bin", "one.bin"):
         (original / file).write_bytes(bytes(64))
     (original / "data-of-another").write_bytes(b"x")
     for link in ("data", "one.bin"):
         (place / link).symlink_to(original / link)
-    config = {
-        "nonce": "n",
-        "extension": None,
-        "traces": str(traces),
-        "seed": 1,
-        "flags": {},
-        "variables": [],
-        "steps": None,
-        "every": 1,
-        "workspace": str(place),
-        "data": [str(place / "data"), str(original / "one.bin")],
-        "own": [],
-        "checkout": None,
-        "started": 2.0**40,
-        "began": None,
-        "gate": 0,
-        "observe": False,
-        "stress": False,
-        "keep": {"final": False, "steps": (), "reference": None},
-    }
-    (tmp_path / "probe.json").write_text(json.dumps(config))
-    (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(INJECT)}
-    environment[CONFIG_VARIABLE] = str(tmp_path / "probe.json")
-    command = [sys.executable, "script.py"]
-    done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True, check=False
+    said = tmp_path / "outcomes"
+    script = (
+        PREAMBLE + textwrap.dedent(source) + f"\nopen({str(said)!r}, 'w').write(repr(outcomes))"
     )
-    assert done.returncode == 0, done.stderr
-    [trace] = [trace for trace in read_folder(traces, "n") if "script.py" in trace.argv]
-    return eval(done.stdout), trace
+    run = trace_script(tmp_path, script, data=(place / "data", original / "one.bin"))
+    assert run.ended.exit_code == 0, run.ended.tail
+    [trace] = [trace for trace in run.traces if "train.py" in trace.argv]
+    return eval(said.read_text()), trace
 
 
 def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:

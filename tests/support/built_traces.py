@@ -28,16 +28,6 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "optimizer": (("fc.weight.exp_avg", "float32", (2, 8)),),
     "buffer": (("norm.running_mean", "float32", (8,)),),
 }
-# in which one step records
-ORDER = (
-    "batch",
-    "rng",
-    "loss",
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)
 FACTS = {
     "python": "3.12.7",
     "torch": "2.13.0",
@@ -89,7 +79,7 @@ def training(
     for step in range(steps):
         blocks += [
             block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ())
-            for kind in ORDER
+            for kind in ROWS  # in which one step records
         ]
     marks = [
         StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)
