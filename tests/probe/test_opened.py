@@ -18,7 +18,6 @@ import pytest
 from repro_gate.probe.opened import of_system
 from repro_gate.runs.launch import Run
 from repro_gate.trace.fields import Opened
-from repro_gate.trace.model import Trace
 from tests.support.tracing import Case, trace_cases, trace_script
 
 
@@ -69,6 +68,7 @@ def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_besid
     ]
 
 
+HUB = f"models--org--net/snapshots/{40 * 'a'}/config.json"
 HEAD = "import ctypes, os, pathlib, shutil, sqlite3, subprocess, sys, tempfile; top = os.getcwd()"
 MORE = "\nwith open(outside + '/a.txt', {0!r}) as file:\n    file.write('more')\nopen(file.name).read()"
 # script, behind a line that puts the case's own folder of files into `outside`: what is read, by which line
@@ -148,6 +148,29 @@ READS: dict[str, tuple[str, list[tuple[str, int]]]] = {
     ),
     "extension": ("\nsys.path.insert(0, outside)\nimport _speedups\n", [("_speedups", 3)]),
 }
+READS |= {
+    # by the path that names its commit
+    "hub": (f"\nopen(outside + '/{HUB}').read()", [(HUB, 2)]),
+    "no_text": ("\nopen(os.fsencode(outside) + b'/\\xff').read()", [("\\udcff", 2)]),
+    "many": (  # more than the trace holds
+        """
+        import _repro_gate.probe.opened as part
+        part.MAX_OPENED = 4  # with those of the driver and this one
+        for name in ("a.txt", "b.txt", "deep/c.txt"):
+            open(outside + "/" + name).read()
+        """,
+        [("a.txt", 5)],
+    ),
+    "mistake": (  # in the probe
+        """
+        import _repro_gate.probe.opened as part
+        part.os.path.realpath = None
+        print(open(outside + "/a.txt").read())
+        sys.audit("open", "a", None, None)
+        """,
+        [],
+    ),
+}
 if sys.platform == "linux":  # it reads /proc: what is mapped without Python having opened it
     READS["mapped"] = (
         """
@@ -170,6 +193,10 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, 
         folder = files_in(top / name)
         library = folder / os.path.basename(str(extension.__file__))
         library.write_bytes(Path(str(extension.__file__)).read_bytes())
+        (folder / "blob").write_text("{}")
+        (folder / HUB).parent.mkdir(parents=True)
+        (folder / HUB).symlink_to(folder / "blob")
+        (folder / os.fsdecode(b"\xff")).write_text("x")
         with contextlib.closing(sqlite3.connect(folder / "base.db")) as base:
             base.execute("create table t (x)")
         cases[name] = f"outside = {str(folder)!r}" + textwrap.dedent(script)
@@ -189,6 +216,8 @@ def test_what_was_read_is_listed_once_with_its_line_and_what_the_run_made_is_not
     found = [item for item in case.trace.opened if item.path != f"{name}.py"]
     assert [(item.path.partition(".cpython")[0], item.by) for item in found] == wanted
     assert all(item.inside == (item.path == "data.txt") for item in found)
+    assert [note for note, _ in case.trace.notes] == ["opened-not-all"] * (name == "many")
+    assert name != "mistake" or case.printed == ("a.txt",)
 
 
 def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
@@ -254,17 +283,6 @@ def test_declared_data_is_left_out_by_its_path_and_by_its_link(
     assert found == [Opened("train.py", True), Opened(str(outside / "b.txt"), False, "train.py:3")]
 
 
-def test_a_file_of_the_hubs_cache_is_listed_by_the_path_that_names_its_commit(
-    tmp_path: Path, outside: Path
-) -> None:
-    snapshot = outside / "models--org--net" / "snapshots" / ("a" * 40)
-    snapshot.mkdir(parents=True)
-    (outside / "blob").write_text("{}")
-    (snapshot / "config.json").symlink_to(outside / "blob")
-    found = read_by(tmp_path, f"open({str(snapshot / 'config.json')!r})")
-    assert [item.path for item in found if not item.inside] == [str(snapshot / "config.json")]
-
-
 def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(
     tmp_path: Path, outside: Path
 ) -> None:
@@ -328,39 +346,3 @@ def test_a_file_is_listed_by(way: str, short_path: Path) -> None:
     )
     [(trace, _)] = found
     assert trace.forked == (("fork" in way and "becomes" not in way) or "multiprocessing" in way)
-
-
-def test_more_files_than_the_trace_holds_are_said(tmp_path: Path, outside: Path) -> None:
-    for number in range(30):
-        (outside / f"{number}.bin").write_bytes(b"")
-    source = f"""
-    import _repro_gate.probe.opened as part
-    part.MAX_OPENED = 20
-    for number in range(30):
-        open("{outside}/%d.bin" % number).close()
-    """
-    run = trace_script(tmp_path, source)
-    [trace] = run.traces
-    assert len(trace.opened) == 20
-    assert [identifier for identifier, _ in trace.notes] == ["opened-not-all"]
-
-
-def test_names_that_are_no_text_can_be_printed(tmp_path: Path) -> None:
-    name = os.fsencode(tmp_path) + b"/\xff\n.txt"
-    Path(os.fsdecode(name)).write_text("x")
-    [_, found] = read_by(tmp_path, f"open({name!r}).read()\n")
-    assert found.path == f"{tmp_path}/\\udcff\n.txt"
-    found.path.encode("utf-8")
-
-
-def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path, outside: Path) -> None:
-    source = f"""
-    import sys
-    import _repro_gate.probe.opened as part
-    part.os.path.realpath = None
-    print(open({str(outside / "a.txt")!r}).read())
-    sys.audit("open", "a")
-    """.replace('sys.audit("open", "a")', 'sys.audit("open", "a", None, None)')
-    run = trace_script(tmp_path, source)
-    assert (run.ended.exit_code, run.ended.tail) == (0, ("a.txt",))
-    assert isinstance(run.traces[0], Trace)
