@@ -42,30 +42,21 @@ DRAWS = {  # a line -> what it is called
     "np.random.default_rng(None)": "numpy.random.default_rng()",
     "np.random.RandomState(  None )": "numpy.random.RandomState()",
 }
-CLEAN = (
-    "random.random(); random.seed(3); random.Random(3).random(); random.Random('text').random()",
-    (
-        "np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); "
-        "np.random.seed(3); np.random.PCG64(3)"
-    ),
-    "np.random.default_rng(np.random.SeedSequence(3)).spawn(2)",
-    "uuid.uuid5(uuid.NAMESPACE_DNS, 'x'); uuid.UUID(int=3)",
-    "generator = random.Random(); generator.seed(3)",
-    "generator = random.Random(); generator.setstate(random.Random(3).getstate())",
-    (
-        "generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in "
-        "generators]"
-    ),
-    (
-        "pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); "
-        "copy.copy(random.Random(3))"
-    ),
-    "pickle.loads(pickle.dumps(np.random.default_rng(3))); copy.deepcopy(np.random.RandomState(3))",
-    "np.random.PCG64(3).jumped(); pickle.loads(pickle.dumps(np.random.RandomState(3)))",
-    "pickle.loads(pickle.dumps(np.random.PCG64(3))); copy.deepcopy(np.random.SeedSequence(3))",
-    "tempfile.mkdtemp(); tempfile.NamedTemporaryFile().close()",
-    "open('/dev/null').close()",
-)
+CLEAN = """
+random.random(); random.seed(3); random.Random(3).random(); random.Random('text').random()
+np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); np.random.seed(3); np.random.PCG64(3)
+np.random.default_rng(np.random.SeedSequence(3)).spawn(2)
+uuid.uuid5(uuid.NAMESPACE_DNS, 'x'); uuid.UUID(int=3)
+generator = random.Random(); generator.seed(3)
+generator = random.Random(); generator.setstate(random.Random(3).getstate())
+generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in generators]
+pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); copy.copy(random.Random(3))
+pickle.loads(pickle.dumps(np.random.default_rng(3))); copy.deepcopy(np.random.RandomState(3))
+np.random.PCG64(3).jumped(); pickle.loads(pickle.dumps(np.random.RandomState(3)))
+pickle.loads(pickle.dumps(np.random.PCG64(3))); copy.deepcopy(np.random.SeedSequence(3))
+tempfile.mkdtemp(); tempfile.NamedTemporaryFile().close()
+open('/dev/null').close()
+"""
 
 
 def drawn(run: Run) -> list[Drawn]:
@@ -79,7 +70,7 @@ def test_each_way_to_the_entropy_is_named_with_its_line_once_and_what_has_a_seed
 ) -> None:
     lines = [line for line in DRAWS if sys.platform == "linux" or "getrandom" not in line]
     script = HEAD + "for _ in range(3):\n" + "".join(f"    {line}\n" for line in lines)
-    found = {item.line: item for item in drawn(trace_script(tmp_path, script + "\n".join(CLEAN)))}
+    found = {item.line: item for item in drawn(trace_script(tmp_path, script + CLEAN))}
     first = script.count("\n", 0, script.index("for _")) + 2
     assert {line - first: item.source for line, item in found.items()} == dict(
         enumerate(DRAWS[line] for line in lines)
@@ -109,14 +100,14 @@ def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_n
     library.mkdir(parents=True)
     (library / "gym.py").write_text(LIBRARY)
     (library / "lazy.py").write_text("def make():\n    import gym\n    return gym\n")
-    lines = [
-        "import lazy",
-        "gym = lazy.make()",
-        "gym.names(); gym.reset(3); gym.shuffle(3)",
-        "gym.reset()",
-        "gym.shuffle()",
-    ]
-    script = f"import sys\nsys.path.append({str(library)!r})\n" + "\n".join(lines) + "\n"
+    script = f"""import sys
+sys.path.append({str(library)!r})
+import lazy
+gym = lazy.make()
+gym.names(); gym.reset(3); gym.shuffle(3)
+gym.reset()
+gym.shuffle()
+"""
     assert drawn(trace_script(tmp_path, script)) == [
         Drawn("numpy.random.SeedSequence() by gym", "train.py", 6),
         Drawn("random.Random() by gym", "train.py", 7),
@@ -126,7 +117,7 @@ def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_n
 
 @pytest.mark.slow
 def test_torch_seed_is_named_and_manual_seed_is_not(tmp_path: Path) -> None:
-    script = "import torch\n" + "torch.initial_seed()\ntorch.seed()\ntorch.random.seed()\n"
+    script = "import torch\ntorch.initial_seed()\ntorch.seed()\ntorch.random.seed()\n"
     for place in ("torch", "torch.random", "torch.Generator()"):
         script += f"{place}.manual_seed(3)\n"
     found = drawn(trace_script(tmp_path, script))
@@ -208,11 +199,8 @@ def test_types_pickles_signatures_numbers_and_errors_are_as_without_the_probe(
     script = tmp_path / "bare.py"
     script.write_text(KINDS)
     environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "42"}
-    bare = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert run.ended.tail == (bare.stdout.strip(),)
-    assert bare.stdout.count("Error") >= 4
+    printed = subprocess.check_output([sys.executable, script], env=environment, text=True)
+    assert run.ended.tail == (printed.strip(),) and printed.count("Error") >= 4
 
 
 def test_a_mistake_in_here_leaves_the_training_alone_and_the_first_thousand_are_kept(

@@ -28,13 +28,7 @@ def one():
 """
 LOOPS = {
     "that catches nothing": (
-        """
-        try:
-            while True:
-                one()
-        finally:
-            print("finally", done)
-        """,
+        "try:\n    while True: one()\nfinally: print('finally', done)\n",
         ["finally 2"],
     ),
     "that catches Exception": (
@@ -52,8 +46,7 @@ LOOPS = {
     "that catches BaseException once": (
         """
         try:
-            while True:
-                one()
+            while True: one()
         except BaseException as error:
             print("caught", type(error).__name__, done)
         print("went on")

@@ -32,15 +32,18 @@ class Net(nn.Module):
 def data(seed=0):
     return torch.randn(6, 4, generator=torch.Generator().manual_seed(seed))
 
-def fit(net, opt, steps=2, x=None):
-    for _ in range(steps):
+def squared(net):
+    return lambda: net(data()).square().mean()
+
+def fit(opt, loss, step=None):
+    for _ in range(2):
         opt.zero_grad()
-        net(data() if x is None else x).square().mean().backward()
-        opt.step()
+        loss().backward()
+        (step or opt.step)()
 
 def plain():
     net = Net()
-    fit(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    fit(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), squared(net))
 
 def closures(kind, **options):
     net = nn.Linear(4, 1)
@@ -98,7 +101,7 @@ def amp():
 def adam(**options):
     torch.manual_seed(3)
     net = Net()
-    fit(net, torch.optim.Adam(net.parameters(), lr=0.1, **options))
+    fit(torch.optim.Adam(net.parameters(), lr=0.1, **options), squared(net))
 
 def foreach():
     adam(foreach=True)
@@ -112,50 +115,37 @@ def fused():
 def compiled():
     net = Net()
     opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    fit(torch.compile(net, backend="aot_eager"), opt)
+    fit(opt, squared(torch.compile(net, backend="aot_eager")))
 
 def compiled_step():
     net = nn.Linear(4, 1)
     opt = torch.optim.Adam(net.parameters())
-    step = torch.compile(opt.step, backend="eager")
-    for _ in range(2):
-        opt.zero_grad()
-        net(data()).mean().backward()
-        step()
+    fit(opt, squared(net), torch.compile(opt.step, backend="eager"))
 
 def sparse():
     net = nn.Embedding(10, 2, sparse=True)
-    opt = torch.optim.SparseAdam(net.parameters())
-    fit(net, opt, x=torch.tensor([1, 3, 1]))
+    fit(torch.optim.SparseAdam(net.parameters()), lambda: net(torch.tensor([1, 3, 1])).square().mean())
 
 def frozen():
     net = Net()
     net.first.requires_grad_(False)
-    fit(net, torch.optim.SGD([item for item in net.parameters() if item.requires_grad], lr=0.1))
+    fit(torch.optim.SGD([item for item in net.parameters() if item.requires_grad], lr=0.1), squared(net))
 
 def functional():
-    weight = torch.randn(4, 1, requires_grad=True)
-    bias = torch.zeros(1, requires_grad=True)
+    weight, bias = torch.randn(4, 1, requires_grad=True), torch.zeros(1, requires_grad=True)
     opt = torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 0.5}], lr=0.1)
-    for _ in range(2):
-        opt.zero_grad()
-        (data() @ weight + bias).square().mean().backward()
-        opt.step()
+    fit(opt, lambda: (data() @ weight + bias).square().mean())
 
 def optimizer_made_first_weights_changed_after():
     net = nn.Linear(4, 1)
     opt = torch.optim.SGD(net.parameters(), lr=0.0)
     with torch.no_grad():
         net.weight.fill_(1.0)  # a checkpoint that is loaded late
-    fit(net, opt)
+    fit(opt, squared(net))
 
 def unused_in_loss():
     net = nn.ModuleDict({"used": nn.Linear(4, 1), "idle": nn.Linear(4, 1)})
-    opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(2):
-        opt.zero_grad()
-        net["used"](data()).mean().backward()
-        opt.step()
+    fit(torch.optim.SGD(net.parameters(), lr=0.1), squared(net["used"]))
 
 if __name__ == "__main__":
     for case in SHAPES:

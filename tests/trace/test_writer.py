@@ -35,37 +35,21 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     writer.event("facts", facts={"torch": "2.13.0", "process": "rank0"})
     writer.block(-1, "parameter", ROWS, bytes(range(32)))
     for step in range(steps):
-        writer.block(
-            step,
-            "loss",
-            (("loss", "float32", ()),),
-            bytes(16),
-            [float("nan").hex(), (0.1).hex()][step % 2 :][:1],
-        )
+        loss = [float("nan").hex(), (0.1).hex()][step % 2]
+        writer.block(step, "loss", (("loss", "float32", ()),), bytes(16), [loss])
         writer.block(step, "gradient", ROWS, bytes(32))
         writer.block(step, "gradient", ROWS, bytes(range(1, 33)))
-        writer.event(
-            "step",
-            step=step,
-            ms=1.5,
-            probe_ms=0.25,
-            peak_bytes=1 << 20,
-            flags=writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None}),
-        )
-    writer.event("undone", flag="cudnn.benchmark", value="True", file="/w/train.py", line=3, step=0)
-    writer.event(
-        "distance",
-        step=steps - 1,
-        rows=[["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]],
-    )
+        flags = writer.flags({"cudnn.benchmark": False, "MKL_CBWR": None})
+        writer.event("step", step=step, ms=1.5, probe_ms=0.25, peak_bytes=1 << 20, flags=flags)
+    undone = {"flag": "cudnn.benchmark", "value": "True", "file": "/w/train.py", "line": 3}
+    writer.event("undone", **undone, step=0)
+    far = ["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]
+    writer.event("distance", step=steps - 1, rows=[far])
     writer.event("network", address="192.0.2.1:443")
-    writer.event(
-        "opened", files=[["train.py", True, "", False], ["/mnt/x.bin", False, "train.py:3", True]]
-    )
-    writer.event(
-        "imports",
-        modules=[["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]],
-    )
+    opened = [["train.py", True, "", False], ["/mnt/x.bin", False, "train.py:3", True]]
+    writer.event("opened", files=opened)
+    modules = [["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]]
+    writer.event("imports", modules=modules)
     writer.event("distributions", versions={"torch": "2.13.0+cu128"})
     writer.event("nonfinite", rows=[["parameter", "fc.weight", -1, True]])
     writer.event("drawn", source="uuid.uuid4", file="train.py", line=3)
@@ -107,14 +91,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     named = {"name": "fc.weight", "dtype": "float32", "shape": (2, 8)}
     assert trace.distances == [Measured(step=1, kind="parameter", **named, **far)]
     assert trace.network == ["192.0.2.1:443"]
-    assert trace.opened == [
-        Opened("train.py", True),
-        Opened("/mnt/x.bin", False, "train.py:3", True),
-    ]
-    assert trace.imports == [
-        Imported("pkg", "/src/pkg/__init__.py"),
-        Imported("ops", "/venv/site-packages/ops.py", "ops"),
-    ]
+    files = [("train.py", True), ("/mnt/x.bin", False, "train.py:3", True)]
+    assert trace.opened == [Opened(*file) for file in files]
+    modules = [("pkg", "/src/pkg/__init__.py"), ("ops", "/venv/site-packages/ops.py", "ops")]
+    assert trace.imports == [Imported(*module) for module in modules]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
     assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
     assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
