@@ -28,6 +28,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "optimizer": (("fc.weight.exp_avg", "float32", (2, 8)),),
     "buffer": (("norm.running_mean", "float32", (8,)),),
 }
+ORDER = tuple(ROWS)  # in which one step records
 FACTS = {
     "python": "3.12.7",
     "torch": "2.13.0",
@@ -79,7 +80,7 @@ def training(
     for step in range(steps):
         blocks += [
             block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ())
-            for kind in ROWS  # in which one step records
+            for kind in ORDER
         ]
     marks = [
         StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)
