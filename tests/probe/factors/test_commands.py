@@ -59,30 +59,26 @@ def test_the_output_of_a_child_is_noted_however_it_is_read(tmp_path: Path) -> No
     assert len({key[0] for key in first if first[key] != second[key]}) == len(WAYS)
 
 
-@pytest.mark.parametrize(
-    ("command", "factor"),
-    [
-        ("date +%N", "clock"),
-        ("cat train.py | shuf", "entropy"),
-        ("head -c 8 /dev/urandom | od", "entropy"),
-        ("hostname", "identity"),
-        ("find .", "listing"),
-        ("cat update.txt; cat /proc/uptime", "commands"),
-        ("env A=1 /usr/bin/date +%N | cat", "clock"),
-        ("echo dated", "commands"),
-    ],
-)
-def test_a_program_whose_business_is_known_is_a_use_of_that_factor(
-    tmp_path: Path, command: str, factor: str
-) -> None:
-    files = {
-        "train.py": f"import subprocess\nout = subprocess.run({command!r}, shell=True, "
-        "capture_output=True).stdout\n",
-        "update.txt": "the date is of no use here\n",
-    }
-    uses = [use for use in noted(tmp_path, files) if use.source.startswith(command)]
-    assert {(use.factor, use.file, use.line) for use in uses} == {(factor, "train.py", 2)}
-    assert uses[0].call.startswith("subprocess.run(")
+FACTORS = {
+    "date +%N": "clock",
+    "cat train.py | shuf": "entropy",
+    "head -c 8 /dev/urandom | od": "entropy",
+    "hostname": "identity",
+    "find .": "listing",
+    "cat update.txt; cat /proc/uptime": "commands",
+    "env A=1 /usr/bin/date +%N | cat": "clock",
+    "echo dated": "commands",
+}
+
+
+def test_a_program_whose_business_is_known_is_a_use_of_that_factor(tmp_path: Path) -> None:
+    calls = [f"subprocess.run({name!r}, shell=True, capture_output=True)\n" for name in FACTORS]
+    files = {"train.py": "import subprocess\n" + "".join(calls), "update.txt": "of no date\n"}
+    uses = noted(tmp_path, files)
+    for line, (command, factor) in enumerate(FACTORS.items(), 2):
+        ours = [use for use in uses if use.line == line and use.source.startswith(command)]
+        assert {(use.factor, use.file) for use in ours} == {(factor, "train.py")}, command
+        assert ours[0].call.startswith("subprocess.run(")
 
 
 def test_the_same_lines_in_another_order_are_told_from_other_lines(tmp_path: Path) -> None:
