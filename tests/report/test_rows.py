@@ -5,10 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rich.cells import cell_len
 from rich.text import Text
 
 from repro_gate.report.widgets import Row, fitted
@@ -61,30 +57,3 @@ def test_where_room_is_short_a_row_has_three_lines_and_a_log_its_last_ones() -> 
     ]
     assert shown(groups, most=7)[:3] == ["  2", "  3", "  4"]
     assert shown(groups, most=6)[-1].endswith("3…")
-
-
-_rows = st.builds(
-    lambda lines, rank, most, form: row("label", *lines, rank=rank, most=most, form=form),
-    st.lists(st.text("ab 漢", max_size=60), max_size=5),
-    st.integers(1, 8),
-    st.integers(1, 6),
-    st.sampled_from(["fold", "cut"]),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(_rows, max_size=4), max_size=4), st.integers(20, 90), st.integers(1, 12))
-def test_whatever_the_rows_hold_they_fit(groups: list[list[Row]], width: int, most: int) -> None:
-    lines = fitted(groups, width, most)
-    assert len(lines) <= most and all(cell_len(line.plain) <= width for line in lines)
-
-
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_what_must_stay_stays(most: int) -> None:
-    assert [
-        line.strip()
-        for line in shown([[row("a", "1")], [row("b", "2", rank=1)], [row("c", "3")]], most=most)
-    ][::2] == [
-        "a            1",
-        "c            3",
-    ]

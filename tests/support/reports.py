@@ -125,45 +125,39 @@ DIFFERENT = Comparison(
     losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
     weights=WEIGHTS,
 )
+
+
+def check(
+    name: str,
+    status: str = "fail",
+    message: str = "x",
+    evidence: tuple[str, ...] = (),
+    remedy: str = "",
+) -> CheckResult:
+    """What a check found."""
+    return CheckResult(
+        id=name,
+        category=name.partition("/")[0],
+        status=status,
+        message=message,
+        evidence=evidence,
+        remedy=remedy,
+    )
+
+
 CHECKLIST = (
-    CheckResult(
-        id="code/committed",
-        category="code",
-        status="warn",
-        message="train.py has uncommitted changes",
-        evidence=("train.py",),
-        remedy="commit them, then run again",
+    check(
+        "code/committed",
+        "warn",
+        "train.py has uncommitted changes",
+        ("train.py",),
+        "commit them, then run again",
     ),
-    CheckResult(
-        id="data/checksums",
-        category="data",
-        status="pass",
-        message="1 of 1 files have the declared SHA-256",
-    ),
-    CheckResult(
-        id="env/lockfile",
-        category="env",
-        status="pass",
-        message="requirements.lock pins 41 packages",
-    ),
-    CheckResult(
-        id="env/image-digest",
-        category="env",
-        status="waived",
-        message="waived until 2027-06-30: bare-metal runner",
-    ),
-    CheckResult(
-        id="random-state/seed-matters",
-        category="random-state",
-        status="pass",
-        message="another seed gives other losses",
-    ),
-    CheckResult(
-        id="hardware/device",
-        category="hardware",
-        status="pass",
-        message="trained on cpu, as declared",
-    ),
+    check("data/checksums", "pass", "1 of 1 files have the declared SHA-256"),
+    check("env/lockfile", "pass", "requirements.lock pins 41 packages"),
+    check("env/image-digest", "waived", "waived until 2027-06-30: bare-metal runner"),
+    check("random-state/seed-matters", "pass", "another seed gives other losses"),
+    check("hardware/device", "pass", "trained on cpu, as declared"),
 )
 
 
@@ -227,13 +221,12 @@ FAIL = replace(
     ),
     checklist=(
         *CHECKLIST[:1],
-        CheckResult(
-            id="data/checksums",
-            category="data",
-            status="fail",
-            message="data/train.bin is not the declared file",
-            evidence=("data/train.bin",),
-            remedy="write the new SHA-256 into repro.yml",
+        check(
+            "data/checksums",
+            "fail",
+            "data/train.bin is not the declared file",
+            ("data/train.bin",),
+            "write the new SHA-256 into repro.yml",
         ),
         *CHECKLIST[2:],
     ),
@@ -496,14 +489,7 @@ def hostile(text: str = HOSTILE) -> Report:
             sandbox=text,
         ),
         checklist=tuple(
-            CheckResult(
-                id=text,
-                category=category,
-                status="fail",
-                message=text,
-                evidence=(text,),
-                remedy=text,
-            )
+            replace(check(text, "fail", text, (text,), text), category=category)
             for category in ("code", "data")
         ),
         runs=(
@@ -511,7 +497,7 @@ def hostile(text: str = HOSTILE) -> Report:
                 "x",
                 outcome=text,
                 exit_code=1,
-                log_tail=(text, text),
+                log_tail=(text,) * 2,
                 settings={text: text},
                 arm=text,
             ),
