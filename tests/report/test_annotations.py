@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from repro_gate.checks.interface import CheckResult
 from repro_gate.report.exports import (
     MESSAGE,
     MOST_OF_A_LEVEL,
