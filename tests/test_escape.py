@@ -1,5 +1,4 @@
-"""Claims about `escape`: whatever text comes in, nothing is live in the place it is printed in, and
-nothing is lost."""
+"""Claims about `escape`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about a config hash that somebody else wrote: it comes back whole, and one that was edited
-is refused in one line."""
+"""Claims about a config hash that somebody else wrote."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `repro.baseline.yml` as text: it says what it is, loses nothing, and takes nothing
-on trust."""
+"""Claims about `repro.baseline.yml` as text."""
 
 from __future__ import annotations
 
@@ -130,9 +129,7 @@ EDITS: list[tuple[str, str, object, str]] = [
     ("data", "entries", [], "entries: expected `object`, got `array`"),
     ("data", "entries", {"x": {}}, "expected `str` matching"),
     ("first", "\x1b[31m\n", 1, r"unknown field `\x1b[31m\n`"),
-    ("first", " - at `$.x[9]\n", 1, "unknown field"),
     ("first", "recorded", "yesterday", "recorded: expected `str` matching"),
-    ("first", "config-hash", "sha256:" + "G" * 64, "config-hash: expected `str` matching"),
     ("first", "outcomes", [], "outcomes: expected `array` of length >= 1"),
     ("first", "outcomes", "twice", "outcomes: a seed stands twice"),
     ("first", "step-times", {"pinned": [1.0]}, "invalid enum value 'pinned'"),
@@ -142,7 +139,6 @@ EDITS: list[tuple[str, str, object, str]] = [
     ("result", "seed", 2**32, "outcomes.0.seed: expected `int` <= 4294967295"),
     ("result", "steps", True, "outcomes.0.steps: expected `int`, got `bool`"),
     ("result", "loss-curve", "0 one", "loss-curve: expected `str` matching"),
-    ("result", "loss-curve", "12345678901 0.5", "loss-curve: expected `str` matching"),
     ("result", "loss-curve", "0 1.0\n" * 20 * MAX_CURVE, "loss-curve: expected `str` of length"),
     ("recipe-inputs", "steps", 2**53, MALFORMED),
     ("recipe-inputs", "code", "x" * (MAX_VALUE + 1), MALFORMED),
@@ -201,21 +197,6 @@ def test_what_is_no_baseline_at_all_is_refused_with_its_place(
     text: str | bytes, message: str
 ) -> None:
     assert message in refusal(text).message
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.integers(0, len(TEXT_OF_ONE)),
-    st.integers(0, 20),
-    st.text(max_size=5) | st.sampled_from(["- ", "{}", '"', ": 1", "null", "1e5"]),
-)
-def test_a_baseline_with_any_piece_replaced_is_read_or_refused_in_one_line(
-    start: int, length: int, piece: str
-) -> None:
-    try:
-        parse_baseline(TEXT_OF_ONE[:start] + piece + TEXT_OF_ONE[start + length :], FILE_NAME)
-    except UsageError as error:
-        assert "\n" not in error.message and error.message.startswith("repro.baseline.yml:")
 
 
 # Files

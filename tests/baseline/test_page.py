@@ -1,5 +1,4 @@
-"""Claims about docs/config-hash.md: what it says of the hash can be run, and it names every
-input."""
+"""Claims about docs/config-hash.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about what a gate run means beside the baseline: five answers, each where it is due and
-nowhere else."""
+"""Claims about what a gate run means beside the baseline."""
 
 from __future__ import annotations
 

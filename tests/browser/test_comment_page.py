@@ -1,5 +1,4 @@
-"""Claims about the comment as Chromium shows it: nothing out of a report is live, and the first
-screen holds what a reviewer needs."""
+"""Claims about the comment as Chromium shows it."""
 
 from __future__ import annotations
 

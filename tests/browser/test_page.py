@@ -1,5 +1,4 @@
-"""Claims about the report's page as Chromium shows it: axe-core finds nothing, nothing is asked of
-a network, it fits any width, both themes, a printer, and a server that refuses styles."""
+"""Claims about the report's page as Chromium shows it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `repro-gate diagnose`: a fault is told as it is found out, its clean twin has
-nothing to tell, and tools get every pair."""
+"""Claims about `repro-gate diagnose`."""
 
 from __future__ import annotations
 

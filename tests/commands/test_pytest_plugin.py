@@ -1,5 +1,4 @@
-"""Claims about `assert_reproducible`: real tests in a pytest of their own, started as a user starts
-it."""
+"""Claims about `assert_reproducible`."""
 
 from __future__ import annotations
 

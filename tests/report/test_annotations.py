@@ -1,5 +1,4 @@
-"""Claims about `report.annotations`: each finding is one workflow command, no text in it is
-another, and GitHub shows all of them."""
+"""Claims about `report.annotations`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `report.causes`: what a diagnosis says in words, however odd it is, and nothing that
-it does not know."""
+"""Claims about `report.causes`."""
 
 from __future__ import annotations
 

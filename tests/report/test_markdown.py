@@ -1,5 +1,4 @@
-"""Claims about `report.markdown`: nothing hostile is live, what is folded is whole, and it always
-fits."""
+"""Claims about `report.markdown`."""
 
 from __future__ import annotations
 
@@ -172,17 +171,6 @@ def test_what_did_not_pass_stays_with_its_remedy_where_room_is_short() -> None:
         folded = text.partition("<summary>Checks that did not pass</summary>")[2]
         assert folded.count("message yyy") >= told and folded.count("remedy zzz") >= told
         assert ("and 5 more" in folded) is (few is checks)
-
-
-def test_a_heat_map_that_does_not_fit_goes_first() -> None:
-    rows = tuple(replace(_MAP.rows[0], module=f"layers.{n}.{'x' * 40}") for n in range(200))
-    reason = replace(reports.FAIL.reasons[0], message="why " * 100)
-    long = tuple(replace(reason, id=f"made/up-{index}") for index in range(12))
-    for count in (1, 12):
-        report = replace(_with_map(replace(_MAP, rows=rows)), reasons=long[:count])
-        text = markdown.comment(report)
-        assert ("by module and step" in text) is (count == 1)
-        assert len(text.encode()) <= markdown.ROOM
 
 
 def test_a_summary_shows_the_map_of_what_differs_and_of_a_pass_the_one_without_flags() -> None:

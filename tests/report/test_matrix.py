@@ -1,5 +1,4 @@
-"""Claims about the comment on several reports: one row for each kind of machine, the worst verdict
-on top, and nothing in it is live."""
+"""Claims about the comment on several reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `report.figures`: a number reads the same everywhere, keeps its unit, and never
-breaks on what a float can be."""
+"""Claims about `report.figures`."""
 
 from __future__ import annotations
 

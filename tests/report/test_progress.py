@@ -140,12 +140,11 @@ def test_on_a_terminal_the_last_line_moves_and_fits_80_columns() -> None:
     assert "\r\x1b[K  crashed after" in stream.getvalue() and "\x1b]0;" not in stream.getvalue()
 
 
-def test_the_watch_suits_its_stream() -> None:
-    with watching(io.StringIO(), terminal=False, github=True, quiet=True) as watch:
-        assert type(watch) is Watch
+@pytest.mark.parametrize(("quiet", "kind"), [(True, Watch), (False, Lines)])
+def test_the_watch_suits_its_stream(quiet: bool, kind: type[Watch]) -> None:
+    with watching(io.StringIO(), terminal=False, github=True, quiet=quiet) as watch:
+        assert type(watch) is kind
         tell(watch, "x")
-    with watching(io.StringIO(), terminal=False, github=True, quiet=False) as watch:
-        assert isinstance(watch, Lines)
 
 
 def test_a_stream_that_nobody_reads_does_not_end_the_gate_run() -> None:

@@ -1,5 +1,4 @@
-"""Claims about `report.document`: what was written is read back as the same report, and what is
-wrong raises ReportError alone."""
+"""Claims about `report.document`: a report that was written is read back."""
 
 from __future__ import annotations
 
@@ -106,14 +105,6 @@ def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> No
     hashed = report_from(document).config_hash
     assert hashed is not None and dict(hashed.recipe_inputs) == cut
     assert hashed.config_hash == reports.ADDRESS.config_hash
-
-
-@pytest.mark.parametrize("field", ["config_hash", "recipe", "platform"])
-def test_a_line_break_behind_a_hash_is_refused(field: str) -> None:
-    document = _stored(reports.LOCKED)
-    document["config_hash"][field] += "\n"
-    with pytest.raises(ReportError, match=field):
-        report_from(document)
 
 
 @pytest.mark.parametrize(

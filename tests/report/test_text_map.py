@@ -1,5 +1,4 @@
-"""Claims about `report.text_map`: the first divergence is where the arrow points, nothing that
-differs is lost, and no name is a row."""
+"""Claims about `report.text_map`."""
 
 from __future__ import annotations
 

@@ -78,20 +78,11 @@ FIRST = Divergence(
     l2=3.4e-6,
     relative_l2=1.1e-9,
 )
+_LAST = replace(FIRST, step=49, kind="parameter")
 WEIGHTS = (
+    replace(_LAST, max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5),
     replace(
-        FIRST,
-        step=49,
-        kind="parameter",
-        max_abs=4.5e-4,
-        max_ulp=81_234,
-        l2=2.4e-3,
-        relative_l2=1.8e-5,
-    ),
-    replace(
-        FIRST,
-        step=49,
-        kind="parameter",
+        _LAST,
         name="head.bias",
         shape=(10,),
         max_abs=2.2e-5,
@@ -163,18 +154,18 @@ CHECKLIST = (
 
 def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
-    arm = name.rpartition("-")[0] or name
     summary = RunSummary(
         name=name,
-        arm=arm,
+        arm=name.rpartition("-")[0] or name,
         seed=42,
         steps=50,
         seconds=12.3,
         exit_code=0,
         outcome="stopped",
         settings=SETTINGS,
+        step_seconds=5.2,
+        probe_seconds=0.1,
     )
-    summary = replace(summary, step_seconds=5.2, probe_seconds=0.1)
     return replace(summary, **changes)  # type: ignore[arg-type]
 
 
@@ -265,6 +256,11 @@ EXPLAINED = replace(
     diagnosis=WHY,
     reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]),
 )
+_LOG = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 41, in <module>',
+    "ValueError: boom",
+)
 INCONCLUSIVE = replace(
     PASS,
     verdict="inconclusive",
@@ -280,19 +276,7 @@ INCONCLUSIVE = replace(
             "Mend the training command; its log is below.",
         ),
     ),
-    runs=(
-        run(
-            "deterministic-1",
-            steps=3,
-            exit_code=1,
-            outcome="crashed",
-            log_tail=(
-                "Traceback (most recent call last):",
-                '  File "train.py", line 41, in <module>',
-                "ValueError: boom",
-            ),
-        ),
-    ),
+    runs=(run("deterministic-1", steps=3, exit_code=1, outcome="crashed", log_tail=_LOG),),
 )
 TOLERATED = replace(
     PASS,
@@ -394,29 +378,18 @@ CHANGED = replace(
         loss_gap=0.25,
     ),
 )
-WEAKENED = replace(
-    LOCKED,
-    base=BaseFinding(
-        "origin/main",
-        COMMIT,
-        "head",
-        (
-            WeakenedCheck(
-                "determinism.allow",
-                "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now",
-                "repro.yml:12",
-            ),
-            WeakenedCheck(
-                "checklist.waive",
-                "env/image-digest is waived now, and was not before",
-                "repro.yml:31",
-            ),
-            WeakenedCheck(
-                "repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"
-            ),
-        ),
+_LOOSER = (
+    WeakenedCheck(
+        "determinism.allow",
+        "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now",
+        "repro.yml:12",
     ),
+    WeakenedCheck(
+        "checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"
+    ),
+    WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
 )
+WEAKENED = replace(LOCKED, base=BaseFinding("origin/main", COMMIT, "head", _LOOSER))
 ALL = {
     "locked": LOCKED,
     "drift": DRIFT,
@@ -537,41 +510,21 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     """More than any comment holds: `tensors` weights, names of `name` characters, `reasons`
     reasons."""
     long = "`|<@#" * (name // 5)
-    weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
-    moves = tuple(ChangedInput("recipe", long, long, long) for _ in range(tensors))
+    weights = (replace(WEIGHTS[0], name=long),) * tensors
+    moves = (ChangedInput("recipe", long, long, long),) * tensors
     worst = hostile(long)
-    assert worst.diagnosis is not None
+    cause, drift, against, base = worst.diagnosis, worst.baseline, worst.against, worst.base
+    assert cause is not None and drift is not None and against is not None and base is not None
+    many, inputs = (long,) * tensors, {f"data/{index}": long[:2_000] for index in range(tensors)}
+    first = replace(FIRST, name=long)
+    pair = replace(DIFFERENT, weights=weights, first_divergence=first)
     return replace(
         worst,
-        diagnosis=replace(
-            worst.diagnosis,
-            evidence=(long,) * tensors,
-            ruled_out=(long,) * tensors,
-            also=(worst.diagnosis,) * 100,
-        ),
-        config_hash=replace(
-            ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}
-        ),
-        baseline=BaselineFinding(
-            status="drift",
-            message=long,
-            changed_inputs=moves,
-            unlike=(long,) * tensors,
-            loss_gap=1.0,
-            outside=(long,) * tensors,
-            recorded=long,
-            remedy=long,
-        ),
-        against=AgainstFinding(
-            ref=long, commit=COMMIT, status="changed", message=long, changed_inputs=moves
-        ),
-        base=BaseFinding(
-            long, COMMIT, "head", tuple(WeakenedCheck(long, long, long) for _ in range(tensors))
-        ),
+        diagnosis=replace(cause, evidence=many, ruled_out=many, also=(cause,) * 100),
+        config_hash=replace(ADDRESS, recipe_inputs=inputs),
+        baseline=replace(drift, changed_inputs=moves, unlike=many, outside=many),
+        against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
+        base=replace(base, weakened=(WeakenedCheck(long, long, long),) * tensors),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
-        comparisons=(
-            SeedResult(
-                42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))
-            ),
-        ),
+        comparisons=(SeedResult(42, pair),),
     )
