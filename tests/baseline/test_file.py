@@ -125,7 +125,6 @@ MALFORMED, FORGED = "config_hash.inputs.", "but what it is made of gives sha256:
 EDITS: list[tuple[str, str, object, str]] = [
     ("data", "version", GONE, "missing required field `version`"),
     ("data", "version", 2, "version: invalid enum value 2"),
-    ("data", "extra", 1, "unknown field `extra`"),
     ("data", "entries", [], "entries: expected `object`, got `array`"),
     ("data", "entries", {"x": {}}, "expected `str` matching"),
     ("first", "\x1b[31m\n", 1, r"unknown field `\x1b[31m\n`"),

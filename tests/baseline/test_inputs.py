@@ -26,13 +26,10 @@ MOVING = {
     "random-state.seeds=[42, 7]": "seeds",
     "hardware.device=cpu": "hardware.device",
     "env={lockfile: requirements.baseline, install: true}": "install",
-    **{
-        f"determinism.allow=[{{flag: {flag}, reason: r}}]": (
-            f"flag/{'TORCHINDUCTOR_DETERMINISTIC' if flag.startswith('torch._inductor') else flag}"
-        )
-        for flag in FLAGS
-    },
 }
+for _flag in FLAGS:
+    _name = "TORCHINDUCTOR_DETERMINISTIC" if _flag.startswith("torch._inductor") else _flag
+    MOVING[f"determinism.allow=[{{flag: {_flag}, reason: r}}]"] = f"flag/{_name}"
 STILL = (
     "train.warmup=1",
     "train.timeout=5",

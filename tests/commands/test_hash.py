@@ -51,11 +51,7 @@ def test_a_forged_report_is_refused_in_one_line_that_cannot_write_to_the_termina
 def test_what_holds_no_config_hash_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"config_hash": {}}')
     (tmp_path / "without.json").write_text(render(replace(PASS, config_hash=None)))
-    for name, message in (
-        ("x", "not a report"),
-        ("none", "is not there"),
-        ("without", "this report carries no config hash"),
-    ):
+    for name, message in (("x", "not a report"), ("none", "is not"), ("without", "carries no")):
         with pytest.raises(GateError, match=rf"{name}\.json: .*{message}"):
             load_config_hash(tmp_path / f"{name}.json")
 

@@ -147,8 +147,7 @@ def test_any_text_from_the_training_code_makes_a_valid_document(text: str) -> No
 def test_an_enormous_report_is_still_one_that_we_read(tmp_path: Path) -> None:
     text = written.render(reports.enormous())
     assert len(text) <= written.MAX_BYTES
-    found = _loaded(text, tmp_path)
-    assert found["verdict"] == "fail" and found["determinism"]["differing"] == 14
+    assert _loaded(text, tmp_path)["determinism"]["differing"] == 14
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,6 @@ def test_what_is_written_follows_the_shipped_schema_however_it_is_shortened(repo
         ("/determinism/first_divergence/step", -2),
         ("/runs/1/steps", None),
         ("/config_hash/config_hash", "sha256:0"),
-        ("/config_hash/inputs/recipe", []),
         ("/config_hash/inputs/recipe", {str(index): 0 for index in range(20_001)}),
         ("/diagnosis/also/0/line", -1),
         ("/baseline/loss_gap", "far"),
@@ -182,12 +180,9 @@ def test_what_is_written_follows_the_shipped_schema_however_it_is_shortened(repo
     ],
 )
 def test_a_wrong_value_is_named_by_its_place(pointer: str, value: object) -> None:
-    changes = {
-        "comparisons": reports.FAIL.comparisons,
-        "reasons": reports.FAIL.reasons,
-        "diagnosis": reports.EXPLAINED.diagnosis,
-    }
-    document = written.to_json(replace(reports.CHANGED, **changes))  # type: ignore[arg-type]
+    report = replace(reports.EXPLAINED, config_hash=reports.ADDRESS, base=reports.LOCKED.base)
+    report = replace(report, baseline=reports.CHANGED.baseline, against=reports.CHANGED.against)
+    document = written.to_json(report)
     holder, last = _at(document, pointer)
     holder[last] = value
     with pytest.raises(ReportError) as caught:
@@ -196,12 +191,12 @@ def test_a_wrong_value_is_named_by_its_place(pointer: str, value: object) -> Non
     assert f"`${place}`: " in caught.value.message and caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("name", ["schema", "verdict", "subject"])
-def test_a_missing_field_is_named(name: str) -> None:
+def test_a_missing_field_is_named() -> None:
     document = written.to_json(reports.PASS)
-    del document[name]
-    with pytest.raises(ReportError, match=f"required field `{name}`"):
-        written.report_from(document)
+    for name in ("subject", "verdict"):
+        kept = {key: value for key, value in document.items() if key != name}
+        with pytest.raises(ReportError, match=f"required field `{name}`"):
+            written.report_from(kept)
 
 
 def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> None:

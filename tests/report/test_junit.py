@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import xmlschema
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from repro_gate.report.exports import MOST_CASES, junit
@@ -90,16 +90,14 @@ def test_each_check_and_reason_has_its_element_with_what_was_found_and_what_to_d
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(st.characters(), max_size=60))
-def test_no_name_breaks_the_document(text: str) -> None:
+@example("]]></failure><testcase name='x'/>\x00\ud800")
+def test_no_name_breaks_the_document_and_what_would_be_markup_is_text(text: str) -> None:
     root = root_of(reports.hostile(text))
     assert "\n" not in "".join(case.get("name") or "" for case in root.iter("testcase"))
-
-
-def test_what_would_be_markup_is_text() -> None:
-    name = "]]></failure><testcase name='x'/>\x00\ud800"
-    report = replace(reports.PASS, verdict="fail", reasons=(Reason("run/crashed", name),))
-    text = outcome(report, "run/crashed").text or ""
-    assert "]]></failure><testcase name='x'/>\\x00\\ud800" in text
+    report = replace(reports.PASS, verdict="fail", reasons=(Reason("run/crashed", text),))
+    if "</failure>" in text:
+        said = outcome(report, "run/crashed").text or ""
+        assert "]]></failure><testcase name='x'/>\\x00\\ud800" in said
     assert "]]>" not in junit(report)
 
 

@@ -180,10 +180,8 @@ def test_the_causes_line_is_shown_with_those_around_it_in_a_block_that_it_cannot
     assert "```text" not in comment(reports.EXPLAINED)
     excerpt = ((40, "    if a:"), (41, "```torch.Generator().seed()"), (42, "</details>\n| a |"))
     text = comment(replace(reports.EXPLAINED, diagnosis=replace(reports.WHY, excerpt=excerpt)))
-    assert (
-        "\n\n````text\n  40 |     if a:\n> 41 | ```torch.Generator().seed()\n  42 | </details> | a "
-        "|\n````\n\n" in text
-    )
+    lines = ["````text", "  40 |     if a:", "> 41 | ```torch.Generator().seed()"]
+    assert "\n".join(["\n", *lines, "  42 | </details> | a |", "````", "\n"]) in text
 
 
 def test_the_page_is_named_only_where_there_is_a_run() -> None:

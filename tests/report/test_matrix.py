@@ -18,12 +18,8 @@ from tests.support import reports
 def cell(report: Report, gpu: str, folder: str = "repro-gate-report") -> Report:
     """The report as if it were of that GPU, in a workflow run."""
     subject = replace(report.subject, versions={"gpu-model": gpu, "device": "cuda"})
-    return replace(
-        report,
-        subject=subject,
-        origin=Origin("octo/training", "c" * 40, 7, 1, folder),
-        config_hash=reports.ADDRESS,
-    )
+    origin = Origin("octo/training", "c" * 40, 7, 1, folder)
+    return replace(report, subject=subject, origin=origin, config_hash=reports.ADDRESS)
 
 
 A100 = cell(reports.PASS, "A100")
@@ -33,10 +29,9 @@ L4 = cell(reports.INCONCLUSIVE, "L4")
 
 def rows(text: str) -> list[list[str]]:
     """The table's rows below its header."""
-    table = [
-        line for line in text.partition("\n<details>")[0].splitlines() if line.startswith("| ")
-    ]
-    return [[part.strip() for part in line.strip("|").split("|")] for line in table[2:]]
+    lines = text.partition("\n<details>")[0].splitlines()
+    _, _, *table = [line for line in lines if line.startswith("| ")]
+    return [[part.strip() for part in line.strip("|").split("|")] for line in table]
 
 
 def test_one_table_has_a_row_for_each_kind_with_verdict_divergence_cause_cost_and_platform() -> (

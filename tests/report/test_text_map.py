@@ -39,23 +39,23 @@ def _lines(text: str) -> list[str]:
 
 
 def test_the_arrows_point_at_the_divergence_that_is_asked_for_and_else_at_the_first_cell() -> None:
-    head, *rows = _lines(text_map(_SMALL))
-    assert [row[0] for row in rows] == [" ", "→", " "] and rows[1][head.index("↓")] == "░"
     told = Divergence(step=2, kind="loss", name="loss")
-    head, *rows = _lines(text_map(_SMALL, told))
-    assert [row[0] for row in rows] == ["→", " ", " "] and rows[0][head.index("↓")] == "░"
     initial = _map(("parameter", "a", "9...."))
-    head, row = _lines(text_map(initial))
-    assert row.startswith("→") and row[head.index("↓")] == "▒"
+    for text, at, cell in (
+        (text_map(_SMALL), 1, "░"),
+        (text_map(_SMALL, told), 0, "░"),
+        (text_map(initial), 0, "▒"),
+    ):
+        head, *rows = _lines(text)
+        assert [row.startswith("→") for row in rows].index(True) == at
+        assert sum(row.startswith("→") for row in rows) == 1 and rows[at][head.index("↓")] == cell
 
 
 def test_without_a_difference_there_is_no_arrow_and_without_rows_no_map() -> None:
-    same = text_map(_map(("loss", "", " ....")))
-    assert "→" not in same and "↓" not in same and "divergence" not in same
+    same, nowhere = _map(("loss", "", " ....")), Divergence(step=0, kind="artifact", name="a.pt")
+    assert not {"→", "↓"} & {*text_map(same)} and "divergence" not in text_map(same)
     assert text_map(_map()) == ""
-    assert "→" not in text_map(_SMALL, Divergence(step=0, kind="artifact", name="out/a.pt")), (
-        "no row has it"
-    )
+    assert "→" not in text_map(_SMALL, nowhere)  # no row has it
 
 
 def test_many_modules_are_joined_by_the_beginning_of_their_path_and_keep_the_worst_cell() -> None:

@@ -412,12 +412,8 @@ def hostile(text: str = HOSTILE) -> Report:
         HeatRow(text, "gradient", text, 2, " ..07?kZ+-"),
         HeatRow("main", "loss", "", 1, " .........?"),
     )
-    pair = replace(
-        DIFFERENT,
-        first_divergence=first,
-        weights=(first, first),
-        heat_map=HeatMap(steps=50, width=5, depth=2, rows=rows),
-    )
+    drawn = HeatMap(steps=50, width=5, depth=2, rows=rows)
+    pair = replace(DIFFERENT, first_divergence=first, weights=(first, first), heat_map=drawn)
     moves = (
         ChangedInput("recipe", text, text, text),
         ChangedInput("platform", text, None, text),
@@ -440,47 +436,29 @@ def hostile(text: str = HOSTILE) -> Report:
         uses=(ShownUse(factor=text, call=text, file=text, line=41, count=2, differs=True),),
         operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
     )
+    said, read = Reason(text, text, text), {text: text}
+    found = check("code/x", "fail", text, (text,), text)
+    crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
+    recipe = {text: text, "list": [text, {text: text}]}
+    platform = {text: {text: [text, 1.0]}, "x": text}
+    weakened = (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
+    subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
         FAIL,
         comparisons=(SeedResult(42, pair),),
         noise_floor=replace(NOISE, first_divergence=first, reproducible_by=text),
         diagnosis=replace(cause, also=(cause, replace(cause, confirmed=False, also=(cause,)))),
-        settings={text: text},
+        settings=read,
         reproduce=text,
-        reasons=(Reason(text, text, text),),
-        notes=(Reason(text, text, text),),
+        reasons=(said,),
+        notes=(said,),
         cost=replace(COST, suspicious=text),
         tool_version=text,
         started=text,
-        subject=Subject(
-            spec=text,
-            command=text,
-            commit=None,
-            uncommitted=(text,),
-            seeds=(42,),
-            versions={text: text},
-            sandbox=text,
-        ),
-        checklist=tuple(
-            replace(check(text, "fail", text, (text,), text), category=category)
-            for category in ("code", "data")
-        ),
-        runs=(
-            run(
-                "x",
-                outcome=text,
-                exit_code=1,
-                log_tail=(text,) * 2,
-                settings={text: text},
-                arm=text,
-            ),
-            run(text),
-        ),
-        config_hash=replace(
-            ADDRESS,
-            recipe_inputs={text: text, "list": [text, {text: text}]},
-            platform_inputs={text: {text: [text, 1.0]}, "x": text},
-        ),
+        subject=replace(subject, versions=read, sandbox=text),
+        checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
+        runs=(crashed, run(text)),
+        config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
         baseline=BaselineFinding(
             status="drift",
             message=text,
@@ -500,9 +478,7 @@ def hostile(text: str = HOSTILE) -> Report:
             first_divergence=first,
             loss_gap=math.inf,
         ),
-        base=BaseFinding(
-            text, COMMIT, "head", (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
-        ),
+        base=BaseFinding(text, COMMIT, "head", weakened),
     )
 
 
