@@ -33,7 +33,8 @@ def _shown(report: Report, width: int = 80, encoding: str = "utf-8", verbose: bo
 
 
 def _plain(report: Report, verbose: bool = False) -> str:
-    return "\n".join(line.rstrip() for line in _shown(report, verbose=verbose).splitlines()) + "\n"
+    lines = _shown(report, verbose=verbose).splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _with_source(report: Report, *lines: tuple[int, str]) -> Report:
