@@ -15,8 +15,8 @@ from repro_gate import __version__
 from repro_gate.cli import main
 from repro_gate.commands.arguments import FORMATS, Format
 
-HEAVY = ("torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil")
-HEAVY += ("subprocess", "asyncio")
+HEAVY = ["torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "psutil"]
+HEAVY += ["subprocess", "asyncio"]
 
 
 def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_torch(

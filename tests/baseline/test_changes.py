@@ -26,7 +26,7 @@ SAMPLE = hash_inputs(
 
 
 def test_the_inputs_that_changed_are_named_with_both_values() -> None:
-    recipe = {"code": "sha256:cd", "seeds": [42], "data/x": {"sha256": "ff", "bytes": 1}}
+    recipe: Inputs = {"code": "sha256:cd", "seeds": [42], "data/x": {"sha256": "ff", "bytes": 1}}
     after = hash_inputs(recipe, {"python": "3.12.1", "threads": 2})
     moves = changed_inputs(SAMPLE, after)
     assert moves == (

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from repro_gate._version import DOCS_URL
+from repro_gate.baseline.config_hash import Inputs
 from repro_gate.checks import ALL
 from repro_gate.checks.pages import reasons
 from repro_gate.compare.model import HeatMap, HeatRow
@@ -126,7 +127,7 @@ def _folded(text: str, title: str) -> str:
 def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
-    inputs = {"huge": 10**5_000, "bottomless": bottomless}
+    inputs: Inputs = {"huge": 10**5_000, "bottomless": bottomless}
     hashed = replace(reports.ADDRESS, recipe_inputs=inputs)
     text = markdown.summary(replace(reports.LOCKED, config_hash=hashed))
     assert text.count("too large to show") == 2

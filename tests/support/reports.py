@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
@@ -439,8 +439,8 @@ def hostile(text: str = HOSTILE) -> Report:
     said, read = Reason(text, text, text), {text: text}
     found = check("code/x", "fail", text, (text,), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
-    recipe = {text: text, "list": [text, {text: text}]}
-    platform = {text: {text: [text, 1.0]}, "x": text}
+    recipe: Inputs = {text: text, "list": [text, {text: text}]}
+    platform: Inputs = {text: {text: [text, 1.0]}, "x": text}
     weakened = (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
     subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
