@@ -88,13 +88,11 @@ def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
     assert ended.returncode == 3, ended.stdout + ended.stderr
     found = json.loads((tmp_path / f"workspace/seen/{phase}.json").read_text())
     given, (isolated, path) = found["environment"], found["flags"]
-    assert isolated
-    assert str(tmp_path / "workspace") not in path
-    assert "" not in path
-    assert str(root) in path
-    inputs = {name for name in given if name.startswith("INPUT_")}
-    assert inputs == {f"INPUT_{name.upper()}" for name in load(action)["inputs"]} | {
-        "INPUT_COMMENT"
+    assert isolated and str(root) in path
+    assert str(tmp_path / "workspace") not in path and "" not in path
+    names = {*load(action)["inputs"], "comment"}
+    assert {name for name in given if name.startswith("INPUT_")} == {
+        f"INPUT_{name.upper()}" for name in names
     }
     # an input is no code
     assert given["INPUT_REPORT"] == hostile and not (tmp_path / "workspace/pwned").exists()
@@ -110,10 +108,8 @@ def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
 def test_an_interpreter_that_will_not_do_is_named_with_what_will(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
-    for python, message in (
-        ("no-such-python", "no such interpreter"),
-        ("false", "needs Python 3.10 or newer"),
-    ):
+    missing, old = "no such interpreter", "needs Python 3.10 or newer"
+    for python, message in (("no-such-python", missing), ("false", old)):
         ended = job_of(tmp_path, root, action).run(action, step, {"python": python})
         assert ended.returncode == 2 and not (tmp_path / f"workspace/seen/{phase}.json").exists()
         assert "::error title=Repro Gate::python:" in ended.stdout and message in ended.stdout
@@ -123,12 +119,10 @@ def test_pip_is_not_given_the_token(root: Path, tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\nenv >>"$SEEN"\nexit 1\n')
     program.chmod(0o755)
-    ended = job_of(tmp_path, root, "comment").run(
-        "comment", "comment", {"python": str(program), "token": TOKEN}, SEEN=str(tmp_path / "seen")
-    )
-    assert ended.returncode == 2
-    assert "INPUT_PYTHON" in (tmp_path / "seen").read_text()
-    assert TOKEN not in (tmp_path / "seen").read_text()
+    inputs, seen = {"python": str(program), "token": TOKEN}, tmp_path / "seen"
+    job = job_of(tmp_path, root, "comment")
+    assert job.run("comment", "comment", inputs, SEEN=str(seen)).returncode == 2
+    assert "INPUT_PYTHON" in seen.read_text() and TOKEN not in seen.read_text()
 
 
 @pytest.fixture
@@ -138,12 +132,8 @@ def docker(tmp_path: Path) -> Job:
     program = tmp_path / "bin/docker"
     program.write_text(DOCKER.format(python=sys.executable, log=str(tmp_path / "docker.log")))
     program.chmod(0o755)
-    github = {
-        "GITHUB_REPOSITORY": "o/r",
-        "GITHUB_EVENT_NAME": "push",
-        "GITHUB_TOKEN": TOKEN,
-        "ACTIONS_RUNTIME_TOKEN": TOKEN,
-    }
+    github = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": "push"}
+    github |= {"GITHUB_TOKEN": TOKEN, "ACTIONS_RUNTIME_TOKEN": TOKEN}
     return Job(tmp_path, {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **github}, tmp_path)
 
 
@@ -166,33 +156,17 @@ def test_the_gates_container_has_no_token_no_network_no_socket_and_few_capabilit
     argv = asked(docker, "gate")
     assert argv[-2:] == ["gate@sha256:1", "gate"]
     assert (values(argv, "--network"), values(argv, "--cap-drop")) == (["none"], ["ALL"])
-    assert set(values(argv, "--cap-add")) == {
-        "CHOWN",
-        "DAC_OVERRIDE",
-        "FOWNER",
-        "KILL",
-        "SETGID",
-        "SETPCAP",
-        "SETUID",
-    }
+    capabilities = "CHOWN DAC_OVERRIDE FOWNER KILL SETGID SETPCAP SETUID"
+    assert sorted(values(argv, "--cap-add")) == capabilities.split()
     assert "--privileged" not in argv and values(argv, "--security-opt") == ["no-new-privileges"]
     mounts = {mount.split("target=")[1] for mount in values(argv, "--mount")}
     assert mounts == {"/github/workspace", "/github/workflow/event.json,readonly"}
     assert TOKEN not in " ".join(argv)
     handed = {text.partition("=")[0] for text in values(argv, "--env")}
-    assert handed.isdisjoint(
-        {
-            "INPUT_TOKEN",
-            "GITHUB_TOKEN",
-            "ACTIONS_RUNTIME_TOKEN",
-            "GITHUB_OUTPUT",
-            "GITHUB_ENV",
-            "GITHUB_PATH",
-        }
-    )
-    assert {f"INPUT_{name.upper()}" for name in load("container")["inputs"]} - handed == {
-        "INPUT_TOKEN"
-    }
+    files = {"GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"}
+    assert handed.isdisjoint({"INPUT_TOKEN", "GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN"} | files)
+    inputs = {f"INPUT_{name.upper()}" for name in load("container")["inputs"]}
+    assert inputs - handed == {"INPUT_TOKEN"}
 
 
 def test_whoever_publishes_is_told_what_the_code_asks_writes_two_files_and_gives_its_exit_code(
@@ -227,21 +201,14 @@ def test_gpus_and_shared_memory_are_those_that_were_asked_for(
     assert ("NVIDIA_VISIBLE_DEVICES=void" in values(argv, "--env")) is not bool(option)
 
 
-@pytest.mark.parametrize(
-    ("image", "outputs"),
-    [
-        ("", {"image": "sha256:" + "1" * 64}),  # a branch builds its image
-        (
-            "ghcr.io/o/i@sha256:" + "2" * 64,
-            dict.fromkeys(("image", "by_digest"), "ghcr.io/o/i@sha256:" + "2" * 64),
-        ),
-        *((image, {}) for image in ("--privileged", "a b", "x;y", "\n")),
-    ],
-)
-def test_an_image_is_built_or_named_and_what_is_none_is_refused(
-    docker: Job, image: str, outputs: dict[str, str]
-) -> None:
-    ended = docker.run("docker-run", "image", {"image": image})
-    assert docker.outputs["image"] == outputs
-    assert ended.returncode == (0 if outputs else 2)
-    assert ("image: no image is called that" in ended.stdout) is not bool(outputs)
+def test_an_image_is_built_or_named_and_what_is_none_is_refused(docker: Job) -> None:
+    named = "ghcr.io/o/i@sha256:" + "2" * 64
+    for image, outputs in {
+        "": {"image": "sha256:" + "1" * 64},  # a branch builds its image
+        named: {"image": named, "by_digest": named},
+        **{name: {} for name in ("--privileged", "a b", "x;y", "\n")},
+    }.items():
+        ended = docker.run("docker-run", "image", {"image": image})
+        assert docker.outputs["image"] == outputs
+        assert ended.returncode == (0 if outputs else 2)
+        assert ("image: no image is called that" in ended.stdout) is not bool(outputs)

@@ -38,20 +38,15 @@ def row(name: str, item: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_inputs_and_outputs_are_those_of_the_container_action(name: str) -> None:
-    other, container, left_out = (
-        load(name),
-        load("container"),
-        OF_THE_COMMENT if name == "native" else set(),
-    )
+    other, left_out = load(name), OF_THE_COMMENT if name == "native" else set()
     inputs, outputs = (
-        {key: item for key, item in container[part].items() if key not in left_out}
+        {key: item for key, item in load("container")[part].items() if key not in left_out}
         for part in ("inputs", "outputs")
     )
     assert {key: item for key, item in other["inputs"].items() if key in inputs} == inputs
     assert list(other["inputs"]) == [*inputs, *EXTRAS[name]]
-    assert {
-        key: {"description": item["description"]} for key, item in other["outputs"].items()
-    } == outputs
+    said = {key: {"description": item["description"]} for key, item in other["outputs"].items()}
+    assert said == outputs
 
 
 def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
@@ -72,8 +67,7 @@ def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is_and_ever
     for key, item in load(name)["inputs"].items():
         assert isinstance(item["default"], str) and item["required"] is False, key
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
-        assert len(item["description"]) > 20
-        assert "|" not in item["description"]
+        assert len(item["description"]) > 20 and "|" not in item["description"]
     for key, item in load(name)["outputs"].items() if name in PUBLISHING else ():
         assert item["value"] == f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}"
 
@@ -99,15 +93,10 @@ def test_every_link_and_input_that_the_page_shows_is_there() -> None:
 
 
 def _steps_in(node: Any) -> list[dict[str, Any]]:
-    if isinstance(node, list):
-        return [step for item in node for step in _steps_in(item)]
-    if isinstance(node, dict):
-        return (
-            [node]
-            if "uses" in node
-            else [step for item in node.values() for step in _steps_in(item)]
-        )
-    return []
+    if isinstance(node, dict) and "uses" in node:
+        return [node]
+    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [step for item in below for step in _steps_in(item)]
 
 
 def environment_of(action: str, step: str) -> set[str]:
@@ -118,40 +107,34 @@ def inputs_of(action: str) -> set[str]:
     return {f"INPUT_{key.upper()}" for key in load(action)["inputs"]}
 
 
-def test_only_the_step_that_publishes_is_given_the_token() -> None:
-    holders = [
-        key
-        for key, step in steps("docker-run").items()
-        if re.search(r"inputs\.token\b", str(step.get("env", {})))
+def test_only_the_step_that_publishes_is_given_the_token_and_runs_whatever_became_of_the_gate() -> (
+    None
+):
+    in_order = steps("docker-run")
+    token = re.compile(r"inputs\.token\b")
+    assert [key for key, step in in_order.items() if token.search(str(step.get("env")))] == [
+        "publish"
     ]
-    assert holders == ["publish"]
     assert inputs_of("container") <= environment_of("docker-run", "publish")
     assert inputs_of("container") - environment_of("docker-run", "gate") == {"INPUT_TOKEN"}
+    assert in_order["gate"]["continue-on-error"] is True
+    assert "always()" in in_order["publish"]["if"]
+    assert "continue-on-error" not in in_order["publish"]
 
 
 def test_native_has_no_token_to_give_and_nothing_behind_the_training() -> None:
     expressions = set(re.findall(r"\$\{\{(.*?)\}\}", ACTIONS["native"].read_text()))
-    assert all(
-        re.fullmatch(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ", item) for item in expressions
-    )
+    allowed = re.compile(r" (inputs|steps\.gate\.outputs)\.(?!token)\w+ ")
+    assert all(allowed.fullmatch(item) for item in expressions)
     assert list(steps("native")) == ["gate"]
     assert environment_of("native", "gate") == inputs_of("native") | {"INPUT_COMMENT"}
 
 
 def test_comment_gates_nothing_and_reads_the_inputs_that_it_has() -> None:
+    inputs, container = load("comment")["inputs"], load("container")["inputs"]
     assert inputs_of("comment") == environment_of("comment", "comment")
-    shared = {
-        key: item
-        for key, item in load("comment")["inputs"].items()
-        if key not in ("report", "token", "python")
-    }
-    assert shared == {key: load("container")["inputs"][key] for key in ("comment", "pull_request")}
-
-
-def test_what_is_found_is_published_whatever_became_of_the_gate() -> None:
-    assert steps("docker-run")["gate"]["continue-on-error"] is True
-    assert "always()" in steps("docker-run")["publish"]["if"]
-    assert "continue-on-error" not in steps("docker-run")["publish"]
+    assert set(inputs) == {"comment", "pull_request", "report", "token", "python"}
+    assert all(inputs[key] == container[key] for key in ("comment", "pull_request"))
 
 
 @pytest.mark.parametrize("name", PUBLISHING)
@@ -170,45 +153,23 @@ def test_a_branch_builds_its_image_and_a_release_names_one_by_digest() -> None:
         assert runs["image"] == f"docker://{extra}" == f"docker://{runs['env']['REPRO_GATE_IMAGE']}"
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def test_pinning_changes_the_image_and_nothing_else(tmp_path: Path) -> None:
     if load("container")["runs"]["image"] != "Dockerfile":
         pytest.skip("this is a release: its image has been pinned already")
-    for name in ("action.yml", "docker-run/action.yml", "native/action.yml"):
+    names = ("action.yml", "docker-run/action.yml", "native/action.yml")
+    for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
-
-
-def test_pinning_changes_the_image_and_nothing_else(checkout: Path) -> None:
-    script("pin_image").pin(checkout, DIGEST)
-    container, extra = (
-        yaml.safe_load((checkout / name).read_text())
-        for name in ("action.yml", "docker-run/action.yml")
-    )
-    assert container["runs"] == {
-        "using": "docker",
-        "image": f"docker://{DIGEST}",
-        "env": {"REPRO_GATE_IMAGE": DIGEST},
-    }
-    assert extra["inputs"]["image"]["default"] == DIGEST
-    extra["inputs"]["image"]["default"] = ""
-    assert extra == load("docker-run")
-    assert {**container, "runs": load("container")["runs"]} == load("container")
-    assert (checkout / "native/action.yml").read_bytes() == ACTIONS["native"].read_bytes()
+    no_digests = ("ghcr.io/org/gate:v1", "ghcr.io/org/gate@sha256:abc", "gate@sha256:" + "0" * 64)
+    for image in (*no_digests, f"{DIGEST}'\n  x: '"):
+        with pytest.raises(ValueError, match="not an image by digest"):
+            script("pin_image").pin(tmp_path, image)
+    script("pin_image").pin(tmp_path, DIGEST)
+    container, extra = (yaml.safe_load((tmp_path / name).read_text()) for name in names[:2])
+    pinned = {"image": f"docker://{DIGEST}", "env": {"REPRO_GATE_IMAGE": DIGEST}}
+    assert container == {**load("container"), "runs": {"using": "docker", **pinned}}
+    assert extra["inputs"]["image"].pop("default") == DIGEST
+    assert extra["inputs"]["image"].setdefault("default", "") == "" and extra == load("docker-run")
+    assert (tmp_path / names[2]).read_bytes() == ACTIONS["native"].read_bytes()
     with pytest.raises(ValueError, match="expected one line"):
-        script("pin_image").pin(checkout, DIGEST)  # a second time
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        "ghcr.io/org/gate:v1",
-        "ghcr.io/org/gate@sha256:abc",
-        "gate@sha256:" + "0" * 64,
-        f"{DIGEST}'\n  x: '",
-    ],
-)
-def test_what_is_no_digest_is_not_pinned(checkout: Path, image: str) -> None:
-    with pytest.raises(ValueError, match="not an image by digest"):
-        script("pin_image").pin(checkout, image)
+        script("pin_image").pin(tmp_path, DIGEST)  # a second time

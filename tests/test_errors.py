@@ -118,20 +118,14 @@ def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(
     temporary.mkdir()
     for number in range(CLOSED):
         (checkout / "data" / f"{number}.txt").write_text("x")
-    (checkout / "repro.yml").write_text(
-        f"version: 1\ntrain: {{run: '{TRAIN.format(mark=mark)}', timeout: 60s}}\ncost: {{measure: "
-        "false}\ndata: [{path: data/0.txt}]\n"
-    )
+    train = {"run": TRAIN.format(mark=mark), "timeout": "60s"}
+    spec = {"version": 1, "train": train, "cost": {"measure": False}}
+    (checkout / "repro.yml").write_text(json.dumps({**spec, "data": [{"path": "data/0.txt"}]}))
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "TMPDIR": str(temporary),
-        "REPRO_GATE_SANDBOX": level,
-    }
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(temporary)}
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(checkout), mark, str(MOMENTS), "1"],
-        env=environment,
+        env={**environment, "REPRO_GATE_SANDBOX": level},
         capture_output=True,
         text=True,
         timeout=900,

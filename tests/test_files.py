@@ -1,5 +1,4 @@
-"""Claims about files: what an untrusted process left behind is removed, and a checkout's files are
-read inside it, regular and bounded."""
+"""What an untrusted process left is removed; a checkout's files are read inside it and bounded."""
 
 from __future__ import annotations
 
@@ -81,24 +80,24 @@ def test_a_file_is_copied_whatever_the_system_can(
     assert lacks == "lseek" or (tmp_path / "copy").stat().st_blocks <= source.stat().st_blocks + 64
 
 
-def test_text_is_read_and_a_byte_order_mark_dropped(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfgr\xc3\xbc\xc3\x9fe")
-    assert read_text(tmp_path / "a", tmp_path, 100) == "grüße"
+def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:
+    for name in ("repo", "repo-2"):
+        (tmp_path / name).mkdir()
+    for path, inside in (("repo/x", True), ("repo", True), ("repo-2", False)):
+        assert is_inside(tmp_path / path, tmp_path / "repo") is inside
+    assert is_inside(tmp_path, Path("/"))
 
 
-def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
+def test_text_is_read_and_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "in"
-    inside.mkdir()
-    (tmp_path / "secret").write_text("s")
-    (inside / "link").symlink_to("../secret")
-    (inside / "loop").symlink_to("loop")
-    (inside / ".git").mkdir()
-    (inside / ".git" / "config").write_text("extraheader = secret")
-    (inside / "credential").symlink_to(".git/config")
+    write(tmp_path, secret="s", in___dot_git__config="extraheader = secret", in__large="x" * 101)
+    for name, target in (("link", "../secret"), ("loop", "loop"), ("credential", ".git/config")):
+        (inside / name).symlink_to(target)
     os.mkfifo(inside / "pipe")
-    before = os.listdir("/proc/self/fd")
-    (inside / "large").write_text("x" * 101)
     (inside / "bytes").write_bytes(b"a\xff")
+    (inside / "text").write_bytes(b"\xef\xbb\xbfgr\xc3\xbc\xc3\x9fe")
+    before = os.listdir("/proc/self/fd")
+    assert read_text(inside / "text", inside, 100) == "grüße"  # the mark of its byte order dropped
     for name, said in {
         "link": "lies outside the checkout",
         "../secret": "lies outside the checkout",
@@ -117,29 +116,15 @@ def test_what_is_no_file_of_the_checkout_is_refused(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before  # no descriptor is left open
 
 
-def test_a_neighbour_with_the_same_beginning_is_not_inside(tmp_path: Path) -> None:
-    (tmp_path / "repo").mkdir()
-    (tmp_path / "repo-2").mkdir()
-    assert is_inside(tmp_path / "repo" / "x", tmp_path / "repo")
-    assert is_inside(tmp_path / "repo", tmp_path / "repo")
-    assert not is_inside(tmp_path / "repo-2", tmp_path / "repo")
-    assert is_inside(tmp_path, Path("/"))
-
-
 def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None:
-    assert parse_toml("a = 1979-05-27\nb.c = inf\nd = [1]\n") == {
-        "a": None,
-        "b": {"c": float("inf")},
-        "d": [1],
-    }
+    parsed = {"a": None, "b": {"c": float("inf")}, "d": [1]}
+    assert parse_toml("a = 1979-05-27\nb.c = inf\nd = [1]\n") == parsed
     with pytest.raises(Unreadable, match=r"is not TOML: .*line 2"):
         parse_toml("a = 1\nb = \n")
     with pytest.raises(Unreadable, match="is not TOML"):
         parse_toml("a = " + "[" * 100_000)
-    large = (
-        '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl", hash = '
-        '"sha256:00"}]\n'
-    )
+    file = '{url = "https://example.com/p.whl", hash = "sha256:00"}'
+    large = f'[[package]]\nname = "p"\nfiles = [{file}]\n'
     assert len(parse_toml(large * 2_000)["package"]) == 2_000
 
 
@@ -153,9 +138,5 @@ def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None
     ids=["key", "header", "deep"],
 )
 def test_toml_that_takes_too_much_is_refused(text: str) -> None:
-    with pytest.raises(
-        Unreadable,
-        match=r"takes more time or memory to parse than [0-9,]+ characters of TOML may|nested too "
-        r"deeply",
-    ):
+    with pytest.raises(Unreadable, match=r"takes more time or memory to parse|nested too deeply"):
         parse_toml(text)

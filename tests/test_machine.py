@@ -1,5 +1,4 @@
-"""Claims about what the gate reads of a machine: with an nvidia-smi that takes no other arguments
-than the real one, and without any."""
+"""What the gate reads of a machine, with an nvidia-smi that takes what the real one does."""
 
 from __future__ import annotations
 
@@ -13,21 +12,10 @@ import psutil
 import pytest
 
 from repro_gate import machine
-from repro_gate.machine import (
-    gpu_devices,
-    other_gpu_processes,
-    read_machine,
-)
+from repro_gate.machine import gpu_devices, other_gpu_processes, read_machine
 
-FIELDS = (
-    "driver_version",
-    "name",
-    "uuid",
-    "memory.total",
-    "compute_cap",
-    "mig.mode.current",
-    "ecc.mode.current",
-)
+MODES = ("mig.mode.current", "ecc.mode.current")
+FIELDS = ("driver_version", "name", "uuid", "memory.total", "compute_cap", *MODES)
 TWO = (
     ("570.86.15", "NVIDIA H200", "GPU-11", "143771 MiB", "9.0", "Disabled", "Enabled"),
     ("570.86.15", "NVIDIA H200", "GPU-22", "143771 MiB", "9.0", "Enabled", "Enabled"),
@@ -80,13 +68,17 @@ def script(tmp_path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
+def of_gpus() -> dict[str, str]:
+    return {name: value for name, value in read_machine().items() if name.startswith("gpu.")}
+
+
 def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
     facts = read_machine()
     assert {"cpu-count", "memory-bytes", "os", "kernel"} <= facts.keys()
     assert int(facts["cpu-count"]) == os.cpu_count()
     assert int(facts["memory-bytes"]) == psutil.virtual_memory().total
     assert facts["kernel"].endswith(os.uname().release)
-    assert not [name for name in facts if name.startswith("gpu.") or name == "driver"]
+    assert not of_gpus() and "driver" not in facts
     assert other_gpu_processes([]) is None
 
 
@@ -101,22 +93,15 @@ def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_a
         for number, row in enumerate(TWO)
         for name, value in zip(names, row[1:], strict=True)
     }
-    assert facts["driver"] == "570.86.15"
-    assert {name: value for name, value in facts.items() if name.startswith("gpu.")} == rows
-    install(
-        tmp_path,
-        rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", "[N/A]", "[Not Supported]", "N/A"),),
-    )
-    facts = read_machine()
+    assert facts["driver"] == "570.86.15" and of_gpus() == rows
+    lacks = ("[N/A]", "[Not Supported]", "N/A")
+    install(tmp_path, rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", *lacks),))
+    facts = of_gpus()
     assert facts["gpu.0.model"] == "Tesla T4"
     assert not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
-    install(
-        tmp_path,
-        tuple(name for name in FIELDS if name != "compute_cap"),
-        tuple((*row[:4], *row[5:]) for row in TWO),
-    )
-    known = {name: value for name, value in read_machine().items() if name.startswith("gpu.")}
-    assert known == {name: value for name, value in rows.items() if not name.endswith("capability")}
+    install(tmp_path, (*FIELDS[:4], *FIELDS[5:]), tuple((*row[:4], *row[5:]) for row in TWO))
+    without = {name: value for name, value in rows.items() if not name.endswith("capability")}
+    assert of_gpus() == without
 
 
 @pytest.mark.parametrize(
@@ -131,7 +116,7 @@ def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_a
 )
 def test_an_nvidia_smi_that_fails_or_babbles_is_no_error(tmp_path: Path, body: str) -> None:
     script(tmp_path, f"PATH=/bin:/usr/bin; {body}")
-    assert not [name for name in read_machine() if name.startswith("gpu.")]
+    assert not of_gpus()
     assert not other_gpu_processes([])
 
 
@@ -154,18 +139,9 @@ def test_an_nvidia_smi_that_cannot_be_started_or_hangs_is_given_up_and_leaves_no
 @pytest.mark.parametrize(
     ("module", "version"),
     [
-        (
-            "NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023",
-            "535.104.05",
-        ),
-        (
-            (
-                "NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  "
-                "(dvs-builder@U16-I3-B03-4-3)  Thu Jan 23"
-            ),
-            "570.86.15",
-        ),
-        ("NVIDIA UNIX aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
+        ("x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
+        ("Open Kernel Module for x86_64  570.86.15  Release Build  (dvs@U16-I3)", "570.86.15"),
+        ("aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
     ],
 )
 def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
@@ -174,16 +150,20 @@ def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
     install(tmp_path, rows=(("1.2.3", *TWO[0][1:]),))
     assert read_machine()["driver"] == "1.2.3"
     (tmp_path / "version").write_text(
-        f"NVRM version: {module}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
+        f"NVRM version: NVIDIA UNIX {module}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
     )
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
     assert read_machine()["driver"] == version
 
 
-ARM = (
-    "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: "
-    "{}\nCPU revision\t: 1\n\n"
-)
+def cores(*parts: str) -> str:
+    return "".join(
+        "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
+        f"CPU part\t: {part}\nCPU revision\t: 1\n\n"
+        for part in parts
+    )
+
+
 ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
 
 
@@ -195,11 +175,8 @@ ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
             "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu\n\n" * 2,
             "Intel(R) Xeon(R) CPU @ 2.20GHz",
         ),
-        (ARM.format("0xd0c") * 2, ARM_MODEL.format("0xd0c")),
-        (
-            ARM.format("0xd05") + ARM.format("0xd0b"),
-            f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}",
-        ),
+        (cores("0xd0c", "0xd0c"), ARM_MODEL.format("0xd0c")),
+        (cores("0xd05", "0xd0b"), f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}"),
         ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
     ],
 )
@@ -225,10 +202,8 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
             "",
         )
         install(tmp_path, apps=apps)
-        assert other_gpu_processes([os.getpid()]) == (
-            "2999998 [Not Found]",
-            "2999999 /opt/a, b/python (1024 MiB)",
-        )
+        others = ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")
+        assert other_gpu_processes([os.getpid()]) == others
         seen = other_gpu_processes([])
         assert seen is not None and len(seen) == 4 and f"{child.pid} python (512 MiB)" in seen
     finally:
@@ -246,16 +221,8 @@ def test_the_answer_does_not_follow_the_language_of_the_machine(
 
 
 def test_only_device_files_of_gpus_count(tmp_path: Path) -> None:
-    for name in (
-        "nvidia1",
-        "nvidia0",
-        "nvidiactl",
-        "nvidia-uvm",
-        "nvidia-caps",
-        "kfd",
-        "null",
-        "xnvidia2",
-    ):
+    others = ("nvidiactl", "nvidia-uvm", "nvidia-caps", "null", "xnvidia2")
+    for name in ("nvidia1", "nvidia0", "kfd", *others):
         (tmp_path / name).touch()
     assert gpu_devices(tmp_path) == ("kfd", "nvidia0", "nvidia1")
     assert gpu_devices(tmp_path / "none") == ()

@@ -44,56 +44,37 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
     gh.parent.mkdir()
     gh.write_text(GH.format(python=sys.executable, log=str(log)))
     gh.chmod(0o755)
-    workflow = yaml.safe_load(
-        (ROOT / "examples/workflows/nightly-baseline.yml").read_text(encoding="utf-8")
-    )
-    step = workflow["jobs"]["propose"]["steps"][1]
+    example = ROOT / "examples/workflows/nightly-baseline.yml"
+    step = yaml.safe_load(example.read_text(encoding="utf-8"))["jobs"]["propose"]["steps"][1]
     # a schedule's event may name no default branch
     assert step["env"]["BASE"] == "${{ github.ref_name }}"
-    environment = {
+    variables = {
         "PATH": f"{gh.parent}{os.pathsep}{os.environ['PATH']}",
         "BASE": "main",
         "BRANCH": step["env"]["BRANCH"],
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_REPOSITORY_OWNER": "o",
+        "GITHUB_SHA": SHA,
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_RUN_ID": "7",
+        "BRANCH_IS_THERE": "1" if branch else "",
+        "OPEN": str(pulls),
     }
-    github = {
-        "REPOSITORY": "o/r",
-        "REPOSITORY_OWNER": "o",
-        "SHA": SHA,
-        "SERVER_URL": "https://github.com",
-        "RUN_ID": "7",
-    }
-    answers = {"BRANCH_IS_THERE": "1" if branch else "", "OPEN": str(pulls)}
-    variables = {
-        **environment,
-        **{f"GITHUB_{name}": value for name, value in github.items()},
-        **answers,
-    }
-    subprocess.run(
-        ["bash", "-e", "-c", step["run"]],
-        cwd=folder,
-        env=variables,
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
+    command = ["bash", "-e", "-c", step["run"]]
+    subprocess.run(command, cwd=folder, env=variables, check=True, capture_output=True, timeout=60)
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
 def test_the_baseline_is_one_commit_on_top_of_the_one_that_was_tested(tmp_path: Path) -> None:
     asked = proposed(tmp_path, branch=False, pulls=0)
-    (tree,) = [body for path, _, body in asked if path == "repos/o/r/git/trees"]
-    assert tree == {
-        "base_tree": "d" * 40,
-        "tree": [
-            {"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}
-        ],
-    }
-    (commit,) = [body for path, _, body in asked if path == "repos/o/r/git/commits"]
+    bodies = {path: body for path, _, body in asked}
+    entry = {"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}
+    assert bodies["repos/o/r/git/trees"] == {"base_tree": "d" * 40, "tree": [entry]}
+    commit = bodies["repos/o/r/git/commits"]
     assert (commit["tree"], commit["parents"]) == ("d" * 40, [SHA])
     (opened,) = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
-    assert {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"} <= set(
-        opened
-    )
+    told = {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"}
+    assert told <= set(opened) and len(bodies) == len(asked)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +85,8 @@ def test_the_branch_moves_once_and_never_to_its_base_and_an_open_proposal_is_not
     tmp_path: Path, branch: bool, path: str
 ) -> None:
     asked = proposed(tmp_path, branch=branch, pulls=1)
-    ((where, given),) = [
-        (where, given)
-        for where, given, _ in asked
-        if any(item.startswith("sha=") for item in given)
-    ]
+    moved = [item for item in asked if any(text.startswith("sha=") for text in item[1])]
+    ((where, given, _),) = moved
     # at its base the branch would close its pull request
     assert where == path and f"sha={'c' * 40}" in given
     assert not [path for path, _, _ in asked if path == "repos/o/r/pulls"]

@@ -35,18 +35,12 @@ def checkout(tmp_path: Path) -> Path:
     (folder / "data").mkdir(parents=True)
     (folder / "data/x.bin").write_bytes(b"one")
     (folder / "train.py").write_text("import torch\n")
-    checksum = hashlib.sha256(b"one").hexdigest()
-    spec = {
-        "version": 1,
-        "train": {"run": "python train.py"},
-        "data": [{"path": "data/x.bin", "sha256": checksum}],
-    }
+    data = [{"path": "data/x.bin", "sha256": hashlib.sha256(b"one").hexdigest()}]
+    spec = {"version": 1, "train": {"run": "python train.py"}, "data": data}
     (folder / "repro.yml").write_text(json.dumps(spec))
     # As pre-commit runs it, but with the `repro-gate` that is installed here: nothing is fetched.
-    hook = {**HOOK, "language": "system"}
-    (folder / ".pre-commit-config.yaml").write_text(
-        yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]})
-    )
+    hooks = {"repos": [{"repo": "local", "hooks": [{**HOOK, "language": "system"}]}]}
+    (folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump(hooks))
     git(folder, "init", "--quiet", ".")
     done = _run(folder, sys.executable, "-m", "pre_commit", "install")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,22 +65,18 @@ def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones_with_their_place(
     checkout: Path,
 ) -> None:
-    git(checkout, "add", "--all")
-    done = git(checkout, "commit", "--message", "good")
-    assert done.returncode == 0 and re.search(
-        r"^repro-gate check\.+Passed$", done.stderr + done.stdout, re.MULTILINE
-    ), done.stderr
-    (checkout / "data/x.bin").write_bytes(b"two")
-    git(checkout, "add", "--all")
-    done = git(checkout, "commit", "--message", "bad")
-    assert done.returncode == 1 and "fail data/checksums" in done.stderr + done.stdout, done.stderr
-    (checkout / "repro.yml").write_text("version: 1\ntrain: {rum: python train.py}\n")
-    git(checkout, "add", "--all")
-    done = git(checkout, "commit", "--message", "worse")
-    printed = done.stderr + done.stdout
-    assert done.returncode == 1
-    assert "exit code: 2" in printed
-    assert "repro.yml:2:9: train.rum: unknown key" in printed
+    def commit(name: str, message: str, text: str) -> tuple[int, str]:
+        (checkout / name).write_text(text)
+        git(checkout, "add", "--all")
+        done = git(checkout, "commit", "--message", message)
+        return done.returncode, done.stderr + done.stdout
+
+    code, printed = commit("data/x.bin", "good", "one")
+    assert code == 0 and re.search(r"^repro-gate check\.+Passed$", printed, re.MULTILINE), printed
+    code, printed = commit("data/x.bin", "bad", "two")
+    assert code == 1 and "fail data/checksums" in printed, printed
+    code, printed = commit("repro.yml", "worse", "version: 1\ntrain: {rum: python train.py}\n")
+    assert code == 1 and "exit code: 2" in printed and "repro.yml:2:9: train.rum" in printed
     assert "Traceback" not in printed and git(checkout, "log", "--format=%s").stdout == "good\n"
 
 
@@ -104,20 +94,13 @@ def test_the_hook_needs_no_file_names_runs_one_of_our_commands_and_stands_on_the
 def _arguments(tmp_path: Path, **variables: str) -> list[str]:
     """What the job's script starts, under GitLab's shell settings: the image's interpreter is one
     that writes down its arguments."""
-    fake, written = tmp_path / "python", tmp_path / "arguments"
+    fake, written, lines = tmp_path / "python", tmp_path / "arguments", JOB["script"]
     fake.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{written}\n')
     fake.chmod(0o755)
-    assert all(
-        line.count("/opt/gate/bin/python") == (line.startswith("/opt")) for line in JOB["script"]
-    )
-    script = "set -eu\n" + "\n".join(JOB["script"]).replace("/opt/gate/bin/python", str(fake))
-    subprocess.run(
-        ["sh", "-c", script],
-        cwd=tmp_path,
-        env={"PATH": environment()["PATH"], **variables},
-        check=True,
-        timeout=60,
-    )
+    assert all(line.count("/opt/gate/bin/python") == line.startswith("/opt") for line in lines)
+    script = "set -eu\n" + "\n".join(lines).replace("/opt/gate/bin/python", str(fake))
+    path = {"PATH": environment()["PATH"], **variables}
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, env=path, check=True, timeout=60)
     assert (tmp_path / "repro-gate-report/.gitignore").read_text() == "*\n"
     return written.read_text().split("\0")[:-1]
 
@@ -126,21 +109,16 @@ def _arguments(tmp_path: Path, **variables: str) -> list[str]:
 def test_the_gitlab_job_gates_in_the_image_with_the_base_if_there_is_one_and_keeps_the_reports(
     tmp_path: Path, base: str
 ) -> None:
-    isolated, module, name, *arguments = _arguments(
-        tmp_path, **({"CI_MERGE_REQUEST_DIFF_BASE_SHA": base} if base else {})
-    )
+    variables = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base} if base else {}
+    isolated, module, name, *arguments = _arguments(tmp_path, **variables)
     assert (isolated, module, name) == ("-I", "-m", "repro_gate")
     options = parser().parse_args(arguments)
     assert (options.command, options.spec, options.base) == ("run", "repro.yml", base or None)
     files = [word for word in arguments if word.startswith("repro-gate-report/")]
     assert files == [f"repro-gate-report/report.{kind}" for kind in ("json", "html", "xml")]
     kept = JOB["artifacts"]
-    assert kept == {
-        **kept,
-        "when": "always",
-        "paths": ["repro-gate-report/"],
-        "reports": {"junit": "repro-gate-report/report.xml"},
-    }
+    assert (kept["when"], kept["paths"]) == ("always", ["repro-gate-report/"])
+    assert kept["reports"] == {"junit": "repro-gate-report/report.xml"}
     assert JOB["image"]["name"] == f"ghcr.io/repro-gate/repro-gate:{__version__}"
     assert JOB["image"]["entrypoint"] == [""]
     gate = (ROOT / "Dockerfile").read_text(encoding="utf-8")

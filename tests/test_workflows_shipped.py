@@ -117,16 +117,18 @@ def test_the_action_is_given_inputs_that_it_has_and_a_job_beside_native_can_only
                 ), name
 
 
-def posts(download: dict[str, Any], step: dict[str, Any]) -> bool:
-    """Whether a job posts what it has downloaded, with the inputs as they are by default, and runs
-    nothing of the pull request."""
-    report = load("comment")["inputs"]["report"]["default"]
-    plain = not any("run" in item or "checkout" in item["uses"] for item in (download, step))
+def posts(job: dict[str, Any], gate: dict[str, Any], path: str = "") -> bool:
+    """Whether `job` posts what `gate` has uploaded, with the inputs as they are by default, and
+    runs nothing of the pull request."""
+    download, post = job["steps"]
+    (upload,) = [step for step in gate["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert upload["with"]["name"] == download["with"]["pattern"]
+    assert upload["with"]["path"] == download["with"]["path"] + path
     return (
-        plain
-        and ACTIONS.get(step["uses"].partition("@")[0]) == "comment"
-        and "with" not in step
-        and download["with"]["path"] == report
+        not any("run" in item or "checkout" in item["uses"] for item in (download, post))
+        and ACTIONS.get(post["uses"].partition("@")[0]) == "comment"
+        and "with" not in post
+        and download["with"]["path"] == load("comment")["inputs"]["report"]["default"]
     )
 
 
@@ -137,24 +139,15 @@ def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of
     assert comment["on"]["workflow_run"] == {"workflows": [gate["name"]], "types": ["completed"]}
     assert list(gate["on"]) == ["pull_request"]
     (job,) = comment["jobs"].values()
-    download, post = job["steps"]
-    (upload,) = [
-        step for step in gate["jobs"]["gate"]["steps"] if "upload-artifact" in step.get("uses", "")
-    ]
-    assert download["with"]["pattern"] == upload["with"]["name"]
-    assert upload["with"]["path"] == f"{download['with']['path']}/report.json"
-    assert posts(download, post)
+    assert posts(job, gate["jobs"]["gate"], "/report.json")
 
 
 def test_what_native_leaves_is_posted_by_a_job_that_runs_nothing_of_the_pull_request() -> None:
     jobs = example("native.yml")["jobs"]
     *_, gate, upload = jobs["gate"]["steps"]
-    download, post = jobs["comment"]["steps"]
     assert ACTIONS[gate["uses"].partition("@")[0]] == "native"
-    assert "upload-artifact" in upload["uses"]
-    assert jobs["comment"]["needs"] == "gate"
-    assert download["with"]["pattern"] == upload["with"]["name"]
-    assert posts(download, post) and upload["with"]["path"] == download["with"]["path"]
+    assert "upload-artifact" in upload["uses"] and jobs["comment"]["needs"] == "gate"
+    assert posts(jobs["comment"], jobs["gate"])
 
 
 def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment() -> None:
@@ -180,27 +173,18 @@ def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
         (tmp_path / "reports" / name).write_text("")
     made = tmp_path / "repro-gate-cli/bin"
     made.mkdir(parents=True)
-    for path in (tmp_path / "python3", made / "pip", made / "repro-gate"):
-        path.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
-        path.chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "RUNNER_TEMP": str(tmp_path),
-        "NUMBER": "7",
-    }
-    subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", post],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        timeout=60,
-    )
+    for program in (tmp_path / "python3", made / "pip", made / "repro-gate"):
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
+        program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {"PATH": path, "RUNNER_TEMP": str(tmp_path), "NUMBER": "7"}
+    command = ["bash", "-eo", "pipefail", "-c", post]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)
     given = (made / "repro-gate.given").read_text().split()
     options = parser().parse_args(given)
     assert (options.command, options.pull_request, options.matrix) == ("comment", 7, "gpus")
     assert [str(path) for path in options.report] == [
-        "reports/a/report.json",
-        "reports/b/report.json",
+        f"reports/{name}/report.json" for name in "ab"
     ]
 
 

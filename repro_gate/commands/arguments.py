@@ -28,8 +28,18 @@ FORMATS = (
     Format("json", "document", "write report.json"),
     Format("markdown", "markdown", "write the Markdown of the PR comment", "comment"),
     Format("html", "html", "write a page for a browser, in one file", views=True),
-    Format("sarif", "sarif", "write what is wrong as SARIF 2.1.0, for code scanning and editors"),
-    Format("junit", "junit", "write the checklist and the verdict as JUnit XML, for CI servers"),
+    Format(
+        "sarif",
+        "exports",
+        "write what is wrong as SARIF 2.1.0, for code scanning and editors",
+        "sarif",
+    ),
+    Format(
+        "junit",
+        "exports",
+        "write the checklist and the verdict as JUnit XML, for CI servers",
+        "junit",
+    ),
 )
 # What `selftest` puts in; `gate.faults` says what each is.
 FAULTS = ("weight", "optimizer", "batch", "buffer", "generator", "race", "flag", "checkpoint")

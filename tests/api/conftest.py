@@ -65,16 +65,8 @@ def prism(
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("prism") / "log"
     program = node_modules / "@stoplight" / "prism-cli" / "dist" / "index.js"
-    command = [
-        node,
-        str(program),
-        "mock",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        str(descriptions / "api.github.com.json"),
-    ]
+    options = ["--host", "127.0.0.1", "--port", str(port)]
+    command = [node, str(program), "mock", *options, str(descriptions / "api.github.com.json")]
     with log.open("wb") as out:
         # a group of its own: the `node` of the wheel is a script that starts the program and does
         # not pass a signal on
@@ -105,9 +97,6 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                     return
             except requests.ConnectionError:
                 time.sleep(0.2)
-    state = (
-        "is up but does not answer"
-        if process.poll() is None
-        else f"ended with {process.returncode}"
+    pytest.fail(
+        f"Prism does not answer, or ended ({process.poll()}):\n{log.read_text(errors='replace')[-2000:]}"
     )
-    pytest.fail(f"Prism {state}:\n{log.read_text(errors='replace')[-2000:]}")

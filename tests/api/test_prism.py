@@ -16,34 +16,38 @@ import requests
 
 from repro_gate.github import client
 from repro_gate.github.api_errors import ApiError
-from repro_gate.github.client import Api
+from repro_gate.github.client import Account, Api, Comment
+from repro_gate.github.event import PullRequest
 from repro_gate.github.settings import Secret
-from tests.support.github.answers import a_comment, a_pull, plain
-from tests.support.github.server import BOT, GitHub
+from tests.support.github.conversation import no_sleep
 
 pytestmark = pytest.mark.api
 
 SHA = "6dcb09b5b57875f334f61aebed695e2e4193db5e"
-COMMENT = a_comment(
-    1, "Me too", "octocat", "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1"
-)
+PAGE = "https://github.com/octocat/Hello-World/issues/1347#issuecomment-1"
+COMMENT = Comment(1, PAGE, "Me too", Account("octocat"))
 # What GitHub's example of a pull request holds, in the description of every server.
-PULL = a_pull(
-    1347, SHA, "octocat/Hello-World", "octocat/Hello-World", ref="new-topic", base_ref="master"
-)
+PULL = (1347, "open", "new-topic", SHA, "octocat/Hello-World", "master", "octocat/Hello-World")
+
+
+def read(*pulls: PullRequest | None) -> list[tuple[object, ...]]:
+    """What the client read of each, as PULL is written."""
+    found: list[tuple[object, ...]] = []
+    for pull in filter(None, pulls):
+        head, base = pull.head, pull.base
+        ends = (head.ref, head.sha, pull.head_repository, base.ref, base.repo.full_name)
+        found.append((pull.number, pull.state, *ends))
+    return found
+
+
+TEXT = "## Repro Gate\n\n<!-- x -->\n"
 CALLS: dict[str, tuple[Callable[[Api], object], object]] = {
     "user": (lambda api: api.viewer(), "octocat"),  # Prism has no GraphQL, which is answered 404
-    "pull": (lambda api: plain(api.pull(1347)), PULL),
-    "pulls_at": (lambda api: [plain(pull) for pull in api.pulls_at(SHA)], [PULL]),
-    "open_pulls": (
-        lambda api: [plain(pull) for pull in api.open_pulls("octocat:new-topic")],
-        [PULL],
-    ),
+    "pull": (lambda api: read(api.pull(1347)), [PULL]),
+    "pulls_at": (lambda api: read(*api.pulls_at(SHA)), [PULL]),
+    "open_pulls": (lambda api: read(*api.open_pulls("octocat:topic")), [PULL]),
     "comments": (lambda api: list(api.comments(1347)), [COMMENT]),
-    "create_comment": (
-        lambda api: api.create_comment(1347, "## Repro Gate\n\n<!-- x -->\n"),
-        COMMENT,
-    ),
+    "create_comment": (lambda api: api.create_comment(1347, TEXT), COMMENT),
     "update_comment": (lambda api: api.update_comment(1, "Me too"), COMMENT),
     "delete_comment": (lambda api: api.delete_comment(1), None),
 }
@@ -79,13 +83,8 @@ class Recorded(requests.Session):
 
 
 def _api(url: str, session: requests.Session) -> Api:
-    return Api(
-        Secret("ghs_example"),
-        "octocat/Hello-World",
-        api_url=url,
-        session=session,
-        sleep=lambda seconds: None,
-    )
+    token = Secret("ghs_example")
+    return Api(token, "octocat/Hello-World", api_url=url, session=session, sleep=no_sleep)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -115,37 +114,35 @@ def test_prism_refuses_a_wrong_request_so_that_these_tests_can_fail(prism: str) 
     assert session.get(f"{prism}/repos/o/r/issue/1/comments", timeout=60).status_code == 404
 
 
-def test_a_403_is_told_with_the_permission_line(prism: str) -> None:
+def test_a_403_is_told_with_the_permission_line_and_a_name_that_may_not_be_asked_for_is_none(
+    prism: str,
+) -> None:
     session = Recorded("code=403")
-    with pytest.raises(
-        ApiError, match="403 to POST /repos/octocat/Hello-World/issues/1347/comments"
-    ) as caught:
+    said = "403 to POST /repos/octocat/Hello-World/issues/1347/comments"
+    with pytest.raises(ApiError, match=said) as caught:
         CALLS["create_comment"][0](_api(prism, session))
-    assert (
-        "permissions: {pull-requests: write}" in caught.value.remedy and caught.value.status == 403
-    )
-    assert session.statuses == [403]
-
-
-def test_a_token_that_may_not_ask_for_its_own_name_has_none(prism: str) -> None:
-    session = Recorded("code=403")
+    assert "permissions: {pull-requests: write}" in caught.value.remedy
+    assert caught.value.status == 403 and session.statuses == [403]
     assert _api(prism, session).viewer() is None
-    assert session.statuses == [404, 403]
+    assert session.statuses == [403, 404, 403]
 
 
-def test_the_other_documented_refusals_are_understood(prism: str) -> None:
-    assert _api(prism, Recorded("code=404")).pull(1347) is None
-    for name, code in (
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
         ("create_comment", 410),
         ("create_comment", 422),
         ("update_comment", 422),
         ("comments", 404),
         ("open_pulls", 422),
-    ):
-        session = Recorded(f"code={code}")
-        with pytest.raises(ApiError) as caught:
-            CALLS[name][0](_api(prism, session))
-        assert (caught.value.status, session.statuses) == (code, [code])
+    ],
+)
+def test_the_other_documented_refusals_are_understood(name: str, code: int, prism: str) -> None:
+    assert _api(prism, Recorded("code=404")).pull(1347) is None
+    session = Recorded(f"code={code}")
+    with pytest.raises(ApiError) as caught:
+        CALLS[name][0](_api(prism, session))
+    assert (caught.value.status, session.statuses) == (code, [code])
 
 
 def test_a_next_page_at_api_github_com_is_asked_for_at_this_server(
@@ -157,14 +154,6 @@ def test_a_next_page_at_api_github_com_is_asked_for_at_this_server(
         CALLS["comments"][0](_api(prism, session))
     assert [str(request.url).partition("/repos/")[0] for request in session.sent] == [prism] * 2
     assert not session.wrong
-
-
-def test_the_viewer_is_asked_for_in_graphql() -> None:
-    with GitHub("octocat/Hello-World") as github:
-        token = Secret(github.token())
-        api = Api(token, github.repository, api_url=github.url, graphql_url=github.graphql_url)
-        assert api.viewer() == BOT
-        assert (github.requests, github.faults) == (["POST /graphql"], [])
 
 
 @cache
@@ -191,18 +180,12 @@ def _undocumented(document: Any, request: requests.PreparedRequest) -> Iterator[
     operation = document["paths"][path][request.method.lower()]
     parameters = [_resolved(document, item) for item in operation.get("parameters", [])]
     known = {item["name"] for item in parameters if item["in"] == "query"}
-    yield from (
-        f"{request.method} {path}?{name}" for name in parse_qs(parts.query) if name not in known
-    )
+    line = f"{request.method} {path}"
+    yield from (f"{line}?{name}" for name in parse_qs(parts.query) if name not in known)
     if request.body:
-        schema = _resolved(
-            document, operation["requestBody"]["content"]["application/json"]["schema"]
-        )
-        yield from (
-            f"{request.method} {path}: {name}"
-            for name in json.loads(request.body)
-            if name not in schema["properties"]
-        )
+        content = operation["requestBody"]["content"]["application/json"]
+        fields = _resolved(document, content["schema"])["properties"]
+        yield from (f"{line}: {name}" for name in json.loads(request.body) if name not in fields)
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "user"])
@@ -219,14 +202,9 @@ def test_nothing_is_sent_that_is_not_documented_on_github_and_on_every_enterpris
 
 
 def test_an_undocumented_parameter_would_be_found(descriptions: Path) -> None:
-    document = _description(descriptions / "api.github.com.json")
-    asked = requests.Request(
-        "GET", "http://127.0.0.1/repos/o/r/pulls", params={"state": "open", "stat": "x"}
-    ).prepare()
-    written = requests.Request(
-        "POST", "http://127.0.0.1/repos/o/r/issues/1/comments", json={"body": "x", "bod": "y"}
-    ).prepare()
-    assert list(_undocumented(document, asked)) == ["GET /repos/{owner}/{repo}/pulls?stat"]
-    assert list(_undocumented(document, written)) == [
-        "POST /repos/{owner}/{repo}/issues/{issue_number}/comments: bod"
-    ]
+    document, here = _description(descriptions / "api.github.com.json"), "http://x/repos/o/r"
+    asked = requests.Request("GET", f"{here}/pulls", params={"state": "open", "stat": "x"})
+    told = requests.Request("POST", f"{here}/issues/1/comments", json={"body": "x", "bod": "y"})
+    found = [item for one in (asked, told) for item in _undocumented(document, one.prepare())]
+    at = "/repos/{owner}/{repo}"
+    assert found == [f"GET {at}/pulls?stat", f"POST {at}/issues/{{issue_number}}/comments: bod"]

@@ -1,14 +1,12 @@
-"""Claims about the config hash: anyone can make it again, order does not count, each input does, and
-values stay apart."""
+"""Claims about the config hash."""
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 import rfc8785
-from hypothesis import assume, given
+from hypothesis import given
 
 from repro_gate.baseline import config_hash as module
 from repro_gate.baseline.config_hash import (
@@ -21,14 +19,8 @@ from repro_gate.baseline.config_hash import (
 from repro_gate.errors import UsageError
 from tests.support.config_hashes import LEAVES, TEXT, VALUES
 
-RECIPE: Inputs = {
-    "code": "sha256:ab",
-    "seeds": [42],
-    "steps": 50,
-    "flag/torch.backends.cudnn.benchmark": False,
-    "lockfile": None,
-}
-PLATFORM: Inputs = {"python": "3.11.9", "threads": 2}
+RECIPE: Inputs = {"code": "sha256:ab", "seeds": [42], "steps": 50, "lockfile": None}
+RECIPE = {**RECIPE, "flag/torch.backends.cudnn.benchmark": False}
 
 
 def written(value: InputValue) -> bytes:
@@ -36,10 +28,8 @@ def written(value: InputValue) -> bytes:
 
 
 def test_the_hashes_of_version_1_never_change() -> None:
-    assert (
-        hash_inputs(RECIPE, PLATFORM).config_hash
-        == "sha256:d8f4711bacd896f5546f767c998e093daf3e31224cedc7fc551e5307176b8ff3"
-    )
+    found = hash_inputs(RECIPE, {"python": "3.11.9", "threads": 2}).config_hash
+    assert found == "sha256:d8f4711bacd896f5546f767c998e093daf3e31224cedc7fc551e5307176b8ff3"
 
 
 @given(LEAVES, LEAVES)
@@ -52,31 +42,24 @@ def test_the_order_of_inputs_does_not_count_and_halves_stay_apart(
     assert len({made.recipe, hash_inputs(recipe, recipe).platform, made.config_hash}) == 3
 
 
-@given(LEAVES, LEAVES, VALUES)
-def test_each_input_counts(recipe: Inputs, platform: Inputs, value: InputValue) -> None:
-    """Another value in any one place, or one input less, is another config hash, in that half."""
+@given(LEAVES, LEAVES, TEXT, VALUES)
+def test_each_input_counts(recipe: Inputs, platform: Inputs, more: str, value: InputValue) -> None:
+    """Another value in any one place, or one input less or more, is another config hash, in that
+    half."""
     made = hash_inputs(recipe, platform)
     for half, inputs in (("recipe", recipe), ("platform", platform)):
-        for name in inputs:
-            others = [{key: inputs[key] for key in inputs if key != name}]
-            if written(inputs[name]) != written(value):
-                others.append({**inputs, name: value})
-            for other in others:
-                changed = hash_inputs(**{"recipe": recipe, "platform": platform, half: other})
-                kept = "platform" if half == "recipe" else "recipe"
-                assert changed.config_hash != made.config_hash
-                assert getattr(changed, half) != getattr(made, half)
-                assert getattr(changed, kept) == getattr(made, kept)
-
-
-@given(LEAVES, TEXT, VALUES)
-def test_an_input_that_is_added_or_has_another_value_moves_its_root_alone(
-    inputs: Inputs, name: str, value: InputValue
-) -> None:
-    assume(name not in inputs or written(inputs[name]) != written(value))
-    before, after = hash_inputs(inputs, PLATFORM), hash_inputs({**inputs, name: value}, PLATFORM)
-    assert before.recipe != after.recipe and before.config_hash != after.config_hash
-    assert before.platform == after.platform
+        others = [{key: inputs[key] for key in inputs if key != name} for name in inputs]
+        others += [
+            {**inputs, name: value}
+            for name in {*inputs, more}
+            if name not in inputs or written(inputs[name]) != written(value)
+        ]
+        for other in others:
+            changed = hash_inputs(**{"recipe": recipe, "platform": platform, half: other})
+            kept = "platform" if half == "recipe" else "recipe"
+            assert changed.config_hash != made.config_hash
+            assert getattr(changed, half) != getattr(made, half)
+            assert getattr(changed, kept) == getattr(made, kept)
 
 
 def test_an_input_renamed_or_split_is_another() -> None:
@@ -104,13 +87,6 @@ def test_an_input_renamed_or_split_is_another() -> None:
 )
 def test_what_json_or_unicode_would_fold_stays_apart(values: tuple[InputValue, ...]) -> None:
     assert len({written(value) for value in values}) == len(values)
-
-
-@given(VALUES)
-def test_a_plain_value_can_be_written_and_comes_back_the_same(value: InputValue) -> None:
-    found = plain(value)
-    assert plain(json.loads(json.dumps(found, allow_nan=False))) == found
-    rfc8785.dumps(found)
 
 
 def test_a_value_nested_too_deep_is_refused_and_one_at_the_limit_is_hashed() -> None:

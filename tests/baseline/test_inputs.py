@@ -26,13 +26,10 @@ MOVING = {
     "random-state.seeds=[42, 7]": "seeds",
     "hardware.device=cpu": "hardware.device",
     "env={lockfile: requirements.baseline, install: true}": "install",
-    **{
-        f"determinism.allow=[{{flag: {flag}, reason: r}}]": (
-            f"flag/{'TORCHINDUCTOR_DETERMINISTIC' if flag.startswith('torch._inductor') else flag}"
-        )
-        for flag in FLAGS
-    },
 }
+for _flag in FLAGS:
+    _name = "TORCHINDUCTOR_DETERMINISTIC" if _flag.startswith("torch._inductor") else _flag
+    MOVING[f"determinism.allow=[{{flag: {_flag}, reason: r}}]"] = f"flag/{_name}"
 STILL = (
     "train.warmup=1",
     "train.timeout=5",
@@ -54,12 +51,8 @@ STILL = (
     "diagnosis=false",
 )
 # tested below, in test_build, or of one value
-ELSEWHERE = {
-    "version",
-    "train.snippet",
-    "data",
-    "env.lockfile",
-}
+# tested below, in test_build, or of one value
+ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile"}
 
 
 def inputs(folder: Path, *overrides: str, text: str = BASE) -> dict[str, InputValue]:
@@ -84,32 +77,22 @@ def test_a_key_moves_its_own_input_if_it_can_change_numbers(
 
 
 def test_every_key_of_the_schema_is_one_or_the_other() -> None:
-    sections = json.loads(resources.files("repro_gate.spec").joinpath("schema.json").read_text())[
-        "properties"
-    ]
-    keys = {
-        f"{name}.{key}"
-        for name, section in sections.items()
-        for key in section.get("properties", {})
-    }
-    keys |= {name for name, section in sections.items() if not section.get("properties")}
+    text = resources.files("repro_gate.spec").joinpath("schema.json").read_text()
+    keys = set()
+    for name, section in json.loads(text)["properties"].items():
+        keys |= {f"{name}.{key}" for key in section.get("properties", ())} or {name}
     known = {override.partition("=")[0] for override in (*MOVING, *STILL)} | ELSEWHERE
-    assert {key for key in keys if key not in known and key.partition(".")[0] not in known} == set()
+    assert {key for key in keys if not known & {key, key.partition(".")[0]}} == set()
 
 
-def test_every_flag_of_the_deterministic_condition_has_its_value_and_the_reason_to_leave_one_off_does_not_count(
+def test_every_flag_has_its_value_and_the_reason_to_leave_one_off_does_not_count(
     tmp_path: Path,
 ) -> None:
-    flags = {
-        name.removeprefix("flag/"): value
-        for name, value in inputs(tmp_path).items()
-        if name.startswith("flag/")
-    }
-    assert flags == {**IN_PROCESS, **IN_ENVIRONMENT}
-    one, other = (
-        inputs(tmp_path, f"determinism.allow=[{{flag: NCCL_ALGO, reason: {reason}}}]")
-        for reason in ("a", "b")
-    )
+    found = inputs(tmp_path)
+    flags = {f"flag/{name}": value for name, value in {**IN_PROCESS, **IN_ENVIRONMENT}.items()}
+    assert {name: found[name] for name in found if name.startswith("flag/")} == flags
+    allow = "determinism.allow=[{{flag: NCCL_ALGO, reason: {}}}]"
+    one, other = (inputs(tmp_path, allow.format(reason)) for reason in "ab")
     assert one == other and one["flag/NCCL_ALGO"] is None
 
 
@@ -134,7 +117,7 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
         DataFinding(path="/mnt/c/", expected=None, actual="c" * 64, size=1),
     ]
     made = recipe_inputs(load_spec(tmp_path / "repro.yml", ()), "sha256:c", found, None, "sub")
-    assert {name: value for name, value in made.items() if name.startswith("data/")} == {
+    assert {name: made[name] for name in made if name.startswith("data/")} == {
         "data/sub/data/a.bin": {"sha256": "a" * 64, "bytes": 7},
         "data/sub/b": None,
         "data//mnt/c": {"sha256": "c" * 64, "bytes": 1},
@@ -142,33 +125,17 @@ def test_data_stands_as_found_whatever_is_declared(tmp_path: Path) -> None:
     assert made["working-directory"] == "sub"
 
 
-BOTH = {
-    "python": "3.11.9",
-    "torch": "2.13.0",
-    "digest": "xxh3-128",
-    "cpu-isa": "AVX512",
-    "cuda": "12.8",
-}
+BOTH = {"python": "3.11.9", "torch": "2.13.0", "digest": "xxh3-128"}
+BOTH |= {"cpu-isa": "AVX512", "cuda": "12.8"}
 CPU = {**BOTH, "device": "cpu: AVX512", "threads": "2", "gpus": "0"}
 GPU = {**BOTH, "device": "cuda: NVIDIA H200", "threads": "8", "cudnn": "91002", "nccl": "2.27.3"}
 GPU |= {"gpu-model": "NVIDIA H200", "gpu-sm-count": "132"}
-MACHINE = {
-    "cpu-model": "AMD EPYC",
-    "driver": "570.86.15",
-    "kernel": "Linux 6",
-    "gpu.0.uuid": "GPU-1",
-    "memory-bytes": "1",
-}
+MACHINE = {"cpu-model": "AMD EPYC", "driver": "570.86.15", "kernel": "Linux 6"}
+MACHINE |= {"gpu.0.uuid": "GPU-1", "memory-bytes": "1"}
 OF_BOTH = {"python": "3.11.9", "torch": "2.13.0", "digest": "xxh3-128"}
 OF_CPU = {**OF_BOTH, "image": None, "threads": 2, "cpu-model": "AMD EPYC", "cpu-isa": "AVX512"}
-OF_GPU = {
-    **OF_BOTH,
-    "image": "sha256:" + "1" * 64,
-    "threads": 8,
-    "cuda": "12.8",
-    "cudnn": 91002,
-    "nccl": "2.27.3",
-}
+OF_GPU = {**OF_BOTH, "image": "sha256:" + "1" * 64, "threads": 8, "cuda": "12.8", "cudnn": 91002}
+OF_GPU |= {"nccl": "2.27.3"}
 OF_GPU |= {"driver": "570.86.15", "gpu-model": "NVIDIA H200", "gpu-sm-count": 132}
 
 
@@ -182,47 +149,31 @@ def test_a_training_on_the_cpu_has_the_cpu_and_one_on_the_gpu_the_gpu() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "fact"),
-    [
-        (facts, name)
-        for facts, made in ((CPU, OF_CPU), (GPU, OF_GPU))
-        for name in made
-        if name != "image"
-    ],
+    [(CPU, name) for name in OF_CPU if name != "image"]
+    + [(GPU, name) for name in OF_GPU if name != "image"],
 )
 def test_each_fact_of_training_or_machine_moves_its_own_input(
     facts: dict[str, str], fact: str
 ) -> None:
-    before = platform_inputs(facts, MACHINE, None)
-    other = {fact: "other"}
+    def of(facts: dict[str, str], machine: dict[str, str]) -> dict[str, InputValue]:
+        return platform_inputs(facts, machine, None)
+
+    before, other = of(facts, MACHINE), {fact: "other"}
     of_machine = fact in MACHINE
-    after = platform_inputs(
-        {**facts, **({} if of_machine else other)},
-        {**MACHINE, **(other if of_machine else {})},
-        None,
-    )
+    after = of(facts, MACHINE | other) if of_machine else of(facts | other, MACHINE)
     assert changed_inputs(before, after) == {fact}
     rest = {name: value for name, value in facts.items() if name != fact}
     known = {name: value for name, value in MACHINE.items() if name != fact}
-    without = platform_inputs({**rest, "device": facts["device"].partition(":")[0]}, known, None)
+    without = of({**rest, "device": facts["device"].partition(":")[0]}, known)
     assert before.keys() == without.keys() and without[fact] is None
 
 
 def test_what_training_did_not_use_and_what_is_this_machine_alone_moves_none() -> None:
-    machine = {
-        **MACHINE,
-        "driver": "1",
-        "kernel": "other",
-        "gpu.0.uuid": "GPU-2",
-        "memory-bytes": "2",
-        "cpu-count": "1",
-    }
+    machine = {**MACHINE, "driver": "1", "kernel": "other", "gpu.0.uuid": "GPU-2"}
+    machine |= {"memory-bytes": "2", "cpu-count": "1"}
     facts = {**CPU, "cuda": "13.0", "gpus": "8", "interpreter": "/elsewhere/python"}
     assert platform_inputs(facts, machine, None) == OF_CPU
-
-
-def test_an_image_is_its_digest_whatever_the_registry() -> None:
+    # an image is its digest, whatever the registry
     for name in ("ghcr.io/o/t", "mirror.example:5000/t"):
-        assert (
-            platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")["image"]
-            == f"sha256:{'2' * 64}"
-        )
+        found = platform_inputs(CPU, MACHINE, f"{name}@sha256:{'2' * 64}")
+        assert found["image"] == f"sha256:{'2' * 64}"

@@ -1,5 +1,4 @@
-"""Claims about the outcome of real training under the real probe: how often digests are taken does
-not count."""
+"""Claims about the outcome of real training under the real probe."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `report.sarif` that take a part from npm: it follows the official SARIF 2.1.0
-schema, as Microsoft's own tool carries it."""
+"""Claims about `report.sarif` that take a part from npm."""
 
 from __future__ import annotations
 

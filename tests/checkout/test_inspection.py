@@ -12,7 +12,7 @@ import pytest
 from repro_gate.checkout.contents import Submodule, lfs_pointers, submodules, tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
-from tests.support.repositories import git, repository, tree, write
+from tests.support.repositories import commit, git, repository, tree, write
 
 root_only = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to give files to somebody else"
@@ -28,20 +28,18 @@ def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
     return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
 
 
-def test_a_clean_checkout_has_a_commit_and_nothing_else(repo: Path) -> None:
-    checkout = inspect_checkout(repo / "pkg")
-    assert (checkout.root, checkout.commit, checkout.uncommitted) == (
-        repo.resolve(),
-        git(repo, "rev-parse", "HEAD"),
-        (),
-    )
-    assert checkout.is_git and not checkout.notes
+def test_a_clean_checkout_has_a_commit_and_nothing_else_detached_or_not(repo: Path) -> None:
+    head = git(repo, "rev-parse", "HEAD")
+    for branch in ("main", "--detach"):
+        git(repo, "checkout", "-q", branch)
+        checkout = inspect_checkout(repo / "pkg")
+        assert (checkout.root, checkout.commit) == (repo.resolve(), head)
+        assert checkout.is_git and not checkout.notes and checkout.uncommitted == ()
 
 
 def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
-    write(repo, gone_dot_py="", staged_dot_py="")
-    git(repo, "add", "gone.py")
-    git(repo, "commit", "-qm", "second")
+    commit(repo, gone_dot_py="")
+    write(repo, staged_dot_py="")
     git(repo, "add", "staged.py")
     (repo / "gone.py").unlink()
     write(repo, train_dot_py="print(2)", new__file_dot_py="", ignored_dot_log="")
@@ -57,67 +55,52 @@ def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
     )
 
 
-def test_a_repository_without_a_commit_and_a_detached_head_work(tmp_path: Path, repo: Path) -> None:
-    (tmp_path / "new").mkdir()
-    git(tmp_path / "new", "init", "-q")
-    write(tmp_path / "new", a="1")
-    checkout = inspect_checkout(tmp_path / "new")
+def test_a_repository_without_a_commit_works(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(tmp_path, a="1")
+    checkout = inspect_checkout(tmp_path)
     assert checkout.is_git and checkout.commit is None and checkout.uncommitted == ("a",)
-    git(repo, "checkout", "-q", "--detach")
-    assert inspect_checkout(repo).commit == git(repo, "rev-parse", "HEAD")
+
+
+PLAIN = [".gitignore", "pkg/model.py", "train.py"]
 
 
 def test_a_worktree_is_a_checkout_of_its_own(repo: Path, tmp_path: Path) -> None:
-    git(repo, "worktree", "add", "-q", str(tmp_path / "tree"), "-b", "other")
-    write(tmp_path / "tree", new="1")
-    checkout = inspect_checkout(tmp_path / "tree")
-    assert checkout.root == (tmp_path / "tree").resolve() and checkout.uncommitted == ("new",)
-    assert tree(snapshot_of(tmp_path / "tree", tmp_path).root) == [
-        ".gitignore",
-        "new",
-        "pkg/model.py",
-        "train.py",
-    ]
+    place = tmp_path / "tree"
+    git(repo, "worktree", "add", "-q", str(place), "-b", "other")
+    write(place, new="1")
+    checkout = inspect_checkout(place)
+    assert checkout.root == place.resolve() and checkout.uncommitted == ("new",)
+    assert tree(snapshot_of(place, tmp_path).root) == sorted(["new", *PLAIN])
 
 
-def test_a_plain_folder_and_an_ignored_folder_are_taken_as_they_are(
-    repo: Path, tmp_path: Path
+def test_a_folder_that_is_plain_or_ignored_or_without_git_is_taken_as_it_is(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plain").mkdir()
     assert not inspect_checkout(tmp_path / "plain").is_git
     write(repo, build__exp__train_dot_py="")
     checkout = inspect_checkout(repo / "build/exp")
-    assert (
-        not checkout.is_git
-        and checkout.root == (repo / "build/exp").resolve()
-        and "ignores" in checkout.notes[0]
-    )
+    assert not checkout.is_git and checkout.root == (repo / "build/exp").resolve()
+    assert "ignores" in checkout.notes[0]
     assert tree(take_snapshot(checkout, tmp_path / "s").root) == ["train.py"]
-
-
-def test_a_machine_without_git_takes_the_folder_as_it_is(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    # a work tree that is placed elsewhere is not followed
+    git(repo, "config", "core.worktree", str(tmp_path))
+    checkout = inspect_checkout(repo)
+    assert not checkout.is_git and checkout.root == repo.resolve() and checkout.notes
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git
     checkout = inspect_checkout(repo)
     assert not checkout.is_git and "not installed" in checkout.notes[0]
-    assert tree(take_snapshot(checkout, tmp_path / "s").root) == [
-        ".gitignore",
-        "pkg/model.py",
-        "train.py",
-    ]
+    assert set(PLAIN) <= {*tree(take_snapshot(checkout, tmp_path / "t").root)}
 
 
 def test_git_variables_of_the_caller_do_not_count(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = repository(tmp_path / "other")
-    for name, value in (
-        ("GIT_DIR", other / ".git"),
-        ("GIT_WORK_TREE", other),
-        ("GIT_INDEX_FILE", tmp_path / "none"),
-    ):
-        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
     assert inspect_checkout(repo).root == repo.resolve()
     assert inspect_checkout(repo).uncommitted == ()
 
@@ -130,56 +113,43 @@ def test_a_repository_of_somebody_else_is_read_without_a_trace(
     (tmp_path / "home").mkdir()
     for path in [repo, *repo.rglob("*")]:
         os.chown(path, 12345, 12345, follow_symlinks=False)
-    assert (
-        subprocess.run(["git", "status"], cwd=repo, capture_output=True, check=False).returncode
-        != 0
-    )
+    with pytest.raises(subprocess.CalledProcessError):
+        git(repo, "status")
     assert inspect_checkout(repo).commit and len(tree(snapshot_of(repo, tmp_path).root)) == 3
     assert tree(tmp_path / "home") == []
 
 
-def test_nothing_that_the_repository_configures_is_run(repo: Path, tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    script = tmp_path / "evil"
-    script.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
-    script.chmod(0o755)
-    write(repo, _dot_gitattributes="* filter=evil diff=evil\n")
-    git(repo, "add", "-A")
-    git(repo, "commit", "-qm", "attributes")
+@pytest.fixture
+def evil(tmp_path: Path) -> Path:
+    """A program that tells in `ran` that it ran."""
+    (tmp_path / "evil").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
+    (tmp_path / "evil").chmod(0o755)
+    return tmp_path / "evil"
+
+
+HOOKS = ("post-index-change", "post-checkout", "fsmonitor-watchman", "reference-transaction")
+RUNS = ("core.fsmonitor", "core.pager", "core.sshCommand", "diff.evil.textconv", "diff.external")
+FILTERS = ("clean", "smudge", "process")
+
+
+def test_nothing_that_the_repository_configures_is_run(
+    repo: Path, tmp_path: Path, evil: Path
+) -> None:
+    commit(repo, _dot_gitattributes="* filter=evil diff=evil\n")
     hooks = tmp_path / "hooks"
     hooks.mkdir()
-    for hook in (
-        "post-index-change",
-        "post-checkout",
-        "fsmonitor-watchman",
-        "reference-transaction",
-    ):
-        (hooks / hook).symlink_to(script)
-    for key, value in {
-        "core.fsmonitor": script,
-        "core.hooksPath": hooks,
-        "filter.evil.clean": script,
-        "filter.evil.smudge": script,
-        "filter.evil.required": "true",
-        "filter.evil.process": script,
-        "diff.evil.textconv": script,
-        "diff.external": script,
-        "core.pager": script,
-        "core.sshCommand": script,
-    }.items():
-        git(repo, "config", key, str(value))
-    ran.unlink(missing_ok=True)
+    for hook in HOOKS:
+        (hooks / hook).symlink_to(evil)
+    for key in (*RUNS, *(f"filter.evil.{name}" for name in FILTERS)):
+        git(repo, "config", key, str(evil))
+    git(repo, "config", "core.hooksPath", str(hooks))
+    git(repo, "config", "filter.evil.required", "true")
+    (tmp_path / "ran").unlink(missing_ok=True)
     write(repo, train_dot_py="print(3)", pkg__model_dot_py="x = 1")
     os.utime(repo / "pkg/model.py", ns=(1, 1))
     assert inspect_checkout(repo).uncommitted == ("train.py",)
     snapshot_of(repo, tmp_path)
-    assert not ran.exists()
-
-
-def test_a_work_tree_placed_elsewhere_is_not_followed(repo: Path, tmp_path: Path) -> None:
-    git(repo, "config", "core.worktree", str(tmp_path))
-    checkout = inspect_checkout(repo)
-    assert not checkout.is_git and checkout.root == repo.resolve() and checkout.notes
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None:
@@ -188,9 +158,7 @@ def test_an_lfs_file_is_not_modified_because_filters_are_off(repo: Path) -> None
         "version https://git-lfs.github.com/spec/v1\noid "
         f"sha256:{hashlib.sha256(content).hexdigest()}\nsize {len(content)}\n"
     )
-    write(repo, a_dot_bin=pointer, b_dot_bin=pointer)
-    git(repo, "add", "-A")
-    git(repo, "commit", "-qm", "lfs")
+    commit(repo, a_dot_bin=pointer, b_dot_bin=pointer)
     (repo / "a.bin").write_bytes(content)
     (repo / "b.bin").write_bytes(content[:-1] + b"!")
     assert inspect_checkout(repo).uncommitted == ("b.bin",)
@@ -227,14 +195,8 @@ def test_submodules_say_what_is_recorded_and_what_is_there(repo: Path, tmp_path:
 
 def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12\n"
-    write(
-        repo,
-        a_dot_bin=pointer,
-        b_dot_txt=pointer,
-        c_dot_bin=pointer + "more\n",
-        d_dot_bin=pointer,
-        new_dot_bin=pointer,
-    )
+    names = ("a_dot_bin", "b_dot_txt", "d_dot_bin", "new_dot_bin")
+    write(repo, **dict.fromkeys(names, pointer), c_dot_bin=pointer + "more\n")
     write(repo, _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n")
     git(repo, "add", "-A", ":!new.bin")
     (repo / "d.bin").unlink()
@@ -243,19 +205,12 @@ def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -
 
 
 def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(
-    repo: Path, tmp_path: Path
+    repo: Path, tmp_path: Path, evil: Path
 ) -> None:
-    ran, script = tmp_path / "ran", tmp_path / "evil"
-    script.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
-    script.chmod(0o755)
-    write(
-        repo,
-        _dot_gitattributes="* filter=lfs\n",
-        _dot_gitmodules=f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{script}\n',
-    )
+    module = f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{evil}\n'
+    write(repo, _dot_gitattributes="* filter=lfs\n", _dot_gitmodules=module)
     git(repo, "add", "-A")
-    for key in ("filter.lfs.clean", "filter.lfs.smudge", "filter.lfs.process", "core.fsmonitor"):
-        git(repo, "config", key, str(script))
-    ran.unlink(missing_ok=True)
+    for key in ("core.fsmonitor", *(f"filter.lfs.{name}" for name in FILTERS)):
+        git(repo, "config", key, str(evil))
     assert submodules(repo) == () and lfs_pointers(repo) == () and len(tracked_files(repo)) == 5
-    assert not ran.exists()
+    assert not (tmp_path / "ran").exists()

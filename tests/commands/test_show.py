@@ -33,15 +33,10 @@ def fail(tmp_path: Path) -> Path:
 def test_a_report_or_its_folder_is_printed_again_and_nothing_is_gated(
     fail: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, checklists in (
-        (["show", str(fail)], 0),
-        (["show", str(fail), "-v"], 1),
-        (["show", str(fail.parent)], 0),
-    ):
-        assert main(arguments) == 0
+    for arguments, checklists in (([fail], 0), ([fail, "-v"], 1), ([fail.parent], 0)):
+        assert main(["show", *map(str, arguments)]) == 0
         out = capsys.readouterr().out
-        assert out.startswith(" FAIL   two runs with seed 42 diverge at step 3\n")
-        assert out.count("Checklist ──") == checklists
+        assert out.startswith(" FAIL ") and out.count("Checklist ──") == checklists
 
 
 def test_other_formats_are_written_and_named(
@@ -57,12 +52,7 @@ def test_other_formats_are_written_and_named(
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [
-        (None, "is not there"),
-        ("{}", "not a report of this version"),
-        ("{", "not JSON"),
-        ("[1]", "not a report of this version"),
-    ],
+    [(None, "is not there"), ("{}", "not a report of this version"), ("{", "not JSON")],
 )
 def test_what_is_no_report_is_one_line_and_exit_code_2(
     tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
@@ -92,33 +82,23 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["{report}", "--markdown", "{folder}/./report.json"],
-            "is the file of the report that is read too",
-        ),
-        (["{report}", "--markdown", "{x}", "--sarif", "{x}"], "is the file of --markdown too"),
-        (["{report}", "--sarif", "{folder}/no/x.sarif"], "its folder does not exist"),
+        (["--markdown", "./report.json"], "is the file of the report that is read too"),
+        (["--markdown", "x", "--sarif", "x"], "is the file of --markdown too"),
+        (["--sarif", "no/x.sarif"], "its folder does not exist"),
     ],
 )
 def test_a_file_that_is_named_twice_is_refused(
-    fail: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    fail: Path,
+    arguments: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(fail.parent)
     before = fail.read_bytes()
-    assert (
-        main(
-            [
-                "show",
-                *(
-                    item.format(report=fail, folder=fail.parent, x=fail.parent / "x")
-                    for item in arguments
-                ),
-            ]
-        )
-        == 2
-    )
+    assert main(["show", str(fail), *arguments]) == 2
     assert words in capsys.readouterr().err
-    assert fail.read_bytes() == before
-    assert not (fail.parent / "x").exists()
+    assert fail.read_bytes() == before and not (fail.parent / "x").exists()
 
 
 def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
@@ -131,5 +111,4 @@ def test_a_file_that_could_not_be_written_is_said_and_not_named_as_written(
     assert main(["show", str(fail), "--sarif", str(tmp_path / "x.sarif")]) == 2
     said = capsys.readouterr()
     assert "x.sarif: cannot be written: No space left on device" in said.err
-    assert said.out.startswith(" FAIL ")
-    assert "written:" not in said.out
+    assert said.out.startswith(" FAIL ") and "written:" not in said.out

@@ -41,15 +41,9 @@ class Engine:
 
     def has(self, image: str) -> bool:
         """Whether an image of that name is there."""
-        return (
-            subprocess.run(
-                [*self.client, "image", "inspect", image],
-                capture_output=True,
-                timeout=60,
-                check=False,
-            ).returncode
-            == 0
-        )
+        command = [*self.client, "image", "inspect", image]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        return done.returncode == 0
 
 
 @cache
@@ -71,31 +65,20 @@ def engine() -> Engine | str:
             "action's): sudo, or start a Docker daemon"
         )
     STORE.mkdir(parents=True, exist_ok=True)
-    place = (
-        "--root",
-        f"{STORE}/storage",
-        "--runroot",
-        f"{STORE}/run",
-        f"--storage-driver={_driver()}",
-    )
+    place = (f"--root={STORE}/storage", f"--runroot={STORE}/run", f"--storage-driver={_driver()}")
     limits = ("--ulimit", "nofile=1024:1024")
     client = (*_own_mounts(), "podman", *place)
-    return Engine(
-        "podman",
-        (
-            "buildah",
-            *place,
-            "bud",
-            "--layers",
-            "--isolation",
-            "chroot",
-            "--network",
-            "host",
-            *limits,
-        ),
-        client,
-        (*client, "run", *limits, "--ulimit", "nproc=1024:1024", "--cgroups=disabled", *_AS_DOCKER),
+    build = ("buildah", *place, "bud", "--layers", "--isolation=chroot", "--network=host", *limits)
+    run = (
+        *client,
+        "run",
+        *limits,
+        "--ulimit",
+        "nproc=1024:1024",
+        "--cgroups=disabled",
+        *_AS_DOCKER,
     )
+    return Engine("podman", build, client, run)
 
 
 def _answers(command: Sequence[str]) -> bool:
@@ -115,19 +98,8 @@ def _driver() -> str:
     options = f"lowerdir={parts['lower']},upperdir={parts['upper']},workdir={parts['work']}"
     try:
         # in a mount namespace of its own: nothing of it is left behind
-        works = _answers(
-            [
-                "unshare",
-                "--mount",
-                "mount",
-                "-t",
-                "overlay",
-                "overlay",
-                "-o",
-                options,
-                str(parts["merged"]),
-            ]
-        )
+        mount = ["mount", "-t", "overlay", "overlay", "-o", options, str(parts["merged"])]
+        works = _answers(["unshare", "--mount", *mount])
     finally:
         shutil.rmtree(trial)
     return "overlay" if works else "vfs"
@@ -143,13 +115,5 @@ def _own_mounts() -> tuple[str, ...]:
     controllers = UNIFIED / "cgroup.controllers"
     if not controllers.exists() or not controllers.read_text(encoding="ascii").strip():
         return ()
-    return (
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        f'umount {UNIFIED} && exec "$@"',
-        "sh",
-    )
+    without = ("sh", "-c", f'umount {UNIFIED} && exec "$@"', "sh")
+    return ("unshare", "--mount", "--propagation", "private", *without)

@@ -27,19 +27,8 @@ from tests.container.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
-CONTEXT = (
-    "Dockerfile",
-    ".dockerignore",
-    "LICENSE",
-    "README.md",
-    "entrypoint",
-    "pyproject.toml",
-    "requirements",
-    "docs/causes",
-    "docs/checks",
-    "docs/reasons.md",
-    "repro_gate",
-)
+CONTEXT = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "entrypoint", "pyproject.toml")
+CONTEXT += ("requirements", "docs/causes", "docs/checks", "docs/reasons.md", "repro_gate")
 NAME, BASE = "localhost/repro-gate-test", "localhost/repro-gate-base"
 # given to the build as a release gives it, and looked for in the labels
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -73,14 +62,11 @@ def built(engine: Engine) -> Image:
         arguments |= {"BASE_IMAGE": base, "BASE_NAME": base}
     if not _reachable(_default("TORCH_INDEX")):
         arguments["TORCH_INDEX"] = ""
-    options = [
-        item for key, value in arguments.items() for item in ("--build-arg", f"{key}={value}")
-    ]
+    options = [f"--build-arg={key}={value}" for key, value in arguments.items()]
+    options += ["--tag", name, "--file", str(DOCKERFILE)]
     started = time.monotonic()
     with _pip_of_this_machine(engine) as mounts:
-        _run(
-            [*engine.build, *options, *mounts, "--tag", name, "--file", str(DOCKERFILE), str(ROOT)]
-        )
+        _run([*engine.build, *options, *mounts, str(ROOT)])
     seconds = time.monotonic() - started
     _forget_others(engine, name)
     return Image(name, base, seconds)
@@ -115,13 +101,8 @@ def _debian(engine: Engine) -> str:
     with TemporaryDirectory(prefix="repro-gate-base-") as folder:
         root = f"{folder}/root"
         _run(["debootstrap", "--variant=minbase", suite(), root])
-        left = [
-            "var/cache/apt/archives/*.deb",
-            "var/lib/apt/lists/*",
-            "var/log/*.log",
-            "var/cache/apt/*.bin",
-        ]
-        without = [f"--exclude=./{item}" for item in left]
+        left = "cache/apt/archives/*.deb", "lib/apt/lists/*", "log/*.log", "cache/apt/*.bin"
+        without = [f"--exclude=./var/{item}" for item in left]
         packed = subprocess.Popen(
             ["tar", "-C", root, "--numeric-owner", "--one-file-system", *without, "-c", "."],
             stdout=subprocess.PIPE,
@@ -151,23 +132,20 @@ def _run(command: list[str], stdin: IO[bytes] | None = None) -> None:
 def _files(names: Iterable[str]) -> list[Path]:
     found = []
     for name in names:
-        path = ROOT / name
-        found += (
-            [path]
-            if path.is_file()
-            else [item for item in sorted(path.rglob("*")) if item.is_file()]
-        )
-    return [path for path in found if "__pycache__" not in path.parts and path.suffix != ".pyc"]
+        found += [ROOT / name, *sorted((ROOT / name).rglob("*"))]
+    return [
+        path
+        for path in found
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+    ]
 
 
 def _digest(files: Iterable[Path], *more: str) -> str:
     total = hashlib.sha256("\0".join(more).encode())
     for path in files:
         content = path.read_bytes()
-        total.update(
-            f"\0{path.relative_to(ROOT)}\0{path.stat().st_mode & 0o777:o}\0{len(content)}\0".encode()
-            + content
-        )
+        mode = f"{path.stat().st_mode & 0o777:o}"
+        total.update(f"\0{path.relative_to(ROOT)}\0{mode}\0{len(content)}\0".encode() + content)
     return total.hexdigest()[:16]
 
 
@@ -175,9 +153,8 @@ def _forget_others(engine: Engine, name: str) -> None:
     """Drop the images that earlier versions of this checkout left: each is more than a gigabyte."""
     for other in engine.ask("images", "--format", "{{.Repository}}:{{.Tag}}", NAME).split():
         if other != name and other.startswith(f"{NAME}:"):
-            subprocess.run(
-                [*engine.client, "rmi", other], capture_output=True, timeout=300, check=False
-            )
+            remove = [*engine.client, "rmi", other]
+            subprocess.run(remove, capture_output=True, timeout=300, check=False)
 
 
 def _reachable(url: str) -> bool:
@@ -203,21 +180,13 @@ def _pip_of_this_machine(engine: Engine) -> Iterator[list[str]]:
         yield []
         return
     settings: dict[str, str] = {}
-    said = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout
-    for line in said.splitlines():
+    asked = [sys.executable, "-m", "pip", "config", "list"]
+    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
+    for line in said.stdout.splitlines():
         key, _, value = line.partition("=")
         settings.setdefault(key.rpartition(".")[2], value.strip("'\""))
-    local = [
-        _on_disk(item)
-        for key in ("find-links", "extra-index-url", "index-url")
-        for item in settings.get(key, "").split()
-    ]
+    places = ("find-links", "extra-index-url", "index-url")
+    local = [_on_disk(item) for key in places for item in settings.get(key, "").split()]
     mounts = {os.path.realpath(path): path for path in local if path is not None}
     # An index lies beside the files that it names, so the folder above it comes too.
     mounts |= {
@@ -226,29 +195,23 @@ def _pip_of_this_machine(engine: Engine) -> Iterator[list[str]]:
         if os.path.basename(path) == "simple"
     }
     certificates = settings.get("cert") or (_CERTIFICATES if os.path.exists(_CERTIFICATES) else "")
-    kept = {
-        key: value
-        for key, value in settings.items()
-        if key in ("find-links", "extra-index-url", "index-url", "default-timeout")
-    }
+    wanted = (*places, "default-timeout")
+    kept = {key: value for key, value in settings.items() if key in wanted}
     with TemporaryDirectory(prefix="repro-gate-pip-") as folder:
         if certificates:
             mounts[os.path.realpath(certificates)] = "/etc/pip-certificates.crt"
             kept["cert"] = "/etc/pip-certificates.crt"
         written = Path(folder, "pip.conf")
-        written.write_text(
-            "[global]\n" + "".join(f"{key} = {value}\n" for key, value in kept.items()),
-            encoding="utf-8",
-        )
+        lines = "".join(f"{key} = {value}\n" for key, value in kept.items())
+        written.write_text(f"[global]\n{lines}", encoding="utf-8")
         mounts[str(written)] = "/etc/pip.conf"
         yield [item for real, path in mounts.items() for item in ("--volume", f"{real}:{path}:ro")]
 
 
 def _on_disk(place: str) -> str | None:
     """The folder that a `find-links` or an index names; None for one that is not on this disk."""
-    path = (
-        urllib.parse.unquote(urllib.parse.urlsplit(place).path)
-        if place.startswith("file://")
-        else place
-    )
+    if place.startswith("file://"):
+        path = urllib.parse.unquote(urllib.parse.urlsplit(place).path)
+    else:
+        path = place
     return path.rstrip("/") if os.path.isabs(path) and os.path.exists(path) else None

@@ -18,20 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 GATE = ("/opt/gate/bin/python", "-I")
-BUILDERS = (
-    "gcc",
-    "cc",
-    "g++",
-    "make",
-    "ld",
-    "as",
-    "dpkg-buildpackage",
-    "pip",
-    "pip3",
-    "curl",
-    "wget",
-    "uv",
-)
+BUILDERS = "gcc cc g++ make ld as dpkg-buildpackage pip pip3 curl wget uv".split()  # noqa: SIM905
 NEEDED = ("git", "setpriv", "python", "python3")
 _TOP = ("boot", "etc", "home", "opt", "root", "srv", "tmp", "usr", "var")
 _LISTS = ("/var/lib/apt/lists/", "/var/cache/apt/archives/")
@@ -52,6 +39,7 @@ def main(user: int) -> None:
     files = list(_files())
     known = pwd.getpwuid(user)
     home = {**os.environ, "HOME": "/tmp"}
+    hostile = {**os.environ, "PYTHONPATH": "/hostile"}
     facts = {
         "environment": dict(os.environ),
         "user": os.getuid(),
@@ -68,14 +56,7 @@ def main(user: int) -> None:
         "gate_version": said(*GATE, "-c", _VERSION),
         "gate_compiled": said(*GATE, "-c", _COMPILED),
         "training_modules": said("python", "-c", _TRAINING, env=home),
-        "hostile": said(
-            *GATE,
-            "-m",
-            "repro_gate",
-            "--help",
-            cwd="/hostile",
-            env={**os.environ, "PYTHONPATH": "/hostile"},
-        ),
+        "hostile": said(*GATE, "-m", "repro_gate", "--help", cwd="/hostile", env=hostile),
         "environment_on_top": said("python", "-m", "venv", "--system-site-packages", "/tmp/venv"),
         "release": Path("/etc/os-release").read_text(encoding="utf-8"),
     }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -24,34 +23,24 @@ from typing import Any
 
 from tests.container.attacks import FILE_COMMANDS, SUFFIX, TOKEN
 from tests.container.engine import Engine
+from tests.support.composite import load, pairs
+from tests.support.github.stage import pull_request
 from tests.support.repositories import git
 
 RUNNER = 1001  # the user of GitHub's own runners; the action is root
 REPOSITORY, PULL, RUN_ID = "octo-org/trainer", 7, 4242
 INPUTS: Mapping[str, str] = {  # what action.yml gives where the workflow says nothing
-    "spec": "repro.yml",
-    "working_directory": ".",
+    **{name: str(item["default"]) for name, item in load("container")["inputs"].items()},
     "token": TOKEN,
     "comment": "always",
-    "fail_on": "fail, inconclusive",
-    "report": "repro-gate-report",
-    "policy": "",
-    "base": "",
-    "against": "",
-    "set": "",
-    "pull_request": "",
-    "allow_forks": "false",
-    "annotations": "true",
-    "summary": "true",
-    "cache": "",
 }
 _VARIABLES = {
     "set_output": "GITHUB_OUTPUT",
     "step_summary": "GITHUB_STEP_SUMMARY",
     "set_env": "GITHUB_ENV",
     "add_path": "GITHUB_PATH",
+    "save_state": "GITHUB_STATE",
 }
-_VARIABLES |= {"save_state": "GITHUB_STATE"}
 
 
 @dataclass(frozen=True)
@@ -108,12 +97,8 @@ def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
         if isinstance(content, str):
             target.write_text(content, encoding="utf-8")
         elif content.is_dir():
-            shutil.copytree(
-                content,
-                target,
-                dirs_exist_ok=True,
-                ignore=shutil.ignore_patterns("out", "__pycache__"),
-            )
+            left_out = shutil.ignore_patterns("out", "__pycache__")
+            shutil.copytree(content, target, dirs_exist_ok=True, ignore=left_out)
         else:
             shutil.copy(content, target)
     git(workspace, "init", "-q")
@@ -126,9 +111,8 @@ def lay_out(root: Path, project: Mapping[str, str | Path]) -> Layout:
         (layout.temporary / name).mkdir()
     for name in FILE_COMMANDS:
         layout.command_file(name).touch()
-    (layout.temporary / "_github_workflow/event.json").write_text(
-        json.dumps(_event(layout.head)), encoding="utf-8"
-    )
+    event = pull_request(REPOSITORY, fork=False, sha=layout.head)
+    (layout.temporary / "_github_workflow/event.json").write_bytes(event)
     if os.geteuid() == 0:
         for path in [root, *root.rglob("*")]:
             os.chown(path, RUNNER, RUNNER, follow_symlinks=False)
@@ -156,15 +140,8 @@ def start(
     name = f"repro-gate-action-{secrets.token_hex(3)}"
     given = {f"INPUT_{key.upper()}": value for key, value in {**INPUTS, **(inputs or {})}.items()}
     environment = {**given, **_job(layout, api_url)}
-    command = [
-        *engine.run,
-        "--name",
-        name,
-        "--workdir",
-        "/github/workspace",
-        "--rm",
-        f"--network={network}",
-    ]
+    command = [*engine.run, "--name", name, "--workdir=/github/workspace", "--rm"]
+    command.append(f"--network={network}")
     command += [item for key in environment for item in ("-e", key)]
     command += ["-e", "GITHUB_ACTIONS=true", "-e", "CI=true"]
     command += [
@@ -182,18 +159,14 @@ def start(
             meanwhile(name)
             log, _ = process.communicate(timeout=timeout)
         finally:
-            subprocess.run(
-                [*engine.client, "rm", "--force", name],
-                capture_output=True,
-                timeout=60,
-                check=False,
-            )
+            remove = [*engine.client, "rm", "--force", name]
+            subprocess.run(remove, capture_output=True, timeout=60, check=False)
             process.kill()
     seconds = time.monotonic() - started
     return Ended(
         process.returncode,
         log.decode("utf-8", "replace"),
-        outputs_in(layout.command_file("set_output").read_text(encoding="utf-8")),
+        pairs(layout.command_file("set_output").read_text(encoding="utf-8")),
         layout.command_file("step_summary").read_text(encoding="utf-8"),
         seconds,
         layout,
@@ -211,31 +184,6 @@ def mounts(layout: Layout, socket: Path | None) -> Iterator[tuple[Path, str]]:
     yield layout.workspace, "/github/workspace"
 
 
-def outputs_in(text: str) -> dict[str, str]:
-    """The outputs as the runner reads them: `name=value`, or `name<<DELIMITER`, lines,
-    `DELIMITER`."""
-    found: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        if not line:
-            continue
-        heredoc = re.fullmatch(r"([^=<]+)<<(.+)", line)
-        if heredoc is None:
-            name, equals, value = line.partition("=")
-            assert equals, f"the runner refuses this line of GITHUB_OUTPUT: {line!r}"
-            found[name] = value
-            continue
-        value_lines = []
-        for part in lines:
-            if part == heredoc[2]:
-                break
-            value_lines.append(part)
-        else:
-            raise AssertionError(f"the runner finds no end of {heredoc[1]!r} in GITHUB_OUTPUT")
-        found[heredoc[1]] = "\n".join(value_lines)
-    return found
-
-
 def state_of(folder: Path, without: tuple[str, ...] = ()) -> dict[str, tuple[int, int, int, bytes]]:
     """{path: (mode, user, group, content)} of everything in a folder, and of the folder itself."""
     found = {}
@@ -244,13 +192,9 @@ def state_of(folder: Path, without: tuple[str, ...] = ()) -> dict[str, tuple[int
         if name.split("/")[0] in without:
             continue
         state = path.lstat()
-        content = (
-            path.read_bytes()
-            if stat.S_ISREG(state.st_mode)
-            else os.readlink(path).encode()
-            if path.is_symlink()
-            else b""
-        )
+        content = path.read_bytes() if stat.S_ISREG(state.st_mode) else b""
+        if path.is_symlink():
+            content = os.readlink(path).encode()
         found[name] = (state.st_mode, state.st_uid, state.st_gid, content)
     return found
 
@@ -263,12 +207,8 @@ def _credentials(layout: Layout) -> None:
     git(layout.workspace, "config", "http.https://github.com/.extraheader", header)
     apart = layout.temporary / f"git-credentials-{SUFFIX}.config"
     apart.write_text(f'[http "https://github.com/"]\n\textraheader = {header}\n', encoding="utf-8")
-    git(
-        layout.workspace,
-        "config",
-        "includeIf.gitdir:/github/workspace/.git.path",
-        f"/github/runner_temp/{apart.name}",
-    )
+    included = "includeIf.gitdir:/github/workspace/.git.path"
+    git(layout.workspace, "config", included, f"/github/runner_temp/{apart.name}")
 
 
 def _job(layout: Layout, api_url: str) -> dict[str, str]:
@@ -308,22 +248,4 @@ def _job(layout: Layout, api_url: str) -> dict[str, str]:
         "ACTIONS_RUNTIME_URL": "https://pipelines.actions.githubusercontent.com/abc/",
         "ACTIONS_RUNTIME_TOKEN": f"runtime-{TOKEN}",
         "ACTIONS_CACHE_URL": "https://artifactcache.actions.githubusercontent.com/abc/",
-    }
-
-
-def _event(head: str) -> dict[str, Any]:
-    """As much of a `pull_request` event as matters: a pull request of the repository's own."""
-    repository = {"id": 1296269, "full_name": REPOSITORY, "private": False}
-    return {
-        "action": "synchronize",
-        "number": PULL,
-        "pull_request": {
-            "number": PULL,
-            "state": "open",
-            "draft": False,
-            "head": {"ref": "topic", "sha": head, "repo": repository},
-            "base": {"ref": "main", "sha": "0" * 40, "repo": repository},
-        },
-        "repository": repository,
-        "sender": {"login": "octocat"},
     }

@@ -23,6 +23,7 @@ from tests.container.image import Image
 from tests.container.runner import PULL, REPOSITORY, RUN_ID, RUNNER
 from tests.support.composite import ROOT, Job
 from tests.support.github.server import BOT, GitHub
+from tests.support.github.stage import pull_request
 from tests.support.repositories import git
 
 TRAINING = """\
@@ -55,14 +56,8 @@ class Stage:
 
     def step(self, name: str) -> tuple[int, str]:
         """Exit code and log of one of the action's steps."""
-        inputs = {
-            "token": TOKEN,
-            "comment": "always",
-            "gpus": "none",
-            "shm_size": "128m",
-            "image": self.image,
-        }
-        done = self.job.run("docker-run", name, inputs)
+        inputs = {"token": TOKEN, "comment": "always", "gpus": "none", "shm_size": "128m"}
+        done = self.job.run("docker-run", name, {**inputs, "image": self.image})
         return done.returncode, done.stdout + done.stderr
 
 
@@ -92,17 +87,8 @@ def stage(engine: Engine, image: Image, tmp_path: Path) -> Iterator[Stage]:
         job = Job(tmp_path / "job", variables, ROOT / "docker-run")
         head = _checkout(job.folder / "workspace", github.port)
         variables["GITHUB_SHA"] = head
-        side = {"ref": "topic", "sha": head, "repo": {"full_name": REPOSITORY}}
-        pull = {
-            "number": PULL,
-            "state": "open",
-            "draft": False,
-            "head": side,
-            "base": {**side, "ref": "main"},
-        }
-        (job.folder / "event.json").write_text(
-            json.dumps({"action": "synchronize", "number": PULL, "pull_request": pull})
-        )
+        event = pull_request(REPOSITORY, fork=False, sha=head)
+        (job.folder / "event.json").write_bytes(event)
         github.token(BOT, value=TOKEN)
         github.add_pull(PULL, head)
         yield Stage(job, github, image.name)

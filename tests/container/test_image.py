@@ -27,24 +27,9 @@ def facts(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory
         (hostile / name).write_text(
             "raise SystemExit('the checkout was imported')\n", encoding="utf-8"
         )
-    options = [
-        "--rm",
-        "--network=none",
-        "-v",
-        f"{hostile}:/hostile:ro",
-        "-v",
-        f"{_FACTS}:/facts.py:ro",
-    ]
-    command = [
-        *engine.run,
-        *options,
-        "--entrypoint",
-        "/opt/gate/bin/python",
-        image.name,
-        "-I",
-        "/facts.py",
-        str(UID),
-    ]
+    given = ["-v", f"{hostile}:/hostile:ro", "-v", f"{_FACTS}:/facts.py:ro"]
+    options = ["--rm", "--network=none", *given, "--entrypoint", "/opt/gate/bin/python"]
+    command = [*engine.run, *options, image.name, "-I", "/facts.py", str(UID)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -67,12 +52,9 @@ def test_it_says_where_it_comes_from_and_what_it_stands_on(
         key.removeprefix("org.opencontainers.image."): value
         for key, value in configuration["Labels"].items()
     }
-    assert labels["title"] == "Repro Gate"
-    assert labels["description"]
-    assert labels["revision"] == REVISION
-    assert labels["version"] == "test"
+    told = {"title": "Repro Gate", "revision": REVISION, "version": "test"}
+    assert {**told, "licenses": "Apache-2.0"}.items() <= labels.items() and labels["description"]
     assert labels["source"].startswith("https://github.com/")
-    assert labels["licenses"] == "Apache-2.0"
     assert labels["base.name"] in image.base
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["base.digest"])
 
@@ -94,39 +76,26 @@ def test_its_first_process_is_root_and_the_gate(
     assert not configuration.get("Volumes")
 
 
-def test_the_training_has_a_user_with_a_name_and_nothing_else(facts: dict[str, Any]) -> None:
+def test_the_training_has_a_user_with_a_name_and_nothing_else_and_python_is_its_own(
+    facts: dict[str, Any],
+) -> None:
     assert facts["training"] == ["training", GID, "/nonexistent", "/usr/sbin/nologin"]
-
-
-def test_there_is_nothing_to_build_with_and_nothing_to_install_with(facts: dict[str, Any]) -> None:
-    assert facts["builders"] == []
-
-
-def test_git_and_setpriv_are_there_and_python_is_the_trainings(facts: dict[str, Any]) -> None:
-    assert facts["missing"] == []
     assert facts["python"] == "/opt/venv/bin/python"
+    assert facts["missing"] == []  # git and setpriv
 
 
-def test_no_file_gives_its_caller_another_user(facts: dict[str, Any]) -> None:
-    assert facts["raised"] == []
+def test_nothing_in_it_builds_installs_gives_another_user_or_is_writable_to_everybody_and_no_cache_is_left(
+    facts: dict[str, Any],
+) -> None:
+    for name in ("builders", "raised", "writable", "caches"):
+        assert facts[name] == [], name
 
 
-def test_nothing_is_writable_to_everybody_but_temporary_folders(facts: dict[str, Any]) -> None:
-    assert facts["writable"] == []
-
-
-def test_no_cache_and_no_package_list_is_left(facts: dict[str, Any]) -> None:
-    assert facts["caches"] == []
-
-
-def test_the_gates_environment_has_neither_pip_nor_the_trainings_packages(
+def test_the_gates_environment_has_neither_pip_nor_the_trainings_packages_and_is_compiled(
     facts: dict[str, Any],
 ) -> None:
     assert facts["gate_modules"] == ""
     assert facts["gate_version"] == __version__
-
-
-def test_the_gate_is_compiled_so_that_no_start_has_to(facts: dict[str, Any]) -> None:
     assert facts["gate_compiled"] == "True"
 
 
@@ -143,10 +112,11 @@ def test_torch_is_the_locked_one_and_compiled(facts: dict[str, Any]) -> None:
 
 
 def test_nvidias_runtime_is_asked_for_and_sandbox_is_on(facts: dict[str, Any]) -> None:
-    environment = facts["environment"]
-    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
-    assert environment["REPRO_GATE_SANDBOX"] == "own-user"
+    assert {
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "REPRO_GATE_SANDBOX": "own-user",
+    }.items() <= facts["environment"].items()
 
 
 def test_an_environment_of_the_users_can_be_made_on_top(facts: dict[str, Any]) -> None:

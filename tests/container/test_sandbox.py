@@ -20,7 +20,7 @@ from repro_gate.sandbox.identity import GID, UID
 from tests.container.attacks import NOTHING_THERE, TOKEN, attempts
 from tests.container.engine import Engine
 from tests.container.image import Image
-from tests.container.runner import Ended, Layout, lay_out, mounts, start
+from tests.container.runner import Ended, lay_out, mounts, start
 
 ATTACKS = Path(__file__).with_name("attacks.py")
 NAMES = sorted(attempts())
@@ -68,14 +68,8 @@ def attacked(
     root = tmp_path_factory.mktemp("attacked")
     layout = lay_out(root, {"repro.yml": _SPEC, "train.py": _TRAIN, "attacks.py": ATTACKS})
     box = _letter_box(root)
-    ended = start(
-        engine,
-        image.name,
-        layout,
-        {"comment": "never"},
-        socket=docker_socket,
-        more=("-v", f"{box}:/results"),
-    )
+    more, inputs = ("-v", f"{box}:/results"), {"comment": "never"}
+    ended = start(engine, image.name, layout, inputs, socket=docker_socket, more=more)
     assert (box / "attacks.jsonl").exists(), ended.log
     return Attacked(ended, _letters(box))
 
@@ -93,26 +87,12 @@ def unconfined(
     root = tmp_path_factory.mktemp("unconfined")
     layout = lay_out(root, {"train.py": _TRAIN})
     box = _letter_box(root)
-    options = [
-        "--rm",
-        "--network=none",
-        "--cap-add=SYS_ADMIN,SYS_PTRACE",
-        "--security-opt=seccomp=unconfined",
-        "--entrypoint=/bin/sh",
-    ]
-    options += [
-        item
-        for source, target in mounts(layout, docker_socket)
-        for item in ("-v", f"{source}:{target}")
-    ]
-    options += [
-        "-v",
-        f"{box}:/results",
-        "-v",
-        f"{ATTACKS}:/attacks.py:ro",
-        "-e",
-        f"INPUT_TOKEN={TOKEN}",
-    ]
+    options = ["--rm", "--network=none", "--cap-add=SYS_ADMIN,SYS_PTRACE"]
+    options += ["--security-opt=seccomp=unconfined", "--entrypoint=/bin/sh"]
+    for source, target in mounts(layout, docker_socket):
+        options += ["-v", f"{source}:{target}"]
+    options += ["-v", f"{box}:/results", "-v", f"{ATTACKS}:/attacks.py:ro"]
+    options += ["-e", f"INPUT_TOKEN={TOKEN}"]
     done = subprocess.run(
         [*engine.run, *options, image.name, "-c", _STAND_IN],
         capture_output=True,
@@ -141,31 +121,21 @@ def test_nothing_but_the_sandbox_is_in_the_way(name: str, unconfined: dict[str, 
     assert unconfined[name].startswith("SUCCEEDED"), unconfined[name]
 
 
-def test_the_attacker_was_gated_like_anybody(attacked: Attacked) -> None:
+def test_the_attacker_was_gated_like_anybody_as_another_user(attacked: Attacked) -> None:
     assert attacked.ended.exit_code == 0, attacked.ended.log
     assert attacked.ended.outputs["verdict"] == "pass"
     assert len(attacked.runs) >= 4  # two deterministic runs, two default ones
-
-
-def test_the_report_says_that_training_was_another_user(attacked: Attacked) -> None:
     assert attacked.ended.report["subject"]["sandbox"] == "own-user"
 
 
-def test_the_token_is_nowhere_in_what_the_action_leaves(attacked: Attacked) -> None:
-    layout: Layout = attacked.ended.layout
-    left = [
-        path.read_text(encoding="utf-8")
-        for path in (layout.workspace / "repro-gate-report").iterdir()
-    ]
-    left += [attacked.ended.summary, layout.command_file("set_output").read_text(encoding="utf-8")]
-    assert left
-    assert not [text for text in left if TOKEN in text]
-
-
-def test_the_log_has_the_token_in_the_line_that_masks_it_and_nowhere_else(
+def test_the_token_is_in_the_line_that_masks_it_and_nowhere_else_in_what_the_action_leaves(
     attacked: Attacked,
 ) -> None:
-    told = [line for line in attacked.ended.log.splitlines() if TOKEN in line]
+    ended, layout = attacked.ended, attacked.ended.layout
+    files = [*(layout.workspace / "repro-gate-report").iterdir(), layout.command_file("set_output")]
+    left = [ended.summary, *(path.read_text(encoding="utf-8") for path in files)]
+    assert len(files) > 1 and not [text for text in left if TOKEN in text]
+    told = [line for line in ended.log.splitlines() if TOKEN in line]
     assert [line for line in told if not line.startswith("::add-mask::")] == []
 
 
@@ -179,7 +149,5 @@ def _letter_box(root: Path) -> Path:
 
 
 def _letters(box: Path) -> tuple[dict[str, str], ...]:
-    return tuple(
-        json.loads(line)
-        for line in (box / "attacks.jsonl").read_text(encoding="utf-8").splitlines()
-    )
+    text = (box / "attacks.jsonl").read_text(encoding="utf-8")
+    return tuple(json.loads(line) for line in text.splitlines())

@@ -1,5 +1,4 @@
-"""Claims about the cache of data digests: what has not moved is not read again, what has is, and a
-bad cache changes no answer."""
+"""The cache of data digests: what has not moved is not read again; a bad one changes nothing."""
 
 from __future__ import annotations
 
@@ -80,30 +79,22 @@ def test_what_has_not_changed_is_not_read_again(place: Path, read: list[str]) ->
     assert os.listdir(place / "cache") == ["digests"]
 
 
-def rewritten(path: Path) -> None:
-    path.write_bytes(b"y" * len(LARGE))
+def rewritten(path: Path, other: str, keep: bool = False) -> None:
+    was, new = path.stat(), path.with_name(other)
+    new.write_bytes(b"y" * len(LARGE))
+    if keep:
+        os.utime(new, ns=(was.st_atime_ns, was.st_mtime_ns))
+    new.replace(path)
 
 
-def with_the_old_mtime(path: Path) -> None:
-    status = os.stat(path)
-    rewritten(path)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def replaced(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_bytes(b"y" * len(LARGE))
-    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    other.replace(path)
-
-
-@pytest.mark.parametrize("change", [rewritten, with_the_old_mtime, replaced])
+@pytest.mark.parametrize(("other", "keep"), [("", False), ("", True), ("other", True)])
 def test_what_changed_is_read_again_however_it_changed(
-    place: Path, read: list[str], change: Callable[[Path], None]
+    place: Path, read: list[str], other: str, keep: bool
 ) -> None:
+    """By another name it is replaced; it may keep its time."""
     verified(place, "data", "one")
     for name in ("data/large", "one"):
-        change(place / name)
+        rewritten(place / name, other or Path(name).name, keep)
     verified(place, "data", "one")
     assert names_read(read, place, "data", "one") == []
 
@@ -112,7 +103,7 @@ def test_a_link_is_known_by_where_it_leads(place: Path, read: list[str]) -> None
     (place / "link").symlink_to("one")
     verified(place, "one")
     assert names_read(read, place, "link") == []
-    rewritten(place / "data/large")
+    rewritten(place / "data/large", "large")
     (place / "link").unlink()
     (place / "link").symlink_to("data/large")
     verified(place, "link")
@@ -141,84 +132,46 @@ def test_what_changed_within_two_seconds_is_not_remembered(place: Path) -> None:
     assert not (place / FILE).exists()
 
 
-def test_the_cache_is_this_users_alone(place: Path, read: list[str]) -> None:
-    verified(place, "one", file="new/deep/repro-gate/digests")
-    assert (place / "new/deep/repro-gate").stat().st_mode & 0o777 == 0o700
-    assert (place / "new/deep/repro-gate/digests").stat().st_mode & 0o777 == 0o600
+def changed(was: bytes, now: bytes) -> Callable[[Path], object]:
+    return lambda file: file.write_bytes(file.read_bytes().replace(was, now))
 
 
-def corrupt(file: Path) -> None:
-    file.write_bytes(os.urandom(8000))
+def linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
 
 
-def of_another_version(file: Path) -> None:
-    file.write_bytes(file.read_bytes().replace(b"digests 1 ", b"digests 2 "))
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "corrupt": lambda file: file.write_bytes(os.urandom(8000)),
+    "of another version": changed(b"digests 1 ", b"digests 2 "),
+    "with a bit changed": changed(b'"}', b'0"}'),
+    "symlinked": linked,
+    "hard linked": lambda file: os.link(file, file.with_name("elsewhere")),
+    "open to others": lambda file: file.chmod(0o644),
+    "folder open to others": lambda file: file.parent.chmod(0o777),
+    "folder symlinked": lambda file: linked(file.parent),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+    "a pipe": lambda file: (file.unlink(), os.mkfifo(file, 0o600)),
+    "too large": lambda file: os.truncate(file, cache.MAX_BYTES + 1),
+    "in no folder": lambda file: (file.unlink(), file.parent.rmdir(), file.parent.touch()),
+}
 
 
-def with_a_bit_changed(file: Path) -> None:
-    file.write_bytes(file.read_bytes().replace(b'"}', b'0"}'))
-
-
-def symlinked(file: Path) -> None:
-    file.rename(file.with_name("elsewhere"))
-    file.symlink_to("elsewhere")
-
-
-def hard_linked(file: Path) -> None:
-    os.link(file, file.with_name("elsewhere"))
-
-
-def open_to_others(file: Path) -> None:
-    file.chmod(0o644)
-
-
-def folder_open_to_others(file: Path) -> None:
-    file.parent.chmod(0o777)
-
-
-def folder_symlinked(file: Path) -> None:
-    file.parent.rename(file.parent.with_name("elsewhere"))
-    file.parent.symlink_to("elsewhere")
-
-
-def a_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def a_pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file, 0o600)
-
-
-def too_large(file: Path) -> None:
-    os.truncate(file, cache.MAX_BYTES + 1)
-
-
-def in_no_folder(file: Path) -> None:
-    file.unlink()
-    file.parent.rmdir()
-    file.parent.write_text("a file")
-
-
-SPOILED = (
-    corrupt, of_another_version, with_a_bit_changed, symlinked, hard_linked, open_to_others, folder_open_to_others,
-    folder_symlinked, a_folder, a_pipe, too_large, in_no_folder,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("spoil", SPOILED)
+@pytest.mark.parametrize("how", SPOILED)
 def test_a_cache_that_cannot_be_trusted_is_a_note_and_no_wrong_answer(
-    place: Path, read: list[str], spoil: Callable[[Path], None]
+    place: Path, read: list[str], how: str
 ) -> None:
     verified(place, "one")
-    spoil(place / FILE)
+    SPOILED[how](place / FILE)
     verified(place, "one", noted=True)
 
 
-def test_a_cache_of_another_user_or_that_cannot_be_written_is_a_note(
+def test_the_cache_is_this_users_alone_and_one_of_another_or_that_cannot_be_written_is_a_note(
     place: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    verified(place, "one", file="new/deep/repro-gate/digests")
+    assert (place / "new/deep/repro-gate").stat().st_mode & 0o777 == 0o700
+    assert (place / "new/deep/repro-gate/digests").stat().st_mode & 0o777 == 0o600
     verified(place, "one", file="/dev/null/repro-gate/digests", noted=True)
     verified(place, "one")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)

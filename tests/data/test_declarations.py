@@ -44,13 +44,6 @@ def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
     assert expand_items(items[:2], tmp_path) == (items[:2], ())
 
 
-def test_an_md5_of_digits_alone_is_still_text(tmp_path: Path) -> None:
-    for digits in ("1" * 32, "0" * 32, "12345678901234567890123456e00001"):
-        (tmp_path / "a.dvc").write_text(f"outs:\n- md5: {digits}\n  path: a\n  hash: md5\n")
-        ((item,), problems) = expanded(tmp_path, "a.dvc")
-        assert item.md5 == digits and problems == ()
-
-
 def test_an_item_without_a_digest_takes_it_from_the_dvc_file_beside_it(tmp_path: Path) -> None:
     write(tmp_path, d__a="abc", other="x", other_dot_dvc="outs:\n- path: d\n")
     (tmp_path / "d.dvc").write_text(f"outs:\n- path: d\n  md5: {'1' * 32}.dir\n  hash: md5\n")
@@ -97,14 +90,10 @@ def test_a_wrong_dvc_file_is_a_problem_with_its_line(
 
 def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path: Path) -> None:
     write(tmp_path, sound="abc")
-    (tmp_path / "a.dvc").write_text(
-        "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\nouts: 1\n"
-    )
-    problem = the_problem(tmp_path, "a.dvc")
-    assert problem.where == "a.dvc:7"
-    (tmp_path / "a.dvc").write_text(
-        "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
-    )
+    wrong = "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
+    (tmp_path / "a.dvc").write_text(f"{wrong}outs: 1\n")
+    assert the_problem(tmp_path, "a.dvc").where == "a.dvc:7"
+    (tmp_path / "a.dvc").write_text(wrong)
     problem = the_problem(tmp_path, "a.dvc")
     assert problem.where == "a.dvc:2"
     assert all(said in problem.message for said in ("no md5", "; line 5: an", '; line 6: "../x"'))
@@ -113,36 +102,31 @@ def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path
     assert len(problem.message) < 1_000 and problem.message.endswith("and 990 more")
 
 
-@pytest.mark.parametrize(
-    ("size", "kept"), [("3", 3), ("0x3", 3), ("-1", None), ("x", None), ("[1]", None)]
-)
-def test_a_size_is_a_number_or_is_not_looked_at(
-    tmp_path: Path, size: str, kept: int | None
+def test_a_size_is_a_number_or_is_not_looked_at_and_an_md5_of_digits_alone_is_still_text(
+    tmp_path: Path,
 ) -> None:
-    (tmp_path / "a.dvc").write_text(f"outs:\n- path: a\n  size: {size}\n")
-    items, problems = expanded(tmp_path, "a.dvc")
-    assert [item.size for item in items] == [kept] and problems == ()
+    for size, kept in (("3", 3), ("0x3", 3), ("-1", None), ("x", None), ("[1]", None)):
+        for digits in ("1" * 32, "0" * 32, "12345678901234567890123456e00001"):
+            text = f"outs:\n- path: a\n  size: {size}\n  md5: {digits}\n  hash: md5\n"
+            (tmp_path / "a.dvc").write_text(text)
+            ((item,), problems) = expanded(tmp_path, "a.dvc")
+            assert (item.size, item.md5, problems) == (kept, digits, ())
 
 
-def test_the_checkout_is_the_bound_not_the_folder_of_the_spec(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    write(
-        tmp_path,
-        specs__a_dot_dvc="outs:\n- path: ../data\n",
-        specs__b_dot_dvc="outs:\n- path: ../../data\n",
-    )
-    items, (problem,) = expanded(tmp_path / "specs", "a.dvc", "b.dvc")
+def test_the_checkout_is_the_bound_not_the_folder_of_the_spec_and_outside_it_its_own_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in/.git").mkdir(parents=True)
+    inside, leaving = "outs:\n- path: ../data\n", "outs:\n- path: ../../data\n"
+    write(tmp_path / "in", specs__a_dot_dvc=inside, specs__b_dot_dvc=leaving)
+    items, (problem,) = expanded(tmp_path / "in/specs", "a.dvc", "b.dvc")
     assert items == (DataItem("../data", source="a.dvc:2"),) and problem.where == "b.dvc:2"
-    link = tmp_path.parent / f"{tmp_path.name}-link"
-    link.symlink_to(tmp_path)
-    assert expand_items([DataItem("a.dvc")], link / "specs", tmp_path)[0] == items
-
-
-def test_a_declaration_outside_the_checkout_is_bound_to_its_own_folder(tmp_path: Path) -> None:
-    write(tmp_path, far__a_dot_dvc="outs:\n- path: x\n", near__keep="")
-    write(tmp_path, far__b_dot_dvc="outs:\n- path: ../y\n")
+    link = tmp_path / "link"
+    link.symlink_to("in")
+    assert expand_items([DataItem("a.dvc")], link / "specs", tmp_path / "in")[0] == items
+    write(tmp_path, far__a_dot_dvc="outs:\n- path: x\n", far__b_dot_dvc=inside)
     names = [str(tmp_path / f"far/{name}.dvc") for name in "ab"]
-    items, (problem,) = expanded(tmp_path / "near", *names)
+    items, (problem,) = expanded(tmp_path / "in", *names)
     assert [item.path for item in items] == [str(tmp_path / "far/x")]
     assert problem.where == f"{names[1]}:2"
 
@@ -174,16 +158,11 @@ def test_a_dvc_file_that_is_a_link_out_of_the_checkout_is_not_read(
     (folder / "a.csv.dvc").symlink_to(target)
     for declared in ("a.csv.dvc", "a.csv", f"/proc/self/root{folder}/a.csv.dvc"):
         (problem,) = expanded(folder, declared)[1]
-        assert "is a link to a file that" in problem.message and "of-somebody" not in str(
-            problem
-        ), declared
-
-
-def test_a_dvc_file_may_be_a_link_inside_the_checkout_or_lie_outside_it(tmp_path: Path) -> None:
-    folder = tmp_path / "checkout"
-    (folder / ".git").mkdir(parents=True)
-    (folder / "real.dvc").write_text(f"outs:\n- path: a.csv\n  md5: {ABC_MD5}\n  hash: md5\n")
-    (tmp_path / "far.dvc").write_text(f"outs:\n- path: a.csv\n  md5: {ABC_MD5}\n  hash: md5\n")
+        assert "is a link to a file that" in problem.message
+        assert "of-somebody" not in str(problem), declared
+    # it may be a link inside the checkout, or lie outside it
+    for real in (folder / "real.dvc", tmp_path / "far.dvc"):
+        real.write_text(f"outs:\n- path: a.csv\n  md5: {ABC_MD5}\n  hash: md5\n")
     (folder / "link.dvc").symlink_to("real.dvc")
     items, problems = expanded(folder, "link.dvc", str(tmp_path / "far.dvc"))
     assert not problems and [item.md5 for item in items] == [ABC_MD5, ABC_MD5]

@@ -1,5 +1,4 @@
-"""Claims about hashing: the same digests whatever the threads, a change under way is seen, an
-interrupt ends everything."""
+"""Hashing: the same digests whatever the threads, a change under way seen, an end on interrupt."""
 
 from __future__ import annotations
 
@@ -35,17 +34,7 @@ def digests(listing: Listing, kind: str) -> list[bytes]:
     ]
 
 
-def test_threads_give_the_digests_of_the_files(tmp_path: Path) -> None:
-    listing, told = many_files(tmp_path, large=2), list[tuple[int, int]]()
-    (found,) = read_digests([(tmp_path, KINDS)], lambda *done: told.append(done)).values()
-    assert found.digests == {
-        "sha256": tree_sha256(listing, digests(listing, "sha256")),
-        "md5": dvc_md5(listing, digests(listing, "md5")),
-    }
-    assert told == sorted(told) and told[-1] == (found.size, found.size)
-
-
-def test_a_file_that_fails_is_named_and_other_folders_are_read(
+def test_threads_give_the_digests_of_the_files_and_name_the_one_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = hashing.list_files
@@ -57,13 +46,24 @@ def test_a_file_that_fails_is_named_and_other_folders_are_read(
         return listing
 
     monkeypatch.setattr(hashing, "list_files", then_removed)
-    sound = many_files(tmp_path / "sound")
+    sound, told = many_files(tmp_path / "sound", large=2), list[tuple[int, int]]()
     many_files(tmp_path / "broken")
-    bad, good = read_digests(
-        [(tmp_path / "broken", ("sha256",)), (tmp_path / "sound", ("sha256",))]
-    ).values()
+    asked = [(tmp_path / "broken", ("sha256",)), (tmp_path / "sound", KINDS)]
+    bad, good = read_digests(asked, lambda *done: told.append(done)).values()
     assert (bad.failed, bad.problem, bad.digests) == ("3/10", "does not exist", {})
-    assert good.digests["sha256"] == tree_sha256(sound, digests(sound, "sha256"))
+    assert good.digests == {
+        "sha256": tree_sha256(sound, digests(sound, "sha256")),
+        "md5": dvc_md5(sound, digests(sound, "md5")),
+    }
+    read_digests([(tmp_path / "sound", KINDS)], lambda *done: told.append(done))
+    assert told[-1] == (good.size, good.size)
+
+    def broken(*_: object) -> list[bytes]:
+        raise MemoryError
+
+    monkeypatch.setattr(hashing, "digest_file", broken)
+    with pytest.raises(MemoryError):  # what goes wrong in a thread
+        read_digests([(tmp_path / "sound", ("sha256",))])
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB, MIB + 1, 3 * MIB + 7])
@@ -124,18 +124,6 @@ def test_an_interrupt_ends_the_threads_at_their_next_piece(
     with pytest.raises(KeyboardInterrupt):
         read_digests([(tmp_path, KINDS)], interrupt)
     assert threading.active_count() == 1
-
-
-def test_what_goes_wrong_in_a_thread_is_raised_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> list[bytes]:
-        raise MemoryError
-
-    monkeypatch.setattr(hashing, "digest_file", broken)
-    many_files(tmp_path)
-    with pytest.raises(MemoryError):
-        read_digests([(tmp_path, ("sha256",))])
 
 
 def test_a_folder_has_the_md5_of_dvcs_listing(tmp_path: Path) -> None:

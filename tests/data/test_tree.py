@@ -1,5 +1,4 @@
-"""Claims about listing a folder: its order, its faults, and what somebody made so that it never
-ends."""
+"""Listing a folder: its order, its faults, and what somebody made so that it never ends."""
 
 from __future__ import annotations
 

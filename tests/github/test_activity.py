@@ -121,20 +121,18 @@ def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: str) -> None:
     )
 
 
-@pytest.mark.parametrize("event_name", ["merge_group", "schedule", "release"])
-def test_without_a_pull_request_the_gate_runs_and_nobody_is_told(event_name: str) -> None:
-    assert of(event_name) == Decision(activity=Activity.GATE)
-
-
 @pytest.mark.parametrize(
     "event_name",
     ["merge_group", "schedule", "workflow_dispatch", "push", "release", "repository_dispatch"],
 )
-def test_the_input_says_which_pull_request_where_the_event_does_not(event_name: str) -> None:
-    found = of(event_name, pull_request=33)
-    assert (found.activity, found.find_by) == (Activity.GATE, "number:33")
-    assert found.tested_sha == (MERGE if event_name == "push" else ""), (
-        "only a push says which commit it is"
+def test_without_a_pull_request_the_gate_runs_and_tells_the_one_that_the_input_names(
+    event_name: str,
+) -> None:
+    # only a push says which commit it is
+    sha, by = (MERGE, f"commit:{MERGE}") if event_name == "push" else ("", "")
+    assert of(event_name) == Decision(activity=GATE, find_by=by, tested_sha=sha)
+    assert of(event_name, pull_request=33) == Decision(
+        activity=GATE, find_by="number:33", tested_sha=sha
     )
 
 
@@ -149,27 +147,22 @@ def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> No
     )
 
 
-@pytest.mark.parametrize("allow_forks", [False, True])
-def test_code_is_never_gated_in_workflow_run(allow_forks: bool) -> None:
-    found = of("workflow_run", RUN, allow_forks=allow_forks)
-    assert found.activity is Activity.REFUSE
-    assert "`uses: repro-gate/repro-gate/comment`" in found.remedy
-
-
-def test_the_report_of_a_forks_run_is_posted() -> None:
-    found = of("workflow_run", RUN, posting=True, self_hosted=True)
-    assert (found.activity, found.tested_sha) == (Activity.COMMENT, SHA)
-    assert found.workflow_run is not None and found.workflow_run.id == 31
+def test_code_is_never_gated_in_workflow_run() -> None:
+    for allow_forks in (False, True):
+        found = of("workflow_run", RUN, allow_forks=allow_forks)
+        assert found.activity is REFUSE
+        assert "`uses: repro-gate/repro-gate/comment`" in found.remedy
 
 
 @pytest.mark.parametrize("conclusion", ["success", "failure", "neutral", "timed_out"])
-def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None:
-    assert (
-        of(
-            "workflow_run", changed(RUN, "workflow_run.conclusion", conclusion), posting=True
-        ).activity
-        is Activity.COMMENT
-    )
+def test_the_report_of_a_forks_run_that_may_have_left_one_is_posted(conclusion: str) -> None:
+    payload = changed(RUN, "workflow_run.conclusion", conclusion)
+    found = of("workflow_run", payload, posting=True, self_hosted=True)
+    assert (found.activity, found.tested_sha) == (Activity.COMMENT, SHA)
+    assert found.workflow_run is not None and found.workflow_run.id == 31
+    # whose report it is, nobody may choose
+    found = of("workflow_run", payload, posting=True, pull_request=7)
+    assert found.activity is REFUSE and "pull_request: 7" in found.reason and found.remedy
 
 
 @pytest.mark.parametrize(
@@ -178,12 +171,11 @@ def test_a_run_that_may_have_left_a_report_is_looked_at(conclusion: str) -> None
         ("action", "requested", "not ended"),
         ("action", "in_progress", "not ended"),
         ("workflow_run.status", "queued", "not ended"),
-        ("workflow_run.conclusion", "skipped", "`skipped`"),
-        ("workflow_run.conclusion", "cancelled", "`cancelled`"),
-        ("workflow_run.conclusion", "action_required", "`action_required`"),
-        ("workflow_run.conclusion", None, "`unknown`"),
-        ("workflow_run.event", "push", "`push`"),
-        ("workflow_run.event", "pull_request_target", "`pull_request_target`"),
+        *(
+            ("workflow_run.conclusion", value, f"`{value or 'unknown'}`")
+            for value in ("skipped", "cancelled", "action_required", None)
+        ),
+        *(("workflow_run.event", value, f"`{value}`") for value in ("push", "pull_request_target")),
     ],
 )
 def test_a_run_without_a_report_for_a_pull_request_is_left_alone(
@@ -210,14 +202,6 @@ def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing_that_could
 
 def test_a_job_that_only_posts_finds_the_pull_request_of_a_push_and_the_one_that_is_named() -> None:
     pushed = of("push", {"deleted": False}, ref="refs/heads/pull-request/12", posting=True)
-    assert (pushed.activity, pushed.find_by, pushed.foreign) == (
-        Activity.COMMENT,
-        "number:12",
-        False,
-    )
+    assert (pushed.activity, pushed.find_by) == (Activity.COMMENT, "number:12")
+    assert not pushed.foreign
     assert of("workflow_dispatch", posting=True, pull_request=33).find_by == "number:33"
-
-
-def test_the_pull_request_of_another_runs_report_cannot_be_chosen() -> None:
-    found = of("workflow_run", RUN, posting=True, pull_request=7)
-    assert found.activity is Activity.REFUSE and "pull_request: 7" in found.reason and found.remedy

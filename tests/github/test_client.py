@@ -28,15 +28,12 @@ REPOSITORY = "octo-org/trainer"
 IN = f"/repos/{REPOSITORY}"
 COMMENTS = f"{IN}/issues/{PULL}/comments"
 # what may be repeated, and the one call that may not
-READS: dict[str, Callable[[Api], object]] = {
+CALLS: dict[str, Callable[[Api], object]] = {
+    "POST /graphql": lambda api: api.viewer(),
     f"GET {IN}/pulls/{PULL}": lambda api: api.pull(PULL),
     f"GET {IN}/commits/{HEAD}/pulls": lambda api: api.pulls_at(HEAD),
     f"GET {IN}/pulls": lambda api: api.open_pulls("stranger:topic"),
     f"GET {COMMENTS}": lambda api: list(api.comments(PULL)),
-}
-CALLS: dict[str, Callable[[Api], object]] = {
-    "POST /graphql": lambda api: api.viewer(),
-    **READS,
     f"PATCH {IN}/issues/comments/1500000001": lambda api: api.update_comment(1_500_000_001, "x"),
 }
 NEW = f"POST {COMMENTS}"
@@ -83,6 +80,11 @@ def client(github: GitHub, clock: Clock, **token: Any) -> Api:
     )
 
 
+@pytest.fixture
+def api(github: GitHub, clock: Clock) -> Api:
+    return client(github, clock)
+
+
 def answering(github: GitHub, line: str, *answers: Answer) -> None:
     """The next requests that are `line` get these answers."""
     left = list(answers)
@@ -91,25 +93,21 @@ def answering(github: GitHub, line: str, *answers: Answer) -> None:
     )
 
 
-def test_each_call_does_what_it_says(github: GitHub, clock: Clock) -> None:
-    api = client(github, clock)
+def test_each_call_does_what_it_says(github: GitHub, api: Api, clock: Clock) -> None:
     assert api.viewer() == BOT
     pull = api.pull(PULL)
     assert pull is not None and pull.fork and (pull.number, pull.head.sha) == (PULL, HEAD)
     assert api.pulls_at(HEAD) == api.open_pulls("stranger:topic") == [pull]
     made = api.create_comment(PULL, "Me too")
     assert api.update_comment(made.id, "Me three").id == made.id
-    assert [(item.author, item.body) for item in api.comments(PULL)] == [
-        (BOT, "first"),
-        (BOT, "Me three"),
-    ]
+    said = [(item.author, item.body) for item in api.comments(PULL)]
+    assert said == [(BOT, "first"), (BOT, "Me three")]
     api.delete_comment(made.id)
     assert github.bodies(PULL) == ["first"] and not clock.slept
 
 
-def test_what_is_not_there_is_nothing(github: GitHub, clock: Clock) -> None:
+def test_what_is_not_there_is_nothing(github: GitHub, api: Api) -> None:
     github.add_pull(8, "c" * 40, head_repository=None)
-    api = client(github, clock)
     gone = api.pull(8)
     assert gone is not None and gone.head_repository is None and gone.fork
     assert api.pull(9) is None
@@ -120,22 +118,21 @@ def test_what_is_not_there_is_nothing(github: GitHub, clock: Clock) -> None:
         assert caught.value.status == 404 and not caught.value.read_only
 
 
-@pytest.mark.parametrize("sha", ["..", "", "main", HEAD[:7], f"{HEAD}/../..", HEAD + "\n"])
-def test_what_is_no_commit_is_never_put_into_a_path(sha: str, github: GitHub, clock: Clock) -> None:
-    assert client(github, clock).pulls_at(sha) == [] and not github.requests
+def test_what_is_no_commit_is_never_put_into_a_path(github: GitHub, api: Api) -> None:
+    for sha in ("..", "", "main", HEAD[:7], f"{HEAD}/../..", HEAD + "\n"):
+        assert api.pulls_at(sha) == [] and not github.requests
 
 
 def test_who_the_token_is_is_found_without_graphql_for_people_alone(
     github: GitHub, clock: Clock
 ) -> None:
-    github.before = lambda method, path: Answer(404, {}) if path == "/graphql" else None
-    assert client(github, clock, login="octocat").viewer() == "octocat"
-    assert client(github, clock).viewer() is None
-    answering(github, "POST /graphql", Answer(200, {"errors": [{"type": "FORBIDDEN"}]}))
-    assert client(github, clock, login="octocat").viewer() == "octocat"
+    for answer in (Answer(404, {}), Answer(200, {"errors": [{"type": "FORBIDDEN"}]})):
+        answering(github, "POST /graphql", answer, answer)
+        assert client(github, clock, login="octocat").viewer() == "octocat"
+        assert client(github, clock).viewer() is None
 
 
-def test_an_enterprise_server_has_graphql_beside_its_rest_api(clock: Clock) -> None:
+def test_an_enterprise_server_has_graphql_beside_its_rest_api() -> None:
     with GitHub(enterprise=True) as github:
         github.add_pull(PULL, HEAD)
         api = Api(Secret(github.token()), REPOSITORY, api_url=f"{github.url}/")
@@ -145,10 +142,9 @@ def test_an_enterprise_server_has_graphql_beside_its_rest_api(clock: Clock) -> N
 # Five pages.
 
 
-def test_lists_are_read_to_their_last_page(github: GitHub, clock: Clock) -> None:
+def test_lists_are_read_to_their_last_page(github: GitHub, api: Api) -> None:
     for number in range(449):
         github.add_comment(PULL, "octocat", f"remark {number}")
-    api = client(github, clock)
     assert len(list(api.comments(PULL))) == 450
     assert github.requests == [f"GET {COMMENTS}"] * 5
     assert next(api.comments(PULL)).body == "first"
@@ -156,14 +152,14 @@ def test_lists_are_read_to_their_last_page(github: GitHub, clock: Clock) -> None
 
 
 def test_a_next_page_elsewhere_is_asked_for_here_and_a_list_has_an_end(
-    github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    github: GitHub, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_PAGES", 3)
     with GitHub() as elsewhere:
         link = {"Link": f'<{elsewhere.url}{COMMENTS}?page=2>; rel="next"'}
         answering(github, f"GET {COMMENTS}", *(Answer(200, [], link) for _ in range(3)))
         with pytest.raises(ApiError, match="more than 3 pages"):
-            list(client(github, clock).comments(PULL))
+            list(api.comments(PULL))
         assert not elsewhere.requests and len(github.requests) == 3
 
 
@@ -212,6 +208,8 @@ def test_what_github_says_is_shown_on_one_line_and_not_at_any_length() -> None:
 
 # A 429 with Retry-After, and its kin.
 
+SPENT = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(START) + 90)}
+
 
 @pytest.mark.parametrize("line", ALL)
 @pytest.mark.parametrize(
@@ -220,22 +218,16 @@ def test_what_github_says_is_shown_on_one_line_and_not_at_any_length() -> None:
         (Answer(429, {}, {"Retry-After": "7"}), 7.0),
         (Answer(403, {}, {"Retry-After": "7"}), 7.0),
         (Answer(403, {"message": "You have exceeded a secondary rate limit."}), 60.0),
-        (
-            Answer(
-                403,
-                {"message": "API rate limit exceeded"},
-                {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(START) + 90)},
-            ),
-            91.0,
-        ),
+        (Answer(403, {"message": "API rate limit exceeded"}, SPENT), 91.0),
+        (Answer(403, {}, SPENT), 91.0),
     ],
-    ids=["429", "403", "secondary", "spent"],
+    ids=["429", "403", "secondary", "spent", "spent, silently"],
 )
 def test_a_rate_limit_is_waited_for_as_long_as_github_says(
-    line: str, answer: Answer, slept: float, github: GitHub, clock: Clock
+    line: str, answer: Answer, slept: float, github: GitHub, api: Api, clock: Clock
 ) -> None:
     answering(github, line, answer)
-    assert ALL[line](client(github, clock))
+    assert ALL[line](api)
     assert clock.slept == [slept] and github.requests == [line] * 2
 
 
@@ -255,11 +247,13 @@ def test_the_wait_follows_githubs_order_of_headers(headers: dict[str, str], seco
     assert limit_pause(headers, 1000.0, 2) == seconds
 
 
-def test_beyond_its_patience_it_says_when_it_could_go_on(github: GitHub, clock: Clock) -> None:
+def test_beyond_its_patience_it_says_when_it_could_go_on(
+    github: GitHub, api: Api, clock: Clock
+) -> None:
     wait = Answer(429, {}, {"Retry-After": "140"})
     answering(github, f"GET {IN}/pulls/{PULL}", wait, wait, wait)
     with pytest.raises(ApiError, match=r"it can go on in 140 s, at 2027-01-15 08:07:00") as caught:
-        client(github, clock).pull(PULL)
+        api.pull(PULL)
     assert caught.value.reason_id == "github/rate-limit" and clock.slept == [140.0, 140.0]
 
 
@@ -268,42 +262,33 @@ def test_beyond_its_patience_it_says_when_it_could_go_on(github: GitHub, clock: 
 
 @pytest.mark.parametrize("line", CALLS)
 @pytest.mark.parametrize("fault", [BAD_GATEWAY, Answer(500, {}), CUT], ids=["502", "500", "cut"])
-def test_what_may_be_repeated_is_tried_again_after_a_fault(
-    line: str, fault: Answer, github: GitHub, clock: Clock
+def test_what_may_be_repeated_is_tried_again_after_a_fault_and_one_that_stays_names_the_request(
+    line: str, fault: Answer, github: GitHub, api: Api, clock: Clock
 ) -> None:
     answering(github, line, fault, fault)
-    assert CALLS[line](client(github, clock))
+    assert CALLS[line](api)
     first, second = clock.slept
     assert github.requests == [line] * 3 and 0.5 <= first <= 1.0 <= second <= 2.0
+    github.before = lambda method, path: fault
+    with pytest.raises(ApiError) as caught:
+        CALLS[line](api)
+    assert line in caught.value.message and caught.value.remedy
+    assert not isinstance(caught.value, Uncertain) and len(github.requests) == 3 + TRIES
 
 
 @pytest.mark.parametrize("fault", [BAD_GATEWAY, Answer(201, []), Answer(201, b"<p>"), CUT])
-def test_a_new_comment_is_never_written_twice(fault: Answer, github: GitHub, clock: Clock) -> None:
+def test_a_new_comment_is_never_written_twice(fault: Answer, github: GitHub, api: Api) -> None:
     github.after = lambda method, path: fault if method == "POST" else None
     with pytest.raises(Uncertain):
-        client(github, clock).create_comment(PULL, "once")
+        api.create_comment(PULL, "once")
     assert github.bodies(PULL) == ["first", "once"] and github.requests == [NEW]
 
 
-@pytest.mark.parametrize("fault", [BAD_GATEWAY, CUT], ids=["502", "cut"])
-def test_a_fault_that_stays_is_an_error_that_names_the_request(
-    fault: Answer, github: GitHub, clock: Clock
-) -> None:
-    github.before = lambda method, path: fault
-    for line, ask in CALLS.items():
-        with pytest.raises(ApiError) as caught:
-            ask(client(github, clock))
-        assert line in caught.value.message and caught.value.remedy
-        assert not isinstance(caught.value, Uncertain)
-    assert len(github.requests) == TRIES * len(CALLS)
-
-
 def test_a_server_that_is_not_there_or_does_not_answer_is_named(
-    github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    github: GitHub, api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "TIMEOUTS", (5.0, 0.05))
     monkeypatch.setattr(transport, "TRIES", 1)
-    api = client(github, clock)
     github.before = lambda method, path: time.sleep(0.3)
     with pytest.raises(ApiError, match="Read timed out") as caught:
         api.pull(PULL)
@@ -316,25 +301,18 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(
 
 
 @pytest.mark.parametrize("line", CALLS)
-@pytest.mark.parametrize(
-    "body",
-    [{"id": "7"}, None, [None], [{}], b"<html>login</html>", b"\xff\xfe", b"[" * 200_000],
-    ids=["fields", "null", "nothing", "empty", "html", "bytes", "deep"],
-)
-def test_an_answer_of_another_shape_is_an_api_error(
-    line: str, body: object, github: GitHub, clock: Clock
-) -> None:
-    sent = b"null" if body is None else body
-    github.before = lambda method, path: Answer(200, sent)
-    with pytest.raises(ApiError) as caught:
-        CALLS[line](client(github, clock))
-    assert caught.value.reason_id == "github/shape" and "GITHUB_API_URL" in caught.value.remedy
+def test_an_answer_of_another_shape_is_an_api_error(line: str, github: GitHub, api: Api) -> None:
+    deep, html = b"[" * 200_000, b"<html>login</html>"
+    for body in ({"id": "7"}, b"null", [None], [{}], html, b"\xff\xfe", deep):
+        github.before = lambda method, path, body=body: Answer(200, body)
+        with pytest.raises(ApiError) as caught:
+            CALLS[line](api)
+        assert caught.value.reason_id == "github/shape" and "GITHUB_API_URL" in caught.value.remedy
 
 
 def test_an_answer_over_the_size_limit_is_not_read_to_its_end(
-    github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    github: GitHub, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api = client(github, clock)
     monkeypatch.setattr(transport, "MOST_BYTES", 100_000)
     monkeypatch.setattr(transport, "TRIES", 1)
     assert api.pull(PULL) is not None
@@ -347,53 +325,61 @@ def test_an_answer_over_the_size_limit_is_not_read_to_its_end(
 
 
 @pytest.mark.parametrize("line", ALL)
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_an_error_and_never_sees_the_token(
-    line: str, status: int, github: GitHub, clock: Clock
+    line: str, github: GitHub, api: Api, clock: Clock
 ) -> None:
     with GitHub() as elsewhere:
-        github.before = lambda method, path: Answer(status, {}, {"Location": elsewhere.url})
-        if line == "POST /graphql":
-            assert client(github, clock).viewer() is None
-        else:
+        for status in (301, 302, 307, 308):
+            moved = Answer(status, {}, {"Location": elsewhere.url})
+            github.before = lambda method, path, moved=moved: moved
+            if line == "POST /graphql":
+                assert api.viewer() is None
+                continue
             with pytest.raises(ApiError) as caught:
-                ALL[line](client(github, clock))
+                ALL[line](api)
             assert caught.value.reason_id == "github/redirect"
         assert not elsewhere.requests and not clock.slept
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://github.example.com/api/v3", "ftp://x", "https://", "https://u:p@h", "https://h?x"],
+    ("name", "values", "said"),
+    [
+        *(
+            (
+                name,
+                (
+                    "http://github.example.com/api/v3",
+                    "ftp://x",
+                    "https://",
+                    "https://u:p@h",
+                    "https://h?x",
+                ),
+                f"^GITHUB_{name.upper()}: ",
+            )
+            for name in ("api_url", "graphql_url")
+        ),
+        ("repository", ("octo", "a/b/c", "octo/..", "octo/repo\n", "o/r?x"), "is not owner/name"),
+        ("token", ("", "two words", "ghs_x\n", "\r\nX-Evil: 1", "tök"), "^token: "),
+    ],
 )
-def test_a_url_that_a_token_must_not_go_to_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match=r"^GITHUB_API_URL: "):
-        Api(Secret("x"), REPOSITORY, api_url=url)
-    with pytest.raises(UsageError, match=r"^GITHUB_GRAPHQL_URL: "):
-        Api(Secret("x"), REPOSITORY, graphql_url=url)
-
-
-@pytest.mark.parametrize("repository", ["octo", "a/b/c", "octo/..", "octo/repo\n", "o/r?x"])
-def test_what_is_no_repository_is_refused(repository: str) -> None:
-    with pytest.raises(UsageError, match="is not owner/name"):
-        Api(Secret("x"), repository)
-
-
-@pytest.mark.parametrize("value", ["", "two words", "ghs_x\n", "\r\nX-Evil: 1", "tök"])
-def test_what_is_no_token_is_refused_without_being_shown(value: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        Api(Secret(value), REPOSITORY)
-    assert not value or value not in caught.value.diagnostics()
+def test_what_a_token_must_not_go_to_and_what_is_none_are_refused(
+    name: str, values: tuple[str, ...], said: str
+) -> None:
+    for value in values:
+        given: dict[str, Any] = {"token": "x", "repository": REPOSITORY, name: value}
+        with pytest.raises(UsageError, match=said) as caught:
+            Api(**{**given, "token": Secret(given["token"])})
+        assert name != "token" or not value or value not in caught.value.diagnostics()
 
 
 def test_a_netrc_never_replaces_the_token_and_the_machines_proxy_is_used(
-    github: GitHub, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    github: GitHub, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login somebody password else\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    assert client(github, clock).pull(PULL) is not None
+    assert api.pull(PULL) is not None
     for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", github.url)
@@ -407,10 +393,7 @@ def test_the_token_stands_in_no_error_and_no_local_of_its_traceback(
 ) -> None:
     monkeypatch.setattr(transport, "TRIES", 1)
     token = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
-    github.token(value=token)
-    api = Api(
-        Secret(token), REPOSITORY, api_url=github.url, sleep=clock.sleep, now=lambda: clock.time
-    )
+    api = client(github, clock, value=token)
     echo = {"message": f"you sent Authorization: Bearer {token}", "errors": [token]}
     for answer in (Answer(401, echo), Answer(200, b"x"), Answer(502, echo), CUT):
         github.before = lambda method, path, answer=answer: answer

@@ -77,10 +77,14 @@ def test_a_marker_that_could_not_be_read_back_is_not_written(change: dict[str, o
         marker_line(msgspec.structs.replace(MARKER, **change))  # type: ignore[arg-type]
 
 
-def test_only_the_first_line_counts() -> None:
+def test_nothing_but_the_exact_form_on_the_first_line_is_a_marker() -> None:
     line = marker_line(MARKER)
-    assert read_marker(line) == MARKER
-    for body in (
+    assert read_marker(fields()) == read_marker(line) == MARKER, "so that these can fail"
+    wrong: list[dict[str, object]] = [
+        {"v": 2}, {"v": True}, {"extra": 1}, {"run": "123"}, {"run": 1.0}, {"run": True}, {"run": -1}, {"attempt": None},
+        {"key": None}, {"head": "main"}, {"head": "b" * 40 + "\n"}, {"state": "x" * 8},
+    ]  # fmt: skip
+    for text in (
         f"> {line}",
         f"Look at this:\n{line}",
         f"\n{line}",
@@ -88,40 +92,16 @@ def test_only_the_first_line_counts() -> None:
         f"```\n{line}\n```",
         f"{line} and more",
         f"\ufeff{line}",
-    ):
-        assert read_marker(body) is None, body
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        fields(v=2),
-        fields(v=True),
-        fields(extra=1),
-        fields(run="123"),
-        fields(run=1.0),
-        fields(run=True),
-        fields(run=-1),
-        fields(attempt=None),
-        fields(key=None),
-        fields(head="main"),
-        fields(head="b" * 40 + "\n"),
-        fields(state="x" * 8),
+        *(fields(**change) for change in wrong),
         fields().replace('"run"', '"ran"'),
         fields().replace('"v":1', '"v": 1'),
         fields().replace('"run":123', '"run":7,"run":123'),
-        "<!-- repro-gate [] -->",
-        "<!-- repro-gate {} -->",
-        "<!-- repro-gate {not json} -->",
-        "<!-- repro-gate " + "[" * 380 + " -->",
-        "<!-- repro-gate " + " " * MARKER_LIMIT + fields().removeprefix("<!-- repro-gate "),
         fields().replace("repro-gate", "other-gate"),
+        *(f"<!-- repro-gate {inside} -->" for inside in ("[]", "{}", "{not json}", "[" * 380)),
+        "<!-- repro-gate " + " " * MARKER_LIMIT + fields().removeprefix("<!-- repro-gate "),
         "",
-    ],
-)
-def test_nothing_but_the_exact_form_is_a_marker(line: str) -> None:
-    assert read_marker(fields()) == MARKER, "the plain form is one, so that these can fail"
-    assert read_marker(line) is None
+    ):
+        assert read_marker(text) is None, text
 
 
 @given(st.text())
@@ -130,19 +110,10 @@ def test_reading_never_raises(text: str) -> None:
     read_marker(f"<!-- repro-gate {text} -->")
 
 
-def test_whatever_a_job_knows_makes_a_key() -> None:
-    assert key_for("gate", "job") == key_for("gate", "job")
-    assert marker_line(msgspec.structs.replace(MARKER, key=key_for("ein ä/<!-- -->.yml", "folder")))
-
-
-def test_two_gates_have_two_keys() -> None:
-    keys = [
-        key_for("repro.yml"),
-        key_for("vision/repro.yml"),
-        key_for("repro.yml", ""),
-        key_for("repro.yml", "a100"),
-        key_for("repro.yml", "h100"),
-        key_for("repro.yml", "a1", "00"),
-        key_for("repro.yml", "a", "100"),
-    ]
-    assert len(set(keys)) == len(keys)
+def test_whatever_a_job_knows_makes_a_key_and_two_gates_have_two() -> None:
+    hostile = key_for("ein ä/<!-- -->.yml", "folder")
+    assert marker_line(msgspec.structs.replace(MARKER, key=hostile))
+    named = [("repro.yml",), ("vision/repro.yml",), ("repro.yml", ""), ("repro.yml", "a100")]
+    named += [("repro.yml", "h100"), ("repro.yml", "a1", "00"), ("repro.yml", "a", "100")]
+    keys = [key_for(*names) for names in named]
+    assert len(set(keys)) == len(keys) and keys == [key_for(*names) for names in named]

@@ -14,14 +14,16 @@ import pytest
 from repro_gate.errors import UsageError
 from repro_gate.github import event
 from repro_gate.github.event import (
+    Base,
+    Head,
     PullRequest,
     PullRequestEvent,
+    Repository,
     WorkflowRun,
     WorkflowRunEvent,
     payload_of,
     read_event,
 )
-from tests.support.github.answers import a_pull
 
 SHA = "0123456789abcdef" * 2 + "01234567"
 OTHER = "f" * 40
@@ -77,27 +79,32 @@ def run_of(payload: dict[str, Any]) -> WorkflowRun:
     return payload_of(json.dumps(payload).encode(), "workflow_run", WorkflowRunEvent).workflow_run
 
 
-def written(tmp_path: Path, text: str | bytes) -> Path:
-    path = tmp_path / "event.json"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
+def test_a_pull_request_is_read_and_what_nobody_uses_may_be_anything() -> None:
+    for payload in (PULL, {**PULL, "zen": [[[1e300]]], "number": "x"}):
+        pull = pull_of(payload)
+        assert pull == PullRequest(
+            7,
+            "open",
+            Head("feature/$(id)", SHA, Repository("stranger/train")),
+            Base("main", Repository("octo-org/train")),
+            draft=True,
+        )
+        assert pull.fork
 
 
-def test_a_pull_request_is_read() -> None:
-    pull = pull_of(PULL)
-    assert pull == a_pull(
-        7, SHA, "stranger/train", "octo-org/train", ref="feature/$(id)", draft=True
-    )
-    assert pull.fork
-
-
-def test_a_deleted_fork_is_a_fork_without_a_name() -> None:
-    pull = pull_of(changed(PULL, "pull_request.head.repo", None))
-    assert pull.head_repository is None and pull.fork
-
-
-def test_a_branch_of_the_same_repository_is_no_fork_however_it_is_spelled() -> None:
+def test_a_deleted_fork_is_a_fork_and_a_branch_of_the_same_repository_is_none_in_any_spelling() -> (
+    None
+):
+    gone = pull_of(changed(PULL, "pull_request.head.repo", None))
+    assert gone.head_repository is None and gone.fork
     assert not pull_of(changed(PULL, "pull_request.head.repo.full_name", "Octo-Org/train")).fork
+
+
+def test_a_run_is_read() -> None:
+    run = run_of(RUN)
+    assert (run.id, run.attempt, run.event, run.status) == (31, 2, "pull_request", "completed")
+    assert (run.conclusion, run.head_sha, run.head_branch) == ("failure", SHA, "feature")
+    assert (run.head_repository, run.repo.full_name) == ("stranger/train", "octo-org/train")
 
 
 @pytest.mark.parametrize(
@@ -134,27 +141,10 @@ def test_a_mistake_in_a_payload_names_its_path(path: str, value: object) -> None
     assert caught.value.remedy and caught.value.reason_id == "action/event"
 
 
-@pytest.mark.parametrize("path", ["number", "head.repo", "base.ref"])
-def test_a_field_that_is_missing_is_named(path: str) -> None:
-    with pytest.raises(UsageError, match=f"missing required field `{path.split('.')[-1]}`"):
-        pull_of(changed(PULL, f"pull_request.{path}", ...))
-
-
-def test_a_run_is_read() -> None:
-    run = run_of(RUN)
-    assert (run.id, run.attempt, run.event, run.status, run.conclusion) == (
-        31,
-        2,
-        "pull_request",
-        "completed",
-        "failure",
-    )
-    assert (run.head_sha, run.head_branch, run.head_repository) == (
-        SHA,
-        "feature",
-        "stranger/train",
-    )
-    assert run.repo.full_name == "octo-org/train"
+def test_a_field_that_is_missing_is_named() -> None:
+    for path in ("number", "state", "head.sha", "head.repo", "base.ref", "base.repo.full_name"):
+        with pytest.raises(UsageError, match=f"missing required field `{path.split('.')[-1]}`"):
+            pull_of(changed(PULL, f"pull_request.{path}", ...))
 
 
 @pytest.mark.parametrize(
@@ -173,21 +163,14 @@ def test_a_payload_that_is_none_is_refused(data: bytes, why: str) -> None:
         payload_of(data, "pull_request", PullRequestEvent)
 
 
-def test_fields_that_nobody_uses_may_be_anything() -> None:
-    assert pull_of({**PULL, "zen": [[[1e300]]], "number": "x"}) == pull_of(PULL)
-
-
-def test_the_payload_is_read(tmp_path: Path) -> None:
-    assert read_event(written(tmp_path, json.dumps(PULL))) == json.dumps(PULL).encode()
-
-
-def test_a_payload_over_githubs_cap_is_refused(
+def test_a_payload_is_read_up_to_githubs_cap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path, json.dumps(PULL))
-    monkeypatch.setattr(event, "MAX_BYTES", path.stat().st_size)
-    assert read_event(path) is not None
-    monkeypatch.setattr(event, "MAX_BYTES", path.stat().st_size - 1)
+    path, data = tmp_path / "event.json", json.dumps(PULL).encode()
+    path.write_bytes(data)
+    monkeypatch.setattr(event, "MAX_BYTES", len(data))
+    assert read_event(path) == data
+    monkeypatch.setattr(event, "MAX_BYTES", len(data) - 1)
     with pytest.raises(UsageError, match="larger than"):
         read_event(path)
 

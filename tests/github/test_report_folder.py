@@ -1,5 +1,5 @@
-"""The report folder: ours alone in an untrusted checkout, owned by the workspace's owner, unseen by
-git."""
+"""The report folder is ours alone in an untrusted checkout, owned by the workspace's owner, unseen
+by git; the cache folder is the gate's while it runs, its owner's before and after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from repro_gate.errors import UsageError
 from repro_gate.github.report_folder import (
     PROBLEM,
     REPORT,
-    Problem,
+    cache_folder,
     find_report,
     open_folder,
     read_problem,
@@ -25,117 +25,105 @@ RUNNER = 1001
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to somebody else")
 
 
-def test_what_is_written_is_there_and_git_does_not_see_it(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    with open_folder(tmp_path, "out/report") as folder:
+def owners(folder: Path) -> set[int]:
+    """Who owns the folder and everything in it."""
+    return {os.lstat(path).st_uid for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "outside").mkdir()
+    return tmp_path / "workspace"
+
+
+@pytest.fixture
+def runners(workspace: Path) -> Path:
+    """A workspace of the runner's user."""
+    os.chown(workspace, RUNNER, RUNNER)
+    return workspace
+
+
+def test_what_is_written_is_there_and_git_does_not_see_it(workspace: Path) -> None:
+    subprocess.run(["git", "init", "-q", workspace], check=True)
+    with open_folder(workspace, "out/report") as folder:
         folder.write(REPORT, "{}")
-    assert (tmp_path / "out/report" / REPORT).read_text() == "{}"
-    assert (
-        subprocess.run(
-            ["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True
-        ).stdout
-        == b""
-    )
+    assert (workspace / "out/report" / REPORT).read_text() == "{}"
+    status = ["git", "status", "--porcelain"]
+    assert subprocess.run(status, cwd=workspace, capture_output=True, check=True).stdout == b""
 
 
 @AS_ROOT
-def test_everything_in_it_belongs_to_the_workspaces_owner(tmp_path: Path) -> None:
-    os.chown(tmp_path, RUNNER, RUNNER)
-    with open_folder(tmp_path, "a/b") as folder:
+def test_everything_in_it_belongs_to_the_workspaces_owner(runners: Path) -> None:
+    with open_folder(runners, "a/b") as folder:
         folder.write(REPORT, "{}")
-    made = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
-    assert len(made) == 4
-    assert {path.stat().st_uid for path in made} == {RUNNER}
+    assert len(list((runners / "a").rglob("*"))) == 3 and owners(runners) == {RUNNER}
 
 
 @pytest.mark.parametrize("place", ["report", "report/inner"])
-def test_a_link_of_the_checkouts_is_not_followed(tmp_path: Path, place: str) -> None:
-    outside = tmp_path / "outside"
-    workspace = tmp_path / "workspace"
-    outside.mkdir()
-    workspace.mkdir()
-    (workspace / "report").symlink_to(outside)
+def test_a_link_of_the_checkouts_is_not_followed(workspace: Path, place: str) -> None:
+    (workspace / "report").symlink_to("../outside")
     with (
         pytest.raises(UsageError, match=r"report: .* cannot be used") as caught,
         open_folder(workspace, place),
     ):
         pass
-    assert "with:" in caught.value.remedy
-    assert list(outside.iterdir()) == []
+    assert "with:" in caught.value.remedy and not list((workspace / "../outside").iterdir())
 
 
 @pytest.mark.parametrize("name", [REPORT, PROBLEM, ".gitignore"])
 def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_is_gone(
-    tmp_path: Path, name: str
+    workspace: Path, name: str
 ) -> None:
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / PROBLEM).write_text("{}")
-    if name == PROBLEM:
-        (tmp_path / "report" / PROBLEM).unlink()
-    (tmp_path / "report" / name).mkdir()
+    report = workspace / "report"
+    report.mkdir()
+    if name != PROBLEM:
+        (report / PROBLEM).write_text("{}")
+    (report / name).mkdir()
     said = f"'report' cannot be used: '{name}' in it cannot be replaced"
-    with pytest.raises(UsageError, match=said) as caught, open_folder(tmp_path, "report"):
+    with pytest.raises(UsageError, match=said) as caught, open_folder(workspace, "report"):
         pass
-    assert "with:" in caught.value.remedy and not (tmp_path / "report" / PROBLEM).is_file()
+    assert "with:" in caught.value.remedy and not (report / PROBLEM).is_file()
 
 
-def test_a_link_under_the_reports_name_is_replaced_not_written_through(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
+def test_a_link_under_the_reports_name_is_replaced_not_written_through(workspace: Path) -> None:
+    secret, report = workspace / "secret", workspace / "report"
     secret.write_text("untouched")
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / REPORT).symlink_to(secret)
-    with open_folder(tmp_path, "report") as folder:
+    report.mkdir()
+    (report / REPORT).symlink_to(secret)
+    with open_folder(workspace, "report") as folder:
         folder.write(REPORT, "{}")
-    assert secret.read_text() == "untouched"
-    assert not (tmp_path / "report" / REPORT).is_symlink()
+    assert secret.read_text() == "untouched" and not (report / REPORT).is_symlink()
 
 
-def test_an_older_report_is_gone_before_the_gate_begins(tmp_path: Path) -> None:
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / REPORT).write_text("old")
-    (tmp_path / "report" / PROBLEM).write_text("old")
-    (tmp_path / "report" / "notes.txt").write_text("not ours")
-    with open_folder(tmp_path, "report"):
-        assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
-            ".gitignore",
-            "notes.txt",
-        ]
+def test_an_older_report_is_gone_before_the_gate_begins(workspace: Path) -> None:
+    report = workspace / "report"
+    report.mkdir()
+    for name in (REPORT, PROBLEM, "notes.txt"):
+        (report / name).write_text("old")
+    with open_folder(workspace, "report"):
+        assert {path.name for path in report.iterdir()} == {".gitignore", "notes.txt"}
 
 
-def test_a_problem_comes_back_as_it_was(tmp_path: Path) -> None:
-    problem = Problem("repro.yml:4:3: train.stpes: unknown key", "did you mean `steps`?", 2)
-    assert read_problem(tmp_path) is None
-    with open_folder(tmp_path, "report") as folder:
-        folder.write_problem(problem)
-    assert read_problem(tmp_path / "report") == problem
+A_PROBLEM = {"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}
 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"message": 1, "remedy": "", "exit_code": 0, "reason_id": ""}',
-        '{"message": "", "remedy": "", "exit_code": 77, "reason_id": ""}',
-        '{"message": "", "remedy": "", "exit_code": 1, "reason_id": ""}',
-        '{"message": "", "remedy": "", "exit_code": false, "reason_id": ""}',
-        '{"message": "", "remedy": "", "exit_code": 0.0, "reason_id": ""}',
-    ],
+    ["", "[]", "{}", json.dumps({**A_PROBLEM, "message": 1})]
+    + [json.dumps({**A_PROBLEM, "exit_code": code}) for code in (77, 1, False, 0.0)],
 )
-def test_a_problem_of_somebody_elses_making_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / PROBLEM).write_text(text)
+def test_a_problem_of_somebody_elses_making_or_behind_a_link_is_refused(
+    workspace: Path, text: str
+) -> None:
+    (workspace / PROBLEM).write_text(text)
     with pytest.raises(ReportError):
-        read_problem(tmp_path)
-
-
-def test_a_problem_behind_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "real").write_text(
-        json.dumps({"message": "", "remedy": "", "exit_code": 0, "reason_id": ""})
-    )
-    (tmp_path / PROBLEM).symlink_to(tmp_path / "real")
+        read_problem(workspace)
+    (workspace / PROBLEM).rename(workspace / "real")
+    (workspace / "real").write_text(json.dumps(A_PROBLEM))
+    (workspace / PROBLEM).symlink_to(workspace / "real")
     with pytest.raises(ReportError, match="is a link"):
-        read_problem(tmp_path)
+        read_problem(workspace)
 
 
 @pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])
@@ -153,3 +141,62 @@ def test_a_workspace_that_is_reached_through_a_link_is_as_good_as_any(tmp_path: 
     (tmp_path / "real").mkdir()
     (tmp_path / "workspace").symlink_to("real")
     assert find_report(tmp_path / "workspace", "report") == tmp_path / "workspace/report" / REPORT
+
+
+# The cache.
+
+
+@AS_ROOT
+def test_the_cache_is_roots_while_the_gate_runs_and_the_runners_afterwards(runners: Path) -> None:
+    cache = runners / "kept/cache"
+    with cache_folder(cache, runners):
+        assert owners(cache) == {0}
+        (cache / "repro-gate").mkdir(mode=0o700)
+        (cache / "repro-gate/data.json").write_text("x")
+    assert owners(runners) == {RUNNER}
+
+    def interrupted() -> None:
+        with cache_folder(cache, runners):
+            assert owners(cache) == {0}
+            (cache / "file").write_text("x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert owners(runners) == {RUNNER}
+
+
+@AS_ROOT
+def test_what_a_link_in_it_leads_to_keeps_its_owner(runners: Path) -> None:
+    (runners / "cache").mkdir()
+    (runners / "cache/link").symlink_to("../../outside")
+    with cache_folder(runners / "cache", runners):
+        pass
+    assert (runners / "../outside").stat().st_uid == 0
+    assert os.lstat(runners / "cache/link").st_uid == RUNNER
+
+
+def test_a_link_of_the_checkouts_is_no_cache(workspace: Path) -> None:
+    (workspace / "cache").symlink_to("../outside")
+    with (
+        pytest.raises(UsageError, match="is a link or no folder"),
+        cache_folder(workspace / "cache", workspace),
+    ):
+        pass
+    assert list((workspace / "../outside").iterdir()) == []
+
+
+def test_a_folder_outside_the_workspace_is_left_alone_and_the_workspace_itself_is_no_cache(
+    workspace: Path,
+) -> None:
+    elsewhere = workspace.parent / "elsewhere"
+    with cache_folder(elsewhere, workspace), cache_folder(None, workspace):
+        pass
+    assert not elsewhere.exists()
+    for spelled in (".", "a/.."):  # its files would be hidden from git, and change their owner
+        with (
+            pytest.raises(UsageError, match="it is the workspace itself"),
+            cache_folder(workspace / spelled, workspace),
+        ):
+            pass
+    assert list(workspace.iterdir()) == []

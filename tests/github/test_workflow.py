@@ -1,55 +1,32 @@
-"""The runner's files: read back here as the runner reads them, with everything in them that
-untrusted code would try."""
+"""The runner's files, read back here as the runner reads them, and its log, with everything in them
+that untrusted code would try."""
 
 from __future__ import annotations
 
+import io
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.github import workflow
-from repro_gate.github.workflow import write_outputs, write_summary
+from repro_gate.github.workflow import commands_disabled, log_guard, write_outputs, write_summary
+from tests.support.composite import pairs
 
 ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def outputs_in(path: Path) -> dict[str, str]:
-    """GITHUB_OUTPUT as the runner reads it: lines end at LF only, `name<<delimiter` or
-    `name=value`."""
-    lines = iter(path.read_bytes().decode("utf-8").split("\n"))
-    found: dict[str, str] = {}
-    for line in lines:
-        if not line:
-            continue
-        name, sign, delimiter = line.partition("<<")
-        if not sign or "=" in name:
-            name, sign, found[name] = line.partition("=")
-            assert sign, f"the runner would fail: invalid format {line!r}"
-            continue
-        value = []
-        while (part := next(lines)) != delimiter:
-            value.append(part)
-        found[name] = "\n".join(value)
-    return found
+    return pairs(path.read_bytes().decode("utf-8"))
 
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "pass",
-        "",
-        "two\nlines",
-        "\n",
-        "a=b",
-        "verdict=pass\nx<<EOF\nEOF",
-        "\r\n::error::x",
-        '{"step": 3}',
-        "é\u202e\U0001f600",
-        "trailing\n",
-    ],
-)
+    ["pass", "", "two\nlines", "\n", "a=b", "verdict=pass\nx<<EOF\nEOF", "\r\n::error::x",
+     '{"step": 3}', "é\u202e\U0001f600", "trailing\n"],
+)  # fmt: skip
 def test_an_output_arrives_as_it_was(tmp_path: Path, value: str) -> None:
     path = tmp_path / "output"
     path.touch()
@@ -61,8 +38,8 @@ def test_outputs_are_added_after_what_stands_there_even_on_an_open_line(tmp_path
     path = tmp_path / "output"
     path.write_text("earlier=1")
     write_outputs(path, {"verdict": "pass"})
-    write_outputs(path, {"cause": ""})
-    assert outputs_in(path) == {"earlier": "1", "verdict": "pass", "cause": ""}
+    write_outputs(path, {"cause": "x\ud800"})  # half a character does not stop them
+    assert outputs_in(path) == {"earlier": "1", "verdict": "pass", "cause": "x\\ud800"}
 
 
 def test_a_value_cannot_end_itself_since_each_delimiter_is_new(tmp_path: Path) -> None:
@@ -71,16 +48,6 @@ def test_a_value_cannot_end_itself_since_each_delimiter_is_new(tmp_path: Path) -
     seen = path.read_text().split("\n")[0].partition("<<")[2]
     write_outputs(path, {"b": f"x\n{seen}\nverdict=pass"})
     assert outputs_in(path) == {"a": "x", "b": f"x\n{seen}\nverdict=pass"}
-
-
-def test_half_a_character_does_not_stop_the_outputs(tmp_path: Path) -> None:
-    write_outputs(tmp_path / "output", {"a": "x\ud800"})
-    assert outputs_in(tmp_path / "output") == {"a": "x\\ud800"}
-
-
-def test_without_the_runners_files_nothing_is_written() -> None:
-    write_outputs(None, {"verdict": "pass"})
-    write_summary(None, "# x")
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "second name", "folder"])
@@ -106,11 +73,13 @@ def test_what_is_not_the_runners_own_file_is_refused_and_not_written_to(
     assert not target.exists() if kind == "dangling" else target.read_text() == "shadow"
 
 
-def test_a_summary_is_added_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_a_summary_is_added_on_a_line_of_its_own_where_there_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "summary"
     path.write_text("earlier")
     write_summary(path, "# Gate\n")
     assert path.read_text() == "earlier\n# Gate\n"
+    write_outputs(None, {"verdict": "pass"})
+    write_summary(None, "# x")
 
 
 @pytest.mark.parametrize("earlier", ["", "x" * 1000, "x" * 999 + "\n"])
@@ -125,3 +94,48 @@ def test_a_summary_is_measured_in_bytes_together_with_what_stands_there(
     assert path.read_text() == earlier
     write_summary(path, markdown)
     assert path.stat().st_size in (workflow.SUMMARY_BYTES, workflow.SUMMARY_BYTES - 1)
+
+
+# Nothing that is printed between the gate's two lines is a workflow command.
+
+
+@pytest.mark.parametrize(
+    "error", [None, ValueError, KeyboardInterrupt, SystemExit, BrokenPipeError]
+)
+def test_a_stop_is_ended_on_a_line_of_its_own_whatever_happens(
+    error: type[BaseException] | None,
+) -> None:
+    stream = io.StringIO()
+
+    def guarded() -> None:
+        with log_guard(ON_GITHUB, stream):
+            stream.write("::error::forged\nhalf a line" + ("" if error else "\n"))
+            if error is not None:
+                raise error
+
+    if error is None:
+        guarded()
+    else:
+        with pytest.raises(error):
+            guarded()
+    first, *inside, last = [line for line in stream.getvalue().splitlines() if line]
+    token = first.removeprefix("::stop-commands::")
+    assert inside == ["::error::forged", "half a line"] and last == f"::{token}::"
+    assert re.fullmatch("[0-9a-f]{32}", token)
+
+
+def test_each_stop_has_a_token_of_its_own() -> None:
+    stream = io.StringIO()
+    for _ in range(2):
+        with commands_disabled(stream):
+            pass
+    first, _, second, _ = stream.getvalue().splitlines()
+    assert first != second
+
+
+def test_elsewhere_nothing_is_added() -> None:
+    stream = io.StringIO()
+    for environment in ({}, {"GITHUB_ACTIONS": "1"}):
+        with log_guard(environment, stream):
+            stream.write("x")
+    assert stream.getvalue() == "xx"

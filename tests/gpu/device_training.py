@@ -22,15 +22,8 @@ OUTER = {
 
 def train(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
     """One run on the device; `bad` ones come back too."""
-    return trace_script(
-        tmp_path / name,
-        source,
-        command="python3 train.py",
-        condition=condition,
-        name=name,
-        timeout=240,
-        env=OUTER,
-    )
+    options = {"command": "python3 train.py", "timeout": 240, "env": OUTER}
+    return trace_script(tmp_path / name, source, arm=condition, name=name, **options)
 
 
 def pair(
@@ -47,20 +40,14 @@ def pair(
 
 def differing(comparison_of: tuple[Run, Run, Comparison], kind: str) -> set[str]:
     """Names whose digests differ anywhere between two runs, of one kind."""
-    first, second, _ = comparison_of
+    first, second = ([trace for trace in run.traces if trace.trained] for run in comparison_of[:2])
     found: set[str] = set()
-    for a, b in zip(
-        (trace for trace in first.traces if trace.trained),
-        (trace for trace in second.traces if trace.trained),
-        strict=True,
-    ):
+    for a, b in zip(first, second, strict=True):
         for left, right in zip(a.blocks, b.blocks, strict=True):
             if left.kind == kind:
                 assert left.rows == right.rows
                 for at, row in enumerate(left.rows):
-                    if (
-                        left.digests[16 * at : 16 * at + 16]
-                        != right.digests[16 * at : 16 * at + 16]
-                    ):
+                    place = slice(16 * at, 16 * at + 16)
+                    if left.digests[place] != right.digests[place]:
                         found.add(row[0])
     return found

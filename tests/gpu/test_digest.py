@@ -147,17 +147,9 @@ def test_conjugates_negatives_and_sparse_tensors_are_read_as_they_are() -> None:
         assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)
     few, fewer = dense * (dense > 2), dense * (dense > 2.1)
     for made in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
-        same = {
-            digest_all(
-                torch,
-                [
-                    made(few).coalesce().cuda()
-                    if made is torch.Tensor.to_sparse
-                    else made(few).cuda()
-                ],
-            )
-            for _ in range(2)
-        }
+        coo = made is torch.Tensor.to_sparse
+        tensors = [made(few).coalesce() if coo else made(few) for _ in range(2)]
+        same = {digest_all(torch, [tensor.cuda()]) for tensor in tensors}
         assert len(same) == 1 and digest_all(torch, [made(fewer).cuda()]) not in same
 
 

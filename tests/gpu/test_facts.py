@@ -47,17 +47,10 @@ def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(
 ) -> None:
     facts = trained(train(tmp_path, on("cuda", SCRIPT))).facts
     assert facts["gpu-model"] == cuda and all(facts[name] for name in DEVICE_FACTS)
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": facts["threads"],
-        "MKL_NUM_THREADS": facts["threads"],
-    }
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), facts["threads"])
+    command = [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""]
     asked = subprocess.run(
-        [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        command, env={**os.environ, **threads}, capture_output=True, text=True, check=True
     )
     answer = json.loads(asked.stdout)
     for name in (*DEVICE_FACTS, "torch", "cuda", "cudnn", "nccl", "device"):
@@ -97,15 +90,10 @@ def test_the_machine_names_its_driver_and_modes() -> None:
 
 
 def test_the_address_of_a_training_on_the_device_names_it(tmp_path: Path, cuda: str) -> None:
-    gated = gate(
-        training(tmp_path / "code", on("cuda", SCRIPT), run="python3 train.py"), out=tmp_path
-    )
+    folder = training(tmp_path / "code", on("cuda", SCRIPT), run="python3 train.py")
+    gated = gate(folder, out=tmp_path)
     leaves = gated.report["config_hash"]["leaves"]["platform"]
-    assert (
-        leaves["gpu-model"] == cuda
-        and leaves["driver"]
-        and leaves["gpu-sm-count"]
-        and "cpu-model" not in leaves
-    )
-    assert gated.check("hardware/recorded")["status"] == "pass"
-    assert gated.check("env/cublas-workspace")["status"] == "pass"
+    assert leaves["gpu-model"] == cuda and leaves["driver"] and leaves["gpu-sm-count"]
+    assert "cpu-model" not in leaves
+    for name in ("hardware/recorded", "env/cublas-workspace"):
+        assert gated.check(name)["status"] == "pass"

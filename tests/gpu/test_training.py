@@ -26,15 +26,15 @@ def batch(step):
     return torch.randn(8, 3, 16, 16, generator=generator).cuda(), torch.randint(10, (8,), generator=generator).cuda()
 net = make()
 """
-LOOPS = {
-    "float32": """
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+PLAIN = """
 for step in range(4):
     x, y = batch(step)
     optimizer.zero_grad()
     F.cross_entropy(net(x), y).backward()
     optimizer.step()
-""",
+"""
+LOOPS = {
+    "float32": "optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)" + PLAIN,
     "GradScaler": """
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
@@ -58,24 +58,10 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """,
-    "fused": """
-optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-for step in range(4):
-    x, y = batch(step)
-    optimizer.zero_grad()
-    F.cross_entropy(net(x), y).backward()
-    optimizer.step()
-""",
-    "compile": """
-net = torch.compile(net)
-optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-for step in range(4):
-    x, y = batch(step)
-    optimizer.zero_grad()
-    F.cross_entropy(net(x), y).backward()
-    optimizer.step()
-""",
-    "fsdp2": """
+    "fused": "optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)" + PLAIN,
+    "compile": "net = torch.compile(net)\noptimizer = torch.optim.Adam(net.parameters(), lr=1e-3)"
+    + PLAIN,
+    "fsdp2": f"""
 import tempfile
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -85,11 +71,7 @@ torch.cuda.set_device(0)
 fully_shard(net[5])
 fully_shard(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-for step in range(4):
-    x, y = batch(step)
-    optimizer.zero_grad()
-    F.cross_entropy(net(x), y).backward()
-    optimizer.step()
+{PLAIN}
 dist.destroy_process_group()
 """,
 }
@@ -106,15 +88,8 @@ def test_deterministic_runs_repeat_and_every_tensor_has_its_name(tmp_path: Path,
     assert comparison.identical, comparison.first_divergence
     assert comparison.steps == 4
     trace = trained(first)
-    assert set(names(trace, "parameter", 3)) == {
-        "0.weight",
-        "0.bias",
-        "1.weight",
-        "1.bias",
-        "5.weight",
-        "5.bias",
-    }
-    assert set(names(trace, "gradient", 3)) == set(names(trace, "parameter", 3))
+    net = {f"{layer}.{name}" for layer in (0, 1, 5) for name in ("weight", "bias")}
+    assert set(names(trace, "parameter", 3)) == set(names(trace, "gradient", 3)) == net
     assert {"1.running_mean", "1.running_var"} <= set(names(trace, "buffer", 3))
     assert trace.facts["device"].startswith("cuda: ")
     assert not trace.notes
@@ -126,9 +101,8 @@ def test_a_scaled_loss_is_recorded_as_the_training_knows_it(tmp_path: Path) -> N
     run = train(tmp_path, NET + LOOPS["GradScaler"])
     assert run.good, run.ended.tail
     printed = [line.split()[2] for line in run.ended.tail if line.startswith("loss ")]
-    assert [
-        block.values[0] for step in range(4) for block in blocks(trained(run), "loss", step)
-    ] == printed
+    losses = [block for step in range(4) for block in blocks(trained(run), "loss", step)]
+    assert [block.values[0] for block in losses] == printed
 
 
 def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> None:
@@ -170,9 +144,8 @@ def test_the_probe_changes_no_bit_of_a_training_on_the_device(tmp_path: Path) ->
     (bare / "train.py").write_text(source)
     environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(bare)}
     subprocess.run(["python3", "train.py"], cwd=bare, env=environment, check=True, timeout=240)
-    assert (bare / "final.txt").read_text() == (
-        tmp_path / "run" / "place" / "workspace" / "final.txt"
-    ).read_text()
+    probed = tmp_path / "run" / "place" / "workspace"
+    assert (bare / "final.txt").read_text() == (probed / "final.txt").read_text()
 
 
 def test_peak_memory_is_the_trainings_own(tmp_path: Path) -> None:
@@ -192,13 +165,9 @@ if "REPRO_GATE_PROBE" not in os.environ:
     run = train(tmp_path, source)
     assert run.good, run.ended.tail
     environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(tmp_path)}
+    command = ["python3", "-c", source]
     bare = subprocess.run(
-        ["python3", "-c", source],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=240,
+        command, env=environment, capture_output=True, text=True, check=True, timeout=240
     )
     assert abs(trained(run).steps[-1].peak_bytes - int(bare.stdout)) < 4 * 1024 * 1024
 

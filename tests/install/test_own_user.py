@@ -1,5 +1,4 @@
-"""Claims about installing as the training's user, tried with a real one: what built code reaches,
-and who owns what it leaves."""
+"""Installing as the training's user, a real one: what built code reaches, who owns the rest."""
 
 from __future__ import annotations
 
@@ -68,10 +67,8 @@ def environment(place: Path) -> dict[str, str]:
 
 def source(place: Path) -> str:
     """A lock of a source archive whose build tries what it must not be able to."""
-    cache = place / "cache/environments"
-    before = ATTEMPTS.format(
-        secret=str(place / "secret"), cache=str(cache), checkout=str(place / "c")
-    )
+    names = {"secret": "secret", "cache": "cache/environments", "checkout": "c"}
+    before = ATTEMPTS.format(**{name: str(place / path) for name, path in names.items()})
     return archive(place / "index", "built", "1.0", builds(before))
 
 
@@ -88,11 +85,8 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
         module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
         assert attempt(OWN, READ, module) == "1"
         # what later gate runs start from
-        for act, path in (
-            (APPEND, module),
-            (APPEND, module.with_name("new.py")),
-            (LIST, root / "uv"),
-        ):
+        new = module.with_name("new.py")
+        for act, path in ((APPEND, module), (APPEND, new), (LIST, root / "uv")):
             assert attempt(OWN, act, path).startswith("PermissionError")
         yield made
 
@@ -127,12 +121,7 @@ def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Pa
 def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place: Path) -> None:
     given, spec = environment(place), checkout(place / "c", source(place))
     with installed(spec, place / "c", given, SAME, cache_root=place / "cache") as made:
-        code = [
-            shutil.which("python", path=made["PATH"]) or "",
-            "-c",
-            "import built; print(built.SAID)",
-        ]
-        said = json.loads(subprocess.run(code, check=True, capture_output=True, text=True).stdout)
+        said = json.loads(_run(made, "import built; print(built.SAID)", SAME))
     # the token is in no environment of uv's
     assert said == {"uid": os.geteuid(), "did": ["secret", "marker", "checkout", "root"]}
 
@@ -148,11 +137,10 @@ def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> N
     assert "secret" not in caught.value.message
 
 
-def _run(made: Mapping[str, str], code: str) -> str:
+def _run(made: Mapping[str, str], code: str, user: Sandbox = OWN) -> str:
     """What `code` prints in the environment, as the training's user."""
-    argv, variables = command(
-        OWN, [shutil.which("python", path=made["PATH"]) or "", "-c", code], {"PATH": made["PATH"]}
-    )
+    python = shutil.which("python", path=made["PATH"]) or ""
+    argv, variables = command(user, [python, "-c", code], {"PATH": made["PATH"]})
     return subprocess.run(
         argv, env=variables, cwd="/", check=True, capture_output=True, text=True
     ).stdout.strip()

@@ -3,19 +3,11 @@ leaves the machine is noted."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
-from repro_gate.runs.environment import INJECT
-from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
-from repro_gate.trace.reader import read_folder
+from tests.support.tracing import trace_script
 
 PREAMBLE = """
 import os, pathlib, shutil, sys, warnings
@@ -32,52 +24,22 @@ def attempt(name, action):
 def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
     """Run a script without torch under the probe, `data/` and `one.bin` being declared data that is
     linked into its folder."""
-    original, place, traces = tmp_path / "original", tmp_path / "workspace", tmp_path / "traces"
-    for folder in (original / "data" / "deep", place, traces):
+    original, place = tmp_path / "original", tmp_path / "place" / "workspace"
+    for folder in (original / "data" / "deep", place):
         folder.mkdir(parents=True)
     for file in ("data/a.bin", "data/deep/b.bin", "one.bin"):
         (original / file).write_bytes(bytes(64))
     (original / "data-of-another").write_bytes(b"x")
     for link in ("data", "one.bin"):
         (place / link).symlink_to(original / link)
-    config = {
-        "nonce": "n",
-        "extension": None,
-        "traces": str(traces),
-        "seed": 1,
-        "flags": {},
-        "variables": [],
-        "steps": None,
-        "every": 1,
-        "workspace": str(place),
-        "data": [str(place / "data"), str(original / "one.bin")],
-        "own": [],
-        "checkout": None,
-        "started": 2.0**40,
-        "began": None,
-        "gate": 0,
-        "observe": False,
-        "stress": False,
-        "keep": {"final": False, "steps": (), "reference": None},
-    }
-    (tmp_path / "probe.json").write_text(json.dumps(config))
-    (place / "script.py").write_text(PREAMBLE + textwrap.dedent(source) + "\nprint(outcomes)\n")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(INJECT),
-        CONFIG_VARIABLE: str(tmp_path / "probe.json"),
-    }
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    said = tmp_path / "outcomes"
+    script = (
+        PREAMBLE + textwrap.dedent(source) + f"\nopen({str(said)!r}, 'w').write(repr(outcomes))"
     )
-    assert done.returncode == 0, done.stderr
-    [trace] = [trace for trace in read_folder(traces, "n") if "script.py" in trace.argv]
-    return eval(done.stdout), trace
+    run = trace_script(tmp_path, script, data=(place / "data", original / "one.bin"))
+    assert run.ended.exit_code == 0, run.ended.tail
+    [trace] = [trace for trace in run.traces if "train.py" in trace.argv]
+    return eval(said.read_text()), trace
 
 
 def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
@@ -160,12 +122,8 @@ def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(
         sys.audit("socket.sendto", own, ("192.0.2.78", 53))
     """,
     )
-    assert trace.network == [
-        "192.0.2.1:80",
-        "2001:db8::1:443",
-        "files.example.org:443",
-        "192.0.2.78:53",
-    ]
+    ours = ["192.0.2.1:80", "2001:db8::1:443", "files.example.org:443", "192.0.2.78:53"]
+    assert trace.network == ours
 
 
 def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:
@@ -181,22 +139,12 @@ def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:
         for args in ((), (None,), ("nul\\0",), ("nul\\0", "w", None), ("a", "r", "flags"), (1, 2, 3), ([], {}, Strange())):
             sys.audit(event, *args)
     attempt("refused still", lambda: open("data/a.bin", "w"))
+    for port in range(150):  # a crawler does not flood the trace
+        sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
     import _repro_gate.probe.session as part
     part._CURRENT.clear()
     sys.audit("socket.connect", None, ("192.0.2.9", 1))
     """,
     )
     assert outcomes == [("refused still", "refused")]
-    assert trace.network == ["can0", "eth0:3", "3:1234", "b'x'"]
-
-
-@pytest.mark.parametrize("count", [150])
-def test_a_crawler_does_not_flood_the_trace(tmp_path: Path, count: int) -> None:
-    _, trace = probed(
-        tmp_path,
-        f"""
-    for port in range({count}):
-        sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
-    """,
-    )
-    assert len(trace.network) == 100
+    assert trace.network[:4] == ["can0", "eth0:3", "3:1234", "b'x'"] and len(trace.network) == 100

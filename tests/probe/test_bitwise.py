@@ -74,28 +74,18 @@ def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_with
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 12 and len(names(trained(run), "batch", 3)) == 2
     place = short_path / "place"
-    environment = training_environment(
-        {"PATH": PATH, "LANG": "C.UTF-8"}, arms.deterministic(42, frozenset(), None), {}, place
-    )
-    bare = {
-        name: value
-        for name, value in environment.items()
-        if name not in ("PYTHONPATH", CONFIG_VARIABLE)
-    } | {"PATH": PATH}
+    outer, arm = {"PATH": PATH, "LANG": "C.UTF-8"}, arms.deterministic(42, frozenset(), None)
+    bare = {**training_environment(outer, arm, {}, place), "PATH": PATH}
+    del bare["PYTHONPATH"], bare[CONFIG_VARIABLE]
     script = place / "workspace" / "train.py"
     script.write_text("import sys\nassert '_repro_gate' not in sys.modules\n" + script.read_text())
+    command = ["python", "train.py"]
     printed = subprocess.run(
-        ["python", "train.py"],
-        cwd=place / "workspace",
-        env=bare,
-        capture_output=True,
-        text=True,
-        check=True,
+        command, cwd=script.parent, env=bare, capture_output=True, text=True, check=True
     )
     assert len(printed.stdout) > 500
-    assert run.ended.tail == (printed.stdout.strip(),)
-    assert run.ended.tail == unobserved.ended.tail
+    assert run.ended.tail == (printed.stdout.strip(),) == unobserved.ended.tail
     observed, plain = trained(run), trained(unobserved)
-    assert observed.blocks == plain.blocks and observed.settings == plain.settings
-    assert observed.facts == plain.facts
-    assert observed.loaders == plain.loaders and not plain.distributions
+    for name in ("blocks", "settings", "facts", "loaders"):
+        assert getattr(observed, name) == getattr(plain, name), name
+    assert not plain.distributions

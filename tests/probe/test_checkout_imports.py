@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import markupsafe._speedups as extension
 import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
@@ -22,17 +24,14 @@ from tests.support.installs import commit, environment_of_its_own, pip_install, 
 from tests.support.tracing import trace_script
 
 SHOW = "import odepack\nprint(odepack.__file__, odepack.HERE, odepack.RATE)\n"
-LAYOUTS = {
+MODE = ("--config-settings",)
+EXACT = "[tool.hatch.build]\ndev-mode-exact = true\n"
+LAYOUTS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "setuptools' finder": ("flat", "setuptools", "", ()),
     "setuptools' path": ("src", "setuptools", "", ()),
-    "setuptools as it was": (
-        "flat",
-        "setuptools",
-        "",
-        ("--config-settings", "editable_mode=compat"),
-    ),
+    "setuptools as it was": ("flat", "setuptools", "", (*MODE, "editable_mode=compat")),
     "hatchling's path": ("src", "hatchling", "", ()),
-    "hatchling's finder": ("flat", "hatchling", "[tool.hatch.build]\ndev-mode-exact = true\n", ()),
+    "hatchling's finder": ("flat", "hatchling", EXACT, ()),
 }
 
 
@@ -43,14 +42,21 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def linked(place: Path) -> Path:
+    """A checkout whose package lies in src/ and is installed as a link."""
+    code = project(place / "code", "src")
+    pip_install(place / "venv" / "bin", "-e", code)
+    return code
+
+
 def traced(
     place: Path,
     code: Path,
     source: str = SHOW,
     *,
-    train: str = "train.py",
-    name: str = "run",
-    observe: bool = False,
+    train: str = "scripts/train.py",
+    **options: Any,
 ) -> Run:
     """One run of a script in a workspace that is a copy of what git tracks, with another RATE in
     it, by the environment's interpreter."""
@@ -63,14 +69,21 @@ def traced(
         Spec(path=code / "repro.yml", train=Train(run="x")), inspect_checkout(code)
     )
     command = f"{place / 'venv' / 'bin' / 'python'} {train}"
-    return trace_script(
-        place, {train: source}, command=command, name=name, original=original, observe=observe
-    )
+    return trace_script(place, {train: source}, command=command, original=original, **options)
 
 
 def imports(run: Run) -> list[Imported]:
     assert run.ended.exit_code == 0, run.ended.tail
-    return [item for trace in run.traces for item in trace.imports]
+    found = [item for trace in run.traces for item in trace.imports]
+    return sorted(found, key=lambda item: item.module)
+
+
+def package(base: Path, distribution: str = "") -> list[Imported]:
+    """What SHOW imports, from this folder."""
+    files = {"odepack": "__init__.py", "odepack.deep.inner": "deep/inner.py"}
+    return [
+        Imported(name, str(base / "odepack" / file), distribution) for name, file in files.items()
+    ]
 
 
 @pytest.mark.parametrize("layout", tiered(LAYOUTS, ("setuptools' finder",)))
@@ -80,7 +93,7 @@ def test_an_editable_package_comes_from_the_workspace(layout: str, place: Path) 
         pytest.skip(f"needs {backend}")
     code = project(place / "code", kind, backend, more)
     pip_install(place / "venv" / "bin", *options, "-e", code)
-    run = traced(place, code, train="scripts/train.py")
+    run = traced(place, code)
     base = place / "place" / "workspace" / ("src" if kind == "src" else "") / "odepack"
     assert run.ended.tail == (f"{base}/__init__.py {base}/deep/inner.py 0.25",)
     assert imports(run) == []
@@ -95,7 +108,7 @@ def test_a_namespace_comes_from_the_workspace_too(place: Path) -> None:
     commit(code, "a namespace")
     pip_install(place / "venv" / "bin", "-e", code)
     source = "import space.own\nprint(space.own.__file__, space.own.odepack.RATE)\n"
-    run = traced(place, code, source, train="scripts/train.py")
+    run = traced(place, code, source)
     own = place / "place" / "workspace" / "space" / "own" / "__init__.py"
     assert run.ended.tail == (f"{own} 0.25",) and imports(run) == []
 
@@ -106,27 +119,31 @@ def test_the_metadata_of_an_old_link_is_found_beside_the_code(place: Path) -> No
     (site / "easy-install.pth").write_text(f"{code / 'src'}\n")
     (code / "src" / "odepack.egg-info").mkdir()
     (code / "src" / "odepack.egg-info" / "PKG-INFO").write_text("Name: odepack\nVersion: 1.0\n")
-    source = (
-        "import odepack\nfrom importlib.metadata import version\nprint(odepack.RATE, "
-        "version('odepack'))\n"
-    )
-    assert traced(place, code, source, train="scripts/train.py").ended.tail == ("0.25 1.0",)
+    source = """
+    import odepack
+    from importlib.metadata import version
+    print(odepack.RATE, version('odepack'))
+    """
+    assert traced(place, code, source).ended.tail == ("0.25 1.0",)
 
 
 @pytest.mark.slow
 def test_a_tree_of_links_is_left_as_it_is_and_what_comes_from_it_is_named(place: Path) -> None:
     code = project(place / "code", "src")
-    pip_install(place / "venv" / "bin", "--config-settings", "editable_mode=strict", "-e", code)
-    run = traced(place, code, train="scripts/train.py")
-    assert {item.module for item in imports(run)} == {"odepack", "odepack.deep.inner"}
+    pip_install(place / "venv" / "bin", *MODE, "editable_mode=strict", "-e", code)
+    assert [item.module for item in imports(traced(place, code))] == [
+        "odepack",
+        "odepack.deep.inner",
+    ]
 
 
 @pytest.mark.slow
-def test_children_import_from_the_workspace_too(place: Path) -> None:
-    code = project(place / "code", "src")
-    pip_install(place / "venv" / "bin", "-e", code)
+def test_children_import_from_the_workspace_too_and_nothing_of_another_commit(
+    place: Path, linked: Path
+) -> None:
+    (linked / "src" / "odepack" / "new.py").write_text("")  # neither in the workspace nor ignored
     source = """
-    import multiprocessing, subprocess, sys
+    import importlib.metadata, multiprocessing, subprocess, sys
     def show():
         import odepack
         print(odepack.RATE, flush=True)
@@ -135,55 +152,39 @@ def test_children_import_from_the_workspace_too(place: Path) -> None:
         worker.start()
         worker.join()
         subprocess.run([sys.executable, "-c", "import odepack; print(odepack.RATE)"], check=True, env={})
+        try:
+            import odepack.new
+        except ImportError as error:
+            print(error, flush=True)
+        print(importlib.metadata.version("odepack"))
     """
-    assert traced(place, code, source, train="scripts/train.py").ended.tail == ("0.25", "0.25")
+    *rates, missing, version = traced(place, linked, source).ended.tail
+    assert rates == ["0.25", "0.25"] and missing.startswith("No module named 'odepack.new'")
+    assert version == "1.0"
 
 
-def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path) -> None:
-    code = project(place / "code", "src")
-    (code / "src" / "odepack" / "_version.py").write_text("version = '1.1'\n")
-    import markupsafe._speedups as extension
-
-    suffix = os.path.basename(str(extension.__file__)).partition(".")[2]
-    shutil.copy(str(extension.__file__), code / "src" / "odepack" / f"_speedups.{suffix}")
-    pip_install(place / "venv" / "bin", "-e", code)
-    source = (
-        "import odepack._version, odepack._speedups\nprint(odepack._version.version, "
-        "odepack.RATE)\n"
-    )
-    run = traced(place, code, source, train="scripts/train.py")
+def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path, linked: Path) -> None:
+    folder = linked / "src" / "odepack"
+    version, library = folder / "_version.py", Path(str(extension.__file__))
+    version.write_text("version = '1.1'\n")
+    shutil.copy(library, folder)
+    source = """
+    import odepack._version, odepack._speedups
+    print(odepack._version.version, odepack.RATE)
+    """
+    run = traced(place, linked, source)
     assert run.ended.tail == ("1.1 0.25",)
-    assert sorted(imports(run), key=lambda item: item.module) == [
-        Imported("odepack._speedups", str(code / "src" / "odepack" / f"_speedups.{suffix}")),
-        Imported("odepack._version", str(code / "src" / "odepack" / "_version.py")),
+    assert imports(run) == [
+        Imported("odepack._speedups", str(folder / library.name)),
+        Imported("odepack._version", str(version)),
     ]
-
-
-@pytest.mark.slow
-def test_a_module_of_another_commit_is_not_taken_from_the_checkout(place: Path) -> None:
-    code = project(place / "code", "src")
-    pip_install(place / "venv" / "bin", "-e", code)
-    (code / "src" / "odepack" / "new.py").write_text("")  # neither in the workspace nor ignored
-    source = "try:\n    import odepack.new\nexcept ImportError as error:\n    print(error)\n"
-    assert (
-        traced(place, code, source, train="scripts/train.py")
-        .ended.tail[0]
-        .startswith("No module named 'odepack.new'")
-    )
-    (code / "src" / "odepack" / "new.py").unlink()
-    source = "import importlib.metadata\nprint(importlib.metadata.version('odepack'))\n"
-    assert traced(place, code, source, name="again").ended.tail == ("1.0",)
 
 
 @pytest.mark.slow
 def test_an_absolute_path_into_the_checkout_is_named(place: Path) -> None:
     code = project(place / "code", "src")
     source = f"import sys\nsys.path.insert(0, {str(code / 'src')!r})\nimport odepack\n"
-    found = {item.module: item.path for item in imports(traced(place, code, source))}
-    assert found == {
-        "odepack": str(code / "src" / "odepack" / "__init__.py"),
-        "odepack.deep.inner": str(code / "src" / "odepack" / "deep" / "inner.py"),
-    }
+    assert imports(traced(place, code, source, train="train.py")) == package(code / "src")
 
 
 @pytest.mark.slow
@@ -193,10 +194,9 @@ def test_an_environment_in_the_checkout_is_left_alone(tmp_path: Path) -> None:
     [site] = (code / ".venv").glob("lib/python*/site-packages")
     (site / "third.py").write_text("RATE = 1\n")
     (tmp_path / "venv").symlink_to(code / ".venv")
-    run = traced(tmp_path, code, "import sys, third\nprint(third.__file__)\n")
-    assert [os.path.realpath(path) for path in run.ended.tail] == [
-        str(site / "third.py")
-    ] and imports(run) == []
+    run = traced(tmp_path, code, "import sys, third\nprint(third.__file__)\n", train="train.py")
+    assert [*map(os.path.realpath, run.ended.tail)] == [str(site / "third.py")]
+    assert imports(run) == []
 
 
 COPY = """
@@ -213,14 +213,10 @@ def test_a_copy_is_named_by_where_pip_took_it_from(kind: str, place: Path) -> No
     pip_install(place / "venv" / "bin", code)
     [site] = (place / "venv").glob("lib/python*/site-packages")
     wanted = [Imported("odepack", str(site / "odepack" / "__init__.py"), "odepack")]
-    assert imports(traced(place, code, COPY, train="scripts/train.py", observe=True)) == wanted
-    next(
-        site.glob("odepack-*.dist-info/direct_url.json")
-    ).unlink()  # as `setup.py install` leaves it, or an image that was built elsewhere
-    assert (
-        imports(traced(place, code, COPY, train="scripts/train.py", name="named", observe=True))
-        == wanted
-    )
+    assert imports(traced(place, code, COPY, observe=True)) == wanted
+    # as `setup.py install` leaves it, or an image that was built elsewhere
+    next(site.glob("odepack-*.dist-info/direct_url.json")).unlink()
+    assert imports(traced(place, code, COPY, name="named", observe=True)) == wanted
 
 
 @pytest.mark.slow
@@ -233,7 +229,7 @@ def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
     (code / "odepack").mkdir()
     (code / "odepack" / "__init__.py").write_text("RATE = 2\n")
     commit(code, "a folder")
-    assert imports(traced(place, code, COPY, train="scripts/train.py", observe=True)) == []
+    assert imports(traced(place, code, COPY, observe=True)) == []
 
 
 @pytest.mark.slow
@@ -244,27 +240,14 @@ def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(
     other = project(place / "other", "src")
     pip_install(place / "venv" / "bin", "-e", other)
     code = project(place / "code", "src", name=name)
-    found = sorted(
-        imports(traced(place, code, train="scripts/train.py")), key=lambda item: item.module
-    )
-    assert found == (
-        []
-        if name == "trainer"
-        else [
-            Imported("odepack", str(other / "src" / "odepack" / "__init__.py"), "odepack"),
-            Imported(
-                "odepack.deep.inner",
-                str(other / "src" / "odepack" / "deep" / "inner.py"),
-                "odepack",
-            ),
-        ]
-    )
+    wanted = [] if name == "trainer" else package(other / "src", "odepack")
+    assert imports(traced(place, code)) == wanted
 
 
 def test_without_an_installed_package_nothing_is_touched(tmp_path: Path) -> None:
-    source = (
-        "import sys\nprint([type(item).__name__ for item in sys.meta_path if 'checkout_imports' in "
-        "str(getattr(item, '__module__', ''))])\n"
-    )
+    source = """
+    import sys
+    print([item for item in sys.meta_path if 'checkout_imports' in str(getattr(item, '__module__', ''))])
+    """
     run = trace_script(tmp_path, source, original=Original(tmp_path / "elsewhere"))
     assert run.ended.tail == ("[]",)

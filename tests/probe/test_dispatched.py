@@ -43,25 +43,20 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trace_script(tmp_path_factory.mktemp("noted"), CLEAN, probe={"dispatched": 1})
 
 
-def test_every_refused_operator_is_named_once_with_the_line_of_its_forward(refusing: Run) -> None:
-    lines = FAULTY.splitlines()
-    found = [
-        (item.op, item.phase, lines[item.line - 1].strip().partition(" ")[0], item.step)
-        for item in trained(refusing).refused
+def test_every_refused_operator_is_named_once_with_the_line_of_its_forward_and_training_goes_on(
+    refusing: Run,
+) -> None:
+    refused, lines = trained(refusing).refused, FAULTY.splitlines()
+    assert [(item.op, item.phase, item.step) for item in refused] == [
+        ("put_", "forward", 1),
+        ("put_", "backward", 1),
+        ("max_unpooling2d_forward_out", "forward", 2),
     ]
-    assert found == [
-        ("put_", "forward", "y", 1),
-        ("put_", "backward", "y", 1),
-        ("max_unpooling2d_forward_out", "forward", "y", 2),
-    ]
-    assert [lines[item.line - 1].strip() for item in trained(refusing).refused[:2]] == [
-        "y = y.put(index, torch.ones(2))"
-    ] * 2
-
-
-def test_the_training_goes_on_behind_a_refusal_with_the_flag_as_it_was(refusing: Run) -> None:
+    for item in refused:
+        wanted = "y = y.put(" if item.op == "put_" else "y = y + torch.nn.functional.max_unpool2d("
+        assert lines[item.line - 1].strip().startswith(wanted)
     assert refusing.good and len(refusing.ended.tail) == 4
-    assert all(line.endswith(" True") for line in refusing.ended.tail)
+    assert all(line.endswith(" True") for line in refusing.ended.tail)  # the flag as it was
     assert not trained(refusing).undone  # the probe's own switch is no line of the training
 
 
@@ -79,27 +74,21 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_operators_of_the_step_that_is_asked_for_are_counted_by_name_dtype_pass_and_form(
-    noted: Run,
+def test_operators_are_counted_by_name_dtype_pass_and_form_and_nothing_changes(
+    noted: Run, tmp_path: Path
 ) -> None:
-    rows = {
-        (name, dtype, phase, form): count
-        for name, dtype, phase, form, count in trained(noted).dispatched
-    }
+    rows = {tuple(row): count for *row, count in trained(noted).dispatched}
     assert rows["aten.addmm.default", "float32", "forward", ""] == 1
     assert rows["aten.mm.default", "float32", "backward", ""] == 1
-    assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows) and not any(
-        "hash" in name for name, *_ in rows
-    )
-
-
-@pytest.mark.slow
-def test_a_note_changes_no_number_and_no_generator(noted: Run, tmp_path: Path) -> None:
+    assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows)
+    assert not any("hash" in row[0] for row in rows)
     plain = trace_script(tmp_path, CLEAN)
     assert noted.ended.tail == plain.ended.tail and not trained(plain).dispatched
-    assert [(item.step, item.kind, item.digests) for item in trained(noted).blocks] == [
-        (item.step, item.kind, item.digests) for item in trained(plain).blocks
-    ]
+    with_note, without = (
+        [(item.step, item.kind, item.digests) for item in trained(run).blocks]
+        for run in (noted, plain)
+    )
+    assert with_note == without
 
 
 @pytest.mark.slow
@@ -116,17 +105,17 @@ def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
 def test_a_function_that_is_compiled_while_operators_are_noted_compiles(tmp_path: Path) -> None:
     """Its first call lies behind the first step, where nothing was compiled yet; `fullgraph`
     refuses to run without being compiled."""
-    calls = (
-        "    average(layer.weight.detach(), mean)\n    torch.cond(mean.sum() > 0, torch.sin, "
-        "torch.cos, (mean,))\n"
-    )
-    script = CLEAN.replace("for step in", "mean = torch.zeros(8, 8)\nfor step in").replace(
-        "    optimizer.step()\n", f"    optimizer.step()\n{calls}"
-    )
-    script = script.replace(
-        "optimizer =",
-        "@torch.compile(fullgraph=True, backend='eager')\ndef average(weight, mean):\n    "
-        "mean.lerp_(weight, 0.5)\n\noptimizer =",
-    )
+    calls = """
+    average(layer.weight.detach(), mean)
+    torch.cond(mean.sum() > 0, torch.sin, torch.cos, (mean,))
+"""
+    average = """
+mean = torch.zeros(8, 8)
+@torch.compile(fullgraph=True, backend='eager')
+def average(weight, mean):
+    mean.lerp_(weight, 0.5)
+"""
+    script = CLEAN.replace("for step in", average + "for step in")
+    script = script.replace("    optimizer.step()\n", "    optimizer.step()" + calls)
     run = trace_script(tmp_path, script, probe={"dispatched": 1})
     assert run.good and len(trained(run).steps) == 4, run.ended.tail

@@ -115,24 +115,20 @@ def test_a_module_of_that_name_from_elsewhere_is_not_the_distributions(
     assert mine() == {}
 
 
-def test_an_old_egg_info_without_a_list_of_files_counts_by_its_names(site: Site) -> None:
+def test_an_old_egg_info_counts_by_its_names_and_an_editable_distribution_has_none(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.add(
         "rg-egg", "1.5", "rg_egg/__init__.py", top_level="rg_egg\n", record=False, kind="egg-info"
     )
     __import__("rg_egg")
-    assert mine() == {"rg-egg": "1.5"}
-
-
-def test_an_editable_distribution_has_no_file_and_is_not_named(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     source = tmp_path / "checkout" / "src"
     source.mkdir(parents=True)
     (source / "rg_edit.py").touch()
     site.add("rg-edit", "0.1", "__editable__.rg_edit.pth")
     monkeypatch.syspath_prepend(str(source))
     __import__("rg_edit")
-    assert mine() == {}
+    assert mine() == {"rg-egg": "1.5"}
 
 
 def test_broken_metadata_is_passed_over(site: Site) -> None:
@@ -142,38 +138,22 @@ def test_broken_metadata_is_passed_over(site: Site) -> None:
     (site.folder / "rg_binary-1.dist-info").mkdir()
     (site.folder / "rg_binary-1.dist-info" / "RECORD").write_bytes(b'\xff\n,\n"\n\nrg_good.py')
     __import__("rg_good")
-    assert mine() == {"rg-good": "1"}
-
-
-def test_nothing_is_imported_for_it(site: Site) -> None:
-    site.add("rg-good", "1", "rg_good.py")
-    __import__("rg_good")
     before = set(sys.modules)
     assert mine() == {"rg-good": "1"}
-    assert set(sys.modules) == before
+    assert set(sys.modules) == before, "nothing is imported for it"
 
 
 @pytest.mark.slow
 def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_installed(
     short_path: Path,
 ) -> None:
-    script = (
-        TRAIN + "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import numpy'], "
-        "check=True)\n"
-    )
+    child = "subprocess.run([sys.executable, '-c', 'import numpy'], check=True)\n"
+    script = f"{TRAIN}import subprocess, sys\n{child}"
     run = trace_script(short_path, script, observe=True)
     # the child did not train
     assert [trace.distributions is not None for trace in run.traces] == [True, False]
     found = trained(run).distributions
     assert found is not None and list(found) == sorted(found)
-    assert found["torch"] == importlib.metadata.version("torch") and found[
-        "numpy"
-    ] == importlib.metadata.version("numpy")
+    for name in ("torch", "numpy"):
+        assert found[name] == importlib.metadata.version(name)
     assert "pytest" not in found and "hypothesis" not in found
-
-
-def test_a_training_that_is_not_asked_names_none(tmp_path: Path) -> None:
-    run = trace_script(
-        tmp_path, "import numpy\nfrom repro_gate import record, step\nrecord('x', 1.0)\nstep()\n"
-    )
-    assert trained(run).distributions is None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -43,30 +42,21 @@ DRAWS = {  # a line -> what it is called
     "np.random.default_rng(None)": "numpy.random.default_rng()",
     "np.random.RandomState(  None )": "numpy.random.RandomState()",
 }
-CLEAN = (
-    "random.random(); random.seed(3); random.Random(3).random(); random.Random('text').random()",
-    (
-        "np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); "
-        "np.random.seed(3); np.random.PCG64(3)"
-    ),
-    "np.random.default_rng(np.random.SeedSequence(3)).spawn(2)",
-    "uuid.uuid5(uuid.NAMESPACE_DNS, 'x'); uuid.UUID(int=3)",
-    "generator = random.Random(); generator.seed(3)",
-    "generator = random.Random(); generator.setstate(random.Random(3).getstate())",
-    (
-        "generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in "
-        "generators]"
-    ),
-    (
-        "pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); "
-        "copy.copy(random.Random(3))"
-    ),
-    "pickle.loads(pickle.dumps(np.random.default_rng(3))); copy.deepcopy(np.random.RandomState(3))",
-    "np.random.PCG64(3).jumped(); pickle.loads(pickle.dumps(np.random.RandomState(3)))",
-    "pickle.loads(pickle.dumps(np.random.PCG64(3))); copy.deepcopy(np.random.SeedSequence(3))",
-    "tempfile.mkdtemp(); tempfile.NamedTemporaryFile().close()",
-    "open('/dev/null').close()",
-)
+CLEAN = """
+random.random(); random.seed(3); random.Random(3).random(); random.Random('text').random()
+np.random.default_rng(3); np.random.SeedSequence(3); np.random.RandomState(3); np.random.seed(3); np.random.PCG64(3)
+np.random.default_rng(np.random.SeedSequence(3)).spawn(2)
+uuid.uuid5(uuid.NAMESPACE_DNS, 'x'); uuid.UUID(int=3)
+generator = random.Random(); generator.seed(3)
+generator = random.Random(); generator.setstate(random.Random(3).getstate())
+generators = [random.Random() for _ in range(3)]; [generator.seed(3) for generator in generators]
+pickle.loads(pickle.dumps(random.Random(3))); copy.deepcopy(random.Random(3)); copy.copy(random.Random(3))
+pickle.loads(pickle.dumps(np.random.default_rng(3))); copy.deepcopy(np.random.RandomState(3))
+np.random.PCG64(3).jumped(); pickle.loads(pickle.dumps(np.random.RandomState(3)))
+pickle.loads(pickle.dumps(np.random.PCG64(3))); copy.deepcopy(np.random.SeedSequence(3))
+tempfile.mkdtemp(); tempfile.NamedTemporaryFile().close()
+open('/dev/null').close()
+"""
 
 
 def drawn(run: Run) -> list[Drawn]:
@@ -75,19 +65,17 @@ def drawn(run: Run) -> list[Drawn]:
     return [item for trace in run.traces for item in trace.drawn]
 
 
-def test_each_way_to_the_entropy_is_named_with_its_line_once(tmp_path: Path) -> None:
+def test_each_way_to_the_entropy_is_named_with_its_line_once_and_what_has_a_seed_is_not(
+    tmp_path: Path,
+) -> None:
     lines = [line for line in DRAWS if sys.platform == "linux" or "getrandom" not in line]
     script = HEAD + "for _ in range(3):\n" + "".join(f"    {line}\n" for line in lines)
-    found = {item.line: item for item in drawn(trace_script(tmp_path, script))}
+    found = {item.line: item for item in drawn(trace_script(tmp_path, script + CLEAN))}
     first = script.count("\n", 0, script.index("for _")) + 2
-    assert {lines[line - first]: item.source for line, item in found.items()} == {
-        line: DRAWS[line] for line in lines
-    }
+    assert {line - first: item.source for line, item in found.items()} == dict(
+        enumerate(DRAWS[line] for line in lines)
+    )
     assert {item.file for item in found.values()} == {"train.py"}
-
-
-def test_what_has_a_seed_or_gets_one_and_what_others_draw_is_not_named(tmp_path: Path) -> None:
-    assert drawn(trace_script(tmp_path, HEAD + "\n".join(CLEAN) + "\n")) == []
 
 
 LIBRARY = """
@@ -112,14 +100,14 @@ def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_n
     library.mkdir(parents=True)
     (library / "gym.py").write_text(LIBRARY)
     (library / "lazy.py").write_text("def make():\n    import gym\n    return gym\n")
-    lines = [
-        "import lazy",
-        "gym = lazy.make()",
-        "gym.names(); gym.reset(3); gym.shuffle(3)",
-        "gym.reset()",
-        "gym.shuffle()",
-    ]
-    script = f"import sys\nsys.path.append({str(library)!r})\n" + "\n".join(lines) + "\n"
+    script = f"""import sys
+sys.path.append({str(library)!r})
+import lazy
+gym = lazy.make()
+gym.names(); gym.reset(3); gym.shuffle(3)
+gym.reset()
+gym.shuffle()
+"""
     assert drawn(trace_script(tmp_path, script)) == [
         Drawn("numpy.random.SeedSequence() by gym", "train.py", 6),
         Drawn("random.Random() by gym", "train.py", 7),
@@ -129,17 +117,11 @@ def test_a_library_that_draws_on_behalf_of_a_line_is_named_and_its_imports_and_n
 
 @pytest.mark.slow
 def test_torch_seed_is_named_and_manual_seed_is_not(tmp_path: Path) -> None:
-    script = """
-    import torch
-    torch.manual_seed(3)
-    torch.random.manual_seed(3)
-    torch.Generator().manual_seed(3)
-    torch.initial_seed()
-    torch.seed()
-    torch.random.seed()
-    """
+    script = "import torch\ntorch.initial_seed()\ntorch.seed()\ntorch.random.seed()\n"
+    for place in ("torch", "torch.random", "torch.Generator()"):
+        script += f"{place}.manual_seed(3)\n"
     found = drawn(trace_script(tmp_path, script))
-    assert found == [Drawn("torch.seed()", "train.py", 7), Drawn("torch.seed()", "train.py", 8)]
+    assert found == [Drawn("torch.seed()", "train.py", line) for line in (3, 4)]
 
 
 WORKER = """
@@ -167,11 +149,6 @@ def test_a_forked_worker_names_its_own_and_keeps_the_certain_ones_when_it_is_kil
     assert drawn(trace_script(short_path, WORKER, command="python train.py x", name="killed")) == [
         certain
     ]
-
-
-def test_the_first_thousand_are_kept(tmp_path: Path) -> None:
-    script = "import os\n" + "os.urandom(1)\n" * 1_100
-    assert [item.line for item in drawn(trace_script(tmp_path, script))] == list(range(2, 1_002))
 
 
 KINDS = """
@@ -222,32 +199,27 @@ def test_types_pickles_signatures_numbers_and_errors_are_as_without_the_probe(
     script = tmp_path / "bare.py"
     script.write_text(KINDS)
     environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "42"}
-    bare = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert run.ended.tail == (bare.stdout.strip(),)
-    assert bare.stdout.count("Error") >= 4
+    printed = subprocess.check_output([sys.executable, script], env=environment, text=True)
+    assert run.ended.tail == (printed.strip(),) and printed.count("Error") >= 4
 
 
-def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path) -> None:
-    script = textwrap.dedent("""
-    import os, random
-    import _repro_gate.probe.entropy as part
-    part.source_line.inside = None
-    print(len(os.urandom(3)), random.Random(3).random() == random.Random(3).random(), random.Random() is None)
-    """)
-    assert trace_script(tmp_path, script).ended.tail == ("3 True False",)
-
-
-@pytest.mark.parametrize("name", ["uuid", "secrets"])
-def test_a_module_of_the_workspaces_own_by_that_name_is_left_alone(
-    name: str, tmp_path: Path
+def test_a_mistake_in_here_leaves_the_training_alone_and_the_first_thousand_are_kept(
+    tmp_path: Path,
 ) -> None:
-    run = trace_script(
-        tmp_path,
-        {
-            "train.py": f"import {name}\nprint({name}.uuid1())\n",
-            f"{name}.py": "def uuid1():\n    return 'mine'\n",
-        },
+    script = (
+        "import os, random\n"
+        + "os.urandom(1)\n" * 1_100
+        + "import _repro_gate.probe.entropy as part\npart.source_line.inside = None\n"
+        "print(len(os.urandom(3)), random.Random(3).random() == random.Random(3).random())\n"
+        "print(random.Random() is None)\n"
     )
-    assert run.ended.tail == ("mine",) and drawn(run) == []
+    run = trace_script(tmp_path, script)
+    assert run.ended.tail == ("3 True", "False")
+    assert [item.line for item in drawn(run)] == list(range(2, 1_002))
+
+
+def test_a_module_of_the_workspaces_own_by_a_known_name_is_left_alone(tmp_path: Path) -> None:
+    own = {f"{name}.py": f"def uuid1():\n    return '{name}'\n" for name in ("uuid", "secrets")}
+    source = "import secrets, uuid\nprint(secrets.uuid1(), uuid.uuid1())\n"
+    run = trace_script(tmp_path, {"train.py": source, **own})
+    assert run.ended.tail == ("secrets uuid",) and drawn(run) == []

@@ -49,9 +49,8 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def ask(python: str, environment: dict[str, str], *options: str) -> dict[str, str]:
-    done = subprocess.run(
-        [python, *options, *ASK], env=environment, capture_output=True, text=True, check=True
-    )
+    command = [python, *options, *ASK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
@@ -66,60 +65,43 @@ def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Pa
         del environment[name]
     said = ask(sys.executable, environment)
     assert said == {name: value for name, value in traced.facts.items() if name != "process"}
-    assert said["threads"] == "1" and said["cpu-isa"] in (
-        "DEFAULT",
-        "AVX2",
-        "AVX512",
-        "NEON",
-        "SVE256",
-        "ZVECTOR",
-        "VSX",
-    )
+    isa = ["DEFAULT", "AVX2", "AVX512", "NEON", "SVE256", "ZVECTOR", "VSX"]
+    assert said["threads"] == "1" and said["cpu-isa"] in isa
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert said["device"].startswith("cpu: ") and said["nccl"] == "none"
+    assert not [name for name in said if name.startswith(("gpu-", "cuda-", "cublas"))]
 
 
-def test_ask_without_torch_says_what_holds_without_it(tmp_path: Path) -> None:
-    said = ask(sys.executable, {"PATH": os.environ["PATH"]}, "-S", "-E")
-    assert sorted(said) == ["device", "digest", "interpreter", "python"]
-
-
-def test_ask_with_a_torch_that_is_broken_says_so_beside_the_answer(tmp_path: Path) -> None:
+def test_ask_without_torch_says_what_holds_without_it_and_of_a_broken_one_why(
+    tmp_path: Path,
+) -> None:
+    without = ["device", "digest", "interpreter", "python"]
+    assert sorted(ask(sys.executable, {"PATH": os.environ["PATH"]}, "-S", "-E")) == without
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, *ASK], env=environment, capture_output=True, text=True, check=True
-    )
-    assert sorted(json.loads(done.stdout)) == ["device", "digest", "interpreter", "python"]
+    command = [sys.executable, *ASK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert sorted(json.loads(done.stdout)) == without
     assert "OSError: libcudart.so is missing" in done.stderr
-
-
-def test_on_a_cpu_no_fact_of_a_gpu_is_said(traced: Trace) -> None:
-    found = traced.facts
-    assert found["device"].startswith("cpu: ") and found["nccl"] == "none"
-    assert not [name for name in found if name.startswith(("gpu-", "cuda-", "cublas"))]
 
 
 def fake_torch(initialized: bool) -> Any:
     """What `facts` asks of a torch that is built for CUDA."""
-    properties = types.SimpleNamespace(
-        name="NVIDIA H200",
-        multi_processor_count=132,
-        total_memory=150_000_000_000,
-        major=9,
-        minor=0,
-    )
+    space = types.SimpleNamespace
+    shape = {"multi_processor_count": 132, "total_memory": 150_000_000_000, "major": 9, "minor": 0}
+    properties = space(name="NVIDIA H200", **shape)
     queued: list[Any] = []
-    return types.SimpleNamespace(
+    return space(
         __version__="2.13.0+cu128",
-        version=types.SimpleNamespace(cuda="12.8"),
+        version=space(cuda="12.8"),
         get_num_threads=lambda: 8,
-        backends=types.SimpleNamespace(
-            cudnn=types.SimpleNamespace(version=lambda: 91002, is_available=lambda: True),
-            cpu=types.SimpleNamespace(get_cpu_capability=lambda: "AVX512"),
+        backends=space(
+            cudnn=space(version=lambda: 91002, is_available=lambda: True),
+            cpu=space(get_cpu_capability=lambda: "AVX512"),
         ),
-        _C=types.SimpleNamespace(_nccl_version=None, _cuda_getDriverVersion=lambda: 12_080),
-        cuda=types.SimpleNamespace(
-            nccl=types.SimpleNamespace(version=lambda: (2, 27, 5)),
+        _C=space(_nccl_version=None, _cuda_getDriverVersion=lambda: 12_080),
+        cuda=space(
+            nccl=space(version=lambda: (2, 27, 5)),
             is_available=lambda: True,
             is_initialized=lambda: initialized,
             device_count=lambda: 2,
@@ -134,27 +116,26 @@ def fake_torch(initialized: bool) -> Any:
 
 def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there() -> None:
     said = facts.read(facts.facts(fake_torch(initialized=True)))
-    assert said | {"processors": ""} == {
-        "torch": "2.13.0+cu128",
-        "cuda": "12.8",
-        "cudnn": "91002",
-        "nccl": "2.27.5",
-        "device": "cuda: NVIDIA H200",
-        "gpus": "2",
-        "threads": "8",
-        "processors": "",
-        "cpu-isa": "AVX512",
+    of_gpu = {
         "gpu-model": "NVIDIA H200",
         "gpu-sm-count": "132",
         "gpu-memory-bytes": "150000000000",
         "gpu-capability": "9.0",
         "cuda-driver-api": "12.8",
     }
+    always = {
+        "torch": "2.13.0+cu128",
+        "cuda": "12.8",
+        "cudnn": "91002",
+        "nccl": "2.27.5",
+        "gpus": "2",
+        "threads": "8",
+        "processors": said["processors"],
+        "cpu-isa": "AVX512",
+    }
+    assert said == {**always, "device": "cuda: NVIDIA H200", **of_gpu}
     idle = facts.read(facts.facts(fake_torch(initialized=False)))
-    assert (
-        not [name for name in idle if name.startswith(("gpu-", "cuda-", "cublas"))]
-        and idle["device"] == "cpu: AVX512"
-    )
+    assert idle == {**always, "device": "cpu: AVX512"}
 
 
 @pytest.mark.parametrize("value", [":4096:8", None])
@@ -168,18 +149,13 @@ def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value or "")
     if value is None:
         monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    torch.version.cuda = None  # a torch without CUDA has nothing queued
+    facts.watch_cuda_start(torch)
+    assert torch.cuda.queued == [started]
     started()
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # too late
-    assert facts.read(facts.facts(fake_torch(initialized=True)))[
-        "cublas-workspace-at-cuda-start"
-    ] == (value or "")
-
-
-def test_a_torch_without_cuda_has_nothing_queued() -> None:
-    torch = fake_torch(initialized=False)
-    torch.version.cuda = None
-    facts.watch_cuda_start(torch)
-    assert torch.cuda.queued == []
+    found = facts.read(facts.facts(fake_torch(initialized=True)))
+    assert found["cublas-workspace-at-cuda-start"] == (value or "")
 
 
 def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(
@@ -194,14 +170,8 @@ def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }
     assert wanted.items() <= found.items() and list(found) == sorted(found)
-    assert not {
-        "EDITOR",
-        "CUDA_AUTH_TOKEN",
-        "TORCH_HUB_URL",
-        "TORCH_SET_LATE",
-        "HOME",
-        "PATH",
-    } & set(found)
+    left_out = {"EDITOR", "CUDA_AUTH_TOKEN", "TORCH_HUB_URL", "TORCH_SET_LATE", "HOME", "PATH"}
+    assert not left_out & set(found)
 
 
 def test_a_value_that_is_no_text_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

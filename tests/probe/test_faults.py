@@ -42,20 +42,15 @@ print(float(model[0].weight.sum()))
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64"])
 def test_the_last_bit_of_one_float_is_flipped(dtype: str) -> None:
-    kind = getattr(torch, dtype)
     # not contiguous
-    tensor = torch.tensor([0.0, float("nan"), 1.0, 2.0]).to(kind).reshape(2, 2).t()
+    tensor = torch.tensor([0.0, float("nan"), 1.0, 2.0]).to(getattr(torch, dtype)).reshape(2, 2).t()
     before = tensor.clone()
     said = faults.flip(torch, tensor)
     apart = ~((tensor == before) | (tensor != tensor))
-    assert (
-        apart.sum() == 1
-        and tensor[0, 1] != before[0, 1]
-        and "was (1" in said.replace("was 1", "was (1")
-    )
+    assert apart.sum() == 1 and tensor[0, 1] != before[0, 1]
+    assert "was (1" in said.replace("was 1", "was (1")
     plain = before.real if dtype == "complex64" else before
-    bound = torch.finfo(plain.dtype).eps
-    assert 0 < float((tensor - before)[0, 1].abs()) <= bound
+    assert 0 < float((tensor - before)[0, 1].abs()) <= torch.finfo(plain.dtype).eps
 
 
 @pytest.mark.parametrize(
@@ -76,33 +71,27 @@ def test_an_index_is_made_smaller_where_that_can_be(values: list[Any], after: li
 
 
 def test_an_array_is_changed_by_one_bit() -> None:
-    for array in (
-        numpy.ones((2, 2)),
-        numpy.arange(4),
-        numpy.ones(2, dtype=bool),
-        numpy.ones((3, 2), dtype="float32").T,
-    ):
+    wide = (numpy.ones((2, 2)), numpy.ones((3, 2), dtype="float32").T)
+    for array in (*wide, numpy.arange(4), numpy.ones(2, dtype=bool)):
         before = array.copy()
         faults.flip_array(numpy, array)
         assert (array != before).sum() == 1
 
 
-def test_a_generator_is_drawn_from_once() -> None:
-    torch.manual_seed(1)
-    faults.draw("torch")
-    after = torch.rand(1)
-    torch.manual_seed(1)
-    assert torch.equal(after, torch.rand(2)[1:])
-    numpy.random.seed(1)
-    faults.draw("numpy")
-    after = numpy.random.random()
-    numpy.random.seed(1)
-    assert after == numpy.random.random(2)[1]
-    random.seed(1)
-    faults.draw("python")
-    after = random.random()
-    random.seed(1)
-    assert [random.random(), random.random()][1] == after
+@pytest.mark.parametrize(
+    ("name", "seed", "one"),
+    [
+        ("torch", torch.manual_seed, lambda: torch.rand(1).item()),
+        ("numpy", numpy.random.seed, numpy.random.random),
+        ("python", random.seed, random.random),
+    ],
+)
+def test_a_generator_is_drawn_from_once(name: str, seed: Any, one: Any) -> None:
+    seed(1)
+    faults.draw(name)
+    after = one()
+    seed(1)
+    assert [one(), one()][1] == after
 
 
 def test_threads_that_race_scale_a_tensor_otherwise_each_time_and_by_little() -> None:
@@ -115,16 +104,9 @@ def test_threads_that_race_scale_a_tensor_otherwise_each_time_and_by_little() ->
     assert len(seen) > 1
 
 
-def faulty(tmp_path: Path, source: str = RECORDED, **fault: object) -> Run:
-    config = {
-        "what": "flip",
-        "kind": "parameter",
-        "name": "weight",
-        "step": 2,
-        "process": "main",
-        **fault,
-    }
-    return trace_script(tmp_path, source, name="faulty", probe={"fault": config})
+def faulty(tmp_path: Path, source: str = RECORDED, **changes: object) -> Run:
+    fault = {"what": "flip", "kind": "parameter", "name": "weight", "step": 2, "process": "main"}
+    return trace_script(tmp_path, source, name="faulty", probe={"fault": {**fault, **changes}})
 
 
 @pytest.fixture(scope="module")
@@ -132,21 +114,24 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trace_script(tmp_path_factory.mktemp("clean"), RECORDED)
 
 
+def first_of(clean: Run, run: Run) -> tuple[int, str, str]:
+    first = compare_runs(clean.traces, run.traces).first_divergence
+    assert first is not None
+    return first.step, first.kind, first.name
+
+
 def test_a_flipped_bit_goes_on_in_the_training_and_is_told(tmp_path: Path, clean: Run) -> None:
     run = faulty(tmp_path)
-    first = compare_runs(clean.traces, run.traces).first_divergence
-    assert first is not None and (first.step, first.kind, first.name) == (2, "parameter", "weight")
+    assert first_of(clean, run) == (2, "parameter", "weight")
     assert run.ended.tail != clean.ended.tail
     [(identifier, message)] = trained(run).notes
-    assert identifier == faults.NOTE and message.startswith(
-        "step 2 of main, parameter weight: element [0] was"
-    )
+    assert identifier == faults.NOTE
+    assert message.startswith("step 2 of main, parameter weight: element [0] was")
 
 
 def test_a_draw_is_seen_where_it_was_made(tmp_path: Path, clean: Run) -> None:
     run = faulty(tmp_path, what="draw", kind="rng", name="python")
-    first = compare_runs(clean.traces, run.traces).first_divergence
-    assert first is not None and (first.step, first.kind, first.name) == (2, "rng", "python")
+    assert first_of(clean, run) == (2, "rng", "python")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +154,5 @@ def test_a_flag_that_is_switched_off_is_noted_with_the_line_of_the_training(tmp_
     on = [trace.settings[mark.flags]["torch.use_deterministic_algorithms"] for mark in trace.steps]
     assert on == [True, True, False, False]
     [undone] = trace.undone
-    assert (undone.file, undone.step) == ("train.py", 2) and "backward" in TRAINED.splitlines()[
-        undone.line - 1
-    ]
+    assert (undone.file, undone.step) == ("train.py", 2)
+    assert "backward" in TRAINED.splitlines()[undone.line - 1]

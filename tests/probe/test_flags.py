@@ -22,6 +22,10 @@ def one():
     opt.step()
 """
 MKL = "mkl.early_first_call"
+ALGORITHMS = "torch.use_deterministic_algorithms"
+CUDNN = "torch.backends.cudnn.deterministic"
+MKLDNN = "torch.backends.mkldnn.deterministic"
+FILL = "torch.utils.deterministic.fill_uninitialized_memory"
 # without what an optimizer imports
 ONE = "import torch\nfrom repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
 
@@ -47,29 +51,20 @@ def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
     run = trace_script(tmp_path, print_bare + ONE, arm=arms.default(42, None))
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
-    assert settings["torch.use_deterministic_algorithms"] is False
-    assert settings["torch.backends.cudnn.deterministic"] is False and settings[MKL] is False
-    # torch's own default, idle while the first is off
-    assert settings["torch.utils.deterministic.fill_uninitialized_memory"] is True
+    assert settings[ALGORITHMS] is settings[CUDNN] is settings[MKL] is False
+    assert settings[FILL] is True, "torch's own default, idle while the first is off"
     assert {settings[name] for name in flags.IN_ENVIRONMENT} == {None}
     assert settings["PYTHONHASHSEED"] is None, "as in a shell"
 
 
 @pytest.mark.slow
 def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> None:
-    flag = "torch.utils.deterministic.fill_uninitialized_memory"
-    arm = arms.deterministic(
-        42,
-        frozenset({flag, MKL, "torch.backends.cudnn.deterministic", "CUBLAS_WORKSPACE_CONFIG"}),
-        None,
-    )
+    allowed = frozenset({FILL, MKL, CUDNN, "CUBLAS_WORKSPACE_CONFIG"})
+    arm = arms.deterministic(42, allowed, None)
     [settings] = trained(trace_script(tmp_path, ONE, arm=arm)).settings
-    assert (
-        settings["torch.backends.cudnn.deterministic"] is False
-        and settings["CUBLAS_WORKSPACE_CONFIG"] is None
-    )
-    assert settings["torch.use_deterministic_algorithms"] is True
-    assert settings[flag] is False, "torch's own default is on"
+    assert settings[CUDNN] is False and settings["CUBLAS_WORKSPACE_CONFIG"] is None
+    assert settings[ALGORITHMS] is True
+    assert settings[FILL] is False, "torch's own default is on"
     assert settings[MKL] is False
     assert arms.not_effective(settings, arm) == {}
 
@@ -116,31 +111,19 @@ def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_r
 
 
 UNDONE = {  # line of code -> (flag, value)
-    "torch.use_deterministic_algorithms(False)": ("torch.use_deterministic_algorithms", "False"),
-    "torch.use_deterministic_algorithms(True, warn_only=True)": (
-        "torch.use_deterministic_algorithms",
-        "warn_only",
-    ),
-    "torch.set_deterministic_debug_mode(0)": ("torch.use_deterministic_algorithms", "False"),
-    "torch.set_deterministic_debug_mode('warn')": (
-        "torch.use_deterministic_algorithms",
-        "warn_only",
-    ),
-    "torch.backends.cudnn.deterministic = False": ("torch.backends.cudnn.deterministic", "False"),
+    "torch.use_deterministic_algorithms(False)": (ALGORITHMS, "False"),
+    "torch.use_deterministic_algorithms(True, warn_only=True)": (ALGORITHMS, "warn_only"),
+    "torch.set_deterministic_debug_mode(0)": (ALGORITHMS, "False"),
+    "torch.set_deterministic_debug_mode('warn')": (ALGORITHMS, "warn_only"),
+    f"{CUDNN} = False": (CUDNN, "False"),
     "torch.backends.cudnn.benchmark = True": ("torch.backends.cudnn.benchmark", "True"),
     "torch.kept = torch.backends.cudnn.flags(deterministic=False); torch.kept.__enter__()": (
-        "torch.backends.cudnn.deterministic",
+        CUDNN,
         "False",
     ),
-    "torch.utils.deterministic.fill_uninitialized_memory = False": (
-        "torch.utils.deterministic.fill_uninitialized_memory",
-        "False",
-    ),
-    "torch.backends.mkldnn.deterministic = False": ("torch.backends.mkldnn.deterministic", "False"),
-    "torch.backends.mkldnn.set_flags(_deterministic=False)": (
-        "torch.backends.mkldnn.deterministic",
-        "False",
-    ),
+    f"{FILL} = False": (FILL, "False"),
+    f"{MKLDNN} = False": (MKLDNN, "False"),
+    "torch.backends.mkldnn.set_flags(_deterministic=False)": (MKLDNN, "False"),
 }
 AGAIN = """
 import torch
@@ -174,13 +157,16 @@ def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
-def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None:
-    trace = trained(undoing)
+def test_the_line_that_undoes_a_flag_is_named_and_the_reading_of_that_step_shows_it(
+    undoing: Run, number: int
+) -> None:
+    trace, arm = trained(undoing), arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
     found = [item for item in trace.undone if item.step == number + 1 and item.flag == flag]
-    assert [(item.file, item.line, item.value) for item in found][:1] == [
-        ("lib/setup.py", 10 * number + 11, value)
-    ]
+    where = (found[0].file, found[0].line, found[0].value)
+    assert where == ("lib/setup.py", 10 * number + 11, value)
+    wrong = arms.not_effective(trace.settings[trace.steps[number + 1].flags], arm)
+    assert (flags.WARN_ONLY if value == "warn_only" else flag) in wrong
 
 
 def test_nothing_else_is_called_undone(undoing: Run) -> None:
@@ -188,13 +174,3 @@ def test_nothing_else_is_called_undone(undoing: Run) -> None:
     # cudnn.flags() sets every flag of cuDNN, this one to what it already is
     also = {(7, "torch.backends.cudnn.benchmark")}
     assert {(item.step, item.flag) for item in trained(undoing).undone} - also == wanted
-
-
-@pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
-def test_the_reading_of_that_step_shows_it(undoing: Run, number: int) -> None:
-    trace = trained(undoing)
-    arm = arms.deterministic(42, frozenset(), None)
-    flag, value = list(UNDONE.values())[number]
-    wrong = arms.not_effective(trace.settings[trace.steps[number + 1].flags], arm)
-    assert (flags.WARN_ONLY if value == "warn_only" else flag) in wrong
-    assert arms.not_effective(trace.settings[trace.steps[0].flags], arm) == {}

@@ -4,11 +4,11 @@ at all."""
 from __future__ import annotations
 
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.support.gates import tiered
 from tests.support.tracing import names, trace_script, trained
 
 TRAIN = """
@@ -50,10 +50,12 @@ import os, sys
 pid = os.posix_spawn(sys.executable, [sys.executable, "train.py"], {"A": "b"})
 sys.exit(os.waitpid(pid, 0)[1])
 """
-BOOT = {
-    "boot/sitecustomize.py": "import sys; sys.mine = True",
-    "train.py": "import sys\nassert sys.mine\n" + LIGHT,
-}
+MINE = "import sys\nassert sys.mine\n"
+OWN_NAMES = """
+trace probe spec session names flags loss digest rng audit children distance resource sdk start
+repro_gate_train writer format torch_hooks
+"""
+OWN = "".join(f"import {name}; assert {name}.WHOSE == {name!r}\n" for name in OWN_NAMES.split())
 IN_SRC = {"train.py": "import model", "src/model.py": LIGHT}
 COMMANDS = {
     "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": LIGHT}),
@@ -61,10 +63,7 @@ COMMANDS = {
         "sh run.sh",
         {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": LIGHT},
     ),
-    "a PYTHONPATH of the command's own": (
-        "PYTHONPATH=src python train.py",
-        {"train.py": "import model", "src/model.py": LIGHT},
-    ),
+    "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", IN_SRC),
     "a shebang": (
         "chmod +x train.py && ./train.py",
         {"train.py": "#!/usr/bin/env python\n" + LIGHT},
@@ -76,12 +75,17 @@ COMMANDS = {
     "posix_spawn": ("python start.py", {"start.py": SPAWNED, "train.py": LIGHT}),
     "a folder before ours that holds a sitecustomize": (
         "export PYTHONPATH=boot:$PYTHONPATH; python train.py",
-        BOOT,
+        {"boot/sitecustomize.py": "import sys; sys.mine = True", "train.py": MINE + LIGHT},
+    ),
+    "a folder with names like ours": (
+        "python train.py",
+        {f"{name}.py": f"WHOSE = {name!r}" for name in OWN_NAMES.split()}
+        | {"train.py": OWN + TRAIN},
     ),
 }
 
 
-@pytest.mark.parametrize("way", COMMANDS)
+@pytest.mark.parametrize("way", tiered(COMMANDS, [*COMMANDS][:-1]))
 def test_a_training_is_traced_when_it_is_started_by(way: str, tmp_path: Path) -> None:
     command, files = COMMANDS[way]
     run = trace_script(tmp_path, files, command=command)
@@ -89,38 +93,7 @@ def test_a_training_is_traced_when_it_is_started_by(way: str, tmp_path: Path) ->
     trace = trained(run)
     assert [name.rpartition(".")[2] for name in names(trace, "parameter", 1)] == ["weight", "bias"]
     assert (len(trace.steps), trace.key, trace.end) == (2, "main", "exit")
-
-
-OWN_NAMES = [
-    "trace",
-    "probe",
-    "spec",
-    "session",
-    "names",
-    "flags",
-    "loss",
-    "digest",
-    "rng",
-    "audit",
-    "children",
-    "distance",
-    "resource",
-    "repro_gate_train",
-    "sdk",
-    "start",
-    "writer",
-    "format",
-    "torch_hooks",
-]
-
-
-@pytest.mark.slow
-def test_a_script_folder_may_hold_files_called_like_ours(tmp_path: Path) -> None:
-    own = {f"{name}.py": f"WHOSE = {name!r}" for name in OWN_NAMES}
-    check = "".join(f"import {name}; assert {name}.WHOSE == {name!r}\n" for name in OWN_NAMES)
-    run = trace_script(tmp_path, own | {"train.py": check + TRAIN})
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    assert len(trained(run).steps) == 2
+    assert run.ended.tail == (("done",) if way == "a shell wrapper" else ()), "nothing is printed"
 
 
 def test_the_users_own_sitecustomize_still_runs_and_keeps_its_name(tmp_path: Path) -> None:
@@ -136,13 +109,6 @@ assert not any("inject" in entry for entry in sys.path)
     )
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 2
-
-
-def test_without_one_of_the_users_sitecustomize_is_ours_and_nothing_is_printed(
-    tmp_path: Path,
-) -> None:
-    run = trace_script(tmp_path, LIGHT)
-    assert run.ended.tail == ()
 
 
 def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(
@@ -171,22 +137,11 @@ def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(
     assert "could not be traced" in run.problem and run.problem.endswith(" train.py")
 
 
-def test_children_that_do_not_train_are_no_trouble(tmp_path: Path) -> None:
-    script = (
-        LIGHT
-        + """
-import subprocess, sys
-subprocess.run([sys.executable, "-I", "-c", "print(1)"], check=True)
-subprocess.run(["true"], env={})
-"""
-    )
-    run = trace_script(tmp_path, script)
-    assert run.outcome == "finished", run.problem
-
-
-def test_processes_of_multiprocessing_train_under_their_own_names(short_path: Path) -> None:
+def test_processes_of_multiprocessing_train_under_their_own_names_and_others_are_no_trouble(
+    short_path: Path,
+) -> None:
     script = """
-    import multiprocessing, sys
+    import multiprocessing, subprocess, sys
     def work():
         import model
     if __name__ == "__main__":
@@ -195,6 +150,9 @@ def test_processes_of_multiprocessing_train_under_their_own_names(short_path: Pa
             process.start()
             process.join()
             assert process.exitcode == 0
+        # children that do not train are no trouble
+        subprocess.run([sys.executable, "-I", "-c", "print(1)"], check=True)
+        subprocess.run(["true"], env={})
     """
     run = trace_script(short_path, {"train.py": script, "model.py": LIGHT})
     assert run.outcome == "finished", (run.problem, run.ended.tail)
@@ -232,23 +190,20 @@ def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
     assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {
         ("0.weight", "0.bias", "1.weight", "1.bias")
     }
-    gradients = [
-        [block.digests for block in trace.blocks if block.kind == "gradient"] for trace in ranks
-    ]
-    losses = [[block.values for block in trace.blocks if block.kind == "loss"] for trace in ranks]
+    gradients, losses = (
+        [
+            [(item.digests, item.values) for item in trace.blocks if item.kind == kind]
+            for trace in ranks
+        ]
+        for kind in ("gradient", "loss")
+    )
     assert gradients[0] == gradients[1] and losses[0] != losses[1]
 
 
 def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) -> None:
     other = tmp_path / "venv" / "bin"
     other.mkdir(parents=True)
-    (other / "python").write_text(
-        textwrap.dedent(f"""\
-        #!/bin/sh
-        echo the other one
-        exec {sys.executable} "$@"
-        """)
-    )
+    (other / "python").write_text(f'#!/bin/sh\necho the other one\nexec {sys.executable} "$@"\n')
     (other / "python").chmod(0o755)
     run = trace_script(tmp_path, LIGHT, env={"PATH": f"{other}:/usr/bin:/bin"})
     assert run.outcome == "finished", (run.problem, run.ended.tail)

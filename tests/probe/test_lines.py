@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from repro_gate.diagnosis.suspects import first_difference
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
@@ -58,28 +60,19 @@ def lines(tmp_path: Path, source: str, name: str) -> tuple[list[Used], tuple[str
     return [*run.traces[0].uses], run.ended.tail
 
 
-def test_the_first_line_whose_values_differ_is_the_one_that_read_an_order_by_address(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("order", "address", "line"),
+    [
+        ("list(set(items))", "0", "order = list(set(items))"),  # read by address
+        ("items", "id(items)", "address = id(items)"),  # seen where it becomes a number
+        ("sorted(set(items), key=lambda item: item.value)", "0", None),  # differ by address alone
+    ],
+)
+def test_the_first_line_whose_values_differ_is_named_and_addresses_alone_are_none(
+    order: str, address: str, line: str | None, tmp_path: Path
 ) -> None:
-    source = SCRIPT.replace("{ORDER}", "list(set(items))").replace("{ADDRESS}", "0")
-    found = first_difference(lines(tmp_path, source, "a")[0], lines(tmp_path, source, "b")[0])
-    assert found is not None
-    assert found.call == "order = list(set(items))"
-
-
-def test_an_address_in_a_number_is_seen_where_it_becomes_one(tmp_path: Path) -> None:
-    source = SCRIPT.replace("{ORDER}", "items").replace("{ADDRESS}", "id(items)")
-    found = first_difference(lines(tmp_path, source, "a")[0], lines(tmp_path, source, "b")[0])
-    assert found is not None
-    assert found.call == "address = id(items)"
-
-
-def test_objects_that_differ_by_address_alone_are_the_same(tmp_path: Path) -> None:
-    source = SCRIPT.replace("{ORDER}", "sorted(set(items), key=lambda item: item.value)").replace(
-        "{ADDRESS}", "0"
-    )
-    first, printed = lines(tmp_path, source, "a")
-    second, again = lines(tmp_path, source, "b")
-    assert first_difference(first, second) is None
-    assert len(first) > 100
-    assert printed == again
+    source = SCRIPT.replace("{ORDER}", order).replace("{ADDRESS}", address)
+    (first, printed), (second, again) = (lines(tmp_path, source, name) for name in "ab")
+    found = first_difference(first, second)
+    assert (found.call if found else None) == line
+    assert line or (len(first) > 100 and printed == again)

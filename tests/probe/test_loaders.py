@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import tempfile
+import types
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -56,32 +56,22 @@ def traced() -> Iterator[Mapping[str, Case]]:
         yield trace_cases(Path(folder), {"splits": SPLITS, "in_a_child": IN_A_CHILD})
 
 
-def test_each_loader_is_told_once_with_its_workers_and_seed(traced: Mapping[str, Case]) -> None:
+def test_each_loader_is_told_once_with_workers_and_seed_by_its_own_process(
+    traced: Mapping[str, Case],
+) -> None:
     found = traced["splits"].trace.loaders
     assert [(item.number, item.workers) for item in found] == [(0, 1), (1, 0)]
     seeds = [item.base_seed for item in found]
     assert all(isinstance(seed, int) for seed in seeds) and len(set(seeds)) == 2
-
-
-def test_a_loader_of_another_process_is_that_processs(traced: Mapping[str, Case]) -> None:
     main = traced["in_a_child"].trace
     [worker] = [trace for trace in traced["in_a_child"].run.traces if trace.key == "worker"]
     for trace in (main, worker):
         assert [(item.number, item.workers) for item in trace.loaders] == [(0, 0)]
 
 
-class Recorder:
-    """A session that keeps events."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def event(self, name: str, **fields: Any) -> None:
-        self.events.append(name)
-
-
 def test_neither_loaders_nor_data_sets_are_held_alive() -> None:
-    session = Recorder()
+    events: list[str] = []
+    session = types.SimpleNamespace(event=lambda name, **fields: events.append(name))
     loaders = Loaders(session)
     data = TensorDataset(torch.arange(8.0))
     loader = DataLoader(data)
@@ -90,7 +80,7 @@ def test_neither_loaders_nor_data_sets_are_held_alive() -> None:
         loaders.started(loader, iterator)
         for _ in iterator:
             loaders.batch(iterator)
-    assert session.events == ["loader"]
+    assert events == ["loader"]
     gone = [weakref.ref(data), weakref.ref(loader)]
     del data, loader, iterator
     gc.collect()

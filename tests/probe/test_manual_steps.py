@@ -25,6 +25,12 @@ def data(seed=0):
 def loss_of(net, seed=0):
     return net(data(seed)).square().mean()
 
+def fit(net, optimizer, parts=1):
+    optimizer.zero_grad()
+    for part in range(parts):
+        loss_of(net, part).backward()
+    optimizer.step()
+
 def update(parameters, grads=None):
     for index, p in enumerate(parameters):
         p.data.add_(p.grad if grads is None else grads[index], alpha=-0.1)
@@ -55,21 +61,21 @@ def grad():
         slope, = torch.autograd.grad(net(x).square().mean(), x, create_graph=True)  # a penalty: no step
         update(net.parameters(), torch.autograd.grad(loss_of(net) + net(x + slope).mean(), net.parameters()))
 
-def func():
+def functional():
     net = nn.Linear(4, 1)
-    params = {name: p.detach() for name, p in net.named_parameters()}
-    def loss(params):
-        return torch.func.functional_call(net, params, (data(),)).square().mean()
+    def loss(params, x):
+        return torch.func.functional_call(net, params, (x,)).square().mean()
+    return {name: p.detach() for name, p in net.named_parameters()}, loss
+
+def func():
+    params, loss = functional()
     for _ in range(3):
-        grads, value = torch.func.grad_and_value(loss)(params)
+        grads, value = torch.func.grad_and_value(loss)(params, data())
         params = {name: params[name] - 0.1 * grads[name] for name in params}
         print("loss", float(value).hex())
 
 def per_sample():
-    net = nn.Linear(4, 1)
-    params = {name: p.detach() for name, p in net.named_parameters()}
-    def loss(params, x):
-        return torch.func.functional_call(net, params, (x[None],)).square().mean()
+    params, loss = functional()
     for _ in range(3):
         grads = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(params, data())
         params = {name: params[name] - 0.1 * grads[name].mean(0) for name in params}
@@ -110,10 +116,7 @@ def late_step():  # the optimizer's first step comes after some calls of backwar
     net = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(3):
-        optimizer.zero_grad()
-        for part in range(3):
-            loss_of(net, part).backward()
-        optimizer.step()
+        fit(net, optimizer, parts=3)
 
 def attacked():  # ten updates of an input for each step of the optimizer
     net = nn.Linear(4, 1)
@@ -136,9 +139,7 @@ def looked_at():  # gradients of inputs and of a batch before the optimizer is m
         loss_of(net, part).backward()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(3):
-        optimizer.zero_grad()
-        loss_of(net).backward()
-        optimizer.step()
+        fit(net, optimizer)
 
 def gradient_of(state):
     net = nn.Linear(4, 1)
@@ -198,25 +199,18 @@ def sdk():
         step()
 
 def beside_func():
-    small, net = nn.Linear(4, 1), nn.Linear(4, 1)
+    small, (params, loss) = nn.Linear(4, 1), functional()
     optimizer = torch.optim.SGD(small.parameters(), lr=0.1)
-    params = dict(net.named_parameters())
-    def loss(params):
-        return torch.func.functional_call(net, params, (data(),)).square().mean()
     for _ in range(3):
-        optimizer.zero_grad()
-        loss_of(small).backward()
-        optimizer.step()
-        grads = torch.func.grad(loss)(params)
+        fit(small, optimizer)
+        grads = torch.func.grad(loss)(params, data())
         params = {name: (params[name] - 0.1 * grads[name]).detach() for name in params}
 
 def beside_backward():
     small, net = nn.Linear(4, 1), nn.Bilinear(4, 4, 1)
     optimizer = torch.optim.SGD(small.parameters(), lr=0.1)
     for _ in range(3):
-        optimizer.zero_grad()
-        loss_of(small).backward()
-        optimizer.step()
+        fit(small, optimizer)
         net.zero_grad()
         net(data(), data()).mean().backward()
         update(net.parameters())
@@ -278,9 +272,8 @@ CASES = {**BY_BACKWARD, **BY_GRAD, **OTHERS}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    found = trace_script(
-        tmp_path_factory.mktemp("by-hand"), f"SHAPES = {tuple(CASES)!r}\n" + SHAPES
-    )
+    source = f"SHAPES = {tuple(CASES)!r}\n" + SHAPES
+    found = trace_script(tmp_path_factory.mktemp("by-hand"), source)
     assert found.outcome == "finished", (found.problem, found.ended.tail)
     return found
 
@@ -290,139 +283,75 @@ def shapes(run: Run) -> Mapping[str, Trace]:
     return {trace.key: trace for trace in run.traces if trace.trained}
 
 
-def test_a_training_that_takes_no_gradient_records_nothing(shapes: Mapping[str, Trace]) -> None:
-    assert "analytic" not in shapes
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_each_shape_has_its_steps_and_says_what_they_are(
+def test_each_shape_has_its_steps_with_values_that_move_and_says_what_they_are(
     shapes: Mapping[str, Trace], case: str
 ) -> None:
+    assert "analytic" not in shapes, "it takes no gradient"
     trace, call = shapes[case], "backward()" if case in BY_BACKWARD else "autograd.grad"
-    last = (
-        "; the last update is compared only in capture.artifacts"
-        if case in ("func", "per_sample", "large", "vjp")
-        else ""
-    )
-    why = (
-        "each optimizer is made after one"
-        if case.startswith("one_each")
-        else "no torch optimizer took a step"
-    )
-    notes = [] if case in OTHERS else [("steps", f"steps are calls of {call}: {why}{last}")]
+    last = "; the last update is compared only in capture.artifacts"
+    why = "no torch optimizer took a step"
+    if case.startswith("one_each"):
+        why = "each optimizer is made after one"
+    told = f"steps are calls of {call}: {why}{last if case in BY_GRAD and case != 'grad' else ''}"
+    notes = [] if case in OTHERS else [("steps", told)]
     assert (len(trace.steps), trace.end, trace.notes) == (CASES[case], "exit", notes)
-
-
-@pytest.mark.parametrize("case", [*BY_BACKWARD, *BY_GRAD])
-def test_each_step_has_a_loss_gradients_and_parameters_that_move(
-    shapes: Mapping[str, Trace], case: str
-) -> None:
-    trace, steps = shapes[case], range(CASES[case])
+    if case in OTHERS:
+        return
+    steps, kept = range(CASES[case]), [item for item in trace.blocks if item.kind == "parameter"]
     # before, its optimizer's step was waited for
     late = steps[1:] if case == "unused_optimizer" else steps
     losses = [block.values for step in steps for block in blocks(trace, "loss", step)]
     assert len(losses) == len(steps) or case == "per_sample"
     assert all(blocks(trace, "gradient", step) for step in late)
-    values = [
-        block.digests
-        for block in trace.blocks
-        if block.kind == "parameter" and (case != "gan_by_hand" or len(block.rows) > 2)
-    ]
-    assert len(set(values)) >= len(steps) or case == "gan_by_hand"
+    assert len({block.digests for block in kept}) >= len(steps) or case == "gan_by_hand"
+    if case in BY_BACKWARD:  # the state after the last update
+        assert kept[-1].step == CASES[case] and kept[-1].digests != kept[0].digests
 
 
-def test_parameters_have_the_names_of_their_modules(shapes: Mapping[str, Trace]) -> None:
-    net = ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]
-    assert names(shapes["backward"], "parameter", -1) == net
-    assert (
-        sorted(names(shapes["backward"], "gradient", 1))
-        == sorted(names(shapes["backward"], "parameter", 1))
-        == sorted(net)
-    )
-    assert set(names(shapes["backward"], "buffer", 1)) == {
-        "1.running_mean",
-        "1.running_var",
-        "1.num_batches_tracked",
-    }
+def test_parameters_have_the_names_of_their_modules_and_losses_are_those_of_the_script(
+    shapes: Mapping[str, Trace], run: Run
+) -> None:
+    trace = shapes["backward"]
+    net = [f"{layer}.{name}" for layer in range(3) for name in ("weight", "bias")]
+    assert names(trace, "parameter", -1) == net
+    for kind in ("gradient", "parameter"):
+        assert sorted(names(trace, kind, 1)) == sorted(net)
+    buffers = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert set(names(trace, "buffer", 1)) == buffers
     assert names(shapes["func"], "parameter", 0) == names(shapes["func"], "gradient", 2)
-
-
-def test_the_state_after_the_last_update_is_recorded(shapes: Mapping[str, Trace]) -> None:
-    for case in BY_BACKWARD:
-        final = [
-            block
-            for block in shapes[case].blocks
-            if block.kind == "parameter" and block.step == CASES[case]
-        ]
-        assert (
-            final
-            and final[-1].digests
-            != next(block for block in shapes[case].blocks if block.kind == "parameter").digests
-        )
+    printed = [line.split()[1] for line in run.ended.tail if line.startswith("loss ")]
+    recorded = [blocks(shapes["func"], "loss", step)[0].values[0] for step in range(3)]
+    assert [*map(float.fromhex, printed)] == [*map(float.fromhex, recorded)] != []
 
 
 def test_the_order_in_which_an_optimizer_for_each_parameter_steps_is_no_difference(
     shapes: Mapping[str, Trace],
 ) -> None:
-    first, second = (
-        replace(shapes[case], key="main") for case in ("one_each", "one_each_backwards")
-    )
+    both = ("one_each", "one_each_backwards")
+    first, second = (replace(shapes[case], key="main") for case in both)
     assert compare_runs([first], [second]).identical
-    assert {"weight.exp_avg", "bias.exp_avg_sq", "param_groups.0.0.exp_avg"} <= {
-        row[0] for block in first.blocks for row in block.rows
-    }
+    found = {row[0] for block in first.blocks for row in block.rows}
+    assert {"weight.exp_avg", "bias.exp_avg_sq", "param_groups.0.0.exp_avg"} <= found
 
 
-def test_losses_of_functions_are_those_that_the_script_sees(
-    shapes: Mapping[str, Trace], run: Run
-) -> None:
-    printed = [line.split()[1] for line in run.ended.tail if line.startswith("loss ")]
-    recorded = [blocks(shapes["func"], "loss", step)[0].values[0] for step in range(3)]
-    assert (
-        [float.fromhex(value) for value in printed]
-        == [float.fromhex(value) for value in recorded]
-        != []
-    )
-
-
-def test_an_accumulated_step_stays_one_step_where_an_optimizer_makes_it(
+def test_an_optimizer_makes_the_steps_and_what_is_trained_beside_it_is_recorded(
     shapes: Mapping[str, Trace],
 ) -> None:
     assert [len(blocks(shapes["late_step"], "loss", step)) for step in range(3)] == [3, 3, 3]
     assert len(blocks(shapes["late_step"], "gradient", 0)) == 1
-
-
-def test_a_model_trained_by_hand_beside_an_optimizer_is_recorded(
-    shapes: Mapping[str, Trace],
-) -> None:
-    by_func = [
-        block.digests
-        for block in shapes["beside_func"].blocks
-        if block.kind == "parameter" and block.rows[0][2] == (1, 4)
-    ]
-    assert len(set(by_func)) >= 6  # three states of each of the two
-    trace = shapes["beside_backward"]
+    by_func, trace = shapes["beside_func"].blocks, shapes["beside_backward"]
+    weights = [item for item in by_func if item.kind == "parameter" and item.rows[0][2] == (1, 4)]
+    assert len({item.digests for item in weights}) >= 6  # three states of each of the two
     assert "Bilinear.weight" in names(trace, "parameter", 3)  # at the end
-    assert (
-        len(
-            {
-                block.digests
-                for block in trace.blocks
-                if block.kind == "parameter" and "Bilinear.weight" in {row[0] for row in block.rows}
-            }
-        )
-        > 1
-    )
+    other = [item for item in trace.blocks if "Bilinear.weight" in {row[0] for row in item.rows}]
+    assert len({item.digests for item in other if item.kind == "parameter"}) > 1
 
 
 @pytest.mark.slow
 def test_a_training_by_hand_ends_after_its_last_wanted_step(tmp_path: Path) -> None:
     source = SHAPES.replace("range(3)", "range(1000)").partition("if __name__")[0]
-    cases = trace_cases(
-        tmp_path, {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}, steps=2
-    )
-    for name, case in cases.items():
-        assert (case.trace.stopped, len(case.trace.steps), case.exit_code) == (True, 2, 0), (
-            name,
-            case.printed,
-        )
+    scripts = {case: source + f"\n{case}()\n" for case in ("backward", "func", "grad")}
+    for case in trace_cases(tmp_path, scripts, steps=2).values():
+        found = case.trace.stopped, len(case.trace.steps), case.exit_code
+        assert found == (True, 2, 0), case.printed

@@ -66,15 +66,12 @@ class Critic(nn.Module):
 def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
     net = Net()
     found = names.name_tensors(torch, [sgd(*net.parameters())])
-    assert [name for name, _ in found.parameters] == [
-        "scale",
-        "blocks.0.attn.weight",
-        "blocks.0.norm.weight",
-        "blocks.0.norm.bias",
-        "blocks.1.attn.weight",
-        "blocks.1.norm.weight",
-        "blocks.1.norm.bias",
+    parts = [
+        f"blocks.{index}.{name}"
+        for index in (0, 1)
+        for name in ("attn.weight", "norm.weight", "norm.bias")
     ]
+    assert [name for name, _ in found.parameters] == ["scale", *parts]
     buffers = [
         f"blocks.{index}.norm.{key}"
         for index in (0, 1)
@@ -119,19 +116,14 @@ def test_names_of_models_and_wrappers(make: Any, expected: list[str]) -> None:
     assert named(*(sgd(*items) for items in trained)) == expected
 
 
-def test_a_model_that_no_optimizer_moves_is_left_out() -> None:
-    net, other = Critic(), Block()
-    assert named(sgd(*net.parameters())) == ["out.weight"]
-    del other
-
-
-def test_parameters_outside_modules_are_called_by_their_place() -> None:
-    net, loose = Critic(), torch.zeros(2, requires_grad=True)
+def test_a_model_that_no_optimizer_moves_is_left_out_and_loose_parameters_have_their_place() -> (
+    None
+):
+    net, other, loose = Critic(), Block(), torch.zeros(2, requires_grad=True)
     assert named(sgd(*net.parameters(), loose)) == ["out.weight", "param_groups.0.1"]
-    assert named(sgd(loose), sgd(torch.zeros(1, requires_grad=True))) == [
-        "param_groups.0.0",
-        "optimizer1.param_groups.0.0",
-    ]
+    found = named(sgd(loose), sgd(torch.zeros(1, requires_grad=True)))
+    assert found == ["param_groups.0.0", "optimizer1.param_groups.0.0"]
+    del other
 
 
 def test_names_do_not_depend_on_what_was_collected_or_held_first() -> None:
@@ -171,11 +163,7 @@ class Slotted:
         ({"x": torch.zeros(1), "y": None}, ["x"]),
         (Point(torch.zeros(1), 2), ["0", "1"]),
         (Sample(torch.zeros(1), 3, ["id-7"]), ["image", "label", "extra.0"]),
-        # as BatchEncoding
-        (
-            UserDict(input_ids=torch.zeros(1), attention_mask=torch.zeros(1)),
-            ["input_ids", "attention_mask"],
-        ),
+        (UserDict(ids=torch.zeros(1), mask=torch.zeros(1)), ["ids", "mask"]),  # as BatchEncoding
         (Plain(), ["edge_index", "count"]),
         ({1: {"deep": [b"x"]}}, ["1.deep.0"]),
         (Slotted(), []),

@@ -3,20 +3,22 @@ read it, and nothing else is."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import sys
 import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import markupsafe._speedups as extension
 import pytest
 
 from repro_gate.probe.opened import of_system
 from repro_gate.runs.launch import Run
 from repro_gate.trace.fields import Opened
-from repro_gate.trace.model import Trace
-from tests.support.tracing import trace_script
+from tests.support.tracing import Case, trace_cases, trace_script
 
 
 def listed(run: Run) -> list[Opened]:
@@ -38,7 +40,10 @@ def read_by(
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
     """A folder beside everything that the gate makes, with some files."""
-    folder = tmp_path / "outside"
+    return files_in(tmp_path / "outside")
+
+
+def files_in(folder: Path) -> Path:
     (folder / "deep").mkdir(parents=True)
     for name in ("a.txt", "b.txt", "deep/c.txt"):
         (folder / name).write_text(name)
@@ -63,108 +68,156 @@ def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_besid
     ]
 
 
-def test_a_file_from_outside_is_listed_once_with_the_line_that_read_it(
-    tmp_path: Path, outside: Path
-) -> None:
-    source = f"""
-    import os
-    def load(path):
-        return open(path).read()
-    for _ in range(3):
-        load({str(outside / "a.txt")!r})
-    os.chdir({str(outside)!r})
-    open("a.txt").read()
-    descriptor = os.open("b.txt", os.O_RDONLY)
-    open(descriptor).read()
-    open(b"deep/../deep/c.txt", "rb").read()
-    """
-    assert read_by(tmp_path, source)[1:] == [
-        Opened(str(outside / "a.txt"), False, "train.py:4"),
-        Opened(str(outside / "b.txt"), False, "train.py:9"),
-        Opened(str(outside / "deep" / "c.txt"), False, "train.py:11"),
-    ]
-
-
-def test_a_relative_path_means_another_file_after_a_change_of_folder(
-    tmp_path: Path, outside: Path
-) -> None:
-    source = f"""
-    import os
-    open("data.txt").read()
-    os.chdir({str(outside / "deep")!r})
-    open("c.txt").read()
-    os.chdir({str(outside)!r})
-    try:
-        open("c.txt")
-    except FileNotFoundError:
-        open("b.txt").read()
-    """
-    found = read_by(tmp_path, {"train.py": source, "data.txt": "x"})[1:]
-    assert [item.path for item in found] == [
-        "data.txt",
-        str(outside / "deep" / "c.txt"),
-        str(outside / "b.txt"),
-    ]
-
-
-def test_what_is_no_file_or_cannot_be_found_is_not_listed(tmp_path: Path, outside: Path) -> None:
-    source = f"""
-    import os, pathlib, shutil
-    outside = pathlib.Path({str(outside)!r})
-    os.listdir(outside)
-    os.close(os.open(outside, os.O_RDONLY))
-    for path in (outside, outside / "gone", "gone", "", "/", "/dev/null", "/proc/self/status", "/etc/hostname"):
+HUB = f"models--org--net/snapshots/{40 * 'a'}/config.json"
+HEAD = "import ctypes, os, pathlib, shutil, sqlite3, subprocess, sys, tempfile; top = os.getcwd()"
+MORE = "\nwith open(outside + '/a.txt', {0!r}) as file:\n    file.write('more')\nopen(file.name).read()"
+# script, behind a line that puts the case's own folder of files into `outside`: what is read, by which line
+READS: dict[str, tuple[str, list[tuple[str, int]]]] = {
+    "once": (
+        """
+        def load(path):
+            return open(path).read()
+        for _ in range(3):
+            load(outside + "/a.txt")
+        os.chdir(outside)
+        open("a.txt").read()
+        descriptor = os.open("b.txt", os.O_RDONLY)
+        open(descriptor).read()
+        open(b"deep/../deep/c.txt", "rb").read()
+        """,
+        [("a.txt", 3), ("b.txt", 8), ("deep/c.txt", 10)],
+    ),
+    "after_a_change_of_folder": (
+        """
+        open("data.txt").read()
+        os.chdir(outside + "/deep")
+        open("c.txt").read()
+        os.chdir(outside)
         try:
-            open(path).close()
-        except OSError:
-            pass
-    for strange in (3.5, None, ["x"], "nul\\0"):
-        try:
-            open(strange)
-        except (TypeError, ValueError):
-            pass
-    """
-    assert read_by(tmp_path, source) == [Opened("train.py", True)]
-
-
-def test_what_the_run_made_itself_is_not_listed(tmp_path: Path, outside: Path) -> None:
-    source = f"""
-    import os, pathlib, shutil, subprocess, sys, tempfile
-    pathlib.Path("out.txt").write_text("x")
-    pathlib.Path("out.txt").read_text()
-    subprocess.run([sys.executable, "-I", "-c", "open('of-child', 'w').write('x')"], check=True)  # a child without the probe
-    open("of-child").read()
-    shutil.copy2("train.py", "copy.py")  # with the old time of the original
-    open("copy.py").read()
-    outside = pathlib.Path({str(outside)!r})
-    (outside / "new.txt").write_text("x")
-    (outside / "new.txt").read_text()
-    (outside / "a.txt").write_text("emptied and written")
-    (outside / "a.txt").read_text()
-    with tempfile.TemporaryFile("w+") as file:
-        file.write("x")
-    home = pathlib.Path.home() / ".cache"
-    home.write_text("x")
-    home.read_text()
-    """
-    assert read_by(tmp_path, source) == [Opened("train.py", True)]
-
-
-@pytest.mark.parametrize("mode", ["r+", "a+", "a"])
-def test_what_a_file_held_before_is_read_even_where_the_run_writes_to_it(
-    mode: str, tmp_path: Path, outside: Path
-) -> None:
-    source = f"""
-    path = {str(outside / "a.txt")!r}
-    with open(path, {mode!r}) as file:
-        file.write("more")
-    open(path).read()
-    """
-    [found] = read_by(tmp_path, source)[1:]
-    assert (found.path, found.by) == (
-        str(outside / "a.txt"),
-        "train.py:5" if mode == "a" else "train.py:3",
+            open("c.txt")
+        except FileNotFoundError:
+            open("b.txt").read()
+        """,
+        [("", 2), ("deep/c.txt", 4), ("b.txt", 9)],
+    ),
+    "no_file": (
+        """
+        os.listdir(outside)
+        os.close(os.open(outside, os.O_RDONLY))
+        for path in (outside, outside + "/gone", "gone", "", "/", "/dev/null", "/proc/self/status", "/etc/hostname"):
+            try:
+                open(path).close()
+            except OSError:
+                pass
+        for strange in (3.5, None, ["x"], "nul\\0"):
+            try:
+                open(strange)
+            except (TypeError, ValueError):
+                pass
+        """,
+        [],
+    ),
+    "own": (
+        """
+        pathlib.Path("out.txt").write_text("x")
+        pathlib.Path("out.txt").read_text()
+        subprocess.run([sys.executable, "-I", "-c", "open('of-child', 'w').write('x')"], check=True)  # a child without the probe
+        open("of-child").read()
+        shutil.copy2("data.txt", "copy.txt")  # with the old time of the original
+        open("copy.txt").read()
+        outside = pathlib.Path(outside)
+        (outside / "new.txt").write_text("x")
+        (outside / "new.txt").read_text()
+        (outside / "a.txt").write_text("emptied and written")
+        (outside / "a.txt").read_text()
+        with tempfile.TemporaryFile("w+") as file:
+            file.write("x")
+        home = pathlib.Path.home() / ".cache"
+        home.write_text("x")
+        home.read_text()
+        """,
+        [("", 6)],
+    ),
+    # what a file held before is read even where the run writes to it
+    "rplus": (MORE.format("r+"), [("a.txt", 2)]),
+    "aplus": (MORE.format("a+"), [("a.txt", 2)]),
+    "a": (MORE.format("a"), [("a.txt", 4)]),
+    "database": (
+        "\nsqlite3.connect(outside + '/base.db').execute('select * from t')",
+        [("base.db", 2)],
+    ),
+    "extension": ("\nsys.path.insert(0, outside)\nimport _speedups\n", [("_speedups", 3)]),
+}
+READS |= {
+    # by the path that names its commit
+    "hub": (f"\nopen(outside + '/{HUB}').read()", [(HUB, 2)]),
+    "no_text": ("\nopen(os.fsencode(outside) + b'/\\xff').read()", [("\\udcff", 2)]),
+    "many": (  # more than the trace holds
+        """
+        import _repro_gate.probe.opened as part
+        part.MAX_OPENED = 4  # with those of the driver and this one
+        for name in ("a.txt", "b.txt", "deep/c.txt"):
+            open(outside + "/" + name).read()
+        """,
+        [("a.txt", 5)],
+    ),
+    "mistake": (  # in the probe
+        """
+        import _repro_gate.probe.opened as part
+        part.os.path.realpath = None
+        print(open(outside + "/a.txt").read())
+        sys.audit("open", "a", None, None)
+        """,
+        [],
+    ),
+}
+if sys.platform == "linux":  # it reads /proc: what is mapped without Python having opened it
+    READS["mapped"] = (
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        handle = libc.open((outside + "/a.txt").encode(), 0)
+        assert libc.mmap(None, 5, 1, 2, handle, ctypes.c_long(0)) not in (None, ctypes.c_void_p(-1).value)
+        """,
+        [("a.txt", 0)],
     )
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Case]]:
+    """All of `READS` in one run, each with a folder of its own outside."""
+    top, cases = tmp_path_factory.mktemp("reads"), {}
+    (top / "place" / "workspace").mkdir(parents=True)
+    (top / "place" / "workspace" / "data.txt").write_text("x")
+    for name, (script, _) in READS.items():
+        folder = files_in(top / name)
+        library = folder / os.path.basename(str(extension.__file__))
+        library.write_bytes(Path(str(extension.__file__)).read_bytes())
+        (folder / "blob").write_text("{}")
+        (folder / HUB).parent.mkdir(parents=True)
+        (folder / HUB).symlink_to(folder / "blob")
+        (folder / os.fsdecode(b"\xff")).write_text("x")
+        with contextlib.closing(sqlite3.connect(folder / "base.db")) as base:
+            base.execute("create table t (x)")
+        cases[name] = f"outside = {str(folder)!r}" + textwrap.dedent(script)
+    return top, trace_cases(top, cases, head=HEAD)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_was_read_is_listed_once_with_its_line_and_what_the_run_made_is_not(
+    name: str, reads: tuple[Path, Mapping[str, Case]]
+) -> None:
+    folder, case = reads[0] / name, reads[1][name]
+    assert case.exit_code == 0, case.printed
+    wanted = [
+        (str(folder / path) if path else "data.txt", f"{name}.py:{line}" if line else "")
+        for path, line in READS[name][1]
+    ]
+    found = [item for item in case.trace.opened if item.path != f"{name}.py"]
+    assert [(item.path.partition(".cpython")[0], item.by) for item in found] == wanted
+    assert all(item.inside == (item.path == "data.txt") for item in found)
+    assert [note for note, _ in case.trace.notes] == ["opened-not-all"] * (name == "many")
+    assert name != "mistake" or case.printed == ("a.txt",)
 
 
 def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
@@ -195,33 +248,23 @@ def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
     ]
 
 
-@pytest.mark.parametrize(
-    ("system", "paths"),
-    [
-        (
-            False,
-            (
-                "/run/media/user/disk/train.bin /run/user/1000/train.bin /run/mount/x /run/data/x "
-                "/var/run/x /var/lib/jenkins/workspace/data.csv /var/lib/data.csv /var/lib/dpkg-data/x "
-                "/var/cache/huggingface/model.bin /dev/shm/data.bin /home/user/etc/data.bin "
-                "/data/usr/x /run/systemd-data/x /usrdata/x"
-            ),
-        ),
-        (
-            True,
-            (
-                "/usr/lib/libz.so /etc/hosts /proc/self/maps /dev/null /dev/shm-of-a-driver "
-                "/dev/nvidia0 /lib64/ld.so /run/systemd/resolve/stub-resolv.conf /run/nscd/socket "
-                "/run/udev/data/x /run/resolvconf/resolv.conf /run/nvidia-persistenced/socket "
-                "/run/nvidia/driver/lib.so /run/opengl-driver/lib/libcuda.so /var/lib/dpkg/status "
-                "/var/lib/dbus/machine-id /var/lib/rpm/rpmdb.sqlite /var/lib/sss/mc/passwd "
-                "/var/cache/fontconfig/x"
-            ),
-        ),
-    ],
-)
-def test_the_systems_own_places_are_told_from_those_of_data(system: bool, paths: str) -> None:
-    assert [path for path in paths.split() if of_system(path) != system] == []
+DATA = """
+/run/media/user/disk/train.bin /run/user/1000/train.bin /run/mount/x /run/data/x /var/run/x
+/var/lib/jenkins/workspace/data.csv /var/lib/data.csv /var/lib/dpkg-data/x /data/usr/x /usrdata/x
+/var/cache/huggingface/model.bin /dev/shm/data.bin /home/user/etc/data.bin /run/systemd-data/x
+"""
+SYSTEM = """
+/usr/lib/libz.so /etc/hosts /proc/self/maps /dev/null /dev/shm-of-a-driver /dev/nvidia0 /lib64/ld.so
+/run/systemd/resolve/stub-resolv.conf /run/nscd/socket /run/udev/data/x /run/resolvconf/resolv.conf
+/run/nvidia-persistenced/socket /run/nvidia/driver/lib.so /run/opengl-driver/lib/libcuda.so
+/var/lib/dpkg/status /var/lib/dbus/machine-id /var/lib/rpm/rpmdb.sqlite /var/lib/sss/mc/passwd
+/var/cache/fontconfig/x
+"""
+
+
+def test_the_systems_own_places_are_told_from_those_of_data() -> None:
+    assert not [path for path in DATA.split() if of_system(path)]
+    assert not [path for path in SYSTEM.split() if not of_system(path)]
 
 
 def test_declared_data_is_left_out_by_its_path_and_by_its_link(
@@ -240,17 +283,6 @@ def test_declared_data_is_left_out_by_its_path_and_by_its_link(
     assert found == [Opened("train.py", True), Opened(str(outside / "b.txt"), False, "train.py:3")]
 
 
-def test_a_file_of_the_hubs_cache_is_listed_by_the_path_that_names_its_commit(
-    tmp_path: Path, outside: Path
-) -> None:
-    snapshot = outside / "models--org--net" / "snapshots" / ("a" * 40)
-    snapshot.mkdir(parents=True)
-    (outside / "blob").write_text("{}")
-    (snapshot / "config.json").symlink_to(outside / "blob")
-    found = read_by(tmp_path, f"open({str(snapshot / 'config.json')!r})")
-    assert [item.path for item in found if not item.inside] == [str(snapshot / "config.json")]
-
-
 def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(
     tmp_path: Path, outside: Path
 ) -> None:
@@ -260,46 +292,6 @@ def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_cod
     assert read_by(tmp_path, source)[1:] == [wanted]
     assert os.path.isdir(outside / "__pycache__")
     assert listed(trace_script(tmp_path, source, name="again"))[1:] == [wanted]
-
-
-def test_an_extension_module_and_a_database_from_outside_are_listed(
-    tmp_path: Path, outside: Path
-) -> None:
-    import sqlite3
-
-    import markupsafe._speedups as extension
-
-    library = outside / os.path.basename(extension.__file__)
-    library.write_bytes(Path(extension.__file__).read_bytes())
-    base = sqlite3.connect(outside / "base.db")
-    base.execute("create table t (x)")
-    base.commit()
-    base.close()
-    source = f"""
-    import sqlite3, sys
-    sys.path.insert(0, {str(outside)!r})
-    import _speedups
-    sqlite3.connect({str(outside / "base.db")!r}).execute("select * from t")
-    """
-    assert read_by(tmp_path, source)[1:] == [
-        Opened(str(library), False, "train.py:4"),
-        Opened(str(outside / "base.db"), False, "train.py:5"),
-    ]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_file_that_is_mapped_without_python_having_opened_it_is_listed(
-    tmp_path: Path, outside: Path
-) -> None:
-    (outside / "mapped.bin").write_bytes(bytes(8192))
-    source = f"""
-    import ctypes, os
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    handle = libc.open({str(outside / "mapped.bin")!r}.encode(), 0)
-    assert libc.mmap(None, 8192, 1, 2, handle, ctypes.c_long(0)) not in (None, ctypes.c_void_p(-1).value)
-    """
-    assert read_by(tmp_path, source)[1:] == [Opened(str(outside / "mapped.bin"), False)]
 
 
 CHILDREN = {
@@ -354,39 +346,3 @@ def test_a_file_is_listed_by(way: str, short_path: Path) -> None:
     )
     [(trace, _)] = found
     assert trace.forked == (("fork" in way and "becomes" not in way) or "multiprocessing" in way)
-
-
-def test_more_files_than_the_trace_holds_are_said(tmp_path: Path, outside: Path) -> None:
-    for number in range(30):
-        (outside / f"{number}.bin").write_bytes(b"")
-    source = f"""
-    import _repro_gate.probe.opened as part
-    part.MAX_OPENED = 20
-    for number in range(30):
-        open("{outside}/%d.bin" % number).close()
-    """
-    run = trace_script(tmp_path, source)
-    [trace] = run.traces
-    assert len(trace.opened) == 20
-    assert [identifier for identifier, _ in trace.notes] == ["opened-not-all"]
-
-
-def test_names_that_are_no_text_can_be_printed(tmp_path: Path) -> None:
-    name = os.fsencode(tmp_path) + b"/\xff\n.txt"
-    Path(os.fsdecode(name)).write_text("x")
-    [_, found] = read_by(tmp_path, f"open({name!r}).read()\n")
-    assert found.path == f"{tmp_path}/\\udcff\n.txt"
-    found.path.encode("utf-8")
-
-
-def test_a_mistake_in_here_leaves_the_training_alone(tmp_path: Path, outside: Path) -> None:
-    source = f"""
-    import sys
-    import _repro_gate.probe.opened as part
-    part.os.path.realpath = None
-    print(open({str(outside / "a.txt")!r}).read())
-    sys.audit("open", "a")
-    """.replace('sys.audit("open", "a")', 'sys.audit("open", "a", None, None)')
-    run = trace_script(tmp_path, source)
-    assert (run.ended.exit_code, run.ended.tail) == (0, ("a.txt",))
-    assert isinstance(run.traces[0], Trace)

@@ -28,13 +28,7 @@ def one():
 """
 LOOPS = {
     "that catches nothing": (
-        """
-        try:
-            while True:
-                one()
-        finally:
-            print("finally", done)
-        """,
+        "try:\n    while True: one()\nfinally: print('finally', done)\n",
         ["finally 2"],
     ),
     "that catches Exception": (
@@ -52,8 +46,7 @@ LOOPS = {
     "that catches BaseException once": (
         """
         try:
-            while True:
-                one()
+            while True: one()
         except BaseException as error:
             print("caught", type(error).__name__, done)
         print("went on")
@@ -101,44 +94,26 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_steps_ends_a_loop_exactly_there_and_well(loop: str, three: Mapping[str, Case]) -> None:
     case = three[loop.replace(" ", "_")]
-    assert (case.exit_code, len(case.trace.steps), case.trace.stopped, case.trace.end) == (
-        0,
-        3,
-        True,
-        "steps",
-    ), case.printed
+    found = case.exit_code, len(case.trace.steps), case.trace.stopped, case.trace.end
+    assert found == (0, 3, True, "steps"), case.printed
     assert list(case.printed) == LOOPS[loop][1]
-
-
-def test_a_training_shorter_than_its_steps_just_finishes(three: Mapping[str, Case]) -> None:
-    trace = three["short"].trace
-    assert (len(trace.steps), trace.stopped, trace.end) == (2, False, "exit")
+    short = three["short"].trace  # one that is shorter just finishes
+    assert (len(short.steps), short.stopped, short.end) == (2, False, "exit")
 
 
 def test_what_finally_does_after_the_last_wanted_step_is_recorded(
     three: Mapping[str, Case],
 ) -> None:
-    changed, clean = three["changed"].trace, three["clean"].trace
+    changed, clean, killed = (
+        replace(three[name].trace, key="main") for name in ("changed", "clean", "killed")
+    )
     assert changed.stopped and clean.stopped and (changed.end, clean.end) == ("steps", "steps")
-    ends = {name: blocks(three[name].trace, "parameter", 3) for name in ("changed", "clean")}
-    assert [len(found) for found in ends.values()] == [1, 1]
-    assert (
-        blocks(changed, "parameter", 2)[0].digests
-        == blocks(clean, "parameter", 2)[0].digests
-        == ends["clean"][0].digests
-    )
-    assert ends["changed"][0].digests != ends["clean"][0].digests
-    one, other = replace(changed, key="main"), replace(clean, key="main")
-    assert not compare_runs([one], [other]).identical and compare_runs([other], [other]).identical
-
-
-def test_a_stopped_process_that_is_killed_is_compared_up_to_its_last_step(
-    three: Mapping[str, Case],
-) -> None:
-    killed, clean = (
-        replace(three["killed"].trace, key="main"),
-        replace(three["clean"].trace, key="main"),
-    )
+    [before], [end] = blocks(clean, "parameter", 2), blocks(clean, "parameter", 3)
+    [same], [other] = blocks(changed, "parameter", 2), blocks(changed, "parameter", 3)
+    assert before.digests == same.digests == end.digests != other.digests
+    assert not compare_runs([changed], [clean]).identical
+    assert compare_runs([clean], [clean]).identical
+    # one that is killed is compared up to its last step
     assert (killed.stopped, killed.end, three["killed"].exit_code) == (True, None, -9)
     assert compare_runs([killed], [clean]).identical
 
@@ -148,16 +123,12 @@ def test_a_training_that_is_stopped_is_a_run_that_was_stopped(tmp_path: Path) ->
     trace = trained(run)
     assert (run.outcome, run.ended.exit_code, run.steps, trace.end) == ("stopped", 0, 5, "steps")
     assert len(trace.steps) == 5
-    # 5: as the process ended
-    assert sorted({block.step for block in trace.blocks if block.kind == "parameter"}) == [
-        -1,
-        0,
-        3,
-        4,
-        5,
-    ]
-    # losses are cheap
-    assert sorted({block.step for block in trace.blocks if block.kind == "loss"}) == [0, 1, 2, 3, 4]
+    steps = {
+        kind: sorted({block.step for block in trace.blocks if block.kind == kind})
+        for kind in ("parameter", "loss")
+    }
+    # 5: as the process ended; losses are cheap
+    assert steps == {"parameter": [-1, 0, 3, 4, 5], "loss": [0, 1, 2, 3, 4]}
 
 
 SLOW = """
@@ -197,17 +168,10 @@ LEAVES = [
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
     """Scripts that run to their end."""
-    cases = {
-        f"leave{number}": f"import code, os\none()\none()\n{leave}\n"
-        for number, leave in enumerate(LEAVES)
-    }
-    cases |= {
-        "slow": SLOW,
-        "goes_on": GOES_ON,
-    }
-    found = trace_cases(
-        tmp_path_factory.mktemp("whole"), {name: HEAD + source for name, source in cases.items()}
-    )
+    cases = {"slow": HEAD + SLOW, "goes_on": HEAD + GOES_ON}
+    for number, leave in enumerate(LEAVES):
+        cases[f"leave{number}"] = f"{HEAD}import code, os\none()\none()\n{leave}\n"
+    found = trace_cases(tmp_path_factory.mktemp("whole"), cases)
     assert found["slow"].run.outcome == "finished", found["slow"].run.problem
     return found
 
@@ -219,18 +183,14 @@ def test_the_own_time_of_the_probe_is_kept_apart(whole: Mapping[str, Case]) -> N
     assert all(20 < mark.ms < 50 for mark in marks[1:])
 
 
-@pytest.mark.parametrize("number", range(len(LEAVES)), ids=LEAVES)
+@pytest.mark.parametrize("name", [*(f"leave{number}" for number in range(len(LEAVES))), "goes_on"])
 def test_a_training_that_ends_well_in_an_unusual_way_is_finished(
-    number: int, whole: Mapping[str, Case]
+    name: str, whole: Mapping[str, Case]
 ) -> None:
-    case = whole[f"leave{number}"]
+    case = whole[name]
     assert (case.exit_code, case.trace.end, len(case.trace.steps)) == (0, "exit", 2), case.printed
-
-
-def test_a_training_goes_on_where_nothing_took_its_place(whole: Mapping[str, Case]) -> None:
-    case = whole["goes_on"]
-    assert (case.exit_code, case.trace.end, len(case.trace.steps)) == (0, "exit", 2), case.printed
-    assert case.printed == ("FileNotFoundError", "OSError")
+    if name == "goes_on":  # nothing took its place
+        assert case.printed == ("FileNotFoundError", "OSError")
 
 
 BUGS = {
@@ -257,9 +217,8 @@ def test_a_mistake_of_the_probes_is_said_and_leaves_the_training_alone(
 ) -> None:
     case = mistaken[place.replace(" ", "_")]
     assert "trained 3" in case.printed and case.exit_code == 0
-    assert [identifier for identifier, _ in case.trace.notes] == [
-        "probe-error"
-    ] and ".py:" in case.trace.notes[0][1]
+    [(identifier, message)] = case.trace.notes
+    assert identifier == "probe-error" and ".py:" in message
     assert (case.run.outcome, case.run.reason_id) == ("untraced", "probe/error")
     assert "the probe itself failed" in case.run.problem and ".py:" in case.run.problem
 

@@ -46,28 +46,17 @@ def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(
     run = trace_script(short_path, FSDP2, command=command, keep_final=True)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
-    assert [(trace.key, len(trace.steps), trace.notes) for trace in ranks] == [
-        ("rank0", 2, []),
-        ("rank1", 2, []),
-    ]
+    told = [(trace.key, len(trace.steps), trace.notes) for trace in ranks]
+    assert told == [("rank0", 2, []), ("rank1", 2, [])]
     for trace in ranks:
-        assert (
-            blocks(trace, "parameter", -1)[0].rows
-            == blocks(trace, "parameter", 1)[0].rows
-            == SHARDS
-        )
+        for step in (-1, 1):
+            assert blocks(trace, "parameter", step)[0].rows == SHARDS
         assert set(blocks(trace, "gradient", 0)[0].rows) == set(SHARDS)
         assert "2.weight.exp_avg_sq" in names(trace, "optimizer", 1)
-        saved = torch.load(
-            short_path / "place" / "workspace" / f"{trace.key}.pt", weights_only=True
-        )
-        [kept] = map(
-            kept_tensors,
-            run.folder.glob(f"{trace.path.name.partition('.')[0]}.final.parameter*.kept"),
-        )
-        assert all(
-            torch.equal(kept[name], shard)
-            for (name, _, _), shard in zip(SHARDS, saved, strict=True)
-        )
+        place, stem = short_path / "place" / "workspace", trace.path.name.partition(".")[0]
+        saved = torch.load(place / f"{trace.key}.pt", weights_only=True)
+        [kept] = map(kept_tensors, run.folder.glob(f"{stem}.final.parameter*.kept"))
+        for (name, _, _), shard in zip(SHARDS, saved, strict=True):
+            assert torch.equal(kept[name], shard)
     one, two = (blocks(trace, "parameter", 1)[0].digests for trace in ranks)
     assert one != two

@@ -40,12 +40,8 @@ _CALLS = "def drawn():\n    return os.urandom(2)\ndrawn(); display()"
 
 
 def _notebook(*cells: str) -> str:
-    return json.dumps(
-        {
-            "cells": [{"cell_type": "code", "source": text.splitlines(True)} for text in cells],
-            "nbformat": 4,
-        }
-    )
+    code = [{"cell_type": "code", "source": text.splitlines(True)} for text in cells]
+    return json.dumps({"cells": code, "nbformat": 4})
 
 
 @pytest.fixture
@@ -74,21 +70,13 @@ def test_a_line_is_told_by_its_cell_and_what_jupyter_asks_for_is_not_told(
         for run in found
     ]
     assert lines[0] == lines[1]  # whatever the process's number
-    assert {(file, line) for file, line, _, _ in lines[0]} == {
-        ("nb/train.ipynb#cell 1", 3),
-        ("nb/train.ipynb#cell 3", 2),
-    }
+    cells = {(f"nb/train.ipynb#cell {cell}", line) for cell, line in ((1, 3), (3, 2))}
+    assert {(file, line) for file, line, _, _ in lines[0]} == cells
     assert ("nb/train.ipynb#cell 1", 3, "os.urandom(4)", True) in lines[0]
-    sources = {
-        use.source
-        for run in found
-        for trace in run.traces
-        for use in trace.uses
-        if use.factor in ("clock", "threads")
-    }
-    assert sources == set()
+    uses = [use for run in found for trace in run.traces for use in trace.uses]
+    assert not [use.source for use in uses if use.factor in ("clock", "threads")]
     drawn = {(item.file, item.line) for trace in found[0].traces for item in trace.drawn}
-    assert drawn == {("nb/train.ipynb#cell 1", 3), ("nb/train.ipynb#cell 3", 2)}
+    assert drawn == cells
 
 
 def test_a_notebook_that_the_run_wrote_gives_no_names(
@@ -98,10 +86,8 @@ def test_a_notebook_that_the_run_wrote_gives_no_names(
     copy = "import shutil; shutil.copy('nb/train.ipynb', 'a.ipynb')\n"
     (tmp_path / "start.py").write_text(copy + kernel.pop("start.py"))
     run = once(tmp_path, kernel, {"watch": True}, command=f"python {tmp_path}/start.py")
-    assert {use.file for use in told(run, "entropy")} == {
-        "nb/train.ipynb#cell 1",
-        "nb/train.ipynb#cell 3",
-    }
+    files = {use.file for use in told(run, "entropy")}
+    assert files == {f"nb/train.ipynb#cell {cell}" for cell in (1, 3)}
 
 
 def test_pinned_as_a_whole_jupyter_keeps_its_own_draws(
@@ -124,13 +110,8 @@ def test_jupyters_tip_of_the_day_takes_nothing_from_the_trainings_generator(tmp_
     tips = "def pick_tip():\n    from random import choice\n    return choice('abc')\n"
     source = "import random, sys\nfrom IPython.core.tips import pick_tip\n"
     source += "[pick_tip() for _ in range(int(sys.argv[1]))]\nprint(random.random())\n"
-    files = {
-        "IPython/__init__.py": "",
-        "IPython/core/__init__.py": "",
-        "IPython/core/tips.py": tips,
-        "train.py": source,
-    }
-    tails = [
-        once(tmp_path, files, {}, command=f"python train.py {count}").ended.tail for count in (1, 4)
-    ]
-    assert tails[0] == tails[1]
+    files = {"IPython/__init__.py": "", "IPython/core/__init__.py": "", "train.py": source}
+    files["IPython/core/tips.py"] = tips
+    commands = (f"python train.py {count}" for count in (1, 4))
+    one, other = (once(tmp_path, files, {}, command=command).ended.tail for command in commands)
+    assert one == other

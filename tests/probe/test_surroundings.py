@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from repro_gate.runs import arms
-from repro_gate.runs.launch import Plan, Run, Site, launch
-from repro_gate.spec.model import Spec, Train
-from tests.support.tracing import PATH
+from tests.support.tracing import trace_script
 
 SOURCE = """\
 import datetime, locale, os, tempfile, time
@@ -28,28 +25,10 @@ for number in range(3):
 """
 
 
-def run(place: Path, probe: dict[str, object], varied: frozenset[str] = frozenset()) -> Run:
-    for name in ("workspace", "home", "tmp"):
-        (place / name).mkdir(parents=True, exist_ok=True)
-    (place / "workspace" / "train.py").write_text(SOURCE)
-    spec = Spec(path=place / "repro.yml", train=Train(run="python train.py", timeout=60))
-    plan = Plan(
-        name="run", arm=arms.deterministic(1, frozenset(), None), probe=probe, varied=varied
-    )
-    site = Site(
-        run_folder=place,
-        workspace=place / "workspace",
-        cwd=place / "workspace",
-        traces=place / "runs",
-        outer={"PATH": PATH, "LANG": "C"},
-    )
-    return launch(spec, plan, site, lambda traces: None)
-
-
 def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_path: Path) -> None:
     watched, plain = (
-        run(tmp_path / "a", {"factors": {"watch": True, "surroundings": True}}),
-        run(tmp_path / "b", {}),
+        trace_script(tmp_path / "a", SOURCE, factors={"watch": True, "surroundings": True}),
+        trace_script(tmp_path / "b", SOURCE),
     )
     assert watched.good and plain.good, (watched.ended.tail, plain.ended.tail)
     recorded = [
@@ -57,7 +36,8 @@ def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_pat
         for item in (watched, plain)
     ]
     assert recorded[0] == recorded[1] and recorded[0]
-    noted = {(use.factor, use.line) for trace in watched.traces for use in trace.uses}
+    uses = [use for trace in watched.traces for use in trace.uses]
+    noted = {(use.factor, use.line) for use in uses}
     lines = {
         text.split('"')[1]: number
         for number, text in enumerate(SOURCE.splitlines(), 1)
@@ -65,9 +45,5 @@ def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_pat
     }
     assert set(lines.items()) <= noted, sorted(noted)
     assert not [use for trace in plain.traces for use in trace.uses]
-    assert not [
-        use
-        for trace in watched.traces
-        for use in trace.uses
-        if use.line >= lines["environment"] + 2 and use.factor in lines
-    ]
+    late = lines["environment"] + 2
+    assert not [use for use in uses if use.line >= late and use.factor in lines]

@@ -69,12 +69,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Mapping[str, Trace]]:
     return [{trace.key: trace for trace in run.traces if trace.trained} for run in found]
 
 
-def test_each_thread_that_trains_has_a_trace_of_its_own(runs: list[Mapping[str, Trace]]) -> None:
+def test_each_thread_that_trains_has_a_trace_of_its_own_and_what_one_fetches_is_no_batch(
+    runs: list[Mapping[str, Trace]],
+) -> None:
+    wanted = {"main": (4, "exit"), "main/left": (5, "exit"), "main/right": (5, "exit")}
     for run in runs:
-        assert sorted(run) == ["main", "main/left", "main/right"]
-        assert {key: (len(trace.steps), trace.end) for key, trace in run.items()} == dict.fromkeys(
-            ("main/left", "main/right"), (5, "exit")
-        ) | {"main": (4, "exit")}
+        assert {key: (len(trace.steps), trace.end) for key, trace in run.items()} == wanted
+        blocks = [block for trace in run.values() for block in trace.blocks]
+        assert not [block for block in blocks if block.kind == "batch"]
+        assert not run["main"].loaders
+        # a buffer that comes after the last step is compared
+        assert [names(run["main"], "buffer", step) for step in (3, 4)] == [[], ["late"]]
 
 
 def test_threads_that_do_not_depend_on_each_other_are_the_same_in_any_order(
@@ -90,41 +95,20 @@ def test_threads_that_do_not_depend_on_each_other_are_the_same_in_any_order(
         assert ours == theirs and len(ours) > 15
 
 
-def test_what_a_thread_fetches_for_others_is_no_batch_of_a_step(
-    runs: list[Mapping[str, Trace]],
-) -> None:
-    assert not [
-        block for trace in runs[0].values() for block in trace.blocks if block.kind == "batch"
-    ]
-    assert not runs[0]["main"].loaders
-
-
-def test_a_buffer_that_comes_after_the_last_step_is_compared(
-    runs: list[Mapping[str, Trace]],
-) -> None:
-    assert [names(runs[0]["main"], "buffer", step) for step in (3, 4)] == [[], ["late"]]
-
-
 @pytest.mark.slow
 def test_a_failure_in_a_hook_is_noted_and_the_training_goes_on(tmp_path: Path) -> None:
-    run = trace_script(
-        tmp_path,
-        """
-        import torch
-        model = torch.nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(3):
-            model(torch.ones(3, 4)).sum().backward()
-            optimizer.step()
-            torch.get_rng_state = None  # which the probe calls at each step
-        print("went on")
-        """,
-    )
+    script = """
+    import torch
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+        torch.get_rng_state = None  # which the probe calls at each step
+    print("went on")
+    """
+    run = trace_script(tmp_path, script)
     assert run.ended.tail[-1].strip() == "went on" and run.ended.exit_code == 0
-    [note] = [
-        message
-        for trace in run.traces
-        for identifier, message in trace.notes
-        if identifier == "probe-error"
-    ]
-    assert "TypeError" in note and "the probe itself failed" in str(run.problem)
+    notes = [note for trace in run.traces for note in trace.notes]
+    [message] = [message for identifier, message in notes if identifier == "probe-error"]
+    assert "TypeError" in message and "the probe itself failed" in str(run.problem)

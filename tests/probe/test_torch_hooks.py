@@ -32,35 +32,36 @@ class Net(nn.Module):
 def data(seed=0):
     return torch.randn(6, 4, generator=torch.Generator().manual_seed(seed))
 
-def fit(net, opt, steps=2, x=None):
-    for _ in range(steps):
+def squared(net):
+    return lambda: net(data()).square().mean()
+
+def fit(opt, loss, step=None):
+    for _ in range(2):
         opt.zero_grad()
-        net(data() if x is None else x).square().mean().backward()
-        opt.step()
+        loss().backward()
+        (step or opt.step)()
 
 def plain():
     net = Net()
-    fit(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    fit(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), squared(net))
 
-def lbfgs():
+def closures(kind, **options):
     net = nn.Linear(4, 1)
-    opt = torch.optim.LBFGS(net.parameters(), max_iter=3)
+    opt = kind(net.parameters(), **options)
     def closure():
         opt.zero_grad()
         loss = net(data()).square().mean()
         loss.backward()
         return loss
+    return opt, closure
+
+def lbfgs():
+    opt, closure = closures(torch.optim.LBFGS, max_iter=3)
     for _ in range(2):
         opt.step(closure)
 
 def lightning_closure():
-    net = nn.Linear(4, 1)
-    opt = torch.optim.Adam(net.parameters())
-    def closure():
-        opt.zero_grad()
-        loss = net(data()).square().mean()
-        loss.backward()
-        return loss
+    opt, closure = closures(torch.optim.Adam)
     for _ in range(2):
         opt.step(closure=closure)
 
@@ -100,7 +101,7 @@ def amp():
 def adam(**options):
     torch.manual_seed(3)
     net = Net()
-    fit(net, torch.optim.Adam(net.parameters(), lr=0.1, **options))
+    fit(torch.optim.Adam(net.parameters(), lr=0.1, **options), squared(net))
 
 def foreach():
     adam(foreach=True)
@@ -114,50 +115,37 @@ def fused():
 def compiled():
     net = Net()
     opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    fit(torch.compile(net, backend="aot_eager"), opt)
+    fit(opt, squared(torch.compile(net, backend="aot_eager")))
 
 def compiled_step():
     net = nn.Linear(4, 1)
     opt = torch.optim.Adam(net.parameters())
-    step = torch.compile(opt.step, backend="eager")
-    for _ in range(2):
-        opt.zero_grad()
-        net(data()).mean().backward()
-        step()
+    fit(opt, squared(net), torch.compile(opt.step, backend="eager"))
 
 def sparse():
     net = nn.Embedding(10, 2, sparse=True)
-    opt = torch.optim.SparseAdam(net.parameters())
-    fit(net, opt, x=torch.tensor([1, 3, 1]))
+    fit(torch.optim.SparseAdam(net.parameters()), lambda: net(torch.tensor([1, 3, 1])).square().mean())
 
 def frozen():
     net = Net()
     net.first.requires_grad_(False)
-    fit(net, torch.optim.SGD([item for item in net.parameters() if item.requires_grad], lr=0.1))
+    fit(torch.optim.SGD([item for item in net.parameters() if item.requires_grad], lr=0.1), squared(net))
 
 def functional():
-    weight = torch.randn(4, 1, requires_grad=True)
-    bias = torch.zeros(1, requires_grad=True)
+    weight, bias = torch.randn(4, 1, requires_grad=True), torch.zeros(1, requires_grad=True)
     opt = torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 0.5}], lr=0.1)
-    for _ in range(2):
-        opt.zero_grad()
-        (data() @ weight + bias).square().mean().backward()
-        opt.step()
+    fit(opt, lambda: (data() @ weight + bias).square().mean())
 
 def optimizer_made_first_weights_changed_after():
     net = nn.Linear(4, 1)
     opt = torch.optim.SGD(net.parameters(), lr=0.0)
     with torch.no_grad():
         net.weight.fill_(1.0)  # a checkpoint that is loaded late
-    fit(net, opt)
+    fit(opt, squared(net))
 
 def unused_in_loss():
     net = nn.ModuleDict({"used": nn.Linear(4, 1), "idle": nn.Linear(4, 1)})
-    opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(2):
-        opt.zero_grad()
-        net["used"](data()).mean().backward()
-        opt.step()
+    fit(torch.optim.SGD(net.parameters(), lr=0.1), squared(net["used"]))
 
 if __name__ == "__main__":
     for case in SHAPES:
@@ -167,39 +155,20 @@ if __name__ == "__main__":
         if process.exitcode:
             sys.exit("%s failed" % case)
 """
-CASES = (
-    "plain",
-    "lbfgs",
-    "lightning_closure",
-    "gan",
-    "accumulation",
-    "amp",
-    "foreach",
-    "one_by_one",
-    "fused",
-    "compiled",
-    "compiled_step",
-    "sparse",
-    "frozen",
-    "functional",
-    "optimizer_made_first_weights_changed_after",
-    "unused_in_loss",
-)
-NET = ["first.weight", "first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"]
-NET_BACKWARD = [
-    "last.bias",
-    "last.weight",
-    "norm.bias",
-    "norm.weight",
-    "first.bias",
-    "first.weight",
-]
+CASES = """
+plain lbfgs lightning_closure gan accumulation amp foreach one_by_one fused compiled compiled_step
+sparse frozen functional optimizer_made_first_weights_changed_after unused_in_loss
+"""
+NET = [f"{layer}.{name}" for layer in ("first", "norm", "last") for name in ("weight", "bias")]
 BUFFERS = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
+STEP = ["rng", "loss", "gradient", "parameter", "optimizer", "optimizer"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    found = trace_script(tmp_path_factory.mktemp("shapes"), f"SHAPES = {CASES!r}\n" + SHAPES)
+    found = trace_script(
+        tmp_path_factory.mktemp("shapes"), f"SHAPES = {CASES.split()!r}\n" + SHAPES
+    )
     assert found.outcome == "finished", (found.problem, found.ended.tail)
     return found
 
@@ -214,7 +183,7 @@ def story(trace: Trace, step: int) -> list[str]:
     return [block.kind for block in trace.blocks if block.step == step]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES.split())
 def test_every_shape_is_traced_to_its_end(shapes: Mapping[str, Trace], case: str) -> None:
     trace = shapes[case]
     assert (len(trace.steps), trace.end, trace.notes) == (4 if case == "gan" else 2, "exit", [])
@@ -222,114 +191,75 @@ def test_every_shape_is_traced_to_its_end(shapes: Mapping[str, Trace], case: str
     assert all(mark.ms > 0 and mark.peak_bytes > 0 for mark in trace.steps)
 
 
-def test_a_step_is_told_in_the_order_in_which_it_happened(shapes: Mapping[str, Trace]) -> None:
-    assert story(shapes["plain"], -1) == ["rng", "parameter", "buffer"]
-    for step in (0, 1):
-        assert story(shapes["plain"], step) == [
-            "rng",
-            "loss",
-            "gradient",
-            "parameter",
-            "optimizer",
-            "optimizer",
-            "buffer",
-            "rng",
-        ]
-
-
-def test_names_are_those_of_the_model_and_gradients_come_last_layer_first(
+def test_a_step_is_told_in_the_order_in_which_it_happened_under_the_models_names(
     shapes: Mapping[str, Trace],
 ) -> None:
     plain = shapes["plain"]
+    assert story(plain, -1) == ["rng", "parameter", "buffer"]
+    assert story(plain, 0) == story(plain, 1) == [*STEP, "buffer", "rng"]
     assert names(plain, "parameter", -1) == names(plain, "parameter", 1) == NET
     assert names(plain, "gradient", 0) == names(plain, "gradient", 1)
     layers = [name.partition(".")[0] for name in names(plain, "gradient", 0)]
     assert layers == ["last", "last", "norm", "norm", "first", "first"]
     assert names(plain, "buffer", -1) == names(plain, "buffer", 1) == BUFFERS
-    state = {f"{name}.momentum_buffer" for name in NET} | {
-        "param_groups.0.lr",
-        "param_groups.0.momentum",
-    }
+    state = {f"{name}.momentum_buffer" for name in NET}
+    state |= {"param_groups.0.lr", "param_groups.0.momentum"}
     assert state <= set(names(plain, "optimizer", 1))
-    assert names(plain, "rng", 0)[:3] in (
-        ["python", "numpy", "torch"],
-        ["python", "torch", "python"],
-    )
+    generators = names(plain, "rng", 0)[:3]
+    assert generators in (["python", "numpy", "torch"], ["python", "torch", "python"])
+    assert story(shapes["compiled"], 1) == story(plain, 1)
+    assert story(shapes["compiled_step"], 1) == story(shapes["lightning_closure"], 1)
 
 
 def test_closures_are_recorded_each_time_they_are_called(shapes: Mapping[str, Trace]) -> None:
     lbfgs = shapes["lbfgs"]
-    assert len(blocks(lbfgs, "loss", 0)) == len(blocks(lbfgs, "gradient", 0)) >= 2
-    assert [block.at for block in blocks(lbfgs, "gradient", 0)] == list(
-        range(len(blocks(lbfgs, "gradient", 0)))
-    )
+    gradients = blocks(lbfgs, "gradient", 0)
+    assert len(blocks(lbfgs, "loss", 0)) == len(gradients) >= 2
+    assert [block.at for block in gradients] == list(range(len(gradients)))
     assert any(name.startswith("weight.") for name in names(lbfgs, "optimizer", 0))
     for step in (0, 1):
-        assert story(shapes["lightning_closure"], step) == [
-            "rng",
-            "loss",
-            "gradient",
-            "parameter",
-            "optimizer",
-            "optimizer",
-            "rng",
-        ]
+        assert story(shapes["lightning_closure"], step) == [*STEP, "rng"]
 
 
-def test_each_of_two_optimizers_has_its_own_steps(shapes: Mapping[str, Trace]) -> None:
-    gan = shapes["gan"]
-    assert names(gan, "parameter", -1) == [f"Net.{name}" for name in NET] + [
-        "Sequential.0.weight",
-        "Sequential.0.bias",
-    ]
-    assert names(gan, "gradient", 0) == ["Sequential.0.bias", "Sequential.0.weight"]
-    assert names(gan, "parameter", 1) == [f"Net.{name}" for name in NET]
-    assert "Net.first.weight.exp_avg" in names(gan, "optimizer", 1)
-
-
-def test_every_loss_of_an_accumulated_step_is_recorded_and_one_gradient(
+def test_each_of_two_optimizers_has_its_own_steps_and_an_accumulated_step_every_loss(
     shapes: Mapping[str, Trace],
 ) -> None:
-    accumulated = shapes["accumulation"]
-    assert [len(block.values) for block in blocks(accumulated, "loss", 1)] == [1, 1, 1]
-    assert len({block.values for block in blocks(accumulated, "loss", 1)}) == 3
-    assert len(blocks(accumulated, "gradient", 1)) == 1
+    gan, maker = shapes["gan"], [f"Net.{name}" for name in NET]
+    critic = ["Sequential.0.weight", "Sequential.0.bias"]
+    assert names(gan, "parameter", -1) == maker + critic
+    assert names(gan, "gradient", 0) == critic[::-1]
+    assert names(gan, "parameter", 1) == maker
+    assert "Net.first.weight.exp_avg" in names(gan, "optimizer", 1)
+    losses = blocks(shapes["accumulation"], "loss", 1)
+    assert [len(block.values) for block in losses] == [1, 1, 1]
+    assert len({block.values for block in losses}) == 3
+    assert len(blocks(shapes["accumulation"], "gradient", 1)) == 1
 
 
-def test_a_scaled_loss_is_recorded_as_it_was_before_scaling(
+def test_a_loss_is_recorded_as_it_was_before_scaling_and_the_state_training_starts_from(
     shapes: Mapping[str, Trace], run: Run
 ) -> None:
     printed = [line.split()[1] for line in run.ended.tail if line.startswith("amp ")]
     recorded = [blocks(shapes["amp"], "loss", step)[0].values[0] for step in (0, 1)]
-    assert (
-        [float.fromhex(value) for value in recorded]
-        == [float.fromhex(value) for value in printed]
-        != []
-    )
+    assert [*map(float.fromhex, recorded)] == [*map(float.fromhex, printed)] != []
+    trace = shapes["optimizer_made_first_weights_changed_after"]
+    before, after = (blocks(trace, "parameter", step)[0].digests for step in (-1, 0))
+    assert before == after  # the learning rate is zero
 
 
 def test_adams_three_implementations_give_the_same_tables(shapes: Mapping[str, Trace]) -> None:
     found = [shapes[case] for case in ("foreach", "one_by_one", "fused")]
     assert len({tuple(names(trace, "parameter", 1)) for trace in found}) == 1
-    assert all(
-        {f"{name}.exp_avg" for name in NET} <= set(names(trace, "optimizer", 1)) for trace in found
-    )
+    state = {f"{name}.exp_avg" for name in NET}
+    assert all(state <= set(names(trace, "optimizer", 1)) for trace in found)
     assert len({blocks(trace, "loss", 0)[0].values for trace in found}) == 1
-
-
-def test_the_initial_state_is_the_one_that_training_starts_from(
-    shapes: Mapping[str, Trace],
-) -> None:
-    trace = shapes["optimizer_made_first_weights_changed_after"]
-    before, after = blocks(trace, "parameter", -1)[0], blocks(trace, "parameter", 0)[0]
-    assert before.digests == after.digests  # the learning rate is zero
 
 
 @pytest.mark.parametrize(
     ("case", "kind", "step", "expected"),
     [
         ("frozen", "parameter", -1, NET),
-        ("frozen", "gradient", 0, [name for name in NET_BACKWARD if not name.startswith("first")]),
+        ("frozen", "gradient", 0, NET[2:]),
         ("functional", "parameter", -1, ["param_groups.0.0", "param_groups.1.0"]),
         ("unused_in_loss", "gradient", 0, ["used.bias", "used.weight"]),
         ("sparse", "gradient", 0, ["weight"]),
@@ -343,8 +273,3 @@ def test_what_is_recorded_of_a_kind_has_the_models_names(
     shapes: Mapping[str, Trace], case: str, kind: str, step: int, expected: list[str]
 ) -> None:
     assert sorted(names(shapes[case], kind, step)) == sorted(expected)
-
-
-def test_a_compiled_model_or_step_has_the_story_of_any_other(shapes: Mapping[str, Trace]) -> None:
-    assert story(shapes["compiled"], 1) == story(shapes["plain"], 1)
-    assert story(shapes["compiled_step"], 1) == story(shapes["lightning_closure"], 1)

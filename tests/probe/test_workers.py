@@ -102,27 +102,19 @@ def claims(trace: Trace) -> None:
     assert names(trace, "parameter", -1) == ["weight", "bias"]
 
 
-@pytest.mark.parametrize("way", ["before", "after", "grad"])
-def test_a_forked_worker_that_calls_a_module_is_no_process_of_the_training(
-    way: str, forked: Mapping[str, Case]
+def test_a_forked_worker_is_no_process_of_the_training_whatever_it_calls(
+    forked: Mapping[str, Case],
 ) -> None:
-    claims(forked[way].trace)
-    assert names(forked[way].trace, "batch", 2) == ["value"]
-    assert [loader.workers for loader in forked[way].trace.loaders] == [2]
-    assert forked[way].trace.distributions is None, "nobody asked to observe"
-
-
-def test_no_process_but_those_of_the_trainings_is_one(forked: Mapping[str, Case]) -> None:
-    claims(forked["pool"].trace)
-    assert sorted(trace.key for trace in forked["pool"].run.traces if trace.trained) == sorted(
-        forked
-    )
-
-
-def test_what_a_worker_records_is_said_to_be_nothing(forked: Mapping[str, Case]) -> None:
-    notes = {note for trace in forked["records"].run.traces for note in trace.notes}
-    assert {identifier for identifier, _ in notes} == {"record-in-worker"}
-    claims(forked["records"].trace)
+    for way, case in forked.items():
+        claims(case.trace)
+        if way in ("before", "after", "grad"):
+            assert names(case.trace, "batch", 2) == ["value"]
+            assert [loader.workers for loader in case.trace.loaders] == [2]
+        assert case.trace.distributions is None, "nobody asked to observe"
+    traces = forked["pool"].run.traces
+    assert sorted(trace.key for trace in traces if trace.trained) == sorted(forked)
+    # what a worker records is said to be nothing
+    assert {name for trace in traces for name, _ in trace.notes} == {"record-in-worker"}
 
 
 @pytest.mark.slow
@@ -132,8 +124,7 @@ def test_a_worker_that_imports_the_script_anew_is_none_either(
 ) -> None:
     run = trace_script(short_path, SOURCE, command=f"python train.py {arguments}", steps=3)
     assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
-    claims(trained(run))
-    assert names(trained(run), "batch", 2) == ["value"] and len(run.traces) > 1, (
-        "each worker has a trace"
-    )
-    assert trained(run).key == "main" and [loader.workers for loader in trained(run).loaders] == [1]
+    trace = trained(run)
+    claims(trace)
+    assert names(trace, "batch", 2) == ["value"] and len(run.traces) > 1, "each has a trace"
+    assert trace.key == "main" and [loader.workers for loader in trace.loaders] == [1]

@@ -120,7 +120,7 @@ def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(
     assert first["trained"] != second["trained"] and first["frozen"] == second["frozen"]
 
 
-def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
+def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Mapping[str, Case]) -> None:
     said = {
         name: [message for identifier, message in case.trace.notes if identifier == "not-digested"]
         for name, case in runs.items()
@@ -128,6 +128,8 @@ def test_what_cannot_be_read_is_said(runs: Mapping[str, Case]) -> None:
     # the meta tensor's alone; and the opaque one's
     assert [len(said[name]) for name in ("one", "opaque")] == [1, 2]
     assert any("Opaque" in message for message in said["opaque"])
+    trace = runs["loader"].trace
+    assert len(blocks(trace, "batch", 1)) == 1 and trace.notes == []
 
 
 @pytest.mark.slow
@@ -135,16 +137,8 @@ def test_only_what_has_memory_is_kept_for_distances(
     runs: Mapping[str, Case], tmp_path: Path
 ) -> None:
     reference = [runs["one"].trace]
-    second = trace_cases(
-        tmp_path, {"one": (TWO, "other")}, keep_final=True, keep_steps=(1,), reference=reference
-    )["one"].trace
-    assert {item.name for item in second.distances if item.kind == "parameter"} == {
-        "last.weight",
-        "last.bias",
-    }
+    options = {"keep_final": True, "keep_steps": (1,), "reference": reference}
+    second = trace_cases(tmp_path, {"one": (TWO, "other")}, **options)["one"].trace
+    kept = {item.name for item in second.distances if item.kind == "parameter"}
+    assert kept == {"last.weight", "last.bias"}
     assert "trained" in names(second, "gradient", 0)
-
-
-def test_a_batch_of_such_tensors_is_digested(runs: Mapping[str, Case]) -> None:
-    trace = runs["loader"].trace
-    assert len(blocks(trace, "batch", 1)) == 1 and trace.notes == []

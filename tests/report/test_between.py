@@ -32,12 +32,13 @@ def test_two_equal_reports_have_no_row(name: str) -> None:
 
 def test_a_pass_that_became_a_fail_says_verdict_divergence_cause_and_checks() -> None:
     rows = _rows(reports.PASS, reports.EXPLAINED)
-    assert rows["verdict"] == ["pass", "fail"]
-    assert rows["result"][0].startswith("bitwise identical, ")
-    assert rows["result"][1].startswith("step 3, gradient of blocks.3.attn.weight; ")
-    assert "src/train.py:41 drew from" in rows["cause"][1]
+    assert rows["verdict"] == ["pass", "fail"] and "step 3, gradient" in rows["result"][1]
+    assert "src/train.py:41" in rows["cause"][1]
     assert rows["check data/checksums"] == ["pass", "fail"]
     assert not {"noise floor", "cost", "check env/lockfile"} & rows.keys()
+    fewer = tuple(replace(item, message="other words") for item in reports.CHECKLIST[1:])
+    rows = _rows(reports.PASS, replace(reports.PASS, checklist=fewer))
+    assert rows == {"check code/committed": ["warn", "not there"]}
 
 
 @pytest.mark.parametrize(
@@ -57,25 +58,21 @@ def test_two_costs_say_whether_their_intervals_overlap(
     assert _rows(reports.PASS, replace(reports.PASS, cost=None))["cost"][1] == "not measured"
 
 
-def test_inputs_that_changed_are_named() -> None:
-    inputs = {**reports.ADDRESS.recipe_inputs, "seed": 7, "data/new": 1.5}
-    hashed = replace(reports.ADDRESS, recipe_inputs=inputs)
-    assert _rows(reports.LOCKED, replace(reports.LOCKED, config_hash=hashed)) == {
-        "recipe seed": ["42", "7"],
-        "recipe data/new": ["none", "1.5"],
-    }
-
-
-def test_a_check_that_only_one_report_has_is_said_and_another_message_alone_is_not() -> None:
-    fewer = tuple(replace(item, message="other words") for item in reports.CHECKLIST[1:])
-    rows = _rows(reports.PASS, replace(reports.PASS, checklist=fewer))
-    assert rows == {"check code/committed": ["warn", "not there"]}
-
-
-def test_an_input_that_no_config_hash_is_made_of_is_said_and_not_believed() -> None:
-    hashed = replace(reports.ADDRESS, recipe_inputs={"seed": 10**29})
-    rows = _rows(reports.LOCKED, replace(reports.LOCKED, config_hash=hashed))
-    assert rows == {"inputs": ["cannot be compared", "one is no input"]}
+@pytest.mark.parametrize(
+    ("inputs", "rows"),
+    [
+        (
+            {"seed": 7, "data/new": 1.5},
+            {"recipe seed": ["42", "7"], "recipe data/new": ["none", "1.5"]},
+        ),
+        ({"seed": 10**29}, {"inputs": ["cannot be compared", "one is no input"]}),
+    ],
+)
+def test_inputs_that_changed_are_named_and_what_is_no_input_is_not_believed(
+    inputs: dict[str, object], rows: dict[str, list[str]]
+) -> None:
+    hashed = replace(reports.ADDRESS, recipe_inputs={**reports.ADDRESS.recipe_inputs, **inputs})  # type: ignore[dict-item]
+    assert _rows(reports.LOCKED, replace(reports.LOCKED, config_hash=hashed)) == rows
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

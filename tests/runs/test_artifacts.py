@@ -1,12 +1,10 @@
-"""Claims about taking artifacts out of a workspace, and about the bounds on what reads them and on
-what it says."""
+"""Taking artifacts out of a workspace, and the bounds on what reads them and on what it says."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import socket
 import stat
 import sys
 import time
@@ -37,69 +35,53 @@ from tests.support.built_traces import training
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "work"
-    for name in (
-        "out/a.pt",
-        "out/b.pt",
-        "out/metrics.json",
-        "out/deep/er/c.pt",
-        "out/.hidden.pt",
-        "top.json",
-    ):
+    put(root, "out/a.pt", "out/b.pt", "out/metrics.json", "out/deep/er/c.pt", "top.json")
+    put(root, "out/.hidden.pt")
+    return root
+
+
+def put(root: Path, *names: str) -> None:
+    """Files that hold their names."""
+    for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    return root
 
 
 def found(root: Path, *globs: str) -> list[str]:
     return [item.name for item in collect(root, globs, root.parent / "kept")[0]]
 
 
-def test_files_are_copied_and_outlive_the_workspace(root: Path, tmp_path: Path) -> None:
-    taken, unmatched = collect(
-        root, ["out/*.pt", "out/metrics.json", "none/*.pt"], tmp_path / "kept"
-    )
+def by_name(root: Path, kept: str, *globs: str) -> dict[str, Collected]:
+    return {item.name: item for item in collect(root, globs, root.parent / kept)[0]}
+
+
+def test_files_are_copied_once_and_outlive_the_workspace(root: Path, tmp_path: Path) -> None:
+    globs = ["out/*.pt", "**/a.pt", "out/metrics.json", "none/*.pt"]
+    taken, unmatched = collect(root, globs, tmp_path / "kept")
     assert [item.name for item in taken] == ["out/a.pt", "out/b.pt", "out/metrics.json"]
     assert unmatched == ("none/*.pt",)
     (root / "out/a.pt").write_text("changed")
     assert taken[0].path.read_text() == "out/a.pt" and taken[0].path.suffix == ".pt"
 
 
-@pytest.mark.parametrize(
-    ("glob", "names"),
-    [
-        ("**/*.pt", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt"]),
-        ("out/**", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt", "out/metrics.json"]),
-        ("out/[ab].p?", ["out/a.pt", "out/b.pt"]),
-        ("*/.hid*", ["out/.hidden.pt"]),
-        ("./top.json", ["top.json"]),
-        ("out", []),
-        ("out/a.pt/x", []),
-        ("OUT/*.pt", []),
-    ],
-)
-def test_globs_match_as_documented(root: Path, glob: str, names: list[str]) -> None:
-    assert found(root, glob) == names
+GLOBS = [
+    ("**/*.pt", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt"]),
+    ("out/**", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt", "out/metrics.json"]),
+    ("out/[ab].p?", ["out/a.pt", "out/b.pt"]),
+    ("*/.hid*", ["out/.hidden.pt"]),
+    ("./top.json", ["top.json"]),
+    *((glob, []) for glob in ("out", "out/a.pt/x", "OUT/*.pt", "[*", "*a" * 500, "a/" * 2000)),
+    ("**/" * 2000 + "a.pt", ["out/a.pt"]),
+    ("**/*/" * 1000 + "*.pt", []),
+    ("**/*/" * 3 + "*.pt", ["out/deep/er/c.pt"]),
+    ("**/o*/**/c.pt", ["out/deep/er/c.pt"]),
+    ("**/deep/**", ["out/deep/er/c.pt"]),
+    ("out/**/**/a.pt", ["out/a.pt"]),
+]
 
 
-def test_a_file_that_two_globs_match_is_taken_once(root: Path) -> None:
-    assert found(root, "out/*.pt", "**/a.pt") == ["out/a.pt", "out/b.pt"]
-
-
-@pytest.mark.parametrize(
-    ("glob", "names"),
-    [
-        ("**/" * 2000 + "a.pt", ["out/a.pt"]),
-        ("**/*/" * 1000 + "*.pt", []),
-        ("**/*/" * 3 + "*.pt", ["out/deep/er/c.pt"]),
-        ("**/o*/**/c.pt", ["out/deep/er/c.pt"]),
-        ("**/deep/**", ["out/deep/er/c.pt"]),
-        ("out/**/**/a.pt", ["out/a.pt"]),
-        ("[*", []),
-        ("*a" * 500, []),
-        ("a/" * 2000, []),
-    ],
-)
-def test_a_glob_of_any_length_is_matched_in_one_walk(
+@pytest.mark.parametrize(("glob", "names"), GLOBS)
+def test_globs_match_as_documented_and_one_of_any_length_in_one_walk(
     root: Path, glob: str, names: list[str]
 ) -> None:
     began = time.monotonic()
@@ -124,10 +106,7 @@ def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_pat
     (root / "away").symlink_to(tmp_path)
     (root / "run").symlink_to("out")
     os.mkfifo(root / "out/pipe.pt")
-    taken = {
-        item.name: item
-        for item in collect(root, ["out/*.pt", "away/*.pt", "run/a.pt"], tmp_path / "kept")[0]
-    }
+    taken = by_name(root, "kept", "out/*.pt", "away/*.pt", "run/a.pt")
     assert taken["out/last.pt"].path.read_text() == "out/a.pt" and "run/a.pt" in taken
     assert not any(name.startswith("away") for name in taken)
     kinds = {name: item.kind for name, item in taken.items() if not item.readable}
@@ -138,16 +117,18 @@ def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_pat
     assert not any(taken[name].path.exists() for name in kinds)
 
 
-def _make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(os.fspath(path))
+def _make(kind: int) -> Callable[[Path], object]:
+    def make(path: Path) -> None:
+        try:
+            os.mknod(path, kind | 0o600, os.makedev(1, 3) if kind == stat.S_IFCHR else 0)
+        except PermissionError:
+            pytest.skip("no right to make a device here")
+
+    return make
 
 
-def _make_device(path: Path) -> None:
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    except PermissionError:
-        pytest.skip("no right to make a device here")
+def _link(target: str, leads: str, said: str = "") -> tuple[Callable[[Path], object], str]:
+    return lambda path: path.symlink_to(target), f"link to {said or target} {leads}"
 
 
 _NOWHERE, _OUT = "that leads nowhere", "that leads out of the working directory"
@@ -156,24 +137,18 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("a"), "file"),
     "other text": (lambda path: path.write_text("b"), "file"),
     "FIFO": (os.mkfifo, "FIFO"),
-    "socket": (_make_socket, "socket"),
-    "device": (_make_device, "device"),
-    "link": (lambda path: path.symlink_to("nothing"), f"link to nothing {_NOWHERE}"),
+    "socket": (_make(stat.S_IFSOCK), "socket"),
+    "device": (_make(stat.S_IFCHR), "device"),
+    "link": _link("nothing", _NOWHERE),
     "link through a file": (
         lambda path: (path.with_suffix(".x").touch(), path.symlink_to("x.x/nothing")),
         f"link to x.x/nothing {_NOWHERE}",
     ),
-    "link with a long name": (
-        lambda path: path.symlink_to("n" * 300),
-        f"link to {clip('n' * 300, 200)} {_NOWHERE}",
-    ),
-    "looping link": (lambda path: path.symlink_to(path.name), f"link to x.json {_NOWHERE}"),
-    "link out": (lambda path: path.symlink_to("/dev/zero"), f"link to /dev/zero {_OUT}"),
-    "link out to a folder": (lambda path: path.symlink_to("/dev"), f"link to /dev {_OUT}"),
-    "link out to nothing": (
-        lambda path: path.symlink_to("/nowhere/at/all"),
-        f"link to /nowhere/at/all {_OUT}",
-    ),
+    "link with a long name": _link("n" * 300, _NOWHERE, clip("n" * 300, 200)),
+    "looping link": _link("x.json", _NOWHERE),
+    "link out": _link("/dev/zero", _OUT),
+    "link out to a folder": _link("/dev", _OUT),
+    "link out to nothing": _link("/nowhere/at/all", _OUT),
     "folder": (lambda path: path.mkdir(), "absent"),
     "link to a folder": (lambda path: path.symlink_to("."), "absent"),
     "absent": (lambda path: None, "absent"),
@@ -183,43 +158,31 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("second", MAKERS)
 @pytest.mark.parametrize("first", MAKERS)
 def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
-    first: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: str, second: str, tmp_path: Path
 ) -> None:
     sides = []
     for place, kind in (("a", first), ("b", second)):
         (tmp_path / place).mkdir()
-        monkeypatch.chdir(tmp_path / place)  # a socket's path has a short limit
-        MAKERS[kind][0](Path("x.json"))
-        sides.append(
-            {
-                item.name: item
-                for item in collect(tmp_path / place, ["*.json"], tmp_path / f"kept-{place}")[0]
-            }
-        )
+        MAKERS[kind][0](tmp_path / place / "x.json")
+        sides.append(by_name(tmp_path / place, f"kept-{place}", "*.json"))
     found = compared(*sides)
+    details, uncompared = [item.detail for item in found.divergences], found.uncompared
     one, other = MAKERS[first][1], MAKERS[second][1]
     if "absent" in (one, other):
         detail = f"written by the {'second' if one == 'absent' else 'first'} run only"
-        assert [item.detail for item in found.divergences] == (
-            [] if one == other else [detail]
-        ) and found.uncompared == ()
-    elif "file" not in (one, other):
-        (item,) = found.uncompared
-        why = (
-            f"in both runs it is a {one}"
-            if one == other
-            else f"it is a {one} in the first run, a {other} in the second"
-        )
+        assert (details, uncompared) == ([] if one == other else [detail], ())
+        return
+    two = f"a {one} in the first run, a {other} in the second"
+    if "file" not in (one, other):
+        (item,) = uncompared
+        why = f"in both runs it is a {one}" if one == other else f"it is {two}"
         assert (item.glob, item.why, item.same) == ("*.json", why, True)
-        assert (found.divergences, found.values) == ((), 0)
+        assert (details, found.values) == ([], 0)
     elif one != other:
-        assert [item.detail for item in found.divergences] == [
-            f"a {one} in the first run, a {other} in the second"
-        ]
+        assert details == [two]
     else:
-        assert [item.values for item in found.divergences] == (
-            [] if first == second else [None]
-        ) and found.uncompared == ()
+        values = [item.values for item in found.divergences]
+        assert (values, uncompared) == ([] if first == second else [None], ())
 
 
 CONTENTS = {
@@ -239,6 +202,7 @@ def test_each_pair_of_contents_is_compared_whatever_the_file_is_called(tmp_path:
     suffixes = ("json", "jsonl", "csv", "pt", "npy", "npz", "safetensors", "bin")
     names = (*CONTENTS, "tensor", "other tensor", "object", "array", "folder", "empty folder")
     paths = {(name, suffix): tmp_path / f"{name}.{suffix}" for suffix in suffixes for name in names}
+    saved = {"tensor": torch.ones(2), "other tensor": {"w": torch.zeros(3)}, "object": Path()}
     for (name, _), path in paths.items():
         if name in CONTENTS:
             path.write_bytes(CONTENTS[name])
@@ -248,20 +212,12 @@ def test_each_pair_of_contents_is_compared_whatever_the_file_is_called(tmp_path:
         elif "folder" in name:
             path.mkdir()
         else:
-            torch.save(
-                {"tensor": torch.ones(2), "other tensor": {"w": torch.zeros(3)}, "object": Path()}[
-                    name
-                ],
-                path,
-            )
+            torch.save(saved[name], path)
         for member in (".metadata", "a.distcp") * (name == "folder"):
             (path / member).write_bytes(b"x")
     artifacts = dict(zip(paths, read_files(*paths.values()), strict=True))
     for one, other, suffix in product(names, names, suffixes):
-        found = [
-            reading.as_divergence(item, 0)
-            for item in differences(artifacts[one, suffix], artifacts[other, suffix])
-        ]
+        found = differences(artifacts[one, suffix], artifacts[other, suffix])
         assert bool(found) == (one != other), (one, other, suffix)
 
 
@@ -282,12 +238,8 @@ def test_a_link_into_a_closed_folder_is_judged_before_it_is_looked_at() -> None:
         as_owner = partial(as_training_user, Sandbox(OWN_USER, UID, GID))
         taken, unmatched = collect(root, ["*.pt", "shut/*"], place / "kept", as_owner)
     unreadable = "file without permission to read"
-    assert [item.kind for item in taken] == [
-        f"link to {closed}/x {_OUT}",
-        f"link to {closed} {_OUT}",
-        unreadable,
-        unreadable,
-    ]
+    links = [f"link to {closed}/x {_OUT}", f"link to {closed} {_OUT}"]
+    assert [item.kind for item in taken] == [*links, unreadable, unreadable]
     assert unmatched == ("shut/*",) and not any(item.readable for item in taken)
 
 
@@ -316,54 +268,39 @@ def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_
     for workspace, home in (("workspace", "home"), ("clone-two", "user")):
         root = tmp_path / "run" / workspace
         root.mkdir(parents=True)
-        for name, target in (
-            ("x", tmp_path / "run" / home / "x"),
-            ("y", root / "nothing"),
-            ("z", f"/{workspace}"),
-        ):
+        targets = (tmp_path / "run" / home / "x", root / "nothing", f"/{workspace}")
+        for name, target in zip("xyz", targets, strict=True):
             (root / f"{name}.pt").symlink_to(target)
-        sides.append(
-            {item.name: item for item in collect(root, ["*.pt"], tmp_path / f"kept-{home}")[0]}
-        )
+        sides.append(by_name(root, f"kept-{home}", "*.pt"))
     assert [item.why for item in compared(*sides).uncompared] == [
         f"in both runs it is a link to {tmp_path}/run/home/x {_OUT}",
         f"in both runs it is a link to {tmp_path}/run/workspace/nothing {_NOWHERE}",
-        (
-            f"it is a link to /workspace {_OUT} in the first run, a link to /clone-two {_OUT} in "
-            "the second"
-        ),
+        f"it is a link to /workspace {_OUT} in the first run, a link to /clone-two {_OUT} in the second",
     ]
 
 
 def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(root: Path) -> None:
-    whole = {item.name: item for item in collect(root, ["top.json"], root.parent / "kept")[0]}
-    cut = {
-        name: replace(item, problem="it could not be copied: No space left on device")
-        for name, item in whole.items()
-    }
+    whole = by_name(root, "kept", "top.json")
+    full = "it could not be copied: No space left on device"
+    cut = {name: replace(item, problem=full) for name, item in whole.items()}
     for sides, where in (
         ((whole, cut), "the second run"),
         ((cut, whole), "the first run"),
         ((cut, cut), "both runs"),
     ):
         found = compared(*sides)
-        assert [(item.why, item.same) for item in found.uncompared] == [
-            (f"in {where} it could not be copied: No space left on device", False)
-        ]
+        uncompared = [(item.why, item.same) for item in found.uncompared]
+        assert uncompared == [(f"in {where} {full}", False)]
         assert (found.divergences, found.values) == ((), 0)
+
+
+TEN, TWENTY = ("1" + "0" * 40, "2" + "0" * 40)
 
 
 @pytest.mark.parametrize(
     ("name", "first", "second", "leaf", "values", "far"),
     [
-        (
-            "m.json",
-            '{"id": "abcdef12"}',
-            '{"id": "abcdee12"}',
-            "id",
-            ("abcdef12", "abcdee12"),
-            None,
-        ),
+        ("m.json", '{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
         ("m.json", '{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
         ("m.json", '{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
         ("m.json", '{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
@@ -372,14 +309,7 @@ def test_what_could_not_be_copied_in_one_run_is_no_difference_and_not_the_same(r
         ("m.json", '{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
         ("m.json", '{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
         ("m.json", '{"a": NaN}', '{"a": 1.0}', "a", None, None),
-        (
-            "m.json",
-            '{"a": 1%s}' % ("0" * 40),
-            '{"a": 2%s}' % ("0" * 40),
-            "a",
-            ("1" + "0" * 40, "2" + "0" * 40),
-            None,
-        ),
+        ("m.json", f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
         ("m.csv", "a,b\n1,x\n", "a,b\n1,y\n", "row 2, column b", ("x", "y"), None),
         ("m.bin", "x", "y", "(file)", None, None),
     ],
@@ -393,26 +323,19 @@ def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_al
     far: float | None,
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    a, b = tmp_path / "a" / name, tmp_path / "b" / name
+    a, b = tmp_path / f"a-{name}", tmp_path / f"b-{name}"
     a.write_text(first)
     b.write_text(second)
     (difference,) = differences(*read_files(a, b))
     found = reading.as_divergence(difference, 3)
     assert found.name == leaf and found.max_abs == far
     if "NaN" not in first:
-        assert found.values == values and list(map(type, found.values or ())) == list(
-            map(type, values or ())
-        )
+        assert found.values == values
+        assert [*map(type, found.values or ())] == [*map(type, values or ())]
     comparison = compare_runs([training()], [training()], [found])
     assert comparison.first_divergence == found
-    assert (
-        report_from(
-            to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))
-        ).determinism
-        is not None
-    )
+    report = to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))
+    assert report_from(report).determinism is not None
 
 
 class _Files(reading.ArtifactReader):
@@ -422,14 +345,8 @@ class _Files(reading.ArtifactReader):
         self.notes = []
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
-        return [
-            Artifact(
-                format="opaque",
-                digest=item.digest,
-                leaves={"(file)": Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest)},
-            )
-            for item in items
-        ]
+        leaves = [Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest) for item in items]
+        return [Artifact(format="opaque", digest=it.digest, leaves={"(file)": it}) for it in leaves]
 
 
 def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.ArtifactComparison:
@@ -437,29 +354,24 @@ def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.
     return reading.differences(a, b, reader, reader, 3)
 
 
-def test_too_many_files_are_not_cut_off_in_silence(root: Path) -> None:
-    for number in range(1001):
-        (root / f"{number}.bin").touch()
-    with pytest.raises(Inconclusive, match="1,001"):
-        collect(root, ["*.bin"], root.parent / "kept")
-
-
-def test_artifacts_larger_than_a_run_may_have_are_not_copied(
+def test_artifacts_larger_or_more_than_a_run_may_have_are_not_copied(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "out/sparse.bin").touch()
     os.truncate(root / "out/sparse.bin", 1 << 40)  # takes no disk; filled, it would take a TiB
     kept = root.parent / "kept"
-    with pytest.raises(
-        Inconclusive,
-        match=r"match more than 274,877,906,944 bytes, the 1,099,511,627,776 of out/sparse.bin",
-    ) as raised:
+    said = r"more than 274,877,906,944 bytes, the 1,099,511,627,776 of out/sparse.bin"
+    with pytest.raises(Inconclusive, match=said) as raised:
         collect(root, ["out/sparse.bin"], kept)
     assert raised.value.reason_id == "artifact/too-many" and not [*kept.iterdir()]
     monkeypatch.setattr(artifacts, "MAX_BYTES", 16)  # of all together
     assert found(root, "out/*.pt") == ["out/a.pt", "out/b.pt"]
     with pytest.raises(Inconclusive, match=r"more than 16 bytes, the 8 of top.json included"):
         collect(root, ["out/*.pt", "top.json"], root.parent / "more")
+    for number in range(1001):
+        (root / f"{number}.bin").touch()
+    with pytest.raises(Inconclusive, match="1,001"):
+        found(root, "*.bin")
 
 
 def test_the_holes_of_a_sparse_artifact_stay_holes(root: Path) -> None:
@@ -482,9 +394,7 @@ def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
 
     monkeypatch.setattr(os, "copy_file_range", full)
     monkeypatch.setattr(os, "pwrite", full)
-    for name in ("dcp/.metadata", "dcp/a.distcp"):
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(name)
+    put(root, "dcp/.metadata", "dcp/a.distcp")
     found, _ = collect(root, ["top.json", "dcp"], root.parent / "kept")
     assert {item.problem for item in found} == {"it could not be copied: No space left on device"}
     assert len(found) == 2 and not any(item.path.exists() for item in found)
@@ -492,52 +402,35 @@ def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
 
 def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"\xff.bin")).write_bytes(b"1")
-    found, _ = collect(tmp_path, ["*.bin"], tmp_path / "copies")
-    assert [item.name.encode() for item in found] == [b"\\udcff.bin"] and found[
-        0
-    ].path.read_bytes() == b"1"
+    ((item,), _) = collect(tmp_path, ["*.bin"], tmp_path / "copies")
+    assert item.name.encode() == b"\\udcff.bin" and item.path.read_bytes() == b"1"
 
 
 def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(
     root: Path,
 ) -> None:
-    for name in (
-        "m.safetensors.index.json",
-        "m-1-of-2.safetensors",
-        "m-2-of-2.safetensors",
-        "other.safetensors",
-        "dcp/.metadata",
-        "dcp/a.distcp",
-    ):
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(name)
-    assert found(root, "*.index.json") == [
-        "m-1-of-2.safetensors",
-        "m-2-of-2.safetensors",
-        "m.safetensors.index.json",
-    ]
+    shards = ["m-1-of-2.safetensors", "m-2-of-2.safetensors", "m.safetensors.index.json"]
+    put(root, *shards, "other.safetensors", "dcp/.metadata", "dcp/a.distcp")
+    assert found(root, "*.index.json") == shards
     for glob in ("dcp", "dcp/*", "dc*", "dcp/a.distcp"):
         assert found(root, glob) == ["dcp"], glob
     assert {"dcp", "other.safetensors"} <= {*found(root, "**")}
     ((item,), _) = collect(root, ["dcp"], root.parent / "copies")
-    assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"] and (
-        item.path / "a.distcp"
-    ).exists()
+    assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"]
+    assert (item.path / "a.distcp").exists()
 
 
-def test_nothing_is_started_for_files_that_nothing_looks_into(tmp_path: Path) -> None:
-    for name, text in (("a.log", "x"), ("b.log", "y")):
+def test_without_an_interpreter_bytes_are_compared_and_it_is_said_where_it_was_needed(
+    tmp_path: Path,
+) -> None:
+    for name, text in (("a.log", "x"), ("b.log", "y"), ("a.json", "[1]")):
         (tmp_path / name).write_text(text)
     a, b = read_files(tmp_path / "a.log", tmp_path / "b.log", python="/nowhere/python")
     assert a.format == "opaque" and not a.note
     assert [(item.name, item.what) for item in differences(a, b)] == [("(file)", "value")]
-
-
-def test_without_an_interpreter_bytes_are_compared_and_it_is_said(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("[1]")
     (artifact,) = read_files(tmp_path / "a.json", python="/nowhere/python")
     assert artifact.format == "opaque" and "/nowhere/python" in artifact.note
-    assert [item.what for item in differences(artifact, read_files(tmp_path / "a.json")[0])] == []
+    assert not differences(artifact, read_files(tmp_path / "a.json")[0])
 
 
 def saying(tmp_path: Path, body: str) -> str:
@@ -552,12 +445,32 @@ def saying(tmp_path: Path, body: str) -> str:
     return str(path)
 
 
+def answered(
+    folder: Path, lines: Sequence[str], then: str = "", files: str = "a", seconds: float = 60
+) -> list[Artifact]:
+    """What is read of JSON files of these names where a Python says these lines."""
+    for name in files:
+        (folder / f"{name}.json").write_text("[1]")
+    said = "\n".join(lines) + "\n"
+    python = saying(folder, f"open(answer, 'w').write({said!r}); {then}")
+    return read_files(*(folder / f"{name}.json" for name in files), python=python, seconds=seconds)
+
+
 def line(*row: object) -> str:
     return json.dumps(row)
 
 
+FILE, END = line("file", 0), line("end", "torch", "b" * 64)
 LEAF = line("leaf", "w", "tensor", "float32", [2], "a" * 32, None)
-END = line("end", "torch", "b" * 64)
+MALFORMED = [
+    line("leaf", "w", "tensor", "float32", [-1], "a" * 32, None),
+    line("leaf", "w", "tensor", "float32", [2**53], "a" * 32, None),
+    line("leaf", "w", "tensor", "float32", [1] * 65, "a" * 32, None),
+    line("leaf", "w" * 5000, "tensor", "float32", [2], "a" * 32, None),
+    line("leaf", "w", "tensor", "float32", [2], "::error::", None),
+    line("leaf", "w", "tensor", "float32", [2], "a" * 32, "v" * 201),
+    line("leaf", "w", "picture", "float32", [2], "a" * 32, None),
+]
 
 
 @pytest.mark.parametrize(
@@ -566,107 +479,55 @@ END = line("end", "torch", "b" * 64)
         ["x"],
         [LEAF, END],
         [line("file", 1), END],
-        [line("file", 0), line("leaf", "w", "tensor", "float32", [-1], "a" * 32, None), END],
-        [line("file", 0), line("leaf", "w", "tensor", "float32", [2**53], "a" * 32, None), END],
-        [line("file", 0), line("leaf", "w", "tensor", "float32", [1] * 65, "a" * 32, None), END],
-        [line("file", 0), line("leaf", "w" * 5000, "tensor", "float32", [2], "a" * 32, None), END],
-        [line("file", 0), line("leaf", "w", "tensor", "float32", [2], "::error::", None), END],
-        [line("file", 0), line("leaf", "w", "tensor", "float32", [2], "a" * 32, "v" * 201), END],
-        [line("file", 0), line("leaf", "w", "picture", "float32", [2], "a" * 32, None), END],
-        [line("file", 0), LEAF, LEAF, END],
-        [line("file", 0), line("end", "pickle", "b" * 64)],
-        [line("file", 0), line("whole", "n" * 1001)],
-        [line("file", 0), "[" * 100_000],
-        [line("file", 0), LEAF],
+        *([FILE, leaf, END] for leaf in MALFORMED),
+        [FILE, LEAF, LEAF, END],
+        [FILE, line("end", "pickle", "b" * 64)],
+        [FILE, line("whole", "n" * 1001)],
+        [FILE, "[" * 100_000],
+        [FILE, LEAF],
     ],
 )
 def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]) -> None:
-    (tmp_path / "a.json").write_text("[1]")
-    said = "\n".join(lines) + "\n"
-    (artifact,) = read_files(
-        tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})")
-    )
+    (artifact,) = answered(tmp_path, lines)
     assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
 
 
-def test_an_answer_as_it_should_be_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("[1]")
-    said = "\n".join([line("file", 0), LEAF, END]) + "\n"
-    (artifact,) = read_files(
-        tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})")
-    )
+def test_an_answer_as_it_should_be_is_taken_and_a_link_in_its_place_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    (artifact,) = answered(tmp_path, [FILE, LEAF, END])
     assert artifact.format == "torch" and artifact.leaves["w"].shape == (2,)
+    (tmp_path / "forged").write_text(f"{FILE}\n{LEAF}\n{END}\n")
+    python = saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)")
+    (artifact,) = read_files(tmp_path / "a.json", python=python)
+    assert artifact.format == "opaque" and artifact.note
 
 
 def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ANSWER", 1_000)
-    (tmp_path / "a.json").write_text(json.dumps([*range(100)]))
-    assert "more than can be told" in read_files(tmp_path / "a.json")[0].note
-    said = (
-        line("file", 0)
-        + "\n"
-        + "".join(
-            line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) + "\n" for n in range(100)
-        )
-        + END
-        + "\n"
-    )
-    assert (
-        read_files(
-            tmp_path / "a.json", python=saying(tmp_path, f"open(answer, 'w').write({said!r})")
-        )[0].format
-        == "opaque"
-    )
+    (tmp_path / "large.json").write_text(json.dumps([*range(100)]))
+    assert "more than can be told" in read_files(tmp_path / "large.json")[0].note
+    leaves = [line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) for n in range(100)]
+    assert answered(tmp_path, [FILE, *leaves, END])[0].format == "opaque"
 
 
-def test_a_link_in_place_of_the_answer_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("[1]")
-    (tmp_path / "forged").write_text("\n".join([line("file", 0), LEAF, END]) + "\n")
-    (artifact,) = read_files(
-        tmp_path / "a.json",
-        python=saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)"),
-    )
-    assert artifact.format == "opaque" and artifact.note
-
-
-def test_a_file_that_hangs_costs_the_time_and_what_was_read_before_it_stays(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.json").write_text("[1]")
-    begun = time.monotonic()
-    said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
-    python = saying(tmp_path, f"open(answer, 'w').write({said!r}); time.sleep(60)")
-    a, b = read_files(tmp_path / "a.json", tmp_path / "b.json", python=python, seconds=2)
-    assert (
-        a.format == "torch"
-        and b.format == "opaque"
-        and "time" in b.note
-        and time.monotonic() - begun < 20
-    )
+def test_what_was_read_before_a_file_that_hangs_or_ends_the_reader_stays(tmp_path: Path) -> None:
+    begun, lines = time.monotonic(), [FILE, LEAF, END, line("file", 1)]
+    a, b = answered(tmp_path, lines, "time.sleep(60)", "ab", seconds=2)
+    assert (a.format, b.format) == ("torch", "opaque") and "time" in b.note
+    assert time.monotonic() - begun < 20
     assert "time" in read_files(tmp_path / "a.json", seconds=0)[0].note
-
-
-def test_a_file_that_ends_the_reader_is_named_and_what_was_read_before_it_stays(
-    tmp_path: Path,
-) -> None:
-    for name in "abc":
-        (tmp_path / f"{name}.json").write_text("[1]")
-    said = "\n".join([line("file", 0), LEAF, END, line("file", 1)]) + "\n"
-    python = saying(tmp_path, f"open(answer, 'w').write({said!r}); os.abort()")
-    a, b, c = read_files(*(tmp_path / f"{name}.json" for name in "abc"), python=python)
-    assert (a.format, b.format, c.format) == (
-        "torch",
-        "opaque",
-        "opaque",
-    ) and "ended before it had read b.json" in b.note
+    a, b, c = answered(tmp_path, lines, "os.abort()", "abc")
+    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque")
+    assert "ended before it had read b.json" in b.note
 
 
 def test_a_file_that_asks_for_memory_is_refused_by_itself(tmp_path: Path) -> None:
     """A few hundred bytes that unpack to forty gigabytes."""
     torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000,), }"
-    (tmp_path / "a.npy").write_bytes(
-        b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    )
+    head = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    (tmp_path / "a.npy").write_bytes(head + header)
     torch.save({"v": torch.ones(1).expand(10**7, 1)}, tmp_path / "b.pt")
     numpy.save(tmp_path / "c.npy", numpy.zeros(2))
     a, b, c = read_files(tmp_path / "a.npy", tmp_path / "b.pt", tmp_path / "c.npy")

@@ -1,5 +1,4 @@
-"""Claims about how a run is said to have ended: the crash, and the exception in the end of its
-log."""
+"""How a run is said to have ended: the crash, and the exception in the end of its log."""
 
 from __future__ import annotations
 
@@ -37,74 +36,43 @@ def crash(tmp_path: Path, source: str) -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_the_last_line_and_the_users_own_frame(tmp_path: Path) -> None:
-    assert last_exception(crash(tmp_path, "import json\n\n\njson.loads('{')\n")).endswith(
-        "(char 1) (train.py:4)"
-    )
-
-
-def test_the_exception_that_came_last_counts(tmp_path: Path) -> None:
-    log = crash(
-        tmp_path,
-        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n",
-    )
-    assert last_exception([*log, "bye"]) == "ValueError: second (train.py:4)"
-
-
-def test_a_script_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
-    assert "SyntaxError" in last_exception(crash(tmp_path, "x = 1\nif\n")) and last_exception(
-        crash(tmp_path / "b", "if\n")
-    ).endswith("(train.py:1)")
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import json\n\n\njson.loads('{')\n", "(char 1) (train.py:4)"),
+        (
+            "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('second\\nand more')\n",
+            "ValueError: second (train.py:4)",
+        ),
+        ("x = 1\nif\n", "(train.py:2)"),
+    ],
+)
+def test_the_exception_that_came_last_is_told_with_the_users_own_frame(
+    source: str, said: str, tmp_path: Path
+) -> None:
+    found = last_exception([*crash(tmp_path, source), "bye"])
+    assert found.endswith(said) and "Error: " in found
 
 
 def test_of_a_ranks_and_a_launchers_traceback_the_one_through_the_users_code_counts() -> None:
-    assert (
-        last_exception(RANK.splitlines())
-        == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
-    )
+    said = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (src/train.py:9)"
+    assert last_exception(RANK.splitlines()) == said
+    for log in ((), ("epoch 1: loss 0.5", "Killed"), ('  File "a.py", line 1',)):
+        assert last_exception(log) == ""
+    head = ["Traceback (most recent call last):", '  File "a.py", line 1, in f']
+    assert len(last_exception([*head, "E: " + "x" * 10_000])) < 400
 
 
-@pytest.mark.parametrize("log", [(), ("epoch 1: loss 0.5", "Killed"), ('  File "a.py", line 1',)])
-def test_a_log_without_a_traceback_says_nothing(log: tuple[str, ...]) -> None:
-    assert last_exception(log) == ""
-
-
-def test_a_long_message_is_cut() -> None:
-    assert (
-        len(
-            last_exception(
-                [
-                    "Traceback (most recent call last):",
-                    '  File "a.py", line 1, in f',
-                    "E: " + "x" * 10_000,
-                ]
-            )
-        )
-        < 400
-    )
+def test_an_operator_without_a_deterministic_form_is_named() -> None:
+    said = "RuntimeError: put_ does not have a deterministic implementation, but you set"
+    crash = crash_of(Ended(exit_code=1, tail=(f"{said} 'torch.use_deterministic_algorithms'.",)))
+    assert crash is not None and crash.reason_id == "run/no-deterministic-implementation"
+    assert "`put_`" in crash.problem and "determinism.allow" in crash.remedy
 
 
 @pytest.mark.parametrize("number", [None, 15])
 def test_a_crash_while_the_kernel_killed_another_job_only_says_so(number: int | None) -> None:
-    ended = Ended(
-        exit_code=1,
-        signal=number,
-        timed_out=False,
-        stopped="",
-        seconds=1.0,
-        tail=("ValueError: its own",),
-        left_running=0,
-        out_of_memory=False,
-        group_killed=True,
-    )
-    crash = crash_of(ended)
-    assert (
-        crash is not None
-        and crash.reason_id != "run/out-of-memory"
-        and "memory" not in crash.problem
-    )
-    assert (
-        crash.remedy
-        == "see the log's end; the kernel killed a process of this control group for want of "
-        "memory meanwhile, perhaps of another job"
-    )
+    tail = ("ValueError: its own",)
+    crash = crash_of(Ended(exit_code=1, signal=number, tail=tail, group_killed=True))
+    assert crash is not None and crash.reason_id != "run/out-of-memory"
+    assert "memory" not in crash.problem and "perhaps of another job" in crash.remedy

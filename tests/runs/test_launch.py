@@ -1,5 +1,4 @@
-"""Claims about `runs.launch`: however a training ends, the run has the right outcome, one clear
-sentence and a remedy."""
+"""However a training ends, the run has the right outcome, one clear sentence and a remedy."""
 
 from __future__ import annotations
 
@@ -56,56 +55,51 @@ def test_a_command_that_cannot_start_says_what_to_do(
     assert run.ended.tail
 
 
-def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
-    spec = Spec(
-        path=tmp_path / "repro.yml", train=Train(run="true", working_directory="sub/folder")
-    )
-    site = Site(
-        run_folder=tmp_path,
-        workspace=tmp_path,
-        cwd=tmp_path / "sub" / "folder",
-        traces=tmp_path / "runs",
+def site_of(folder: Path, workspace: Path, cwd: Path) -> Site:
+    return Site(
+        run_folder=folder,
+        workspace=workspace,
+        cwd=cwd,
+        traces=folder / "runs",
         outer={"PATH": PATH},
     )
+
+
+def plan(seed: int = 1) -> Plan:
+    return Plan(name="one", arm=arms.default(seed, None))
+
+
+def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    train = Train(run="true", working_directory="sub/folder")
+    site = site_of(tmp_path, tmp_path, tmp_path / "sub/folder")
     run = launch.launch(
-        spec, Plan(name="one", arm=arms.default(1, None)), site, lambda traces: None
+        Spec(path=tmp_path / "repro.yml", train=train), plan(), site, lambda _: None
     )
     assert ending(run) == ("crashed", "run/no-working-directory")
     assert "'sub/folder'" in run.problem
 
 
-def test_a_timeout_says_so(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, "import time\ntime.sleep(60)\n", timeout=1.0)
-    assert ending(run) == ("timed-out", "run/timeout")
-    assert run.problem == "it was still running after 1 s and was ended"
-
-
 def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: Path) -> None:
     run = trace_script(tmp_path, TRAIN + "one()\nos.kill(os.getpid(), 9)\n")
     assert ending(run) == ("killed", "run/killed")
-    assert (
-        run.problem == "it was killed by signal 9 from outside the gate"
-        and "too little memory" not in run.remedy
-    )
+    assert "by signal 9 from outside" in run.problem and "too little memory" not in run.remedy
 
 
-@pytest.mark.slow
-def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
-    script = (
-        TRAIN
-        + """
-from torch.utils.data import DataLoader
+KILLED_WORKER = """
 class Data(torch.utils.data.Dataset):
     def __len__(self):
         return 4
     def __getitem__(self, index):
         os.kill(os.getpid(), 9)
 one()
-for x in DataLoader(Data(), num_workers=1):
+for x in torch.utils.data.DataLoader(Data(), num_workers=1):
     pass
 """
-    )
-    run = trace_script(tmp_path, script)
+
+
+@pytest.mark.slow
+def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, TRAIN + KILLED_WORKER)
     assert ending(run) == ("crashed", "run/crashed")
     assert "killed by signal: Killed" in " ".join(run.ended.tail)
 
@@ -114,13 +108,10 @@ for x in DataLoader(Data(), num_workers=1):
 def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
     tmp_path: Path,
 ) -> None:
-    script = (
-        TRAIN
-        + "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
-    )
-    run = trace_script(tmp_path, script)
+    dies = "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
+    run = trace_script(tmp_path, TRAIN + dies)
     assert ending(run) == ("untraced", "trace/unreadable")
-    assert "truncated after step 0: the process ended without closing its trace" in run.problem
+    assert "truncated after step 0: the process ended" in run.problem
 
 
 NO_TORCH = "print('no torch here')"
@@ -129,39 +120,16 @@ NO_TORCH = "print('no torch here')"
 @pytest.mark.parametrize(
     "script", tiered((NO_TORCH, "import torch\nprint(torch.ones(2).sum())", TRAIN), (NO_TORCH,))
 )
-def test_a_training_that_never_steps_has_nothing_to_compare(script: str, tmp_path: Path) -> None:
+def test_a_training_that_never_steps_or_is_no_python_has_nothing_to_compare(
+    script: str, tmp_path: Path
+) -> None:
     run = trace_script(tmp_path, script)
     assert ending(run) == ("untraced", "run/nothing-recorded")
-    assert (
-        run.problem.startswith("no torch optimizer took a step")
-        and "add two lines to the training loop" in run.remedy
-    )
-    assert run.remedy.startswith("see the log's end for whether it came to its training loop")
-
-
-def test_a_command_without_python_could_not_be_traced(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, "", command="echo hello")
-    assert (ending(run), run.problem) == (
-        ("untraced", "run/nothing-recorded"),
-        "no Python process of it could be traced",
-    )
-
-
-@pytest.mark.slow
-def test_an_operator_without_a_deterministic_form_is_named(tmp_path: Path) -> None:
-    script = (
-        TRAIN
-        + """
-one()
-raise RuntimeError("put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'.")
-"""
-    )
-    run = trace_script(tmp_path, script)
-    assert ending(run) == ("crashed", "run/no-deterministic-implementation")
-    assert (
-        "`put_` has no deterministic implementation" in run.problem
-        and "determinism.allow" in run.remedy
-    )
+    assert run.problem.startswith("no torch optimizer took a step")
+    assert "add two lines to the training loop" in run.remedy
+    run = trace_script(tmp_path / "echo", "", command="echo hello")
+    assert ending(run) == ("untraced", "run/nothing-recorded")
+    assert run.problem == "no Python process of it could be traced"
 
 
 @pytest.mark.slow
@@ -169,22 +137,16 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     place = tmp_path / "place"
     for folder in (place / "workspace", place / "home", place / "tmp"):
         folder.mkdir(parents=True)
-    (place / "workspace" / "train.py").write_text(
+    (place / "workspace/train.py").write_text(
         TRAIN + "for _ in range(600):\n    one()\n    time.sleep(0.1)\n"
     )
-    site = Site(
-        run_folder=place,
-        workspace=place / "workspace",
-        cwd=place / "workspace",
-        traces=place / "runs",
-        outer={"PATH": PATH},
-    )
     spec = Spec(path=tmp_path / "repro.yml", train=Train(run="python train.py", timeout=60))
+    site = site_of(place, place / "workspace", place / "workspace")
     run = launch.launch(
         spec,
-        Plan(name="one", arm=arms.default(1, None)),
+        plan(),
         site,
-        lambda traces: "diverged" if any(len(trace.steps) >= 3 for trace in traces) else None,
+        lambda found: "diverged" if any(len(t.steps) >= 3 for t in found) else None,
     )
     assert (run.outcome, run.problem, run.reason_id) == (
         "interrupted",
@@ -206,25 +168,13 @@ def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(
 
 
 def test_a_snippet_and_the_seed_in_a_command_are_filled_in(tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    (place / "workspace").mkdir(parents=True)
-    site = Site(
-        run_folder=place,
-        workspace=place / "workspace",
-        cwd=place / "workspace",
-        traces=place / "runs",
-        outer={"PATH": PATH},
-    )
-    spec = Spec(
-        path=tmp_path / "repro.yml",
-        train=Train(
-            snippet="from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"
-        ),
-    )
+    workspace = tmp_path / "place/workspace"
+    workspace.mkdir(parents=True)
+    snippet = "from repro_gate import record, step\nrecord('x', {seed} / 4)\nstep()\n"
+    spec = Spec(path=tmp_path / "repro.yml", train=Train(snippet=snippet))
     run = launch.launch(
-        spec, Plan(name="one", arm=arms.default(6, None)), site, lambda traces: None
+        spec, plan(6), site_of(workspace.parent, workspace, workspace), lambda _: None
     )
     assert (run.outcome, blocks(trained(run), "loss", 0)[0].values) == ("finished", ((1.5).hex(),))
-    assert trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7).ended.tail == (
-        "seed=7",
-    )
+    echoed = trace_script(tmp_path / "two", "", command="echo seed={seed}", seed=7)
+    assert echoed.ended.tail == ("seed=7",)

@@ -1,11 +1,8 @@
-"""Claims about `runs.progress`: who watches is told whether a repeat is identical so far, and
-nothing where nothing was compared."""
+"""Who watches is told whether a repeat is identical so far, if anything was compared."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
 
 from repro_gate.compare.model import Divergence
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
@@ -40,14 +37,11 @@ def grown(trace: Trace, steps: int) -> Trace:
 
 
 def told(
-    second: Trace,
-    first: Trace = FIRST,
-    watch_of_comparison: Watch | None = None,
-    fail_fast: bool = False,
+    second: Trace, watch_of_comparison: Watch | None = None, fail_fast: bool = False
 ) -> tuple[list[object], str]:
     """What a watch is told of a run that is looked at after each step, and why it was ended."""
     watch, ended = Told(), None
-    progress = Progress(watch, LiveComparison(watch_of_comparison or watch, (first,), fail_fast))
+    progress = Progress(watch, LiveComparison(watch_of_comparison or watch, (FIRST,), fail_fast))
     for steps in range(1, len(second.steps) + 1):
         ended = ended or progress.tick([grown(second, steps)])
     return watch.said, ended or ""
@@ -62,6 +56,9 @@ def test_a_divergence_is_told_once_and_stays_the_state() -> None:
     differs = ("differs", 2, "loss")
     assert told(second)[0] == ["same", 0, "same", 1, "diverged", differs, 2, differs, 3, differs, 4]
     assert told(second, fail_fast=True)[1] == "stopped: diverged from the first run"
+    # of a varied run it is not announced, and is the state all the same
+    said, _ = told(second, watch_of_comparison=Watch())
+    assert "diverged" not in said and said[-2:] == [differs, 4]
 
 
 def test_the_state_in_which_a_run_ends_early_is_not_that_of_the_step_which_another_run_goes_on_with() -> (
@@ -72,32 +69,15 @@ def test_the_state_in_which_a_run_ends_early_is_not_that_of_the_step_which_anoth
     ]
     short = replace(training(3), blocks=[*training(3).blocks, block(3, "batch"), *final])
     live = LiveComparison(Watch(), (FIRST,), True)
-    assert (
-        live.look([grown(short, 2)]) is None
-        and live.look([short]) is None
-        and live.found is None
-        and live.compared
-    )
+    assert live.look([grown(short, 2)]) is None and live.look([short]) is None
+    assert live.found is None and live.compared
     longer = replace(short, steps=training(4).steps)  # that step was closed after all
-    assert (
-        live.look([longer]) is not None
-        and live.found is not None
-        and (live.found.step, live.found.kind) == (3, "parameter")
-    )
+    assert live.look([longer]) is not None and live.found is not None
+    assert (live.found.step, live.found.kind) == (3, "parameter")
 
 
-def test_a_varied_run_whose_divergence_is_not_announced_shows_its_state_all_the_same() -> None:
-    said, _ = told(with_loss(training(5), 2, 7.0), watch_of_comparison=Watch())
-    assert "diverged" not in said and said[-2:] == [("differs", 2, "loss"), 4]
-
-
-@pytest.mark.parametrize("key", ["rank0", "other"])
-def test_where_nothing_can_be_compared_nothing_is_called_identical(key: str) -> None:
-    assert told(training(3, key=key))[0] == [0, 1, 2]
-
-
-def test_generator_states_alone_are_no_comparison() -> None:
-    only = replace(
-        training(3), blocks=[FIRST.blocks[place_of(FIRST, step, "rng")] for step in range(3)]
-    )
-    assert "same" not in told(only)[0]
+def test_where_nothing_can_be_compared_nothing_is_called_identical() -> None:
+    for key in ("rank0", "other"):
+        assert told(training(3, key=key))[0] == [0, 1, 2]
+    states = [FIRST.blocks[place_of(FIRST, step, "rng")] for step in range(3)]
+    assert "same" not in told(replace(training(3), blocks=states))[0]

@@ -32,31 +32,25 @@ def test_the_folders_of_both_runs_have_names_of_one_length_and_differ() -> None:
 
 
 def test_a_text_of_the_varied_run_names_its_folders_as_the_first_runs() -> None:
-    assert (
-        as_first("saved /tmp/g/run/clone-two/out.pt, /tmp/g/run/tm2")
-        == "saved /tmp/g/run/workspace/out.pt, /tmp/g/run/tmp"
-    )
+    text = "saved /tmp/g/run/{}/out.pt, /tmp/g/run/{}"
+    assert as_first(text.format("clone-two", "tm2")) == text.format("workspace", "tmp")
     assert as_first("/run/users /run/clone-two.py") == "/run/users /run/clone-two.py"
+
+
+def said(program: str, env: dict[str, str]) -> str:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert not done.stderr
+    return done.stdout.decode().lower().strip()
 
 
 @pytest.mark.parametrize("zone", ["", "UTC", "EST5EDT", "PST8PDT"])
 def test_the_time_zone_is_another_one(zone: str) -> None:
     """As the C library reads it, with and without tzdata."""
     program = "import time; print(time.localtime(1_700_000_000).tm_hour)"
-    hours = []
-    for given in (
-        {"TZ": zone} if zone else {},
-        environment({"timezone"}, {"TZ": zone} if zone else {}, {}),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", program],
-            env=given,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        hours.append(done.stdout)
-    assert hours[0] != hours[1]
+    outer = {"TZ": zone} if zone else {}
+    hour, other = said(program, outer), said(program, environment({"timezone"}, outer, {}))
+    assert hour != other
 
 
 @pytest.mark.parametrize(
@@ -70,31 +64,21 @@ def test_the_locale_has_another_name_and_text_stays_utf_8(outer: dict[str, str])
         "import locale, sys; print('\\u00fc', sys.getfilesystemencoding(), "
         "locale.getpreferredencoding(False))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=found, capture_output=True, check=True
-    )
-    assert done.stdout.decode().lower().split() == ["\u00fc", "utf-8", "utf-8"] and not done.stderr
+    assert said(program, found) == "\u00fc utf-8 utf-8"
 
 
-def test_another_number_of_threads_is_given_where_that_is_asked_for_alone() -> None:
-    assert "OMP_NUM_THREADS" not in environment(VARIED, {"OMP_NUM_THREADS": "8"}, {})
-    assert environment({THREADS}, {"OMP_NUM_THREADS": "8"}, {}) == {
-        "OMP_NUM_THREADS": "4",
-        "MKL_NUM_THREADS": "4",
-    }
+def test_another_number_of_threads_where_asked_for_alone_and_hash_seed_where_the_arm_has_one() -> (
+    None
+):
+    eight, seed = {"OMP_NUM_THREADS": "8"}, {"PYTHONHASHSEED": "42"}
+    assert "OMP_NUM_THREADS" not in environment(VARIED, eight, {})
+    four = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
+    assert environment({THREADS}, eight, {}) == four
     assert environment({THREADS}, {"OMP_NUM_THREADS": "1"}, {})["OMP_NUM_THREADS"] == "2"
-
-
-def test_the_hash_seed_is_another_one_where_the_arm_has_one() -> None:
-    assert environment({"hash-seed"}, {}, {"PYTHONHASHSEED": "42"}) == {"PYTHONHASHSEED": "43"}
-    assert environment({"hash-seed"}, {}, {"PYTHONHASHSEED": str(2**32 - 1)}) == {
-        "PYTHONHASHSEED": "0"
-    }
-    assert (
-        environment({"hash-seed"}, {"PYTHONHASHSEED": "7"}, {})
-        == environment({"home"}, {}, {"PYTHONHASHSEED": "42"})
-        == {}
-    )
+    most = {"PYTHONHASHSEED": str(2**32 - 1)}
+    assert environment({"hash-seed"}, {}, seed) == {"PYTHONHASHSEED": "43"}
+    assert environment({"hash-seed"}, {}, most) == {"PYTHONHASHSEED": "0"}
+    assert environment({"hash-seed"}, seed, {}) == environment({"home"}, {}, seed) == {}
 
 
 def test_the_umask_is_another_one_and_the_gates_own_stays() -> None:

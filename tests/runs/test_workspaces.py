@@ -17,7 +17,7 @@ from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import remove_tree
 from repro_gate.runs.workspaces import fresh_workspace, spare_of
 from repro_gate.spec.model import DataItem
-from tests.support.repositories import git, repository, tree, write
+from tests.support.repositories import commit, git, repository, tree, write
 
 others_only = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 
@@ -31,12 +31,21 @@ def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
     return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
 
 
-def test_a_snapshot_has_tracked_and_new_files_and_no_git_folder(repo: Path, tmp_path: Path) -> None:
+def test_a_snapshot_has_tracked_and_new_files_and_neither_git_folder_nor_data_nor_credential(
+    repo: Path, tmp_path: Path
+) -> None:
     write(repo, new_dot_py="n", ignored_dot_log="", train_dot_py="print(2)")
+    write(repo, data__big="x", data2="y", **{"gha-creds-0123abcd.json": "secret"})
+    write(repo, **{"gha-creds-of-mine.json": "a file of the project's"})
     (repo / "pkg/model.py").unlink()
-    snapshot = snapshot_of(repo, tmp_path)
-    assert tree(snapshot.root) == [".gitignore", "new.py", "train.py"]
-    assert (snapshot.files, snapshot.source) == (3, repo.resolve())
+    data = [repo.resolve() / "data"]
+    snapshot = take_snapshot(inspect_checkout(repo), tmp_path / "s", leave_out=data)
+    names = [".gitignore", "data2", "gha-creds-of-mine.json", "new.py", "train.py"]
+    assert tree(snapshot.root) == names
+    assert (snapshot.files, snapshot.source) == (5, repo.resolve())
+    assert snapshot.notes == (
+        "gha-creds-0123abcd.json was left out: a step of the job keeps its credential there",
+    )
     write(repo, train_dot_py="print(4)")
     assert (snapshot.root / "train.py").read_text() == "print(2)"
 
@@ -46,44 +55,33 @@ def test_modes_times_and_links_are_kept_and_links_are_not_followed(
 ) -> None:
     (repo / "run.sh").write_text("#!/bin/sh")
     (repo / "run.sh").chmod(0o755)
-    os.utime(repo / "run.sh", ns=(10**18, 10**18 + 7))
-    os.utime(repo / "pkg", ns=(10**18, 10**18 + 9))
-    (tmp_path / "outside").mkdir()
-    write(tmp_path / "outside", secret="s")
+    write(tmp_path, outside__model_dot_py="secret")
     (repo / "away").symlink_to(tmp_path / "outside")
     (repo / "broken").symlink_to("nowhere")
-    git(repo, "add", "-A")
+    commit(repo, led__model_dot_py="")
+    for name, mtime in (("run.sh", 10**18 + 7), ("pkg", 10**18 + 9)):
+        os.utime(repo / name, ns=(10**18, mtime))
+    (repo / "led/model.py").unlink()
+    (repo / "led").rmdir()
+    (repo / "led").symlink_to(tmp_path / "outside")  # a tracked folder that became a link
     snapshot = snapshot_of(repo, tmp_path).root
     assert stat.S_IMODE((snapshot / "run.sh").stat().st_mode) == 0o755
-    assert (snapshot / "run.sh").stat().st_mtime_ns == 10**18 + 7 and (
-        snapshot / "pkg"
-    ).stat().st_mtime_ns == 10**18 + 9
+    assert (snapshot / "run.sh").stat().st_mtime_ns == 10**18 + 7
+    assert (snapshot / "pkg").stat().st_mtime_ns == 10**18 + 9
     assert (
-        os.readlink(snapshot / "away") == str(tmp_path / "outside")
-        and os.readlink(snapshot / "broken") == "nowhere"
+        os.readlink(snapshot / "away") == os.readlink(snapshot / "led") == str(tmp_path / "outside")
     )
-
-
-def test_a_tracked_folder_that_became_a_link_is_not_entered(repo: Path, tmp_path: Path) -> None:
-    (repo / "pkg/model.py").unlink()
-    (repo / "pkg").rmdir()
-    write(tmp_path, outside__model_dot_py="secret")
-    (repo / "pkg").symlink_to(tmp_path / "outside")
-    snapshot = snapshot_of(repo, tmp_path).root
-    assert (snapshot / "pkg").is_symlink() and "secret" not in [
-        path.read_text() for path in snapshot.iterdir() if path.is_file()
-    ]
+    assert os.readlink(snapshot / "broken") == "nowhere" and not list(snapshot.glob("model.py"))
 
 
 def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
     repo: Path, tmp_path: Path
 ) -> None:
-    inner = repository(tmp_path / "inner")
     sub = repository(tmp_path / "sub")
-    git(sub, "submodule", "--quiet", "add", str(inner), "deep")
-    git(sub, "commit", "-qm", "deep")
+    git(sub, "submodule", "--quiet", "add", str(repository(tmp_path / "inner")), "deep")
+    commit(sub)
     git(repo, "submodule", "--quiet", "add", str(sub), "libs/sub")
-    git(repo, "commit", "-qm", "sub")
+    commit(repo)
     missing = inspect_checkout(repo)
     assert missing.uncommitted == ()
     assert "libs/sub/deep is not initialised" in missing.notes[0]
@@ -93,20 +91,11 @@ def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
     repository(repo / "nested")
     assert inspect_checkout(repo).uncommitted == ("libs/sub/deep/new.py", "nested")
     names = tree(snapshot_of(repo, tmp_path).root)
-    assert {
-        "libs/sub/train.py",
-        "libs/sub/deep/train.py",
-        "libs/sub/deep/new.py",
-        "nested/train.py",
-    } <= set(names)
+    scripts = {"libs/sub/train.py", "libs/sub/deep/train.py", "nested/train.py"}
+    assert scripts | {"libs/sub/deep/new.py"} <= set(names)
     assert not any(".git" in Path(name).parts or name.endswith(".log") for name in names)
-
-
-def test_a_submodule_at_another_commit_is_uncommitted(repo: Path, tmp_path: Path) -> None:
-    git(repo, "submodule", "--quiet", "add", str(repository(tmp_path / "sub")), "sub")
-    git(repo, "commit", "-qm", "sub")
-    git(repo / "sub", "commit", "-q", "--allow-empty", "-m", "more")
-    assert inspect_checkout(repo).uncommitted == ("sub",)
+    commit(repo / "libs/sub")  # a submodule at another commit
+    assert "libs/sub" in inspect_checkout(repo).uncommitted
 
 
 def test_special_files_are_left_out_and_said(tmp_path: Path) -> None:
@@ -121,33 +110,13 @@ def test_special_files_are_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_a_plain_folder_is_copied_without_what_machines_leave_in_it(tmp_path: Path) -> None:
-    write(
-        tmp_path / "p",
-        a_dot_py="",
-        env__pyvenv_dot_cfg="",
-        env__x="",
-        node_modules__x="",
-        _dot_venv__x="",
-        sub__b_dot_py="",
-    )
-    for cache in ("__pycache__", "sub/__pycache__"):
-        (tmp_path / "p" / cache).mkdir()
-    (tmp_path / "p/sub/empty").mkdir()
-    snapshot = snapshot_of(tmp_path / "p", tmp_path)
-    assert tree(snapshot.root) == ["a.py", "sub/b.py"] and (snapshot.root / "sub/empty").is_dir()
-
-
-def test_a_destination_inside_the_folder_does_not_copy_itself(tmp_path: Path) -> None:
-    write(tmp_path, a="1")
-    assert tree(take_snapshot(inspect_checkout(tmp_path), tmp_path / "s/t").root) == ["a"]
-
-
-def test_declared_data_can_be_left_out_of_the_copy(repo: Path, tmp_path: Path) -> None:
-    write(repo, data__big="x" * 1000, data2="y")
-    snapshot = take_snapshot(
-        inspect_checkout(repo), tmp_path / "s", leave_out=[repo.resolve() / "data"]
-    )
-    assert "data/big" not in tree(snapshot.root) and "data2" in tree(snapshot.root)
+    """Nor the copy itself, where it lies inside the folder."""
+    write(tmp_path, a_dot_py="", sub__b_dot_py="")
+    write(tmp_path, env__pyvenv_dot_cfg="", env__x="", node_modules__x="", _dot_venv__x="")
+    for folder in ("__pycache__", "sub/__pycache__", "sub/empty"):
+        (tmp_path / folder).mkdir()
+    root = take_snapshot(inspect_checkout(tmp_path), tmp_path / "s/t").root
+    assert tree(root) == ["a.py", "sub/b.py"] and (root / "sub/empty").is_dir()
 
 
 @others_only
@@ -160,21 +129,14 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(repo: Path, tmp_pa
 def test_each_workspace_is_the_snapshot_again_at_the_same_path(repo: Path, tmp_path: Path) -> None:
     snapshot, place = snapshot_of(repo, tmp_path), tmp_path / "place"
     first = fresh_workspace(snapshot, place, (), repo / "pkg")
-    assert (first.root, first.directory, first.home, first.tmp) == (
-        place / "workspace",
-        place / "workspace/pkg",
-        place / "home",
-        place / "tmp",
-    )
+    places = (first.root, first.directory, first.home, first.tmp)
+    assert places == tuple(place / name for name in ("workspace", "workspace/pkg", "home", "tmp"))
     write(first.root, train_dot_py="changed", left="behind")
     write(first.home, _dot_cache="x")
     (first.root / "pkg").chmod(0)
     second = fresh_workspace(snapshot, place, (), repo / "pkg")
-    assert (
-        second == first
-        and tree(second.root) == tree(snapshot.root)
-        and tree(second.home) == tree(second.tmp) == []
-    )
+    assert second == first and tree(second.root) == tree(snapshot.root)
+    assert tree(second.home) == tree(second.tmp) == []
     assert (second.root / "train.py").read_text() == "print(1)"
     assert (second.root / "train.py").stat().st_mtime_ns == (repo / "train.py").stat().st_mtime_ns
 
@@ -236,9 +198,8 @@ def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
     assert tree(root) == tree(snapshot.root) and (outside / "a").exists()
     for name in names:
         assert (root / name).read_text() == (repo / name).read_text(), name
-        assert (root / name).stat().st_mode == (repo / name).stat().st_mode and (
-            root / name
-        ).stat().st_nlink == 1, name
+        state = (root / name).stat()
+        assert (state.st_mode, state.st_nlink) == ((repo / name).stat().st_mode, 1), name
     (tmp_path / "second-name").write_text("written later")
     assert (root / "linked").read_text() == "d" and (root / "same").stat().st_ino == inode
 
@@ -257,28 +218,22 @@ def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(
     (root / "one").rename(root / "three")
     (root / "two").rename(root / "one")
     root = _next(snapshot, place, repo)
-    assert [(root / name).read_text() for name in ("one/a", "two/a")] == [
-        "1",
-        "2",
-    ] and "three" not in os.listdir(root)
+    assert [(root / name).read_text() for name in ("one/a", "two/a")] == ["1", "2"]
+    assert "three" not in os.listdir(root)
 
 
 def test_declared_data_is_linked_to_the_original(repo: Path, tmp_path: Path) -> None:
     write(repo, pkg__data__train_dot_bin="d", build__set__a="a")
-    items = (
-        DataItem("data/train.bin"),
-        DataItem("../build/set"),
-        DataItem(str(repo.resolve() / "pkg/model.py")),
-    )
+    write(tmp_path, big="x")  # outside, by its absolute path: it needs no link
+    absolute = (repo.resolve() / "pkg/model.py", tmp_path / "big")
+    items = tuple(map(DataItem, ("data/train.bin", "../build/set", *map(str, absolute))))
     space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo / "pkg")
-    assert os.readlink(space.root / "pkg/data/train.bin") == str(
-        repo.resolve() / "pkg/data/train.bin"
-    )
-    assert (space.root / "build/set/a").read_text() == "a" and (
-        space.root / "build/set"
-    ).is_symlink()
-    assert (space.root / "pkg/model.py").is_symlink()
-    assert resolve_data(items[:1], repo / "pkg") == (repo.resolve() / "pkg/data/train.bin",)
+    original = repo.resolve() / "pkg/data/train.bin"
+    assert os.readlink(space.root / "pkg/data/train.bin") == str(original)
+    assert (space.root / "build/set/a").read_text() == "a"
+    assert (space.root / "build/set").is_symlink() and (space.root / "pkg/model.py").is_symlink()
+    assert not list(space.root.rglob("big"))
+    assert resolve_data(items[:1], repo / "pkg") == (original,)
 
 
 def test_overlapping_and_linked_data_never_write_through_a_link(repo: Path, tmp_path: Path) -> None:
@@ -287,21 +242,12 @@ def test_overlapping_and_linked_data_never_write_through_a_link(repo: Path, tmp_
     write(disk, train_dot_bin="d", other="o")
     (repo / "data").symlink_to("../disk")
     write(repo, more__a="a", more__b="b")
-    items = (DataItem("data/train.bin"), DataItem("more/a"), DataItem("more"), DataItem("more/b"))
+    items = tuple(map(DataItem, ("data/train.bin", "more/a", "more", "more/b")))
     space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo)
-    assert (space.root / "data/train.bin").read_text() == "d" and (
-        space.root / "more/b"
-    ).read_text() == "b"
+    assert (space.root / "data/train.bin").read_text() == "d"
+    assert (space.root / "more/b").read_text() == "b"
     assert tree(disk) == ["other", "train.bin"] and not (disk / "train.bin").is_symlink()
     assert not (repo / "more/b").is_symlink()
-
-
-def test_data_outside_by_absolute_path_needs_no_link(repo: Path, tmp_path: Path) -> None:
-    write(tmp_path, big="x")
-    space = fresh_workspace(
-        snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(str(tmp_path / "big")),), repo
-    )
-    assert not (space.root / "big").is_symlink()
 
 
 @pytest.mark.parametrize(
@@ -321,17 +267,3 @@ def test_data_that_is_not_there_or_escapes_is_named(
     write(tmp_path, outside="x")
     with pytest.raises(error, match=said):
         fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", (DataItem(path),), repo)
-
-
-def test_a_credential_that_a_step_left_in_the_workspace_reaches_no_training(
-    repo: Path, tmp_path: Path
-) -> None:
-    (repo / "gha-creds-0123abcd.json").write_text("secret")
-    (repo / "gha-creds-of-mine.json").write_text("a file of the project's")
-    snapshot = snapshot_of(repo, tmp_path)
-    assert "gha-creds-0123abcd.json" not in tree(
-        snapshot.root
-    ) and "gha-creds-of-mine.json" in tree(snapshot.root)
-    assert snapshot.notes == (
-        "gha-creds-0123abcd.json was left out: a step of the job keeps its credential there",
-    )

@@ -1,5 +1,4 @@
-"""Claims about `sandbox.sight` and `sandbox.handover`: what a training puts where the gate reads
-leads to nothing of the gate's."""
+"""What a training puts where the gate reads leads to nothing of the gate's."""
 
 from __future__ import annotations
 
@@ -55,24 +54,17 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
+def owner_and_mode(path: Path) -> tuple[int, int, int]:
+    state = os.stat(path)
+    return state.st_uid, state.st_gid, state.st_mode & 0o777
+
+
 def read(path: Path) -> bytes:
     with os.fdopen(open_written(path, OWN), "rb") as file:
         return file.read()
 
 
-def test_its_own_file_is_read(written: Path) -> None:
-    assert read(written / "trace") == b"line\n"
-
-
-def test_root_sees_as_the_training_does_and_then_as_root_again(secret: Path) -> None:
-    with pytest.raises(PermissionError), as_training_user(OWN):
-        secret.read_bytes()
-    assert secret.read_bytes() == b"secret"
-    with as_training_user(SAME):
-        assert secret.read_bytes() == b"secret"
-
-
-def test_only_this_thread_sees_so(secret: Path) -> None:
+def test_this_thread_sees_as_the_training_does_and_then_as_root_again(secret: Path) -> None:
     found: list[bytes] = []
     looking = threading.Event()
 
@@ -86,43 +78,39 @@ def test_only_this_thread_sees_so(secret: Path) -> None:
     with as_training_user(OWN):
         looking.set()
         other.join()
-    assert found == [b"secret"]
+        with pytest.raises(PermissionError):
+            secret.read_bytes()
+    with as_training_user(SAME):
+        assert found == [secret.read_bytes()] == [b"secret"]
 
 
-def test_a_link_a_pipe_and_a_folder_are_refused(written: Path, secret: Path) -> None:
+def test_its_own_file_is_read_and_what_is_no_file_of_its_own_alone_is_refused(
+    written: Path, secret: Path
+) -> None:
+    assert read(written / "trace") == b"line\n"
     os.symlink(secret, written / "link")
     os.mkfifo(written / "pipe")
     (written / "folder").mkdir()
     for name in ("link", "pipe", "folder"):
         with pytest.raises(OSError, match=r"Too many levels|not a regular file|Permission denied"):
             read(written / name)
-
-
-def test_a_file_of_somebody_else_is_refused_even_where_it_could_be_read(written: Path) -> None:
+    # of somebody else, even where it could be read
     (written / "of-root").write_bytes(b"x")
     (written / "of-root").chmod(0o644)
     with pytest.raises(NotRegular, match="not the training's own"):
         read(written / "of-root")
-
-
-def test_a_second_name_of_a_file_is_refused(written: Path, secret: Path) -> None:
-    os.link(secret, written / "hard")
-    with pytest.raises(PermissionError):
-        read(written / "hard")
     os.link(written / "trace", written / "again")
     with pytest.raises(NotRegular, match="more than one name"):
         read(written / "again")
-
-
-def test_a_folder_swapped_for_a_link_leads_nowhere(written: Path, secret: Path) -> None:
+    # a second name of the gate's file, and folders swapped for links
+    os.link(secret, written / "hard")
     os.symlink(secret.parent, written / "sub")
-    with pytest.raises(PermissionError):
-        read(written / "sub" / "secret")
     (secret.parent / "closed").mkdir(mode=0o700)
     (secret.parent / "closed" / "plain").write_bytes(b"x")
     os.symlink(secret.parent / "closed", written / "through")
-    with pytest.raises(PermissionError):
-        read(written / "through" / "plain")
+    for name in ("hard", "sub/secret", "through/plain"):
+        with pytest.raises(PermissionError):
+            read(written / name)
 
 
 def test_a_race_of_links_never_shows_the_secret(written: Path, secret: Path) -> None:
@@ -164,27 +152,21 @@ def test_artifacts_through_links_are_what_the_training_could_read(
     os.symlink("/root/.nowhere/x", written / "out" / "hidden.pt")
     os.link(secret, written / "out" / "hard.pt")
     found, _ = collect(written, ["out/*.pt"], tmp_path / "kept", partial(as_training_user, OWN))
-    assert {item.name: (item.kind, item.problem) for item in found} == {
-        "out/inside.pt": ("file", ""),
-        "out/environ.pt": (
-            "link to /proc/self/environ that leads out of the working directory",
-            "",
-        ),
-        "out/hidden.pt": ("link to /root/.nowhere/x that leads out of the working directory", ""),
-        "out/hard.pt": ("file without permission to read", ""),
+    out = "that leads out of the working directory"
+    assert {item.name: item.kind for item in found} == {
+        "out/inside.pt": "file",
+        "out/environ.pt": f"link to /proc/self/environ {out}",
+        "out/hidden.pt": f"link to /root/.nowhere/x {out}",
+        "out/hard.pt": "file without permission to read",
     }
+    assert not any(item.problem for item in found)
     assert [path.read_bytes() for path in (tmp_path / "kept").iterdir()] == [b"line\n"]
-    # as root looks, the secret is an artifact
-    taken, _ = collect(written, ["out/hard.pt"], tmp_path / "as-root")
-    assert taken[0].readable and taken[0].path.read_bytes() == b"secret"
-
-
-def test_copying_looks_up_the_source_with_the_trainings_rights(
-    secret: Path, tmp_path: Path
-) -> None:
     with pytest.raises(PermissionError):
         copy_file(secret, tmp_path / "copy", partial(as_training_user, OWN))
     assert copy_file(secret, tmp_path / "copy") == 6
+    # as root looks, the secret is an artifact
+    taken, _ = collect(written, ["out/hard.pt"], tmp_path / "as-root")
+    assert taken[0].readable and taken[0].path.read_bytes() == b"secret"
 
 
 def test_what_is_given_is_the_trainings_links_themselves_not_what_they_lead_to(
@@ -194,18 +176,13 @@ def test_what_is_given_is_the_trainings_links_themselves_not_what_they_lead_to(
     (place / "tree" / "deep" / "file").write_bytes(b"x")
     os.symlink(secret, place / "tree" / "link")
     os.symlink(secret.parent, place / "tree" / "folder")
-    chown_to_training(OWN, place / "tree")
-    owners = {os.lstat(path).st_uid for path in (place / "tree").rglob("*")} | {
-        os.lstat(place / "tree").st_uid
-    }
-    assert owners == {UID} and os.stat(secret).st_uid == os.stat(secret.parent).st_uid == 0
-
-
-def test_one_user_for_both_changes_no_owner(place: Path) -> None:
-    (place / "tree").mkdir()
     chown_to_training(SAME, place / "tree")
     seal(SAME, place / "tree", "")
-    assert os.stat(place / "tree").st_uid == 0
+    assert os.stat(place / "tree").st_uid == 0  # one user for both
+    chown_to_training(OWN, place / "tree")
+    given = [place / "tree", *(place / "tree").rglob("*")]
+    assert {os.lstat(path).st_uid for path in given} == {UID}
+    assert os.stat(secret).st_uid == os.stat(secret.parent).st_uid == 0
 
 
 def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_read(
@@ -218,16 +195,16 @@ def test_what_is_sealed_is_not_changed_by_a_later_run_and_only_kept_tensors_are_
     assert attempt(OWN, READ, kept) == "1"
     for source, path in ((READ, written / "trace"), (LIST, written), (APPEND, written / "new")):
         assert attempt(OWN, source, path).startswith("PermissionError")
-    for source in (
-        APPEND,
-        "import os, sys; os.unlink(sys.argv[1])",
-        "import os, sys; os.chmod(sys.argv[1], 0o777)",
+    for act in (
+        "open(sys.argv[1], 'ab')",
+        "os.unlink(sys.argv[1])",
+        "os.chmod(sys.argv[1], 0o777)",
     ):
-        assert attempt(OWN, source, kept).startswith("PermissionError")
-    states = {path.name: os.stat(path) for path in written.iterdir()}
-    assert {
-        name: (state.st_uid, state.st_gid, state.st_mode & 0o777) for name, state in states.items()
-    } == {"trace": (0, GID, 0o400), "1.final.safetensors": (0, GID, 0o440)}
+        assert attempt(OWN, f"import os, sys; {act}", kept).startswith("PermissionError")
+    assert [owner_and_mode(path) for path in (written / "trace", kept)] == [
+        (0, GID, 0o400),
+        (0, GID, 0o440),
+    ]
 
 
 def test_sealing_gives_nothing_of_others_away(written: Path, secret: Path) -> None:
@@ -240,6 +217,4 @@ def test_sealing_gives_nothing_of_others_away(written: Path, secret: Path) -> No
         os.link(written / name, written.parent / f"second-{name}")
     seal(OWN, written, "")
     assert list(written.iterdir()) == []
-    state = os.stat(secret)
-    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (0, 0, 0o600)
-    assert secret.read_bytes() == b"secret"
+    assert owner_and_mode(secret) == (0, 0, 0o600) and secret.read_bytes() == b"secret"

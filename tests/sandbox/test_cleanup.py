@@ -1,5 +1,4 @@
-"""Claims about `sandbox.leftovers`: what a run leaves in places that everybody may write to is gone
-before the next one begins, and nothing of anybody else's goes with it."""
+"""What a run leaves where everybody may write is gone before the next, and nothing of others'."""
 
 from __future__ import annotations
 
@@ -72,7 +71,9 @@ def test_what_is_left_in_a_shared_place_is_removed_whatever_its_modes(
     assert sweep(OWN) == Left()
 
 
-def test_a_folder_for_everybody_is_looked_into_and_what_is_others_stays(tmp_path: Path) -> None:
+def test_a_folder_for_everybody_is_looked_into_and_what_is_others_or_declared_stays(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "shared" / "inner").mkdir(parents=True)
     for folder in (tmp_path, tmp_path / "shared", tmp_path / "shared" / "inner"):
@@ -81,16 +82,9 @@ def test_a_folder_for_everybody_is_looked_into_and_what_is_others_stays(tmp_path
     os.chown(tmp_path / "shared" / "theirs", 1001, 1001)
     assert attempt(OWN, LEAVE, tmp_path / "shared" / "inner" / "hidden") == "left"
     assert sweep(OWN).removed == (str(tmp_path / "shared" / "inner" / "hidden"),)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [
-        "inner",
-        "mine",
-        "shared",
-        "theirs",
-    ]
-
-
-def test_declared_data_stays_whosever_it_is(tmp_path: Path) -> None:
-    tmp_path.chmod(0o1777)
+    left = sorted(path.name for path in tmp_path.rglob("*"))
+    assert left == ["inner", "mine", "shared", "theirs"]
+    # declared data stays, whosever it is
     for kept in ("set", "other"):
         (tmp_path / kept / "deep").mkdir(parents=True)
         os.chown(tmp_path / kept, OWN.uid or -1, OWN.gid or -1)
@@ -105,10 +99,9 @@ def test_a_mounted_folder_that_everybody_may_write_to_is_a_shared_place(
     volume.mkdir()
     volume.chmod(0o777)
     table = tmp_path / "mountinfo"
-    table.write_text(
-        f"36 35 98:0 / {str(volume).replace(' ', chr(92) + '040')} rw - ext4 /dev/sda rw\n36 35 "
-        "98:0 / /gone rw - ext4 x rw\n"
-    )
+    escaped = str(volume).replace(" ", "\\040")
+    lines = (f"36 35 98:0 / {place} rw - ext4 /dev/sda rw\n" for place in (escaped, "/gone"))
+    table.write_text("".join(lines))
     monkeypatch.setattr(cleanup, "_MOUNTS", table)
     assert attempt(OWN, LEAVE, volume / "x") == "left"
     assert sweep(OWN).removed == (str(volume / "x"),)
@@ -117,29 +110,27 @@ def test_a_mounted_folder_that_everybody_may_write_to_is_a_shared_place(
 def test_a_place_that_is_too_full_of_others_files_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "full" / "below").mkdir(parents=True)
-    (tmp_path / "full").chmod(0o777)
-    (tmp_path / "full" / "below").chmod(0o777)
-    monkeypatch.setattr(cleanup, "OPEN_TO_ALL", (str(tmp_path / "full"),))
+    full = tmp_path / "full"
+    (full / "below").mkdir(parents=True)
+    for folder in (full, full / "below"):
+        folder.chmod(0o777)
+    monkeypatch.setattr(cleanup, "OPEN_TO_ALL", (str(full),))
     monkeypatch.setattr(cleanup, "_MOUNTS", tmp_path / "none")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    monkeypatch.setattr(tempfile, "tempdir", str(full))
     monkeypatch.setattr(cleanup, "MOST", 1)
-    assert sweep(OWN) == Left((), (str(tmp_path / "full" / "below"),))
+    assert sweep(OWN) == Left((), (str(full / "below"),))
 
 
-def test_shared_memory_queues_and_semaphores_of_system_v_are_removed() -> None:
+def test_shared_memory_queues_and_semaphores_of_system_v_are_removed_or_end_the_gating(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert attempt(OWN, SYSTEM_V) == "True True True" == attempt(OWN, REOPENED)
-    assert sorted(item.split()[0] for item in sweep(OWN).removed) == ["msg", "sem", "shm"]
-    assert attempt(OWN, REOPENED) == "False False False"
-
-
-def test_such_an_object_that_stays_ends_the_gating(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attempt(OWN, SYSTEM_V) == "True True True"
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "run", lambda *_, **__: None)
         with pytest.raises(Inconclusive, match=r"cannot be removed: shm \d+, msg \d+, sem"):
             sweep(OWN)
-    assert len(sweep(OWN).removed) == 3
+    assert sorted(item.split()[0] for item in sweep(OWN).removed) == ["msg", "sem", "shm"]
+    assert attempt(OWN, REOPENED) == "False False False"
 
 
 def test_keyrings_carry_nothing_to_the_next_run() -> None:

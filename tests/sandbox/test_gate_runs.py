@@ -26,6 +26,7 @@ from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python
 pytestmark = needs_own_user
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = sysconfig.get_path("platlib")
+NOTICE = "baseline: {on-change: notice}\n"
 RECORDED = """
 import json, os
 from repro_gate import record, step
@@ -52,13 +53,11 @@ def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
     (checkout / "data" / "inside.txt").write_text("inside")
     (checkout / "train.py").write_text(textwrap.dedent(script))
     variables = json.dumps({"OUTSIDE": str(folder / "outside.txt"), **env})
-    head = (
-        f"version: 1\ntrain: {{run: python3 train.py, timeout: 2m, env: {variables}}}\ncost: "
-        "{measure: false}\n"
-    )
-    data = f"data: [{{path: data/inside.txt}}, {{path: {folder / 'outside.txt'}}}]\n"
     (checkout / "repro.yml").write_text(
-        head + data + (spec or "capture: {artifacts: [out/*.json]}\n")
+        f"version: 1\ntrain: {{run: python3 train.py, timeout: 2m, env: {variables}}}\n"
+        "cost: {measure: false}\n"
+        f"data: [{{path: data/inside.txt}}, {{path: {folder / 'outside.txt'}}}]\n"
+        + (spec or "capture: {artifacts: [out/*.json]}\n")
     )
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
     with open(checkout / ".git" / "config", "a") as config:
@@ -66,43 +65,30 @@ def project(folder: Path, script: str, spec: str = "", **env: str) -> Path:
     return checkout
 
 
-def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
-    """The report of one gate run as `level` says; the traces lie beside the checkout."""
+def start(level: str, checkout: Path, *arguments: str | Path, **more: str) -> str:
+    """What a command of the gate says of this checkout, with its status in the last line."""
     home, temporary = checkout.parent / "home", checkout.parent / "tmp"
     for folder in (home, temporary):
         folder.mkdir(exist_ok=True)
     path = f"{os.path.dirname(python())}:{SYSTEM}"
-    out = checkout.parent / f"{level}.json"
+    environment = {"PATH": path, "HOME": str(home), "TMPDIR": str(temporary), **more}
+    environment = {"REPRO_GATE_SANDBOX": level, "GITHUB_TOKEN": "secret", **environment}
+    command = [sys.executable, "-m", "repro_gate", *map(str, arguments)]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "repro_gate",
-            "run",
-            str(checkout),
-            "--json",
-            str(out),
-            "--keep-traces",
-            str(checkout.parent / f"traces-{level}"),
-        ],
-        env={
-            "PATH": path,
-            "HOME": str(home),
-            "TMPDIR": str(temporary),
-            "REPRO_GATE_SANDBOX": level,
-            "GITHUB_TOKEN": "secret",
-            **environment,
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+    )
+    return f"{done.stdout}{done.stderr}\n{done.returncode}"
+
+
+def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
+    """The report of one gate run as `level` says; the traces lie beside the checkout."""
+    out, traces = checkout.parent / f"{level}.json", checkout.parent / f"traces-{level}"
+    written = ("--json", out, "--keep-traces", traces)
+    said, _, code = start(level, checkout, "run", checkout, *written, **environment).rpartition(
+        "\n"
     )
     return (
-        read_json(out)
-        if out.exists()
-        else {"verdict": "error", "code": done.returncode, "message": done.stderr}
+        read_json(out) if out.exists() else {"verdict": "error", "code": int(code), "message": said}
     )
 
 
@@ -114,14 +100,24 @@ def logs(report: Mapping[str, Any]) -> str:
 def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
     """The reader lies in the gate's own temporary folder: it says value by value what differs, and
     nothing of it is left."""
-    checkout = project(
-        tmp_path / "p",
-        RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}'),
-    )
-    report = gate(checkout, "own-user")
+    differing = RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}')
+    report = gate(project(tmp_path / "p", differing), "own-user")
     assert report["verdict"] == "fail", report
     assert report["determinism"]["first_divergence"]["name"] == "out/metrics.json: at"
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
+
+
+@pytest.mark.slow
+def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> None:
+    """A file that this user wrote is changed with that user's rights, and found."""
+    checkout, out = project(tmp_path / "p", RECORDED), tmp_path / "selftest.json"
+    only = ("--only", "generator", "--only", "checkpoint")
+    said = start("own-user", checkout, "selftest", checkout, "--json", out, *only)
+    assert said.endswith("\n0"), said
+    generator, checkpoint = json.loads(out.read_text())["faults"]
+    assert generator["outcome"] == "caught"
+    assert checkpoint["found"]["name"] == "out/metrics.json: loss"
+    assert list((tmp_path / "p/tmp").iterdir()) == [] and processes_of(UID) == []
 
 
 def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
@@ -141,15 +137,12 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     assert (own["subject"]["sandbox"], same["subject"]["sandbox"]) == ("own-user", "same-user")
     assert own["fingerprint"] == same["fingerprint"]
     assert own["config_hash"]["recipe"] == same["config_hash"]["recipe"]
-    assert (
-        [run["artifacts"] for run in own["runs"]]
-        == [run["artifacts"] for run in same["runs"]]
-        == [1, 1, 0]
-    )
-    statuses = [
+    for report in (own, same):
+        assert [run["artifacts"] for run in report["runs"]] == [1, 1, 0]
+    statuses, others = (
         {item["id"]: item["status"] for item in report["checklist"]} for report in (own, same)
-    ]
-    assert statuses[0] == statuses[1]
+    )
+    assert statuses == others
     # owners, modes and times: nothing was changed, or it was given back
     assert tree(checkout) == before
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
@@ -175,17 +168,14 @@ def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: 
     closed, the checkout inside it is not."""
     checkout = project(tmp_path / "p", RECORDED)
     (tmp_path / "t").mkdir()  # as /tmp of the image, outside the workspace
-    environment = {
-        "GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p"),
-        "TMPDIR": str(tmp_path / "t"),
-    }
+    folder = {"GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p")}
     (checkout / "repro.yml").write_text(
         "version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n"
     )
     (checkout / "train.py").write_text(
         "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
     )
-    report = gate(checkout, "own-user", **environment)
+    report = gate(checkout, "own-user", TMPDIR=str(tmp_path / "t"), **folder)
     assert report["verdict"] == "pass", report
 
 
@@ -241,17 +231,12 @@ step()
 
 
 def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path: Path) -> None:
-    checkout = project(
-        tmp_path / "p",
-        HOSTILE,
-        "baseline: {on-change: notice}\n",
-        CHECKOUT=str(tmp_path / "p" / "checkout"),
-        GATE_HOME=str(tmp_path / "p" / "home"),
-    )
+    folder = tmp_path / "p"
+    places = {"CHECKOUT": str(folder / "checkout"), "GATE_HOME": str(folder / "home")}
+    checkout = project(folder, HOSTILE, NOTICE, **places)
     own = gate(checkout, "own-user")
-    assert (
-        own["verdict"] != "error" and [run["outcome"] for run in own["runs"]] == ["finished"] * 3
-    ), logs(own)
+    assert own["verdict"] != "error", own
+    assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
     same = gate(checkout, "same-user")
     assert [run["outcome"] for run in same["runs"]] == ["crashed"] * 2
     succeeded = json.loads(logs(same).rpartition("succeeded: ")[2])
@@ -289,10 +274,7 @@ def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(
     secret = tmp_path / "secret.json"
     secret.write_text('{"e": "hello", "nonce": "top-secret"}\n')
     secret.chmod(0o600)
-    report = gate(
-        project(tmp_path / "p", SWAPPED, "baseline: {on-change: notice}\n", SECRET=str(secret)),
-        level,
-    )
+    report = gate(project(tmp_path / "p", SWAPPED, NOTICE, SECRET=str(secret)), level)
     assert report["verdict"] == "inconclusive"
     assert [run["outcome"] for run in report["runs"]] == ["untraced"]
     assert "top-secret" not in json.dumps(report)
@@ -318,14 +300,10 @@ def test_a_working_directory_is_not_entered_through_a_link(tmp_path: Path) -> No
     script = 'import os; print("inside:", sorted(os.listdir(".")))\n'
     checkout = project(tmp_path / "p", script)
     (checkout / "sub").symlink_to(checkout / ".git")
-    text = (
-        f"version: 1\ntrain: {{run: python3 {checkout}/train.py, working-directory: sub}}\ncost: "
-        "{measure: false}\n"
-    )
-    (checkout / "repro.yml").write_text(text)
+    train = f"{{run: python3 {checkout}/train.py, working-directory: sub}}"
+    (checkout / "repro.yml").write_text(f"version: 1\ntrain: {train}\ncost: {{measure: false}}\n")
     own = gate(checkout, "own-user")
-    assert "reasons" in own, own
-    assert [reason["id"] for reason in own["reasons"]][:1] == ["run/no-working-directory"]
+    assert own["reasons"][0]["id"] == "run/no-working-directory"
     assert "config" not in logs(own)
 
 
@@ -343,19 +321,15 @@ for number in range(3):
 
 @functools.cache
 def torch_is_in_reach() -> bool:
-    return attempt(
-        OWN, "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')", LIBRARIES
-    ).endswith("there")
+    source = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')"
+    return attempt(OWN, source, LIBRARIES).endswith("there")
 
 
 @pytest.mark.slow
 def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) -> None:
     if not torch_is_in_reach():
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
-    checkout = project(
-        tmp_path / "p", TRAINED, "baseline: {on-change: notice}\n", PYTHONPATH=LIBRARIES
-    )
-    report = gate(checkout, "own-user")
+    report = gate(project(tmp_path / "p", TRAINED, NOTICE, PYTHONPATH=LIBRARIES), "own-user")
     assert report["verdict"] == "fail", (report["reasons"], report["notes"])
     first = report["determinism"]["first_divergence"]
     assert first["step"] == 1 and first["kind"] in ("loss", "gradient", "buffer")
@@ -378,15 +352,12 @@ step()
 
 @pytest.mark.slow
 def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
-    checkout = project(tmp_path / "p", TELLS, "baseline: {on-change: notice}\n")
+    checkout = project(tmp_path / "p", TELLS, NOTICE)
+    left = "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run"
     try:
         own = gate(checkout, "own-user")
         assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
-        said = json.dumps(own["notes"])
-        assert (
-            "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run"
-            in said
-        ), said
+        assert left in json.dumps(own["notes"])
         same = gate(checkout, "same-user")
         assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed", "crashed"]
         assert "told" in logs(same)

@@ -21,7 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_one_gate_run_after_the_other_has_the_same_path(folder: Path) -> None:
+def test_one_gate_run_after_the_other_has_the_same_path_and_two_at_once_do_not_share(
+    folder: Path,
+) -> None:
     paths = []
     for _ in range(3):
         with fixed_folder() as place:
@@ -29,13 +31,10 @@ def test_one_gate_run_after_the_other_has_the_same_path(folder: Path) -> None:
             paths.append(place)
             assert place.stat().st_mode & 0o777 == 0o700
     assert len(set(paths)) == 1 and list(folder.iterdir()) == []
-
-
-def test_two_at_once_do_not_share(folder: Path) -> None:
-    with fixed_folder() as first, fixed_folder() as second:
-        assert first != second
-        with fixed_folder() as third:
-            assert third not in (first, second)
+    with fixed_folder() as first, fixed_folder() as second, fixed_folder() as third:
+        assert len({first, second, third}) == 3
+    with pytest.raises(RuntimeError), fixed_folder():
+        raise RuntimeError
     assert list(folder.iterdir()) == []
 
 
@@ -48,30 +47,14 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     mounted = 'mount -t tmpfs -o "$1" none "$2" && mkdir "$2/below" && exec "$3" -c "$4" "$2/below"'
 
     def told(options: str) -> str:
-        command = [
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            mounted,
-            "sh",
-            options,
-            str(folder / "mount"),
-            sys.executable,
-            program,
-        ]
+        given = ["sh", options, str(folder / "mount"), sys.executable, program]
+        command = ["unshare", "--mount", "sh", "-c", mounted, *given]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
     if "made" not in told("exec"):
         pytest.skip("nothing can be mounted here")
     assert f"lies on {folder / 'mount'}, which is mounted noexec" in told("noexec")
-
-
-def test_it_is_removed_when_the_gate_fails(folder: Path) -> None:
-    with pytest.raises(RuntimeError), fixed_folder():
-        raise RuntimeError
-    assert list(folder.iterdir()) == []
 
 
 def test_the_place_of_a_gate_that_was_killed_is_taken_over(folder: Path) -> None:
@@ -121,12 +104,7 @@ def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(
     found = files.own_lock(lock)
     assert found is not None and files.own_lock(lock) is None
     os.close(found)
-
-
-def test_a_lock_of_somebody_else_is_not_waited_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "a.lock").touch()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    lock.touch()  # of somebody else's: it is not waited for
     with pytest.raises(PermissionError, match="somebody else"):
-        files.own_lock(folder / "a.lock")
+        files.own_lock(lock)

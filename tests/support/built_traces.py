@@ -28,16 +28,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "optimizer": (("fc.weight.exp_avg", "float32", (2, 8)),),
     "buffer": (("norm.running_mean", "float32", (8,)),),
 }
-# in which one step records
-ORDER = (
-    "batch",
-    "rng",
-    "loss",
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)
+ORDER = tuple(ROWS)  # in which one step records
 FACTS = {
     "python": "3.12.7",
     "torch": "2.13.0",

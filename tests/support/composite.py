@@ -99,8 +99,8 @@ class Job:
             timeout=120,
             check=False,
         )
-        self.outputs[step] = _pairs(files["OUTPUT"].read_text())
-        self.environment |= _pairs(files["ENV"].read_text())
+        self.outputs[step] = pairs(files["OUTPUT"].read_text())
+        self.environment |= pairs(files["ENV"].read_text())
         return ended
 
     def command_file(self, step: str, name: str) -> str:
@@ -110,22 +110,23 @@ class Job:
 
     def _expanded(self, text: str, inputs: Mapping[str, str]) -> str:
         def value(found: re.Match[str]) -> str:
-            return (
-                inputs[found["input"]]
-                if found["input"]
-                else self.outputs.get(found["step"], {}).get(found["output"], "")
-            )
+            if found["input"]:
+                return inputs[found["input"]]
+            return self.outputs.get(found["step"], {}).get(found["output"], "")
 
         expanded = _EXPRESSION.sub(value, text)
         assert "${{ steps" not in expanded and "${{ inputs" not in expanded, text
         return expanded
 
 
-def _pairs(text: str) -> dict[str, str]:
-    """What the runner reads from GITHUB_OUTPUT and GITHUB_ENV: `name=value`, or `name<<END`, lines,
-    `END`."""
-    found, lines = {}, iter(text.splitlines())
-    for line in lines:
+def pairs(text: str) -> dict[str, str]:
+    """What the runner reads from GITHUB_OUTPUT and GITHUB_ENV: lines end at LF only; `name=value`,
+    or `name<<END`, lines, `END`. It fails at any other line, and where there is no end."""
+    found, lines = {}, iter(text.split("\n"))
+    for line in filter(None, lines):
         name, sign, rest = re.split(r"(=|<<)", line, maxsplit=1)
-        found[name] = rest if sign == "=" else "\n".join(iter(lines.__next__, rest))
+        value = [rest] if sign == "=" else []
+        while sign == "<<" and (part := next(lines)) != rest:
+            value.append(part)
+        found[name] = "\n".join(value)
     return found

@@ -1,5 +1,4 @@
-"""Virtual environments in which a checkout's package is installed by the real pip, in one of the
-ways in which people install it."""
+"""Virtual environments into which the real pip installs a checkout's package."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import repro_gate
-from tests.support.repositories import git
+from tests.support.repositories import commit, git
 
 BACKENDS = {"setuptools": "setuptools.build_meta", "hatchling": "hatchling.build"}
 
@@ -60,35 +59,18 @@ def project(
         + more
     )
     (folder / ".gitignore").write_text("build/\n*.egg-info/\n__pycache__/\n*.so\n_version.py\n")
-    commit(folder, "package")
+    git(folder, "init", "-q")
+    commit(folder)
     return folder
-
-
-def commit(folder: Path, message: str) -> None:
-    """Commit everything in `folder`."""
-    if not (folder / ".git").exists():
-        git(folder, "init", "-q")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", message)
 
 
 def pip_install(binaries: Path, *arguments: str | Path) -> None:
     """`pip install ARGUMENTS` without a network, by the interpreter of an environment."""
     if importlib.util.find_spec("pip") is None:
         pytest.skip("the tests' environment has no pip")
-    command = [
-        binaries / "python",
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-        *arguments,
-    ]
+    offline = ("--no-index", "--no-deps", "--no-build-isolation")
     done = subprocess.run(
-        command,
+        [binaries / "python", "-m", "pip", "install", "-q", *offline, *arguments],
         env={**os.environ, "PIP_CONFIG_FILE": os.devnull},
         capture_output=True,
         text=True,

@@ -1,5 +1,4 @@
-"""Lockfiles of one small project (idna, six, and colorama on Windows) as the tools write them: what
-the tests of locks and `env` read."""
+"""Lockfiles of one small project (idna, six, colorama on Windows) as the tools write them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Addresses, outcomes and entries of one small training: what the tests of the baseline and of what
-a change weakens stand on."""
+"""Addresses, outcomes and entries of one small training, for tests of the baseline."""
 
 from __future__ import annotations
 

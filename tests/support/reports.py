@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult
 from repro_gate.compare.model import (
@@ -78,20 +78,11 @@ FIRST = Divergence(
     l2=3.4e-6,
     relative_l2=1.1e-9,
 )
+_LAST = replace(FIRST, step=49, kind="parameter")
 WEIGHTS = (
+    replace(_LAST, max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5),
     replace(
-        FIRST,
-        step=49,
-        kind="parameter",
-        max_abs=4.5e-4,
-        max_ulp=81_234,
-        l2=2.4e-3,
-        relative_l2=1.8e-5,
-    ),
-    replace(
-        FIRST,
-        step=49,
-        kind="parameter",
+        _LAST,
         name="head.bias",
         shape=(10,),
         max_abs=2.2e-5,
@@ -125,62 +116,56 @@ DIFFERENT = Comparison(
     losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
     weights=WEIGHTS,
 )
+
+
+def check(
+    name: str,
+    status: str = "fail",
+    message: str = "x",
+    evidence: tuple[str, ...] = (),
+    remedy: str = "",
+) -> CheckResult:
+    """What a check found."""
+    return CheckResult(
+        id=name,
+        category=name.partition("/")[0],
+        status=status,
+        message=message,
+        evidence=evidence,
+        remedy=remedy,
+    )
+
+
 CHECKLIST = (
-    CheckResult(
-        id="code/committed",
-        category="code",
-        status="warn",
-        message="train.py has uncommitted changes",
-        evidence=("train.py",),
-        remedy="commit them, then run again",
+    check(
+        "code/committed",
+        "warn",
+        "train.py has uncommitted changes",
+        ("train.py",),
+        "commit them, then run again",
     ),
-    CheckResult(
-        id="data/checksums",
-        category="data",
-        status="pass",
-        message="1 of 1 files have the declared SHA-256",
-    ),
-    CheckResult(
-        id="env/lockfile",
-        category="env",
-        status="pass",
-        message="requirements.lock pins 41 packages",
-    ),
-    CheckResult(
-        id="env/image-digest",
-        category="env",
-        status="waived",
-        message="waived until 2027-06-30: bare-metal runner",
-    ),
-    CheckResult(
-        id="random-state/seed-matters",
-        category="random-state",
-        status="pass",
-        message="another seed gives other losses",
-    ),
-    CheckResult(
-        id="hardware/device",
-        category="hardware",
-        status="pass",
-        message="trained on cpu, as declared",
-    ),
+    check("data/checksums", "pass", "1 of 1 files have the declared SHA-256"),
+    check("env/lockfile", "pass", "requirements.lock pins 41 packages"),
+    check("env/image-digest", "waived", "waived until 2027-06-30: bare-metal runner"),
+    check("random-state/seed-matters", "pass", "another seed gives other losses"),
+    check("hardware/device", "pass", "trained on cpu, as declared"),
 )
 
 
 def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
-    arm = name.rpartition("-")[0] or name
     summary = RunSummary(
         name=name,
-        arm=arm,
+        arm=name.rpartition("-")[0] or name,
         seed=42,
         steps=50,
         seconds=12.3,
         exit_code=0,
         outcome="stopped",
         settings=SETTINGS,
+        step_seconds=5.2,
+        probe_seconds=0.1,
     )
-    summary = replace(summary, step_seconds=5.2, probe_seconds=0.1)
     return replace(summary, **changes)  # type: ignore[arg-type]
 
 
@@ -227,13 +212,12 @@ FAIL = replace(
     ),
     checklist=(
         *CHECKLIST[:1],
-        CheckResult(
-            id="data/checksums",
-            category="data",
-            status="fail",
-            message="data/train.bin is not the declared file",
-            evidence=("data/train.bin",),
-            remedy="write the new SHA-256 into repro.yml",
+        check(
+            "data/checksums",
+            "fail",
+            "data/train.bin is not the declared file",
+            ("data/train.bin",),
+            "write the new SHA-256 into repro.yml",
         ),
         *CHECKLIST[2:],
     ),
@@ -272,6 +256,11 @@ EXPLAINED = replace(
     diagnosis=WHY,
     reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]),
 )
+_LOG = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 41, in <module>',
+    "ValueError: boom",
+)
 INCONCLUSIVE = replace(
     PASS,
     verdict="inconclusive",
@@ -287,19 +276,7 @@ INCONCLUSIVE = replace(
             "Mend the training command; its log is below.",
         ),
     ),
-    runs=(
-        run(
-            "deterministic-1",
-            steps=3,
-            exit_code=1,
-            outcome="crashed",
-            log_tail=(
-                "Traceback (most recent call last):",
-                '  File "train.py", line 41, in <module>',
-                "ValueError: boom",
-            ),
-        ),
-    ),
+    runs=(run("deterministic-1", steps=3, exit_code=1, outcome="crashed", log_tail=_LOG),),
 )
 TOLERATED = replace(
     PASS,
@@ -401,29 +378,18 @@ CHANGED = replace(
         loss_gap=0.25,
     ),
 )
-WEAKENED = replace(
-    LOCKED,
-    base=BaseFinding(
-        "origin/main",
-        COMMIT,
-        "head",
-        (
-            WeakenedCheck(
-                "determinism.allow",
-                "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now",
-                "repro.yml:12",
-            ),
-            WeakenedCheck(
-                "checklist.waive",
-                "env/image-digest is waived now, and was not before",
-                "repro.yml:31",
-            ),
-            WeakenedCheck(
-                "repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"
-            ),
-        ),
+_LOOSER = (
+    WeakenedCheck(
+        "determinism.allow",
+        "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now",
+        "repro.yml:12",
     ),
+    WeakenedCheck(
+        "checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"
+    ),
+    WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
 )
+WEAKENED = replace(LOCKED, base=BaseFinding("origin/main", COMMIT, "head", _LOOSER))
 ALL = {
     "locked": LOCKED,
     "drift": DRIFT,
@@ -446,12 +412,8 @@ def hostile(text: str = HOSTILE) -> Report:
         HeatRow(text, "gradient", text, 2, " ..07?kZ+-"),
         HeatRow("main", "loss", "", 1, " .........?"),
     )
-    pair = replace(
-        DIFFERENT,
-        first_divergence=first,
-        weights=(first, first),
-        heat_map=HeatMap(steps=50, width=5, depth=2, rows=rows),
-    )
+    drawn = HeatMap(steps=50, width=5, depth=2, rows=rows)
+    pair = replace(DIFFERENT, first_divergence=first, weights=(first, first), heat_map=drawn)
     moves = (
         ChangedInput("recipe", text, text, text),
         ChangedInput("platform", text, None, text),
@@ -474,54 +436,29 @@ def hostile(text: str = HOSTILE) -> Report:
         uses=(ShownUse(factor=text, call=text, file=text, line=41, count=2, differs=True),),
         operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
     )
+    said, read = Reason(text, text, text), {text: text}
+    found = check("code/x", "fail", text, (text,), text)
+    crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
+    recipe: Inputs = {text: text, "list": [text, {text: text}]}
+    platform: Inputs = {text: {text: [text, 1.0]}, "x": text}
+    weakened = (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
+    subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
         FAIL,
         comparisons=(SeedResult(42, pair),),
         noise_floor=replace(NOISE, first_divergence=first, reproducible_by=text),
         diagnosis=replace(cause, also=(cause, replace(cause, confirmed=False, also=(cause,)))),
-        settings={text: text},
+        settings=read,
         reproduce=text,
-        reasons=(Reason(text, text, text),),
-        notes=(Reason(text, text, text),),
+        reasons=(said,),
+        notes=(said,),
         cost=replace(COST, suspicious=text),
         tool_version=text,
         started=text,
-        subject=Subject(
-            spec=text,
-            command=text,
-            commit=None,
-            uncommitted=(text,),
-            seeds=(42,),
-            versions={text: text},
-            sandbox=text,
-        ),
-        checklist=tuple(
-            CheckResult(
-                id=text,
-                category=category,
-                status="fail",
-                message=text,
-                evidence=(text,),
-                remedy=text,
-            )
-            for category in ("code", "data")
-        ),
-        runs=(
-            run(
-                "x",
-                outcome=text,
-                exit_code=1,
-                log_tail=(text, text),
-                settings={text: text},
-                arm=text,
-            ),
-            run(text),
-        ),
-        config_hash=replace(
-            ADDRESS,
-            recipe_inputs={text: text, "list": [text, {text: text}]},
-            platform_inputs={text: {text: [text, 1.0]}, "x": text},
-        ),
+        subject=replace(subject, versions=read, sandbox=text),
+        checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
+        runs=(crashed, run(text)),
+        config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
         baseline=BaselineFinding(
             status="drift",
             message=text,
@@ -541,9 +478,7 @@ def hostile(text: str = HOSTILE) -> Report:
             first_divergence=first,
             loss_gap=math.inf,
         ),
-        base=BaseFinding(
-            text, COMMIT, "head", (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
-        ),
+        base=BaseFinding(text, COMMIT, "head", weakened),
     )
 
 
@@ -551,41 +486,21 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     """More than any comment holds: `tensors` weights, names of `name` characters, `reasons`
     reasons."""
     long = "`|<@#" * (name // 5)
-    weights = tuple(replace(WEIGHTS[0], name=long) for _ in range(tensors))
-    moves = tuple(ChangedInput("recipe", long, long, long) for _ in range(tensors))
+    weights = (replace(WEIGHTS[0], name=long),) * tensors
+    moves = (ChangedInput("recipe", long, long, long),) * tensors
     worst = hostile(long)
-    assert worst.diagnosis is not None
+    cause, drift, against, base = worst.diagnosis, worst.baseline, worst.against, worst.base
+    assert cause is not None and drift is not None and against is not None and base is not None
+    many, inputs = (long,) * tensors, {f"data/{index}": long[:2_000] for index in range(tensors)}
+    first = replace(FIRST, name=long)
+    pair = replace(DIFFERENT, weights=weights, first_divergence=first)
     return replace(
         worst,
-        diagnosis=replace(
-            worst.diagnosis,
-            evidence=(long,) * tensors,
-            ruled_out=(long,) * tensors,
-            also=(worst.diagnosis,) * 100,
-        ),
-        config_hash=replace(
-            ADDRESS, recipe_inputs={f"data/{index}": long[:2_000] for index in range(tensors)}
-        ),
-        baseline=BaselineFinding(
-            status="drift",
-            message=long,
-            changed_inputs=moves,
-            unlike=(long,) * tensors,
-            loss_gap=1.0,
-            outside=(long,) * tensors,
-            recorded=long,
-            remedy=long,
-        ),
-        against=AgainstFinding(
-            ref=long, commit=COMMIT, status="changed", message=long, changed_inputs=moves
-        ),
-        base=BaseFinding(
-            long, COMMIT, "head", tuple(WeakenedCheck(long, long, long) for _ in range(tensors))
-        ),
+        diagnosis=replace(cause, evidence=many, ruled_out=many, also=(cause,) * 100),
+        config_hash=replace(ADDRESS, recipe_inputs=inputs),
+        baseline=replace(drift, changed_inputs=moves, unlike=many, outside=many),
+        against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
+        base=replace(base, weakened=(WeakenedCheck(long, long, long),) * tensors),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
-        comparisons=(
-            SeedResult(
-                42, replace(DIFFERENT, weights=weights, first_divergence=replace(FIRST, name=long))
-            ),
-        ),
+        comparisons=(SeedResult(42, pair),),
     )

@@ -1,5 +1,4 @@
-"""Real git repositories and trees of files for the tests of checkout, workspace, files and declared
-data."""
+"""Real git repositories and trees of files."""
 
 from __future__ import annotations
 
@@ -7,22 +6,27 @@ import os
 import subprocess
 from pathlib import Path
 
-IDENTITY = (
-    "-c",
+SETTINGS = (
     "user.name=t",
-    "-c",
     "user.email=t@example.com",
-    "-c",
     "protocol.file.allow=always",
-    "-c",
     "init.defaultBranch=main",
 )
 
 
 def git(folder: Path, *arguments: str) -> str:
+    settings = [word for setting in SETTINGS for word in ("-c", setting)]
     return subprocess.run(
-        ["git", *IDENTITY, *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *settings, *arguments], cwd=folder, check=True, capture_output=True, text=True
     ).stdout.strip()
+
+
+def commit(folder: Path, message: str = "more", **files: str) -> str:
+    """Everything in `folder`, these files included, as a commit; its name."""
+    write(folder, **files)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", message, "--allow-empty")
+    return git(folder, "rev-parse", "HEAD")
 
 
 def write(folder: Path, **files: str) -> None:
@@ -35,11 +39,8 @@ def write(folder: Path, **files: str) -> None:
 def repository(folder: Path) -> Path:
     folder.mkdir(parents=True)
     git(folder, "init", "-q")
-    write(
-        folder, train_dot_py="print(1)", pkg__model_dot_py="x = 1", _dot_gitignore="*.log\nbuild/\n"
-    )
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "first")
+    ignored = "*.log\nbuild/\n"
+    commit(folder, train_dot_py="print(1)", pkg__model_dot_py="x = 1", _dot_gitignore=ignored)
     return folder
 
 

@@ -1,5 +1,4 @@
-"""Scripts that stand in YAML, and those under `.github/scripts`: shellcheck, and importing by path.
-Called by tests of actions."""
+"""Shellcheck for scripts that stand in YAML; those under `.github/scripts` as modules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Starts small programs as the training's user, the way a training is started: what the tests of
-this folder stand on."""
+"""Starts small programs as the training's user, the way a training is started."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Wheels, source archives and locks made in a test: what the tests of `env.install` install from,
-with no network."""
+"""Wheels, source archives and locks made in a test, to install from with no network."""
 
 from __future__ import annotations
 

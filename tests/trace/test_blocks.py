@@ -53,10 +53,8 @@ def test_a_million_digests_are_compared_in_a_fraction_of_their_size(tmp_path: Pa
     finally:
         tracemalloc.stop()
     assert found.first_divergence is not None
-    assert (found.first_divergence.step, found.first_divergence.name) == (
-        STEPS - 1,
-        "layer.7.weight",
-    )
+    first_of = found.first_divergence.step, found.first_divergence.name
+    assert first_of == (STEPS - 1, "layer.7.weight")
     assert [block.digests for block in second[0].blocks] == [
         content(step, STEPS - 1) for step in range(STEPS)
     ]
@@ -79,10 +77,8 @@ def test_digests_without_room_in_a_file_are_no_trace(
     assert spool.put(b"0123456789") == b"0123456789"
     with pytest.raises(OSError, match="no room for its digests in "):
         spool.put(b"abc")
-    with pytest.raises(
-        TraceError,
-        match=rf":\d+: cannot be read: no room for its digests in .*: {os.strerror(error)}$",
-    ):
+    said = rf":\d+: cannot be read: no room for its digests in .*: {os.strerror(error)}$"
+    with pytest.raises(TraceError, match=said):
         read_folder(written(tmp_path / "a"), "n")
 
 

@@ -52,3 +52,16 @@ def told(run: Run, factor: str | None = None) -> list[Used]:
         for use in trace.uses
         if use.file and factor in (None, use.factor)
     ]
+
+
+def apart(runs: tuple[Run, Run]) -> list[bool]:
+    """Which of the lines that two runs printed differ."""
+    first, second = (run.ended.tail for run in runs)
+    return [one != other for one, other in zip(first, second, strict=True)]
+
+
+def same(runs: tuple[Run, Run]) -> tuple[str, ...]:
+    """What two runs printed alike."""
+    first, second = (run.ended.tail for run in runs)
+    assert first == second
+    return first

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.format import SET_OF_TENSORS
-from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
 
 SCRIPT = """
 class Thing:
@@ -31,17 +31,13 @@ except TypeError as error:
 
 
 def test_addresses_are_told_and_pinned_and_other_hashes_stay(tmp_path: Path) -> None:
-    first, second = watched_twice(tmp_path, SCRIPT)
-    differing = [
-        one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
-    ]
-    assert differing == [True, True, True, False, False, False]
-    assert {use.line for use in told(first, "addresses")} == {8, 9, 10, 12, 13}
-    pinned, again = pinned_twice(tmp_path, SCRIPT, {"addresses": None})
-    assert pinned.ended.tail == again.ended.tail
-    assert pinned.ended.tail[3:] == first.ended.tail[3:]
+    both = watched_twice(tmp_path, SCRIPT)
+    assert apart(both) == [True] * 3 + [False] * 3
+    assert {use.line for use in told(both[0], "addresses")} == {8, 9, 10, 12, 13}
+    pinned = same(pinned_twice(tmp_path, SCRIPT, {"addresses": None}))
+    assert pinned[3:] == both[0].ended.tail[3:]
     by_line = once(tmp_path, SCRIPT, {"pin": {"addresses": [["train.py", 8]]}}).ended.tail
-    assert by_line[0] == pinned.ended.tail[0] and by_line[1] != pinned.ended.tail[1]
+    assert by_line[0] == pinned[0] and by_line[1] != pinned[1]
 
 
 TORCH = """
@@ -54,15 +50,11 @@ print(weight.data_ptr())
 
 @pytest.mark.slow
 def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path: Path) -> None:
-    named, again = pinned_twice(tmp_path, TORCH, {"addresses": [["train.py", 5]]})
-    assert named.ended.tail == again.ended.tail and named.ended.tail[0] == "True 1 True"
+    named = same(pinned_twice(tmp_path, TORCH, {"addresses": [["train.py", 5]]}))
     whole = once(tmp_path, TORCH, {"watch": True, "pin": {"addresses": None}})
-    assert whole.ended.tail[0] == "True 1 True" and whole.ended.tail[1] != named.ended.tail[1]
-    assert {(use.source, use.line) for use in told(whole, "addresses")} == {
-        ("Tensor.data_ptr", 4),
-        ("Tensor.data_ptr", 5),
-        ("id", 4),
-    }
+    assert whole.ended.tail[0] == named[0] == "True 1 True" and whole.ended.tail[1] != named[1]
+    uses = {(use.source, use.line) for use in told(whole, "addresses")}
+    assert uses == {("Tensor.data_ptr", 4), ("Tensor.data_ptr", 5), ("id", 4)}
 
 
 SETS = """
@@ -80,17 +72,12 @@ print({hash(tensor) == id(tensor) for tensor in tensors}, tensors[0] in places)
 def test_a_line_that_makes_a_set_of_tensors_is_told_and_they_hash_alike_for_all(
     tmp_path: Path,
 ) -> None:
-    first, second = watched_twice(tmp_path, SETS)
-    assert {use.line for use in told(first, "addresses") if use.source == SET_OF_TENSORS} == {6, 7}
-    assert (
-        first.ended.tail[0] != second.ended.tail[0]
-        and first.ended.tail[2] == second.ended.tail[2] == "{True} True"
-    )
-    pinned, again = pinned_twice(tmp_path, SETS, {"addresses": None})
-    assert pinned.ended.tail == again.ended.tail
-    assert pinned.ended.tail[1].endswith("True") and pinned.ended.tail[2] == "{True} True"
+    both = watched_twice(tmp_path, SETS)
+    uses = [use for use in told(both[0], "addresses") if use.source == SET_OF_TENSORS]
+    assert {use.line for use in uses} == {6, 7}
+    assert apart(both)[0] and not apart(both)[2]
+    pinned = same(pinned_twice(tmp_path, SETS, {"addresses": None}))
     by_line = once(tmp_path, SETS, {"pin": {"addresses": [["train.py", 6]]}}).ended.tail
-    assert (
-        by_line[0] not in (pinned.ended.tail[0], first.ended.tail[0])
-        and by_line[2] == "{True} True"
-    )
+    free = both[0].ended.tail
+    assert free[2] == pinned[2] == by_line[2] == "{True} True" and pinned[1].endswith("True")
+    assert by_line[0] not in (pinned[0], free[0])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -37,26 +37,23 @@ SCRIPT = HEAD + "\n".join(f"print({reading})" for reading in READINGS) + "\n"
 
 
 def test_each_reading_is_told_differs_between_runs_and_agrees_where_pinned(tmp_path: Path) -> None:
-    first, second = watched_twice(tmp_path, SCRIPT)
-    assert {use.line for use in told(first, "clock") if use.direct} == set(
-        range(3, 3 + len(READINGS))
-    )
-    assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
-    pinned, again = pinned_twice(tmp_path, SCRIPT, {"clock": None})
-    assert pinned.ended.tail == again.ended.tail
+    both = watched_twice(tmp_path, SCRIPT)
+    lines = {use.line for use in told(both[0], "clock") if use.direct}
+    assert lines == set(range(3, 3 + len(READINGS))) and all(apart(both))
+    same(pinned_twice(tmp_path, SCRIPT, {"clock": None}))
+
+
+def numbers(tmp_path: Path, source: str | dict[str, str]) -> list[list[list[float]]]:
+    """What a run prints, watched and with the clock varied."""
+    runs = (once(tmp_path, source, factors) for factors in ({"watch": True}, {"vary": ["clock"]}))
+    return [[[*map(float, line.split())] for line in run.ended.tail] for run in runs]
 
 
 def test_varied_the_time_of_day_is_another_days_and_times_since_the_start_are_near(
     tmp_path: Path,
 ) -> None:
-    script = (
-        HEAD + "print(time.time(), datetime.datetime.now().timestamp(), "
-        "time.mktime(time.localtime()), time.monotonic())\n"
-    )
-    plain, varied = (
-        list(map(float, once(tmp_path, script, {key: value}).ended.tail[0].split()))
-        for key, value in (("watch", True), ("vary", ["clock"]))
-    )
+    readings = "time.time(), datetime.datetime.now().timestamp(), time.mktime(time.localtime())"
+    [plain], [varied] = numbers(tmp_path, f"{HEAD}print({readings}, time.monotonic())\n")
     ahead = [other - one for one, other in zip(plain, varied, strict=True)]
     assert all(86_400 < seconds < 100_000 for seconds in ahead[:3]) and ahead[3] < 3_600
 
@@ -96,18 +93,9 @@ child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').re
 def test_varied_time_passes_at_three_times_the_speed_for_the_workspaces_own_code_only(
     tmp_path: Path,
 ) -> None:
-    plain, varied = (
-        [
-            list(map(float, line.split()))
-            for line in once(
-                tmp_path, {"train.py": FASTER, "child.py": "pass"}, {key: value}
-            ).ended.tail
-        ]
-        for key, value in (("watch", True), ("vary", ["clock"]))
-    )
-    assert all(0.39 < passed < 0.9 for passed in plain[0]) and all(
-        1.17 < passed < 2.7 for passed in varied[0]
-    )
+    plain, varied = numbers(tmp_path, {"train.py": FASTER, "child.py": "pass"})
+    assert all(0.39 < passed < 0.9 for passed in plain[0])
+    assert all(1.17 < passed < 2.7 for passed in varied[0])
     assert 0.8 < plain[1][0] < 1.2 and 2.4 < varied[1][0] < 3.6
     # what the standard library waits stays
     assert all(0.39 < run[2][0] < 0.9 and 0.09 < run[3][0] < 0.6 for run in (plain, varied))
@@ -143,9 +131,8 @@ for thread in beats:
 def test_loops_that_wait_for_a_time_end_and_other_threads_do_not_move_the_clock(
     tmp_path: Path,
 ) -> None:
-    first, second = pinned_twice(tmp_path, ENDS, {"clock": None})
-    assert first.ended.tail == second.ended.tail
-    assert 11_000 < int(first.ended.tail[0].split()[0]) < 13_000
+    first = same(pinned_twice(tmp_path, ENDS, {"clock": None}))
+    assert 11_000 < int(first[0].split()[0]) < 13_000
 
 
 LIBRARY = """
@@ -159,5 +146,4 @@ print(time.time(), os.path.exists(place), os.stat(place).st_size, os.path.isdir(
 
 
 def test_what_libraries_read_does_not_move_the_workspaces_clock(tmp_path: Path) -> None:
-    first, second = pinned_twice(tmp_path, LIBRARY, {"clock": None})
-    assert first.ended.tail == second.ended.tail
+    same(pinned_twice(tmp_path, LIBRARY, {"clock": None}))

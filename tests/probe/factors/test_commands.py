@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from repro_gate.runs.launch import Run
 from repro_gate.trace.format import ANY_ORDER
 from repro_gate.trace.model import Used
-from tests.support.tracing import trace_script
+from tests.probe.factors.runs import once
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +21,7 @@ import asyncio, os, subprocess, sys
 command = [sys.executable, "-c", "import random; print(random.SystemRandom().random())"]
 large = [sys.executable, "-c", {RANDOM % 150_000!r}]
 """
+WATCH = {"watch": True}
 WAYS = {
     "run": "subprocess.run(command, capture_output=True, text=True, check=True).stdout",
     "check_output": "subprocess.check_output(command)",
@@ -42,81 +42,58 @@ async def ask():
 """
 
 
-def run(tmp_path: Path, source: str | dict[str, str], name: str, factors: dict[str, Any]) -> Run:
-    done = trace_script(tmp_path, source, name=name, factors=factors)
-    assert done.ended.exit_code == 0, done.ended.tail
-    return done
-
-
-def noted(tmp_path: Path, source: str | dict[str, str], name: str = "watched") -> list[Used]:
+def noted(tmp_path: Path, source: str | dict[str, str], **options: Any) -> list[Used]:
     """The uses that came of commands."""
-    [trace] = [
-        trace
-        for trace in run(tmp_path, source, name, {"watch": True}).traces
-        if "train.py" in trace.argv
-    ]
-    return [
-        use
-        for use in trace.uses
-        if use.factor in ("commands", "clock", "entropy", "identity", "listing") and use.outside
-    ]
+    done = once(tmp_path, source, WATCH, **options)
+    [trace] = [trace for trace in done.traces if "train.py" in trace.argv]
+    factors = ("commands", "clock", "entropy", "identity", "listing")
+    return [use for use in trace.uses if use.factor in factors and use.outside]
 
 
 def test_the_output_of_a_child_is_noted_however_it_is_read(tmp_path: Path) -> None:
     source = HEAD + ASYNC + "".join(f"found = {call}\n" for call in WAYS.values())
-    digests = [
-        {(use.line, use.source): use.digest for use in noted(tmp_path, source, name)}
-        for name in ("a", "b")
-    ]
-    assert digests[0].keys() == digests[1].keys()
-    differing = {key[0] for key in digests[0] if digests[0][key] != digests[1][key]}
-    assert len(differing) == len(WAYS)
+    first, second = (
+        {(use.line, use.source): use.digest for use in noted(tmp_path, source)} for _ in range(2)
+    )
+    assert first.keys() == second.keys()
+    assert len({key[0] for key in first if first[key] != second[key]}) == len(WAYS)
 
 
-@pytest.mark.parametrize(
-    ("command", "factor"),
-    [
-        ("date +%N", "clock"),
-        ("cat train.py | shuf", "entropy"),
-        ("head -c 8 /dev/urandom | od", "entropy"),
-        ("hostname", "identity"),
-        ("find .", "listing"),
-        ("cat update.txt; cat /proc/uptime", "commands"),
-        ("env A=1 /usr/bin/date +%N | cat", "clock"),
-        ("echo dated", "commands"),
-    ],
-)
-def test_a_program_whose_business_is_known_is_a_use_of_that_factor(
-    tmp_path: Path, command: str, factor: str
-) -> None:
-    files = {
-        "train.py": f"import subprocess\nout = subprocess.run({command!r}, shell=True, "
-        "capture_output=True).stdout\n",
-        "update.txt": "the date is of no use here\n",
-    }
-    uses = [use for use in noted(tmp_path, files) if use.source.startswith(command)]
-    assert {(use.factor, use.file, use.line) for use in uses} == {(factor, "train.py", 2)}
-    assert uses[0].call.startswith("subprocess.run(")
+FACTORS = {
+    "date +%N": "clock",
+    "cat train.py | shuf": "entropy",
+    "head -c 8 /dev/urandom | od": "entropy",
+    "hostname": "identity",
+    "find .": "listing",
+    "cat update.txt; cat /proc/uptime": "commands",
+    "env A=1 /usr/bin/date +%N | cat": "clock",
+    "echo dated": "commands",
+}
+
+
+def test_a_program_whose_business_is_known_is_a_use_of_that_factor(tmp_path: Path) -> None:
+    calls = [f"subprocess.run({name!r}, shell=True, capture_output=True)\n" for name in FACTORS]
+    files = {"train.py": "import subprocess\n" + "".join(calls), "update.txt": "of no date\n"}
+    uses = noted(tmp_path, files)
+    for line, (command, factor) in enumerate(FACTORS.items(), 2):
+        ours = [use for use in uses if use.line == line and use.source.startswith(command)]
+        assert {(use.factor, use.file) for use in ours} == {(factor, "train.py")}, command
+        assert ours[0].call.startswith("subprocess.run(")
 
 
 def test_the_same_lines_in_another_order_are_told_from_other_lines(tmp_path: Path) -> None:
-    source = (
-        "import subprocess, sys\nsubprocess.run('cat lines', shell=True, capture_output=True)\n"
-    )
-    seen = {}
-    for name, lines in (
-        ("a", "1\n2\n3\n"),
-        ("b", "3\n1\n2\n"),
-        ("c", "3\n1\n4\n"),
-        ("d", "1\n2\n3\n"),
-    ):
-        seen[name] = {
+    source = "import subprocess\nsubprocess.run('cat lines', shell=True, capture_output=True)\n"
+    texts = ("1\n2\n3\n", "3\n1\n2\n", "3\n1\n4\n", "1\n2\n3\n")
+    first, turned, other, again = (
+        {
             use.source.removeprefix("cat lines"): use.digest
-            for use in noted(tmp_path, {"train.py": source, "lines": lines}, name)
+            for use in noted(tmp_path, {"train.py": source, "lines": text})
         }
-    assert seen["a"] == seen["d"]
-    assert seen["a"][""] != seen["b"][""] != seen["c"][""]
-    assert seen["a"][ANY_ORDER] == seen["b"][ANY_ORDER] != seen["c"][ANY_ORDER]
+        for text in texts
+    )
+    assert first == again
+    assert first[""] != turned[""] != other[""]
+    assert first[ANY_ORDER] == turned[ANY_ORDER] != other[ANY_ORDER]
 
 
 def test_a_child_whose_output_stays_the_same_is_as_ever(tmp_path: Path) -> None:
@@ -139,9 +116,8 @@ def test_a_child_whose_output_stays_the_same_is_as_ever(tmp_path: Path) -> None:
     head.stdout.close()
     print([doubled, failed.stdout, failed.returncode, late.wait(), quiet.returncode, first, head.wait() != None])
     """
-    free = ast.literal_eval(run(tmp_path, source, "free", {}).ended.tail[-1])
-    watched = run(tmp_path, source, "watched", {"watch": True})
-    assert ast.literal_eval(watched.ended.tail[-1]) == free
+    free, watched = (once(tmp_path, source, factors).ended.tail for factors in ({}, WATCH))
+    assert ast.literal_eval(free[-1]) == ast.literal_eval(watched[-1])
 
 
 def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_line(
@@ -161,18 +137,16 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
     Path("own.txt").write_text("x")
     print([*found, Path("own.txt").read_text(), len(Path("train.py").read_text()) > 0])
     """
-    seen = [
+    first, second = (
         {
             (use.line, use.factor, use.digest)
-            for use in noted(tmp_path, source, name)
+            for use in noted(tmp_path, source)
             if "shuf" in use.source
         }
-        for name in ("x", "y")
-    ]
-    assert {(line, factor) for line, factor, _ in seen[0]} == {
-        (line, "entropy") for line in (4, 5, 7, 10)
-    }
-    assert not seen[0] & seen[1]
+        for _ in range(2)
+    )
+    assert {use[:2] for use in first} == {(line, "entropy") for line in (4, 5, 7, 10)}
+    assert not first & second
 
 
 def test_what_a_script_wrote_before_the_training_is_noted_at_the_line_that_reads_it(
@@ -180,13 +154,13 @@ def test_what_a_script_wrote_before_the_training_is_noted_at_the_line_that_reads
 ) -> None:
     script = "date +%N > seed.txt\necho fixed > fixed.txt\nexec python train.py\n"
     files = {"train.py": "open('seed.txt').read()\nopen('fixed.txt').read()\n", "run.sh": script}
-    seen = []
-    for name in ("x", "y"):
-        done = trace_script(
-            tmp_path, files, command="sh run.sh", name=name, factors={"watch": True}
-        )
-        uses = (use for use in done.traces[0].uses if use.outside and use.factor == "commands")
-        seen.append({(use.file, use.line): use.digest for use in uses})
+    first, second = (
+        {
+            (use.file, use.line): use.digest
+            for use in noted(tmp_path, files, command="sh run.sh")
+            if use.factor == "commands"
+        }
+        for _ in range(2)
+    )
     clock, fixed = ("train.py", 1), ("train.py", 2)
-    assert seen[0][clock] != seen[1][clock]
-    assert seen[0][fixed] == seen[1][fixed]
+    assert first[clock] != second[clock] and first[fixed] == second[fixed]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import pinned_twice, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
 
 HEAD = """
 import multiprocessing, os, random, secrets, uuid
@@ -37,38 +37,32 @@ FIRST = HEAD.count("\n") + 1
 
 
 def test_each_draw_is_told_with_its_line_and_differs_between_two_runs(tmp_path: Path) -> None:
-    first, second = watched_twice(tmp_path, SCRIPT)
+    first, second = both = watched_twice(tmp_path, SCRIPT)
     lines = {use.line for use in told(first) if use.factor == "entropy" and use.direct}
     assert lines == set(range(FIRST, FIRST + len(DRAWS)))
     assert not {(use.line, use.digest) for use in told(first)} & {
         (use.line, use.digest) for use in told(second) if use.line >= FIRST
     }
-    assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
+    assert all(apart(both))
 
 
 def test_pinned_each_draw_is_the_same_in_two_runs_and_another_one_each_time(tmp_path: Path) -> None:
-    script = (
-        HEAD + "for _ in range(2):\n" + "\n".join(f"    print({draw})" for draw in DRAWS) + "\n"
-    )
-    first, second = pinned_twice(tmp_path, script, {"entropy": None})
-    assert first.ended.tail == second.ended.tail
-    assert len(set(first.ended.tail)) == len(first.ended.tail) == 2 * len(DRAWS)
+    script = HEAD + "for _ in range(2):\n" + "".join(f"    print({draw})\n" for draw in DRAWS)
+    found = same(pinned_twice(tmp_path, script, {"entropy": None}))
+    assert len(set(found)) == len(found) == 2 * len(DRAWS)
 
 
 def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
-    first, second = pinned_twice(tmp_path, SCRIPT, {"entropy": [["train.py", FIRST + 8]]})
-    same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
-    assert same == [number == 8 for number in range(len(DRAWS))]
+    both = pinned_twice(tmp_path, SCRIPT, {"entropy": [["train.py", FIRST + 8]]})
+    assert apart(both) == [number != 8 for number in range(len(DRAWS))]
 
 
 def test_a_seeded_generator_gives_the_same_numbers_pinned_or_not(tmp_path: Path) -> None:
-    script = (
-        HEAD + "print(random.Random(3).random(), "
-        "np.random.default_rng(3).random())\nprint(np.random.RandomState(3).rand())\n"
-    )
-    pinned, _ = pinned_twice(tmp_path, script, {"entropy": None})
-    watched, _ = watched_twice(tmp_path, script)
-    assert pinned.ended.tail == watched.ended.tail
+    script = f"""{HEAD}print(random.Random(3).random(), np.random.default_rng(3).random())
+print(np.random.RandomState(3).rand())
+"""
+    watched = once(tmp_path, script, {"watch": True})
+    assert once(tmp_path, script, {"pin": {"entropy": None}}).ended.tail == watched.ended.tail
     assert not [use for use in told(watched) if use.line == FIRST]
 
 
@@ -102,11 +96,9 @@ if __name__ == "__main__":
 def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(
     short_path: Path,
 ) -> None:
-    first, second = pinned_twice(short_path, CHILDREN, {"entropy": None})
-    assert first.ended.tail == second.ended.tail
-    assert len(set(first.ended.tail)) == 10  # a shell tells two of one command not apart
-    free, again = watched_twice(short_path, CHILDREN)
-    assert all(one != other for one, other in zip(free.ended.tail, again.ended.tail, strict=True))
+    found = same(pinned_twice(short_path, CHILDREN, {"entropy": None}))
+    assert len(set(found)) == 10  # a shell tells two of one command not apart
+    assert all(apart(watched_twice(short_path, CHILDREN)))
 
 
 FORKED = """
@@ -125,19 +117,12 @@ print(random.random())
 def test_random_seeds_itself_anew_in_a_forked_process_and_that_is_told_and_pinned(
     short_path: Path,
 ) -> None:
-    first, second = watched_twice(short_path, FORKED)
-    assert [
-        one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
-    ] == [False, False, True]
-    assert ("random, in a forked process", 7, 1) in {
-        (use.source, use.line, use.count) for use in told(first, "entropy")
-    }
-    pinned, again = pinned_twice(short_path, FORKED, {"entropy": None})
-    assert (
-        pinned.ended.tail == again.ended.tail
-        and len(set(pinned.ended.tail)) == 3
-        and pinned.ended.tail[2] == first.ended.tail[2]
-    )
+    both = watched_twice(short_path, FORKED)
+    assert apart(both) == [True, True, False]
+    uses = {(use.source, use.line, use.count) for use in told(both[0], "entropy")}
+    assert ("random, in a forked process", 7, 1) in uses
+    pinned = same(pinned_twice(short_path, FORKED, {"entropy": None}))
+    assert len(set(pinned)) == 3 and pinned[2] == both[0].ended.tail[2]
 
 
 TORCH = """
@@ -151,15 +136,9 @@ print(torch.rand(1).item())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pinned", [True, False])
-def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(
-    tmp_path: Path, pinned: bool
-) -> None:
-    first, second = (
-        pinned_twice(tmp_path, TORCH, {"entropy": None})
-        if pinned
-        else watched_twice(tmp_path, TORCH)
-    )
-    same = [one == other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)]
-    assert same == ([True] * 4 if pinned else [False, False, False, True])
-    assert first.ended.tail[3].startswith("0.00426")
+def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(tmp_path: Path) -> None:
+    pinned = same(pinned_twice(tmp_path, TORCH, {"entropy": None}))
+    both = watched_twice(tmp_path, TORCH)
+    assert apart(both) == [True, True, True, False]
+    for found in (pinned, both[0].ended.tail):
+        assert found[3].startswith("0.00426")

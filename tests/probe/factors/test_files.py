@@ -91,11 +91,8 @@ def test_a_file_that_stays_as_it_is_gives_the_same_digest(tmp_path: Path, outsid
     """
     first, second = (watched(tmp_path, source, name) for name in ("a", "b"))
     assert first == second
-    assert [use.source for use in first] == [
-        str(outside / "a.txt"),
-        str(outside / "b.txt") + ASKED,
-        str(outside),
-    ]
+    a, b = outside / "a.txt", outside / "b.txt"
+    assert [use.source for use in first] == [str(a), f"{b}{ASKED}", str(outside)]
 
 
 def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_use(
@@ -125,18 +122,13 @@ def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_
     subprocess.run([sys.executable, "-c", read], check=True)
     """
     uses = watched(tmp_path, source, began=began)
-    assert [(use.factor, use.source) for use in uses] == [
-        ("leftovers", str(outside / "left")),
-        ("files", str(outside / "old")),
-    ]
+    found = [(use.factor, use.source) for use in uses]
+    assert found == [("leftovers", str(outside / "left")), ("files", str(outside / "old"))]
 
 
-def test_what_the_machine_says_of_itself_is_noted(tmp_path: Path) -> None:
-    source = "print([open('/proc/meminfo').read(), open('/proc/uptime').read()])\n"
-    assert {use.source for use in watched(tmp_path, source)} == {"/proc/meminfo", "/proc/uptime"}
-
-
-def test_the_runs_own_places_are_no_use(tmp_path: Path) -> None:
+def test_the_runs_own_places_are_no_use_and_what_the_machine_says_of_itself_is(
+    tmp_path: Path,
+) -> None:
     source = """
     import json, os, pathlib, sqlite3, tempfile
     import email.message, numpy
@@ -150,8 +142,10 @@ def test_the_runs_own_places_are_no_use(tmp_path: Path) -> None:
     pathlib.Path("out.txt").read_text()
     for name in ("/dev/null", "/etc/hostname", "/usr/share", "train.py", os.__file__):
         os.path.exists(name)
+    print([open('/proc/meminfo').read(), open('/proc/uptime').read()])
     """
-    assert [use for use in watched(tmp_path, source) if use.file] == []
+    uses = [use for use in watched(tmp_path, source) if use.file]
+    assert {use.source for use in uses} == {"/proc/meminfo", "/proc/uptime"}
 
 
 def test_calls_behave_as_ever_where_they_are_watched(tmp_path: Path, outside: Path) -> None:
@@ -172,9 +166,9 @@ def test_calls_behave_as_ever_where_they_are_watched(tmp_path: Path, outside: Pa
     found.append(os.stat("deep/a", dir_fd=os.open(top, os.O_RDONLY)).st_size)
     print(found)
     """
-    printed = [
+    free, watched = (
         trace_script(tmp_path, source, name=name, factors=factors).ended.tail[-1]
         for name, factors in (("free", {}), ("watched", {"watch": True}))
-    ]
-    assert printed[0] == printed[1] and "FileNotFoundError" in printed[0]
+    )
+    assert free == watched and "FileNotFoundError" in free
     assert sorted(os.listdir(outside)) == ["deep"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -39,28 +39,21 @@ FIRST = HEAD.count("\n") + 1
 
 
 def test_each_question_is_told_and_its_answer_pinned(tmp_path: Path) -> None:
-    first, second = watched_twice(tmp_path, SCRIPT)
-    uses = [use for use in told(first, "identity") if use.line >= FIRST]
+    both = watched_twice(tmp_path, SCRIPT)
+    uses = [use for use in told(both[0], "identity") if use.line >= FIRST]
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(QUESTIONS)))
-    differing = [
-        one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True)
-    ]
     ident = (1, 3, 5)  # the number of the parent may be the same, and a thread's address too
-    assert all(differs for number, differs in enumerate(differing) if number not in ident)
-    pinned, again = pinned_twice(tmp_path, SCRIPT, {"identity": None})
-    assert pinned.ended.tail == again.ended.tail
+    assert all(differs or number in ident for number, differs in enumerate(apart(both)))
+    same(pinned_twice(tmp_path, SCRIPT, {"identity": None}))
 
 
 def test_varied_the_host_has_another_name_that_can_be_looked_up(tmp_path: Path) -> None:
-    script = (
-        HEAD + "print(socket.gethostname(), platform.node(), "
-        "os.uname().nodename)\nsocket.gethostbyname(socket.gethostname())\n"
-    )
-    plain, varied = (
-        once(tmp_path, script, {"watch": True}).ended.tail[0],
-        once(tmp_path, script, {"vary": ["identity"]}).ended.tail[0],
-    )
-    assert all(one != other for one, other in zip(plain.split(), varied.split(), strict=True))
+    script = f"""{HEAD}print(socket.gethostname(), platform.node(), os.uname().nodename)
+socket.gethostbyname(socket.gethostname())
+"""
+    plain = once(tmp_path, script, {"watch": True}).ended.tail[0].split()
+    varied = once(tmp_path, script, {"vary": ["identity"]}).ended.tail[0].split()
+    assert all(one != other for one, other in zip(plain, varied, strict=True))
 
 
 WORKS = """
@@ -115,20 +108,17 @@ if __name__ == "__main__":
 def test_pinned_every_process_and_thread_has_a_number_of_its_own_and_everything_works(
     short_path: Path,
 ) -> None:
-    first, second = pinned_twice(short_path, WORKS, {"identity": None})
-    assert first.ended.tail == second.ended.tail
-    assert first.ended.tail[0] == "caught"
+    assert same(pinned_twice(short_path, WORKS, {"identity": None}))[0] == "caught"
 
 
 def test_a_single_line_is_pinned_and_a_library_is_told_the_truth(tmp_path: Path) -> None:
-    script = (
-        HEAD + "print(os.getpid())\nprint(os.getpid())\nimport beside\nprint(beside.number() == "
-        "os.getpid())\n"
-    )
-    files = {"train.py": f"import sys; sys.path.append({str(tmp_path)!r})\n{script}"}
+    script = f"""import sys; sys.path.append({str(tmp_path)!r})
+{HEAD}print(os.getpid())
+print(os.getpid())
+import beside
+print(beside.number() == os.getpid())
+"""
     (tmp_path / "beside.py").write_text("import os\ndef number():\n    return os.getpid()\n")
-    first, second = pinned_twice(tmp_path, files, {"identity": [["train.py", FIRST + 1]]})
-    assert (
-        first.ended.tail[0] == second.ended.tail[0] != first.ended.tail[1] != second.ended.tail[1]
-    )
-    assert first.ended.tail[2] == "True"
+    both = pinned_twice(tmp_path, script, {"identity": [["train.py", FIRST + 1]]})
+    first, second = (run.ended.tail for run in both)
+    assert first[0] == second[0] != first[1] != second[1] and first[2] == "True"

@@ -36,11 +36,9 @@ def test_each_listing_is_told_sorted_where_pinned_and_turned_round_where_varied(
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(LISTINGS)))
     for line in once(tmp_path, SCRIPT, {"pin": {"listing": None}}).ended.tail:
         assert line.split() == sorted(line.split())
-    same = SCRIPT.replace("os.urandom(40)", "range(40)")
-    plain, varied = (
-        once(tmp_path, same, {"watch": True}).ended.tail,
-        once(tmp_path, same, {"vary": ["listing"]}).ended.tail,
-    )
+    fixed = SCRIPT.replace("os.urandom(40)", "range(40)")
+    plain = once(tmp_path, fixed, {"watch": True}).ended.tail
+    varied = once(tmp_path, fixed, {"vary": ["listing"]}).ended.tail
     assert [line.split()[::-1] for line in plain[:-1]] == [line.split() for line in varied[:-1]]
     assert plain[-1] == varied[-1]
 

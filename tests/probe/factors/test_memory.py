@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+from tests.probe.factors.runs import once, pinned_twice, same, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -24,19 +24,18 @@ print(np.zeros(3).tolist(), np.full(2, 7).tolist())
 
 
 def test_numpys_empty_arrays_are_told_and_pinned(tmp_path: Path) -> None:
-    first, second = watched_twice(tmp_path, NUMPY)
-    digests = [
+    both = watched_twice(tmp_path, NUMPY)
+    first, second = (
         {(use.line, use.count, use.digest) for use in told(run, "memory") if use.line == 6}
-        for run in (first, second)
-    ]
-    assert digests[0] and digests[0] != digests[1]
-    assert {use.source for use in told(first, "memory")} == {"numpy.empty", "numpy.empty_like"}
-    pinned = pinned_twice(tmp_path, NUMPY, {"memory": None})
-    assert pinned[0].ended.tail == pinned[1].ended.tail
-    assert pinned[0].ended.tail[0] == "000000000000e03f" * 8 and pinned[0].ended.tail[3] == "4096"
-    varied = once(tmp_path, NUMPY, {"vary": ["memory"]})
-    assert varied.ended.tail[0] == "000000000000f8bf" * 8 and varied.ended.tail[3] == "8192"
-    assert varied.ended.tail[5] == pinned[0].ended.tail[5] == first.ended.tail[5]
+        for run in both
+    )
+    assert first and first != second
+    assert {use.source for use in told(both[0], "memory")} == {"numpy.empty", "numpy.empty_like"}
+    pinned = same(pinned_twice(tmp_path, NUMPY, {"memory": None}))
+    varied = once(tmp_path, NUMPY, {"vary": ["memory"]}).ended.tail
+    assert (pinned[0], pinned[3]) == ("000000000000e03f" * 8, "4096")
+    assert (varied[0], varied[3]) == ("000000000000f8bf" * 8, "8192")
+    assert varied[5] == pinned[5] == both[0].ended.tail[5]
 
 
 TORCH = """
@@ -56,27 +55,29 @@ print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
 """
 
 
-@pytest.mark.slow
 def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(
     tmp_path: Path,
 ) -> None:
-    plain = once(tmp_path, TORCH, {"watch": True})
-    pinned, varied = (
-        once(tmp_path, TORCH, {"pin": {"memory": None}}),
-        once(tmp_path, TORCH, {"vary": ["memory"]}),
+    watched = once(tmp_path, TORCH, {"watch": True})
+    plain, pinned, varied, by_line = (
+        watched.ended.tail,
+        *(
+            once(tmp_path, TORCH, factors).ended.tail
+            for factors in (
+                {"pin": {"memory": None}},
+                {"vary": ["memory"]},
+                {"pin": {"memory": [["train.py", 6]]}},
+            )
+        ),
     )
-    assert plain.ended.tail[0] == "[nan, nan] [nan, nan] [nan, nan]"
-    assert pinned.ended.tail[:2] == (
-        "[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]",
-        "[0.5, 0.5] [1, 1] [True, True]",
-    )
+    assert plain[0] == "[nan, nan] [nan, nan] [nan, nan]"
+    halves = "[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]"
+    assert pinned == (halves, "[0.5, 0.5] [1, 1] [True, True]", *plain[2:])
     # the flag has filled it: a run that is only varied keeps torch's functions as they are
-    assert varied.ended.tail == plain.ended.tail
-    assert plain.ended.tail[2:] == pinned.ended.tail[2:] == varied.ended.tail[2:]
-    assert plain.ended.tail[2:4] == ("meta meta", "[0.0, 0.0, 0.0] []")
-    assert {use.line for use in told(plain, "memory") if use.direct} >= {5, 6}
-    by_line = once(tmp_path, TORCH, {"pin": {"memory": [["train.py", 6]]}})
-    assert by_line.ended.tail[:2] == (plain.ended.tail[0], pinned.ended.tail[1])
+    assert varied == plain
+    assert plain[2:4] == ("meta meta", "[0.0, 0.0, 0.0] []")
+    assert {use.line for use in told(watched, "memory") if use.direct} >= {5, 6}
+    assert by_line[:2] == (plain[0], pinned[1])
 
 
 COMPILED = """
@@ -88,6 +89,5 @@ print(compiled(torch.ones(2)).tolist())
 """
 
 
-@pytest.mark.slow
 def test_a_whole_graph_is_compiled_of_a_function_with_a_pinned_empty_tensor(tmp_path: Path) -> None:
     assert once(tmp_path, COMPILED, {"pin": {"memory": None}}).ended.tail == ("[1.0, 1.0]",)

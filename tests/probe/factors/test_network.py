@@ -20,7 +20,7 @@ import pytest
 
 from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Used
-from tests.support.tracing import trace_script
+from tests.probe.factors.runs import once, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -82,12 +82,6 @@ def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
         server.server_close()
 
 
-def run(tmp_path: Path, source: str, name: str, factors: dict[str, Any]) -> Run:
-    done = trace_script(tmp_path, source, name=name, factors=factors)
-    assert done.ended.exit_code == 0, done.ended.tail
-    return done
-
-
 def noted(done: Run) -> list[Used]:
     found = [use for trace in done.traces for use in trace.uses if use.factor == "network"]
     assert all(use.outside for use in found)
@@ -125,7 +119,7 @@ def test_what_comes_in_is_noted_however_it_is_received(
     tmp_path: Path, ports: dict[str, int]
 ) -> None:
     source = ASKING.format(**{"https": 0, **ports}, cert=str(tmp_path / "cert.pem"))
-    runs = [run(tmp_path, source, name, {"watch": True}) for name in ("a", "b")]
+    runs = watched_twice(tmp_path, source)
     printed = [ast.literal_eval(done.ended.tail[-1]) for done in runs]
     assert len({*printed[0], *printed[1]}) == 2 * len(printed[0]), "every answer is another one"
     seen = [{(use.line, use.source): use.digest for use in noted(done)} for done in runs]
@@ -158,7 +152,7 @@ def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: 
     threading.Thread(target=lambda: listener.accept().send("hello"), daemon=True).start()
     print([ask(), os.read(child_reads, 99).decode(), Client(listener.address).recv()])
     """
-    assert noted(run(tmp_path, source, "watched", {"watch": True})) == []
+    assert noted(once(tmp_path, source, {"watch": True})) == []
 
 
 def test_a_server_that_gives_the_same_answers_is_as_ever(
@@ -187,8 +181,6 @@ def test_a_server_that_gives_the_same_answers_is_as_ever(
         found += [line.recv(4, socket.MSG_PEEK), line.recv_into(buffer), bytes(buffer), line.recv(5)]
     print(found)
     """
-    free = ast.literal_eval(run(tmp_path, source, "free", {}).ended.tail[-1])
+    free = ast.literal_eval(once(tmp_path, source, {}).ended.tail[-1])
     assert free[1:] == ["TimeoutError", "BlockingIOError", b"HTTP", 4, b"HTTP", b"/1.1 "]
-    assert (
-        ast.literal_eval(run(tmp_path, source, "watched", {"watch": True}).ended.tail[-1]) == free
-    )
+    assert ast.literal_eval(once(tmp_path, source, {"watch": True}).ended.tail[-1]) == free

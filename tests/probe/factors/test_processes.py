@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned_twice, watched_twice
+from tests.probe.factors.runs import apart, once, pinned_twice, same, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -93,35 +93,21 @@ def mapped():
     with context.Pool(3) as pool:
         return pool.map(work, range(8))
 """
-NAMES = [
-    "shared",
-    "results",
-    "tasks",
-    "unordered",
-    "callbacks",
-    "executor",
-    "shells",
-    "piped",
-    "mapped",
-]
-SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
+NAMES = "shared results tasks unordered callbacks executor shells piped mapped"
+SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES.split())
 
 
-@pytest.mark.slow
 def test_pinned_the_order_is_the_same_in_two_runs_and_free_it_is_not(short_path: Path) -> None:
-    first, second = pinned_twice(short_path, SCRIPT, {"threads": None})
-    assert first.ended.tail == second.ended.tail
-    pinned = dict(line.split(" ", 1) for line in first.ended.tail)
-    free = [
-        dict(line.split(" ", 1) for line in run.ended.tail)
-        for run in watched_twice(short_path, SCRIPT)
-    ]
-    assert len({name for name in NAMES if free[0][name] != free[1][name]}) > 3
-    assert (
-        pinned["mapped"] == free[0]["mapped"] and pinned["piped"] == free[0]["piped"] == "100000 3"
-    )
+    def by_name(lines: tuple[str, ...]) -> dict[str, str]:
+        return dict(line.split(" ", 1) for line in lines)
+
+    pinned = by_name(same(pinned_twice(short_path, SCRIPT, {"threads": None})))
+    both = watched_twice(short_path, SCRIPT)
+    free = by_name(both[0].ended.tail)
+    assert sum(apart(both)) > 3
+    assert pinned["mapped"] == free["mapped"] and pinned["piped"] == free["piped"] == "100000 3"
     for name in ("results", "tasks", "unordered", "callbacks", "executor"):
-        assert sorted(pinned[name].split()) == sorted(free[0][name].split()), name
+        assert sorted(pinned[name].split()) == sorted(free[name].split()), name
     assert pinned["shared"].split() == ["1"] * 10 + ["2"] * 10 + ["3"] * 10 + ["0"] * 70
 
 
@@ -137,8 +123,8 @@ print(len(processes._STRIKES), [child.wait() for child in children])
 
 
 def test_children_that_never_wait_hold_nobody_up(short_path: Path) -> None:
-    first, _ = pinned_twice(short_path, LONG, {"threads": None})
-    assert first.ended.tail == ("3 [-9, -9, -9, -9, -9]",)
+    run = once(short_path, LONG, {"pin": {"threads": None}})
+    assert run.ended.tail == ("3 [-9, -9, -9, -9, -9]",)
 
 
 BOUNDED = """

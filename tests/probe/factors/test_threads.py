@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.format import HANDED
-from tests.probe.factors.runs import once, pinned_twice, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
 
 RACES = """
 import asyncio, queue, random, threading, time
@@ -99,35 +99,22 @@ def mapped():
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, range(8)))
 """
-NAMES = [
-    "pool_appends",
-    "completed",
-    "queued",
-    "conditions",
-    "polled",
-    "to_thread",
-    "unordered",
-    "timers",
-    "mapped",
-]
-SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES)
+NAMES = "pool_appends completed queued conditions polled to_thread unordered timers mapped"
+SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES.split())
 
 
 @pytest.mark.slow
 def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_path: Path) -> None:
-    pinned = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
-    assert len(pinned) == 1
-    free = [
-        dict(line.split(" ", 1) for line in run.ended.tail)
-        for run in watched_twice(tmp_path, SCRIPT)
-    ]
-    differing = {name for name in NAMES if free[0][name] != free[1][name]}
+    [pinned] = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
+    both = watched_twice(tmp_path, SCRIPT)
+    results, free = (
+        dict(line.split(" ", 1) for line in tail) for tail in (pinned, both[0].ended.tail)
+    )
+    differing = {name for name, differs in zip(free, apart(both), strict=True) if differs}
     assert len(differing) > 4 and not differing & {"timers", "mapped"}
-    [lines] = pinned
-    results = dict(line.split(" ", 1) for line in lines)
-    assert results["mapped"] == free[0]["mapped"] and results["timers"] == free[0]["timers"]
-    for name in set(NAMES) - {"polled"}:
-        assert sorted(results[name].split()) == sorted(free[0][name].split()), name
+    assert results["mapped"] == free["mapped"] and results["timers"] == free["timers"]
+    for name in results.keys() - {"polled"}:
+        assert sorted(results[name].split()) == sorted(free[name].split()), name
 
 
 HAND_OVERS = """
@@ -169,16 +156,12 @@ place.get()
 
 
 def test_what_is_taken_in_the_order_in_which_it_comes_is_told_with_its_line(tmp_path: Path) -> None:
-    found = {
-        use.line
-        for use in told(once(tmp_path, HAND_OVERS, {"watch": True}), "threads")
-        if use.source.endswith(HANDED)
-    }
+    uses = told(once(tmp_path, HAND_OVERS, {"watch": True}), "threads")
     lines = HAND_OVERS.splitlines()
     wanted = ("list(as_completed", "list(pool.imap_unordered", "for job in asyncio", "[place.get()")
-    assert found == {
-        number for number, line in enumerate(lines, 1) if line.strip().startswith(wanted)
-    } | {lines.index("    else:") + 2}
+    ours = {number for number, line in enumerate(lines, 1) if line.strip().startswith(wanted)}
+    found = {use.line for use in uses if use.source.endswith(HANDED)}
+    assert found == ours | {lines.index("    else:") + 2}
 
 
 EVEN = """
@@ -204,31 +187,18 @@ with context.Pool(3) as pool:
 def test_under_stress_what_hardly_races_does_and_pinned_it_is_the_same_there_too(
     tmp_path: Path,
 ) -> None:
-    first, second = watched_twice(tmp_path, EVEN, probe={"stress": True})
-    assert all(one != other for one, other in zip(first.ended.tail, second.ended.tail, strict=True))
-    assert (
-        len(
-            {
-                once(tmp_path, EVEN, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail
-                for _ in range(4)
-            }
-        )
-        == 1
-    )
+    assert all(apart(watched_twice(tmp_path, EVEN, probe={"stress": True})))
+    pin = {"pin": {"threads": None}}
+    tails = {once(tmp_path, EVEN, pin, probe={"stress": True}).ended.tail for _ in range(4)}
+    assert len(tails) == 1
 
 
 def test_where_threads_start_is_told(tmp_path: Path) -> None:
-    script = (
-        "import threading\nthread = threading.Thread(target=int)\nthread.start()\nthread.join()\n"
-    )
-    first, second = watched_twice(tmp_path, script)
+    script = "import threading\nthread = threading.Thread(target=int)\n"
+    first, second = watched_twice(tmp_path, script + "thread.start()\nthread.join()\n")
     [use], [other] = told(first, "threads"), told(second, "threads")
-    assert (use.line, use.source, use.direct, use.call) == (
-        3,
-        "threading.Thread.start",
-        True,
-        other.call,
-    )
+    assert (use.line, use.source, use.direct) == (3, "threading.Thread.start", True)
+    assert use.call == other.call
     # their order is free: it never counts as the same
     assert use.digest != other.digest and not told(second, "entropy")
 
@@ -269,14 +239,9 @@ finally:
 
 
 def test_what_nobody_waits_for_is_done_and_limits_of_time_end(tmp_path: Path) -> None:
-    first, second = pinned_twice(tmp_path, ENDS, {"threads": None})
-    assert first.ended.tail == second.ended.tail
-    assert sorted(first.ended.tail) == [
-        "empty",
-        "late",
-        "main ends",
-        *(f"task {number}" for number in range(4)),
-    ]
+    found = same(pinned_twice(tmp_path, ENDS, {"threads": None}))
+    tasks = [f"task {number}" for number in range(4)]
+    assert sorted(found) == ["empty", "late", "main ends", *tasks]
 
 
 SPINS = """

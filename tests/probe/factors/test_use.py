@@ -11,7 +11,6 @@ import pytest
 
 from repro_gate.factors import BY_NAME
 from tests.probe.factors.runs import once, told
-from tests.support.tracing import trace_script
 
 LIBRARY = """
 import os, random, time
@@ -52,46 +51,39 @@ INDIRECT = (
 def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behalf(
     tmp_path: Path,
 ) -> None:
-    head = (
-        "import datetime, glob, importlib, logging, os, platform, random, secrets, sys, tempfile, "
-        "threading, time, uuid\n"
-    )
-    head += f"import numpy\nfrom pathlib import Path\nsys.path.append({str(tmp_path)!r})\n"
+    head = f"""import datetime, glob, importlib, logging, os, platform, random, secrets, sys, tempfile, threading, time, uuid
+import numpy
+from pathlib import Path
+sys.path.append({str(tmp_path)!r})
+"""
     (tmp_path / "beside_library.py").write_text(LIBRARY)
     files = {
         "train.py": head + "\n".join((*DIRECT, *INDIRECT)) + "\n",
         "own.py": "import beside_library\nbeside_library.name()\n",
     }
-    run = trace_script(tmp_path, files, factors={"watch": True})
-    assert run.ended.exit_code == 0, run.ended.tail
-    first = head.count("\n") + 1
-    lines = dict(enumerate((*DIRECT, *INDIRECT), first))
-    told = {
-        (lines[use.line], use.direct)
-        for use in run.traces[0].uses
-        if use.file == "train.py" and use.line in lines
-    }
-    assert {line for line, direct in told if direct} == set(DIRECT)
-    assert {line for line, direct in told if not direct} >= {*INDIRECT[:-1]}
-    assert {use.direct for use in run.traces[0].uses if use.file == "own.py"} == {False}
+    uses = once(tmp_path, files, {"watch": True}).traces[0].uses
+    lines = dict(enumerate((*DIRECT, *INDIRECT), head.count("\n") + 1))
+    ours = [use for use in uses if use.file == "train.py" and use.line in lines]
+    assert {lines[use.line] for use in ours if use.direct} == set(DIRECT)
+    assert {lines[use.line] for use in ours if not use.direct} >= {*INDIRECT[:-1]}
+    assert {use.direct for use in uses if use.file == "own.py"} == {False}
 
 
 def test_an_import_statement_is_told_as_one_however_many_lines_it_takes(tmp_path: Path) -> None:
     """What a module draws while it is imported is told apart from what a call draws."""
     (tmp_path / "beside_library.py").write_text(LIBRARY)
-    text = (
-        f"import sys\nsys.path.append({str(tmp_path)!r})\nfrom beside_library import (  # both\n   "
-        " Draws,\n    name,\n)\nname()\n"
-    )
-    calls = {
-        use.call
-        for use in told(once(tmp_path, text, {"watch": True}), "entropy")
-        if use.file == "train.py"
-    }
-    assert calls == {
-        "from beside_library import (",
-        *(("name()",) if sys.version_info >= (3, 11) else ("",)),
-    }
+    text = f"""import sys
+sys.path.append({str(tmp_path)!r})
+from beside_library import (  # both
+    Draws,
+    name,
+)
+name()
+"""
+    uses = told(once(tmp_path, text, {"watch": True}), "entropy")
+    call = "name()" if sys.version_info >= (3, 11) else ""
+    calls = {use.call for use in uses if use.file == "train.py"}
+    assert calls == {"from beside_library import (", call}
 
 
 MISTAKES = """
@@ -118,13 +110,9 @@ for wrong in (lambda: os.urandom(-1), lambda: os.listdir("missing"), lambda: os.
 def test_a_mistake_in_here_and_errors_of_the_real_call_are_the_trainings_as_without(
     tmp_path: Path, factors: Mapping[str, object]
 ) -> None:
-    found = once(tmp_path, MISTAKES, factors).ended.tail
-    assert (
-        found
-        == once(
-            tmp_path, MISTAKES.replace("part.source_line.inside = None", ""), {"pin": {}}
-        ).ended.tail
-    )
+    without = MISTAKES.replace("part.source_line.inside = None", "")
+    plain = once(tmp_path, without, {"pin": {}}).ended.tail
+    assert once(tmp_path, MISTAKES, factors).ended.tail == plain
 
 
 WORLD = """
@@ -157,16 +145,16 @@ except RecursionError:
 def test_threads_forks_and_a_full_stack_are_no_trouble(tmp_path: Path) -> None:
     run = once(tmp_path, WORLD, {"watch": True})
     assert run.ended.tail == ("deep",)
-    assert sum(use.count for use in told(run, "entropy") if use.line == 6) == 800
-    assert sum(use.count for use in told(run, "entropy") if use.line == 14) == 20
+    counts = dict.fromkeys((6, 14), 0)
+    for use in told(run, "entropy"):
+        if use.line in counts:
+            counts[use.line] += use.count
+    assert counts == {6: 800, 14: 20}
 
 
 def test_uses_are_told_for_each_step_once_for_each_line_and_no_more_than_the_limit(
     tmp_path: Path,
 ) -> None:
-    script = (
-        "import os\n"
-        "import _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n" + "os.urandom(1)\n" * 10
-    )
-    found = told(once(tmp_path, script, {"watch": True}), "entropy")
+    limit = "import os\nimport _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n"
+    found = told(once(tmp_path, limit + "os.urandom(1)\n" * 10, {"watch": True}), "entropy")
     assert len(found) == 5 and {(use.step, use.count) for use in found} == {(-1, 1)}

@@ -3,7 +3,7 @@ comment, races and workflow runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import requests
@@ -24,10 +24,10 @@ def no_sleep(seconds: float) -> None:
 
 
 @contextmanager
-def client(github: GitHub, login: str = BOT, *, write: bool = True) -> Iterator[Api]:
+def client(github: GitHub, login: str = BOT) -> Iterator[Api]:
     """The real client with a token of `login`."""
     with requests.Session() as session:
-        token = Secret(github.token(login, write))
+        token = Secret(github.token(login))
         yield Api(
             token,
             github.repository,
@@ -66,16 +66,23 @@ def say(
     *,
     when: str = "always",
     verdict: str = "fail",
+    news: bool = False,
     login: str = BOT,
+    body: Callable[[int, Marker | None], str] | None = None,
 ) -> Posted:
     """One run's whole `post`."""
+
+    def told(room: int, _: Marker | None) -> str:
+        return text_of(marker, said).partition("\n")[2][:room]
+
     with client(github, login) as api:
         return post(
             api,
             PULL,
             marker,
-            lambda room, _: text_of(marker, said).partition("\n")[2][:room],
+            body or told,
             when=when,
             verdict=verdict,
+            news=news,
             sleep=no_sleep,
         )

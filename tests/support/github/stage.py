@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from repro_gate.github.activity import Decision, decide, decide_comment
 from repro_gate.github.publish_phase import publish_phase
@@ -16,6 +17,7 @@ from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
 from repro_gate.github.settings import Inputs, Job, Secret
 from repro_gate.report.model import Origin, Report
+from tests.support.composite import pairs
 from tests.support.github.server import GitHub
 
 HEAD = "0123456789abcdef0123456789abcdef01234567"
@@ -47,24 +49,31 @@ class Stage:
         code = publish_phase(self.inputs, self.job, self.decision, known, out)
         return code, out.getvalue()
 
+    def change(self, **changed: Any) -> None:
+        """From here on the job, or its inputs, are others."""
+        of_job = {name: value for name, value in changed.items() if hasattr(self.job, name)}
+        self.job = replace(self.job, **of_job)
+        rest = {name: value for name, value in changed.items() if name not in of_job}
+        self.inputs = replace(self.inputs, **rest)
+
+    def may_not_write(self) -> None:
+        """From here on the token may only read."""
+        self.change(token=Secret(self.github.token(write=False)))
+
+    @property
+    def posted(self) -> list[str]:
+        """The conversation's texts."""
+        return self.github.bodies(7)
+
     @property
     def decision(self) -> Decision:
         return (decide_comment if self.posting else decide)(self.inputs, self.job)
 
     @property
     def outputs(self) -> dict[str, str]:
-        """What a later step reads, taken apart as the runner does it."""
+        """What a later step reads."""
         assert self.job.output_file is not None
-        found, lines = {}, iter(self.job.output_file.read_text().splitlines())
-        for line in lines:
-            name, _, end = line.partition("<<")
-            values = []
-            for value in lines:
-                if value == end:
-                    break
-                values.append(value)
-            found[name] = "\n".join(values)
-        return found
+        return pairs(self.job.output_file.read_text())
 
     @property
     def summary(self) -> str:
@@ -82,7 +91,7 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         (tmp_path / name).touch()
     with GitHub() as github:
         github.add_pull(7, HEAD)
-        event = pull_request(github, fork=False)
+        event = pull_request(github.repository, fork=False)
         job = Job(
             repository=github.repository,
             event_name="pull_request",
@@ -105,26 +114,24 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
         assert github.faults == []
 
 
-def pull_request(github: GitHub, *, fork: bool) -> bytes:
+def pull_request(repository: str, *, fork: bool, sha: str = HEAD) -> bytes:
     """The event's payload, as far as anything reads it."""
-    head = "stranger/trainer" if fork else github.repository
-    payload = {
-        "action": "synchronize",
+    head = "stranger/trainer" if fork else repository
+    pull = {
         "number": 7,
-        "pull_request": {
-            "number": 7,
-            "state": "open",
-            "draft": False,
-            "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": head}},
-            "base": {"ref": "main", "repo": {"full_name": github.repository}},
-        },
+        "state": "open",
+        "draft": False,
+        "head": {"sha": sha, "ref": "topic", "repo": {"full_name": head}},
+        "base": {"ref": "main", "repo": {"full_name": repository}},
     }
+    payload = {"action": "synchronize", "number": 7, "pull_request": pull}
     return json.dumps(payload).encode()
 
 
-def signed(report: Report) -> Report:
-    """A report of this run."""
-    return replace(report, origin=ORIGIN, subject=replace(report.subject, commit=HEAD))
+def signed(report: Report, commit: str = HEAD, **origin: Any) -> Report:
+    """A report of this run, or of what else is said."""
+    of = replace(ORIGIN, **origin)
+    return replace(report, origin=of, subject=replace(report.subject, commit=commit))
 
 
 def as_workflow_run(stage: Stage, **changes: object) -> None:
