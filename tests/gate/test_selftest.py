@@ -56,13 +56,11 @@ def test_a_fault_of_one_rank_is_not_that_of_another() -> None:
 
 def off_from(step: int) -> Trace:
     """The flag is read as off from this step on."""
-    marks = [replace_mark(item, off=int(item.step >= step)) for item in CLEAN.steps]
+    marks = [
+        StepMark(it.step, it.ms, 0.0, it.peak_bytes, int(it.step >= step)) for it in CLEAN.steps
+    ]
     off = [dict(IN_PROCESS), {**IN_PROCESS, ALGORITHMS: False}]
     return replace(CLEAN, steps=marks, settings=off)
-
-
-def replace_mark(item: StepMark, off: int) -> StepMark:
-    return StepMark(item.step, item.ms, item.probe_ms, item.peak_bytes, off)
 
 
 GENERATOR = Place(step=3, kind="rng", name="torch")
