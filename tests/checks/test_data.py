@@ -132,6 +132,18 @@ def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(
     assert found.evidence == ("/srv/a.txt", "/srv/corpus/train.bin (opened by train.py:12)")
 
 
+def test_a_hundred_files_are_a_folder() -> None:
+    many = [
+        Opened(f"/srv/{part}/{number}.{part}", False, "train.py:3")
+        for part in ("png", "yaml")
+        for number in range(100)
+    ]
+    found = evidence(runs=(*RUNS, opening(*many)))
+    line = "/srv/{}/: 100 files (opened by train.py:3)"
+    assert no_undeclared_reads(found).evidence == (line.format("png"),)
+    assert opened_files(found).evidence == (line.format("yaml") + ": outside the checkout",)
+
+
 @pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "run.sh", "setup.cfg"])
 def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
     files = Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True)
