@@ -4,29 +4,9 @@ a project file may hold."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from repro_gate.checks.env import compare_with_lock
 from repro_gate.install.lockfiles import Lock, Pin, same_version
-
-VERSIONS = st.from_regex(
-    r"[0-9]{1,2}(\.[0-9]{1,2}){0,3}((a|b|rc)[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True
-)
-
-
-@given(VERSIONS, VERSIONS)
-def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_is_locked(
-    one: str, other: str
-) -> None:
-    assert (
-        same_version(one, one)
-        and same_version(one, f"{one}+cpu")
-        and not same_version(f"{one}+cpu", one)
-    )
-    assert (
-        same_version(one, other) == same_version(other, one) == same_version(one, f"{other}+cu128")
-    )
 
 
 @pytest.mark.parametrize(
@@ -34,6 +14,8 @@ def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_i
     [
         ("3.10", "3.10.0", True),
         ("1.0rc1", "1.0.rc1", True),
+        ("2.13.0", "2.13.0+cpu", True),  # a label does not count where none is locked
+        ("2.13.0+cpu", "2.13.0", False),
         ("2.13.0+cu128", "2.13.0+cu128", True),
         ("2.13.0+cu128", "2.13.0+cu130", False),
         ("2.13.0", "2.13.1", False),
@@ -44,6 +26,7 @@ def test_versions_are_the_same_both_ways_and_a_label_does_not_count_where_none_i
 )
 def test_versions_compare_as_pep_440_has_it(locked: str, installed: str, same: bool) -> None:
     assert same_version(locked, installed) is same
+    assert "+" in locked + installed or same_version(installed, locked) is same
 
 
 def test_one_of_several_pins_is_enough_and_several_versions_and_tools_are_each_judged() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from repro_gate.spec.document import parse
 from repro_gate.spec.errors import SpecError
@@ -88,24 +86,3 @@ def test_mistakes_of_the_file_come_first_and_options_are_held_to_its_rules(tmp_p
     steps, seed = lines(tmp_path, seed=-1, steps=0)
     assert steps.startswith("--steps 0: train.steps: ")
     assert seed.startswith("--seed -1: random-state.seed: ")
-
-
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    st.lists(
-        st.one_of(
-            st.text(max_size=20),
-            st.from_regex(
-                r"(train|data|random-state|env)(\.[a-z0-9]{1,5}){0,3}=.{0,9}", fullmatch=True
-            ),
-        ),
-        max_size=4,
-    )
-)
-def test_any_settings_give_a_spec_or_a_spec_error(tmp_path: Path, options: list[str]) -> None:
-    try:
-        assert isinstance(load(tmp_path, *options), Spec)
-    except SpecError as error:
-        assert all(line.isprintable() for line in error.message.splitlines())
