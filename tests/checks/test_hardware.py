@@ -85,13 +85,12 @@ def test_memory_that_differs_by_a_little_is_the_same_hardware() -> None:
 
 
 def test_the_cpu_is_recorded_as_torch_used_it() -> None:
-    machine = {"cpu-model": "AMD EPYC 9654"}
+    machine, lines = {"cpu-model": "AMD EPYC 9654"}, ("cpu-isa AVX512", "threads 2")
     runs = (run("deterministic-1", training(facts={**FACTS, "cpu-isa": "AVX512"})),)
     good = recorded(evidence(runs=runs, machine=machine))
-    lines = ("cpu-isa AVX512", "threads 2", "cpu-model AMD EPYC 9654")
-    assert (good.status, good.evidence) == ("pass", lines)
+    assert (good.status, good.evidence) == ("pass", (*lines, "cpu-model AMD EPYC 9654"))
     found = recorded(evidence(runs=CPU))
-    assert (found.status, found.evidence) == ("warn", ("threads 2",))
+    assert (found.status, found.evidence) == ("warn", lines[1:])
     assert recorded(evidence()).status == "skip"
     # training without torch needs the CPU's model alone
     bare = (run("deterministic-1", training(facts={"python": "3.12.7", "device": "cpu: x86_64"})),)
@@ -99,29 +98,27 @@ def test_the_cpu_is_recorded_as_torch_used_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "machine", "gap"),
+    ("unknown", "gap"),
     [
-        ((), (), ""),
-        (("gpu-model",), (), "GPU model"),
-        (("gpu-sm-count",), (), "number of SMs"),
-        (("gpu-memory-bytes",), (), "GPU memory"),
-        (("gpu-capability",), (), "compute capability"),
-        ((), ("driver",), "driver version"),
-        ((), ("gpu.0.mig",), ""),
-        ((), ("gpu.0.ecc",), ""),
+        ("", ""),
+        ("gpu-model", "GPU model"),
+        ("gpu-sm-count", "number of SMs"),
+        ("gpu-memory-bytes", "GPU memory"),
+        ("gpu-capability", "compute capability"),
+        ("driver", "driver version"),
+        ("gpu.0.mig", ""),
+        ("gpu.0.ecc", ""),
     ],
 )
-def test_what_is_not_known_of_a_gpu_is_named(
-    facts: tuple[str, ...], machine: tuple[str, ...], gap: str
-) -> None:
-    trace = training(facts={key: value for key, value in FULL.items() if key not in facts})
-    known = {key: value for key, value in MACHINE.items() if key not in machine}
+def test_what_is_not_known_of_a_gpu_is_named(unknown: str, gap: str) -> None:
+    facts, machine = (
+        {key: value for key, value in known.items() if key != unknown} for known in (FULL, MACHINE)
+    )
+    runs = (run("deterministic-1", training(facts=facts)),)
     for profile, status in (("basic", "warn"), ("strict", "fail")):
-        judged = spec(profile=profile)
-        runs = (run("deterministic-1", trace),)
-        found = recorded(evidence(spec=judged, runs=runs, machine=known))
+        found = recorded(evidence(spec=spec(profile=profile), runs=runs, machine=machine))
         assert found.status == (status if gap else "pass") and gap in found.message
-    if not facts and not machine:
+    if not unknown:
         assert {"gpu-sm-count 132", "driver 570.86.15", "gpu.0.mig Disabled"} < set(found.evidence)
 
 

@@ -212,30 +212,35 @@ def test_a_generator_counts_where_it_is_first_recorded() -> None:
     assert reached([cuda], [training(2, seed=2)])[1] == ("python", "torch")
 
 
+WAS = "loader 0: 4 workers from base seed 7"
+
+
 def loading(
-    *first: LoaderSeen, second: tuple[LoaderSeen, ...] | None = None, profile: str = "basic"
+    *first: LoaderSeen, second: tuple[LoaderSeen, ...] = (), profile: str = "basic"
 ) -> CheckResult:
     """What `workers` says of two runs with these loaders."""
-    both = (first, first if second is None else second)
-    traces = [replace(training(), loaders=list(loaders)) for loaders in both]
+    traces = [replace(training(), loaders=list(loaders)) for loaders in (first, second)]
     pair = tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))
     return workers_seeded(evidence(spec=spec(profile=profile), pair=pair))
 
 
-def test_workers_must_be_seeded_alike_in_both_runs() -> None:
-    loader, was = LoaderSeen(0, 4, 7), "loader 0: 4 workers from base seed 7"
-    for second, status, line in (
-        ((loader, LoaderSeen(1, 0, None)), "pass", was),
-        ((LoaderSeen(0, 4, 8),), "fail", f"{was}, then 4 workers from base seed 8"),
-        ((LoaderSeen(0, 2, 7),), "fail", f"{was}, then 2 workers from base seed 7"),
-        ((), "fail", f"{was}, then not there"),
-    ):
-        found = loading(loader, second=second)
-        assert (found.status, found.evidence) == (status, (line,))
-    # a base seed that could not be read
-    for profile, status in (("basic", "warn"), ("strict", "fail")):
-        found = loading(LoaderSeen(0, 2, 7), second=(LoaderSeen(0, 2, None),), profile=profile)
-        assert (found.status, found.evidence) == (status, ("loader 0",))
+@pytest.mark.parametrize(
+    ("second", "profile", "status", "line"),
+    [
+        ((LoaderSeen(0, 4, 7), LoaderSeen(1, 0, None)), "basic", "pass", WAS),
+        ((LoaderSeen(0, 4, 8),), "basic", "fail", f"{WAS}, then 4 workers from base seed 8"),
+        ((LoaderSeen(0, 2, 7),), "basic", "fail", f"{WAS}, then 2 workers from base seed 7"),
+        ((), "basic", "fail", f"{WAS}, then not there"),
+        # a base seed that could not be read
+        ((LoaderSeen(0, 4, None),), "basic", "warn", "loader 0"),
+        ((LoaderSeen(0, 4, None),), "strict", "fail", "loader 0"),
+    ],
+)
+def test_workers_must_be_seeded_alike_in_both_runs(
+    second: tuple[LoaderSeen, ...], profile: str, status: str, line: str
+) -> None:
+    found = loading(LoaderSeen(0, 4, 7), second=second, profile=profile)
+    assert (found.status, found.evidence) == (status, (line,))
 
 
 def test_loaders_without_workers_need_no_seed_and_ranks_are_named() -> None:
@@ -339,16 +344,14 @@ def test_the_page_of_the_check_says_what_to_write_instead() -> None:
 
 @pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
 def test_torch_must_have_refused_at_every_step(profile: str, status: str) -> None:
-    def judged(name: str = "deterministic-1", **changes: Any) -> CheckResult:
-        settings = {**ON, **changes}
-        runs = (run(name, training(settings=settings)),)
-        return operators_deterministic(evidence(spec=spec(profile=profile), runs=runs))
+    def judged(name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
+        runs = (run(name, training(settings={**ON, **changes})),)
+        found = operators_deterministic(evidence(spec=spec(profile=profile), runs=runs))
+        return found.status, found.evidence
 
-    assert judged().status == "pass"
+    assert judged()[0] == "pass" and judged("default-1")[0] == "skip"
     for changes in ({ALGORITHMS: False}, {WARN_ONLY: True}):
-        off = judged(**changes)
-        assert (off.status, off.evidence) == (status, (f"{ALGORITHMS} was off",))
-    assert judged("default-1").status == "skip"
+        assert judged(**changes) == (status, (f"{ALGORITHMS} was off",))
     assert operators_deterministic(evidence()).status == "skip"
     without_torch = (run("deterministic-1", training(settings={})),)
     assert operators_deterministic(evidence(runs=without_torch)).status == "skip"
