@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.checks import ALL, pages
-from repro_gate.checks.pages import END, START, page, placed, reasons, table
+from repro_gate.checks.pages import page, placed, reasons, table
 from repro_gate.factors import BY_NAME
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "checks"
@@ -106,11 +106,3 @@ def test_the_index_of_the_docs_is_current_and_no_page_is_without_a_check() -> No
     rows = [f"| [`{check.id}`]({check.id}.md) | {check.title} | {check.needs} |" for check in ALL]
     assert table().split("\n")[2:] == rows
     assert {f"{path.parent.name}/{path.stem}" for path in DOCS.glob("*/*.md")} == set(IDS)
-
-
-def test_the_table_is_placed_between_its_markers_and_nowhere_else() -> None:
-    text = f"a\n{START}\nold\n{END}\nb\n"
-    assert placed(text) == f"a\n{START}\n{table()}\n{END}\nb\n" == placed(placed(text))
-    for bad in ("", START, f"{END} {START}"):
-        with pytest.raises(ValueError, match="there is no"):
-            placed(bad)
