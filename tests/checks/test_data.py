@@ -14,6 +14,7 @@ from repro_gate.checks.code import opened_files
 from repro_gate.checks.data import (
     batches_equal,
     checksums,
+    no_leftovers,
     no_network,
     no_undeclared_reads,
     revisions_pinned,
@@ -43,30 +44,21 @@ def opening(*files: Opened, **changes: Any) -> Run:
 @pytest.mark.parametrize(
     ("expected", "actual", "profile", "status", "line"),
     [
-        ("a" * 64, "a" * 64, "basic", "pass", f"train.bin: sha256 {'a' * 64}"),
-        (
-            "a" * 64,
-            "b" * 64,
-            "basic",
-            "fail",
-            f"train.bin: sha256 expected {'a' * 64}, found {'b' * 64}",
-        ),
-        ("a" * 64, None, "basic", "fail", "train.bin: found nothing"),
-        (None, None, "basic", "fail", "train.bin: found nothing"),
-        (None, "b" * 64, "basic", "warn", f"train.bin: sha256 {'b' * 64}"),
-        (None, "b" * 64, "strict", "fail", f"train.bin: sha256 {'b' * 64}"),
+        ("a", "a", "basic", "pass", f"sha256 {'a' * 64}"),
+        ("a", "b", "basic", "fail", f"sha256 expected {'a' * 64}, found {'b' * 64}"),
+        ("a", None, "basic", "fail", "found nothing"),
+        (None, None, "basic", "fail", "found nothing"),
+        (None, "b", "basic", "warn", f"sha256 {'b' * 64}"),
+        (None, "b", "strict", "fail", f"sha256 {'b' * 64}"),
     ],
 )
 def test_data_is_what_the_spec_states(
     expected: str | None, actual: str | None, profile: str, status: str, line: str
 ) -> None:
-    found = checksums(
-        evidence(
-            spec=spec(profile=profile, data=DECLARED),
-            data=(DataFinding(path="train.bin", expected=expected, actual=actual, size=3),),
-        )
-    )
-    assert (found.status, found.evidence) == (status, (line,))
+    sums = [value and value * 64 for value in (expected, actual)]
+    item = DataFinding(path="train.bin", expected=sums[0], actual=sums[1], size=3)
+    found = checksums(evidence(spec=spec(profile=profile, data=DECLARED), data=(item,)))
+    assert (found.status, found.evidence) == (status, (f"train.bin: {line}",))
     assert bool(found.remedy) is (status != "pass")
 
 
@@ -76,19 +68,11 @@ def test_data_is_what_the_spec_states(
 def test_the_md5_and_the_size_of_a_declaration_file_count(
     actual: str, size: int, status: str
 ) -> None:
-    item = DataFinding(
-        path="train.bin",
-        expected=None,
-        actual="b" * 64,
-        size=size,
-        size_expected=3,
-        md5_expected="c" * 32,
-        md5_actual=actual * 32,
-        source="train.bin.dvc:3",
-    )
-    found = checksums(
-        evidence(spec=spec(data=(DataItem("train.bin", md5="c" * 32),)), data=(item,))
-    )
+    item = DataFinding(path="train.bin", expected=None, actual="b" * 64, size=size)
+    item = replace(item, size_expected=3, md5_expected="c" * 32, md5_actual=actual * 32)
+    item = replace(item, source="train.bin.dvc:3")
+    declared = spec(data=(DataItem("train.bin", md5="c" * 32),))
+    found = checksums(evidence(spec=declared, data=(item,)))
     assert found.status == status and "(declared at train.bin.dvc:3)" in found.evidence[0]
 
 
@@ -100,13 +84,16 @@ def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
     assert checksums(evidence()).status == "skip"
 
 
-def test_data_that_a_run_changed_fails() -> None:
+def test_data_that_a_run_changed_or_that_an_earlier_one_left_fails() -> None:
     declared = evidence(spec=spec(data=DECLARED), runs=RUNS)
     assert unchanged(declared).status == "pass"
     found = unchanged(replace(declared, changed_data=("train.bin",)))
     assert (found.status, found.evidence) == ("fail", ("train.bin",))
     assert unchanged(evidence(runs=RUNS)).status == "skip"
     assert unchanged(evidence(spec=spec(data=DECLARED))).status == "skip"
+    for left, status in ((True, "fail"), (False, "pass")):
+        runs = (*RUNS, opening(Opened("/opt/x.bin", False, "", left)))
+        assert no_leftovers(evidence(runs=runs)).status == status
 
 
 def test_batches_that_differ_first_fail_and_later_warn() -> None:
@@ -139,34 +126,28 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
 def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(
     profile: str, status: str
 ) -> None:
-    bad = opening(
-        Opened("/srv/corpus/train.bin", False, "train.py:12"), Opened("/srv/corpus/a.txt", False)
-    )
-    found = no_undeclared_reads(evidence(spec=spec(profile=profile), runs=(*RUNS, bad)))
-    assert found.status == status
-    assert found.evidence == ("/srv/corpus/a.txt", "/srv/corpus/train.bin (opened by train.py:12)")
-    assert "under `data:`" in found.remedy
+    files = Opened("/srv/corpus/train.bin", False, "train.py:12"), Opened("/srv/a.txt", False)
+    found = no_undeclared_reads(evidence(spec=spec(profile=profile), runs=(*RUNS, opening(*files))))
+    assert found.status == status and "under `data:`" in found.remedy
+    assert found.evidence == ("/srv/a.txt", "/srv/corpus/train.bin (opened by train.py:12)")
 
 
-def test_a_hundred_undeclared_files_are_a_folder() -> None:
-    many = [Opened(f"/srv/images/{number}.png", False, "train.py:3") for number in range(100)]
-    found = no_undeclared_reads(evidence(runs=(*RUNS, opening(*many))))
-    assert "100 files" in found.message and found.evidence == (
-        "/srv/images/: 100 files (opened by train.py:3)",
-    )
+def test_a_hundred_files_are_a_folder() -> None:
+    many = [
+        Opened(f"/srv/{part}/{number}.{part}", False, "train.py:3")
+        for part in ("png", "yaml")
+        for number in range(100)
+    ]
+    found = evidence(runs=(*RUNS, opening(*many)))
+    line = "/srv/{}/: 100 files (opened by train.py:3)"
+    assert no_undeclared_reads(found).evidence == (line.format("png"),)
+    assert opened_files(found).evidence == (line.format("yaml") + ": outside the checkout",)
 
 
 @pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "run.sh", "setup.cfg"])
 def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
-    clean = evidence(
-        runs=(
-            *RUNS,
-            opening(
-                Opened(f"/opt/{name}", False, "train.py:1"),
-                Opened("data/train.bin", True, "train.py:2"),
-            ),
-        )
-    )
+    files = Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True)
+    clean = evidence(runs=(*RUNS, opening(*files)))
     assert no_undeclared_reads(clean).status == "pass"
     assert f"/opt/{name}" in opened_files(clean).evidence[0]
     assert no_undeclared_reads(evidence()).status == "skip"
@@ -219,23 +200,18 @@ def test_a_commit_that_no_opened_file_names_is_not_pinned(
     assert (pinned.status, pinned.evidence) == ("pass", (f"org/net: {SHA}",))
 
 
-def test_each_commit_that_was_read_has_to_be_named(tmp_path: Path) -> None:
-    found = reading(tmp_path, SHA, "1" * 40)
-    (tmp_path / "train.py").write_text(f'load(revision="{SHA}")\n')
-    assert revisions_pinned(found).evidence == (f"org/net: the runs read {'1' * 40}",)
-
-
-def test_any_tracked_file_may_name_it_where_not_all_that_were_opened_are_listed(
+def test_each_commit_that_was_read_has_to_be_named_by_any_file_where_not_all_are_listed(
     tmp_path: Path,
 ) -> None:
+    two = reading(tmp_path, SHA, "1" * 40)
+    (tmp_path / "train.py").write_text(f'load(revision="{SHA}")\n')
+    assert revisions_pinned(two).evidence == (f"org/net: the runs read {'1' * 40}",)
+    (tmp_path / "train.py").write_text("")
     found = reading(tmp_path, SHA)
     (tmp_path / "other.yaml").write_text(SHA)
     assert revisions_pinned(found).status == "warn"
     files = (Opened("train.py", True), Opened(f"{CACHE}/{SHA}/config.json", False))
     ran = opening(*files, notes=[(NOT_ALL, "x")])
     assert revisions_pinned(replace(found, runs=(ran,))).status == "pass"
-
-
-def test_without_a_hub_nothing_is_judged(tmp_path: Path) -> None:
-    assert revisions_pinned(reading(tmp_path)).status == "skip"
+    assert revisions_pinned(reading(tmp_path)).status == "skip", "no hub"
     assert revisions_pinned(evidence()).status == "skip"

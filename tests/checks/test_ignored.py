@@ -1,4 +1,5 @@
-"""Claims about data that git ignores, which a training that crashed names."""
+"""Claims about what only this checkout has and a run that crashed for want of it names: data that
+git ignores, and files that it did not find."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 
 from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checks.code import files_of_this_machine
 from repro_gate.checks.ignored import ignored_data
 from repro_gate.checks.interface import Evidence
 from repro_gate.spec.model import DataItem, Train
@@ -17,35 +19,26 @@ from tests.support.repositories import git, repository, write
 
 WORKSPACE = "/tmp/repro-gate-0-1/run/workspace"
 LOG = "the log of deterministic-1"
+ABSENT = "No such file or directory"
+NOT_FOUND = f"FileNotFoundError: [Errno 2] {ABSENT}: "
+LIBRARY = "build/fused.cpython-311-x86_64-linux-gnu.so"
 
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """A checkout with a script in a folder of its own; git ignores `data/mnist/`, `sets/*` and
-    `wandb/`."""
+    """A checkout with a script in a folder of its own; git ignores `data/mnist/`, `sets/*`,
+    `wandb/` and `build/`."""
     folder = repository(tmp_path / "repo")
-    write(
-        folder,
-        _dot_gitignore="data/mnist/\nsets/*\n!sets/.gitkeep\nwandb/\n__pycache__/\n.venv/\n*.log\n",
-        gan__sets__dot_gitkeep="",
-    )
-    write(
-        folder,
-        sets___dot_gitkeep="",
-        data__readme="",
-        gan__gan_dot_py="print(1)\nMNIST('../data/mnist')\n",
-    )
+    ignored = "data/mnist/\nsets/*\n!sets/.gitkeep\nwandb/\n__pycache__/\n.venv/\n*.log\nbuild/\n"
+    tracked = {"gan__sets__dot_gitkeep": "", "sets___dot_gitkeep": "", "data__readme": ""}
+    script = "print(1)\nMNIST('../data/mnist')\n"
+    write(folder, _dot_gitignore=ignored, gan__gan_dot_py=script, **tracked)
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "second")
-    write(
-        folder,
-        data__mnist__a="",
-        sets__coco__b="",
-        wandb__x="",
-        _dot_venv__y="",
-        gan____pycache____z="",
-        out_dot_log="",
-    )
+    names = ("data__mnist__a", "sets__coco__b", "wandb__x", "_dot_venv__y", "gan____pycache____z")
+    write(folder, **dict.fromkeys((*names, "out_dot_log", "build__ops_dot_py", "new_dot_txt"), ""))
+    write(folder, build__vocab_dot_json="{}")
+    (folder / LIBRARY).write_bytes(b"")
     return folder
 
 
@@ -56,6 +49,7 @@ def crashed(
     inside: str = ".",
     outcome: str = "crashed",
 ) -> Evidence:
+    """The evidence of a checkout where a run ended with these lines."""
     checkout = inspect_checkout(folder)
     return evidence(
         spec=replace(spec(folder), train=Train(run=command, working_directory=inside)),
@@ -99,20 +93,70 @@ def test_code_that_names_what_git_ignores(repo: Path) -> None:
     """The script that the command names, relative to its folder or the working directory; a log
     that names it too comes first."""
     for command, inside in (("python gan/gan.py --out wandbs", "."), ("python gan.py", "gan")):
-        assert ignored_data(
-            crashed(repo, "ValueError: download error", command=command, inside=inside)
-        ) == {"data/mnist": "gan/gan.py:2"}
-    found = crashed(
-        repo, "no 'data/mnist/a' and no 'data/mnist/a'", command="python gan/gan.py --set sets/coco"
-    )
+        found = crashed(repo, "ValueError: download error", command=command, inside=inside)
+        assert ignored_data(found) == {"data/mnist": "gan/gan.py:2"}
+    twice, command = "no 'data/mnist/a' and no 'data/mnist/a'", "python gan/gan.py --set sets/coco"
+    found = crashed(repo, twice, command=command)
     assert ignored_data(found) == {"data/mnist/a": LOG, "sets/coco": "train.run"}
 
 
 def test_declared_data_and_what_leads_out_are_no_finding(repo: Path) -> None:
     found = crashed(repo, "no 'data/mnist/a'")
-    assert (
-        ignored_data(replace(found, spec=replace(found.spec, data=(DataItem("data/mnist"),)))) == {}
-    )
+    declared = replace(found.spec, data=(DataItem("data/mnist"),))
+    assert ignored_data(replace(found, spec=declared)) == {}
     (repo / "sets/link").symlink_to("/etc")
     assert ignored_data(crashed(repo, "no sets/link and no sets/link/hostname")) == {}
     assert ignored_data(replace(found, runs=(*found.runs, run("deterministic-2")))) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        (f"{NOT_FOUND}'build/vocab.json'", "build/vocab.json"),
+        (f"[rank3]: {NOT_FOUND}'./src/../build/vocab.json'", "build/vocab.json"),
+        (f"{NOT_FOUND}'{WORKSPACE}/build/vocab.json'", "build/vocab.json"),
+        (f'my.io.ReadError: {ABSENT}: "build/vocab.json"', "build/vocab.json"),
+        (f"python: can't open file '{WORKSPACE}/build/ops.py': [Errno 2] {ABSENT}", "build/ops.py"),
+        (f"OSError: {LIBRARY}: cannot open shared object file: {ABSENT}", LIBRARY),
+        ("ValueError: 'build/vocab.json' holds no words", ""),
+        (f"warning: no cache, [Errno 2] {ABSENT}: 'build/vocab.json'", ""),
+        (f"cat: build/vocab.json: {ABSENT}", ""),
+        (f"{NOT_FOUND}'build/gone.json'", ""),
+        (f"{NOT_FOUND}'train.py'", ""),
+        (f"{NOT_FOUND}'new.txt'", ""),
+        (f"{NOT_FOUND}'build'", ""),
+        (f"{NOT_FOUND}'.git/config'", ""),
+        (f"{NOT_FOUND}'/etc/hostname'", ""),
+        (f"{NOT_FOUND}'../outside.txt'", ""),
+        (f"{NOT_FOUND}'{WORKSPACE}/../../../../../etc/hostname'", ""),
+        (f"{NOT_FOUND}'build/link'", ""),
+        (f"{NOT_FOUND}'build/vocab\0.json'", ""),
+        ("ModuleNotFoundError: No module named 'build.ops'", ""),
+    ],
+)
+def test_a_line_that_names_a_file_that_was_not_there_and_only_this_checkout_has(
+    line: str, path: str, repo: Path
+) -> None:
+    (repo.parent / "outside.txt").write_text("")
+    (repo / "build/link").symlink_to(repo.parent / "outside.txt")
+    found = crashed(repo, "Traceback (most recent call last):", line)
+    assert files_of_this_machine(found) == ({path: "deterministic-1"} if path else {})
+
+
+def test_declared_data_runs_that_did_not_crash_and_what_was_copied_are_no_finding(
+    repo: Path, tmp_path: Path
+) -> None:
+    line = f"{NOT_FOUND}'build/vocab.json'"
+    found = crashed(repo, line)
+    for item, is_other in (("build", False), ("build/vocab.json", False), ("build/vocab", True)):
+        declared = replace(found, spec=replace(found.spec, data=(DataItem(item),)))
+        assert bool(files_of_this_machine(declared)) is is_other
+    for outcome in ("finished", "timed-out", "interrupted"):
+        assert files_of_this_machine(crashed(repo, line, outcome=outcome)) == {}
+    # a relative path starts at the working directory
+    line = f"{NOT_FOUND}'vocab.json'"
+    assert files_of_this_machine(crashed(repo, line)) == {}
+    assert list(files_of_this_machine(crashed(repo, line, inside="build"))) == ["build/vocab.json"]
+    (tmp_path / "vocab.json").write_text("{}")
+    assert files_of_this_machine(crashed(tmp_path, line)) == {}, "without git all was copied"
+    assert files_of_this_machine(evidence()) == {}

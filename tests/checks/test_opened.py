@@ -16,12 +16,11 @@ from tests.support.built_traces import evidence, run, training
 
 
 def test_each_file_is_told_once_with_the_line_that_is_known() -> None:
-    traces = [
-        replace(training(), opened=[Opened("a", True, by), Opened("/b", False)])
-        for by in ("", "train.py:3", "train.py:9")
-    ]
-    found = opened(evidence(runs=tuple(run("deterministic-1", trace) for trace in traces)))
-    assert found == {"a": Opened("a", True, "train.py:3"), "/b": Opened("/b", False)}
+    lines = ("", "train.py:3", "train.py:9")
+    files = [[Opened("a", True, by), Opened("/b", False)] for by in lines]
+    runs = tuple(run("deterministic-1", replace(training(), opened=each)) for each in files)
+    found = {"a": Opened("a", True, "train.py:3"), "/b": Opened("/b", False)}
+    assert opened(evidence(runs=runs)) == found
 
 
 def test_a_few_files_are_told_one_by_one_and_many_by_their_folders() -> None:

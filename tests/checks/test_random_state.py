@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,12 +43,19 @@ ON: dict[str, Any] = {**arm().flags, **arm().environment}
 ALGORITHMS = "torch.use_deterministic_algorithms"
 
 
+def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
+    """What `flags` says of a run: its status, and its lines."""
+    found = flags_effective(evidence(runs=(run(name, replace(trace, **changes)),)))
+    return found.status, found.evidence
+
+
 @pytest.mark.parametrize(
     ("changes", "status"),
     [
         ({}, "pass"),
         ({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, "pass"),
         ({"OMP_NUM_THREADS": "1"}, "pass"),
+        ({"TORCHINDUCTOR_DETERMINISTIC": None}, "pass"),  # inductor was not used
         ({ALGORITHMS: False}, "fail"),
         ({WARN_ONLY: True}, "fail"),
         ({"MKL_CBWR": None}, "fail"),
@@ -56,64 +64,41 @@ ALGORITHMS = "torch.use_deterministic_algorithms"
 )
 def test_flags_must_read_back_as_set(changes: dict[str, Any], status: str) -> None:
     trace = training(settings={**ON, **changes})
-    assert flags_effective(evidence(runs=(run("deterministic-1", trace),))).status == status
-    assert flags_effective(evidence(runs=(run("default-1", trace),))).status == "skip"
-
-
-def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> CheckResult:
-    return flags_effective(evidence(runs=(run(name, replace(trace, **changes)),)))
+    assert flags(trace)[0] == status and flags(trace, "default-1")[0] == "skip"
 
 
 @pytest.mark.parametrize("name", sorted(CUDA_ONLY))
 def test_a_flag_of_cuda_counts_where_cuda_was_used(name: str) -> None:
     on_cpu = training(settings={**ON, name: "other"})
-    found = flags(on_cpu)
-    assert found.status == "pass" and found.evidence[0].endswith("; no CUDA device was used")
+    assert flags(on_cpu)[0] == "pass"
     facts = {**on_cpu.facts, "device": "cuda: NVIDIA H200", "gpus": "2", "process": "main"}
-    assert flags(on_cpu, facts=facts).status == "fail"
+    assert flags(on_cpu, facts=facts)[0] == "fail"
     alone = flags(on_cpu, facts={**facts, "gpus": "1"})
-    assert alone.status == ("pass" if name.startswith("NCCL_") else "fail")
-
-
-def test_the_variable_of_inductor_counts_where_inductor_was_used() -> None:
-    found = flags(training(settings={**ON, "TORCHINDUCTOR_DETERMINISTIC": None}))
-    assert found.status == "pass" and "torch.compile was not used" in found.evidence[0]
+    assert alone[0] == ("pass" if name.startswith("NCCL_") else "fail")
 
 
 def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
-    trace = training(settings=ON)
-    found = flags(
-        trace,
-        settings=[ON, {**ON, ALGORITHMS: False}],
-        steps=[*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)],
-        undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)],
-    )
+    trace, undone = training(settings=ON), Undone(ALGORITHMS, "False", "train.py", 7, 1)
+    marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
+    found = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[undone])
     line = f"{ALGORITHMS} is False from step 2 on, set at train.py:7, and the gate wants True"
-    assert (found.status, found.evidence) == ("fail", (line,))
+    assert found == ("fail", (line,))
+    # off for part of a step; before the first one nothing was trained
+    line = f"{ALGORITHMS} set to False at train.py:7, in step 1"
+    assert flags(trace, undone=[undone]) == ("warn", (line,))
+    assert flags(trace, undone=[structs.replace(undone, step=-1)])[0] == "pass"
 
 
 def test_a_variable_that_was_deleted_after_its_library_had_read_it_warns() -> None:
     early, late = (Undone("MKL_CBWR", "None", "train.py", line, -1, line > 5) for line in (2, 9))
     trace = training(settings={**ON, "MKL_CBWR": None})
-    found = flags(trace, undone=[late])
     line = "MKL_CBWR is not set from step 0 on, set at train.py:9, and the gate wants AUTO"
-    assert (found.status, found.evidence) == ("warn", (line,))
+    assert flags(trace, undone=[late]) == ("warn", (line,))
     for undone in ([], [early], [late, early]):
-        assert flags(trace, undone=undone).status == "fail"
+        assert flags(trace, undone=undone)[0] == "fail"
+    # set back, and never read meanwhile
     back = [Undone("MKL_CBWR", "None", "train.py", 9, 1, True)]
-    assert flags(training(settings=ON), undone=back).status == "pass", (
-        "set back, and never read meanwhile"
-    )
-
-
-def test_a_flag_that_was_off_for_part_of_a_step_is_worth_a_notice() -> None:
-    trace = training(settings=ON)
-    found = flags(trace, undone=[Undone(ALGORITHMS, "False", "train.py", 7, 1)])
-    line = f"{ALGORITHMS} set to False at train.py:7, in step 1"
-    assert (found.status, found.evidence) == ("warn", (line,))
-    # before the first step nothing was trained
-    before = flags(trace, undone=[Undone(ALGORITHMS, "False", "train.py", 7, -1)])
-    assert before.status == "pass"
+    assert flags(training(settings=ON), undone=back)[0] == "pass"
 
 
 def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
@@ -134,12 +119,15 @@ def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     assert generators_equal(evidence()).status == "skip"
 
 
-def reseeded(first: Trace, control: Trace, profile: str = "basic") -> CheckResult:
-    """The check's result for these two."""
+def reseeded(
+    first: Trace, control: Trace, profile: str = "basic", second: Trace | None = None
+) -> CheckResult:
+    """What `reseeded` says of these."""
+    pair = [run(f"deterministic-{n}", trace) for n, trace in enumerate((first, second), 1) if trace]
     return reseeded_differs(
         evidence(
             spec=spec(profile=profile),
-            pair=(run("deterministic-1", first),),
+            pair=tuple(pair),
             control=run("reseeded", control),
             control_comparison=compare_runs([first], [control]),
         )
@@ -148,38 +136,35 @@ def reseeded(first: Trace, control: Trace, profile: str = "basic") -> CheckResul
 
 def test_another_seed_must_give_other_bits() -> None:
     line = "seeds 42 and 43: 20 digests compared, in 13 blocks, {} of which differ"
-    good = reseeded(training(seed=1), training(2, seed=2))
+    first, same = training(seed=1), training(2, seed=1)
+    good = reseeded(first, training(2, seed=2))
     assert (good.status, good.evidence) == ("pass", (line.format(13),))
-    same = reseeded(training(seed=1), training(2, seed=1))
-    assert (same.status, same.evidence) == ("warn", (line.format(0),))
-    assert reseeded(training(seed=1), training(2, seed=1), "strict").status == "fail"
+    bad = reseeded(first, same)
+    assert (bad.status, bad.evidence) == ("warn", (line.format(0),))
+    assert reseeded(first, same, "strict").status == "fail"
+    # another state of the generators alone is not other bits
+    rng = changed(same, place_of(same, 0, "rng"), flip(0))
+    assert reseeded(first, rng).status == "warn"
+    bare = replace(training(), blocks=[block(0, "rng")])  # nothing in common
+    assert reseeded(bare, training(2, seed=2)).status == "skip"
     assert reseeded_differs(evidence()).status == "skip"
 
 
 def test_a_control_that_differs_only_where_the_runs_do_proves_nothing() -> None:
-    a = training(seed=1)
+    a, same = training(seed=1), training(2, seed=1)
     b = changed(a, place_of(a, 1, "loss"), flip(0))
-    noise = changed(training(2, seed=1), place_of(a, 1, "loss"), flip(0))
+    noise = changed(same, place_of(a, 1, "loss"), flip(0))
     other = changed(noise, place_of(a, 0, "loss"), flip(0))
-    for control, status in ((noise, "skip"), (other, "pass"), (training(2, seed=1), "warn")):
-        seen = evidence(
-            pair=(run("deterministic-1", a), run("deterministic-2", b)),
-            control=run("reseeded", control),
-            control_comparison=compare_runs([a], [control]),
-        )
-        assert reseeded_differs(seen).status == status
+    for control, status in ((noise, "skip"), (other, "pass"), (same, "warn")):
+        assert reseeded(a, control, second=b).status == status
     # a seed that reaches nothing is told once
+    compared = compare_runs([a], [same])
+    seen = evidence(
+        pair=(run("deterministic-1", a),),
+        control=run("reseeded", same),
+        control_comparison=compared,
+    )
     assert seed_reaches_all(seen).status == "skip"
-
-
-def test_runs_that_recorded_nothing_in_common_say_nothing_of_the_seed() -> None:
-    bare = replace(training(), blocks=[block(0, "rng")])
-    assert reseeded(bare, training(2, seed=2)).status == "skip"
-
-
-def test_another_state_of_the_generators_alone_is_not_other_bits() -> None:
-    a = training(2)
-    assert reseeded(a, changed(a, place_of(a, 0, "rng"), flip(0))).status == "warn"
 
 
 def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
@@ -187,30 +172,33 @@ def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
     last."""
     a = training(12)
     a = replace(a, blocks=[item for item in a.blocks if item.step in (-1, 0, 10)])
-    control = replace(
-        training(2), blocks=[item for item in a.blocks if item.step < 1] + [block(1, "parameter")]
+    blocks = [*(item for item in a.blocks if item.step < 1), block(1, "parameter")]
+    assert reseeded(a, replace(training(2), blocks=blocks)).status == "warn"
+
+
+def reached(first: Sequence[Trace], control: Sequence[Trace]) -> tuple[str, Any]:
+    """What `seed-reach` says of these two: its status, and its lines."""
+    pair = (run("deterministic-1", *first),)
+    found = seed_reaches_all(evidence(pair=pair, control=run("reseeded", *control)))
+    return found.status, found.evidence
+
+
+def test_another_seed_must_move_every_generator_of_every_rank() -> None:
+    first, other = training(seed=1), training(2, seed=2)
+    assert reached([first], [other]) == ("pass", ("python", "torch"))
+    own = first.blocks[place_of(first, 0, "rng")]
+    torch_fixed = changed(
+        other,
+        place_of(other, 0, "rng"),
+        lambda old: replace(old, content=old.digests[:16] + own.digests[16:]),
     )
-    assert reseeded(a, control).status == "warn"
-
-
-def reached(first: Trace, control: Trace) -> CheckResult:
-    """What `seed-reach` says of these two."""
-    return seed_reaches_all(
-        evidence(pair=(run("deterministic-1", first),), control=run("reseeded", control))
-    )
-
-
-def test_another_seed_must_move_every_generator() -> None:
-    good = reached(training(seed=1), training(2, seed=2))
-    assert (good.status, good.evidence) == ("pass", ("python", "torch"))
-    fixed = training(2, seed=2)
-    place = place_of(fixed, 0, "rng")
-    own = training(seed=1).blocks[place_of(training(seed=1), 0, "rng")]
-    fixed = changed(
-        fixed, place, lambda old: replace(old, content=old.digests[:16] + own.digests[16:])
-    )
-    found = reached(training(seed=1), fixed)
-    assert (found.status, found.evidence) == ("warn", ("torch",))
+    assert reached([first], [torch_fixed]) == ("warn", ("torch",))
+    ours = [training(seed=1, key="rank0"), training(seed=2, key="rank1")]
+    theirs = [training(2, seed=3, key="rank0"), training(2, seed=2, key="rank1")]
+    assert reached(ours, theirs) == ("warn", ("rank1: python", "rank1: torch"))
+    # without a control or states nothing is said
+    bare = replace(first, blocks=[item for item in first.blocks if item.kind != "rng"])
+    assert reached([bare], [other])[0] == seed_reaches_all(evidence()).status == "skip"
 
 
 def test_a_generator_counts_where_it_is_first_recorded() -> None:
@@ -219,62 +207,49 @@ def test_a_generator_counts_where_it_is_first_recorded() -> None:
     later, first = training(2, seed=2), training(seed=1)
     same = first.blocks[place_of(first, 1, "rng")]
     again = changed(later, place_of(later, 1, "rng"), lambda old: same)
-    assert reached(first, again).status == "pass"
+    assert reached([first], [again])[0] == "pass"
     cuda = replace(first, blocks=[*first.blocks, block(3, "rng", [("cuda:0", "uint8", (16,))])])
-    assert reached(cuda, training(2, seed=2)).evidence == ("python", "torch")
+    assert reached([cuda], [training(2, seed=2)])[1] == ("python", "torch")
 
 
-def test_every_rank_must_be_reached() -> None:
-    ours = [training(seed=1, key="rank0"), training(seed=2, key="rank1")]
-    theirs = [training(2, seed=3, key="rank0"), training(2, seed=2, key="rank1")]
-    found = seed_reaches_all(
-        evidence(pair=(run("deterministic-1", *ours),), control=run("reseeded", *theirs))
-    )
-    assert (found.status, found.evidence) == ("warn", ("rank1: python", "rank1: torch"))
-
-
-def test_without_a_control_or_states_nothing_is_said_of_the_seed() -> None:
-    assert seed_reaches_all(evidence()).status == "skip"
-    bare = replace(training(), blocks=[item for item in training().blocks if item.kind != "rng"])
-    assert reached(bare, training(2, seed=2)).status == "skip"
+WAS = "loader 0: 4 workers from base seed 7"
 
 
 def loading(
-    *first: LoaderSeen, second: tuple[LoaderSeen, ...] | None = None, profile: str = "basic"
+    *first: LoaderSeen, second: tuple[LoaderSeen, ...] = (), profile: str = "basic"
 ) -> CheckResult:
     """What `workers` says of two runs with these loaders."""
-    both = (first, first if second is None else second)
-    traces = [replace(training(), loaders=list(loaders)) for loaders in both]
+    traces = [replace(training(), loaders=list(loaders)) for loaders in (first, second)]
     pair = tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))
     return workers_seeded(evidence(spec=spec(profile=profile), pair=pair))
 
 
-def test_workers_must_be_seeded_alike_in_both_runs() -> None:
-    loader, was = LoaderSeen(0, 4, 7), "loader 0: 4 workers from base seed 7"
-    for second, status, line in (
-        ((loader, LoaderSeen(1, 0, None)), "pass", was),
-        ((LoaderSeen(0, 4, 8),), "fail", f"{was}, then 4 workers from base seed 8"),
-        ((LoaderSeen(0, 2, 7),), "fail", f"{was}, then 2 workers from base seed 7"),
-        ((), "fail", f"{was}, then not there"),
-    ):
-        found = loading(loader, second=second)
-        assert (found.status, found.evidence) == (status, (line,))
-    # a base seed that could not be read
-    for profile, status in (("basic", "warn"), ("strict", "fail")):
-        found = loading(LoaderSeen(0, 2, 7), second=(LoaderSeen(0, 2, None),), profile=profile)
-        assert (found.status, found.evidence) == (status, ("loader 0",))
+@pytest.mark.parametrize(
+    ("second", "profile", "status", "line"),
+    [
+        ((LoaderSeen(0, 4, 7), LoaderSeen(1, 0, None)), "basic", "pass", WAS),
+        ((LoaderSeen(0, 4, 8),), "basic", "fail", f"{WAS}, then 4 workers from base seed 8"),
+        ((LoaderSeen(0, 2, 7),), "basic", "fail", f"{WAS}, then 2 workers from base seed 7"),
+        ((), "basic", "fail", f"{WAS}, then not there"),
+        # a base seed that could not be read
+        ((LoaderSeen(0, 4, None),), "basic", "warn", "loader 0"),
+        ((LoaderSeen(0, 4, None),), "strict", "fail", "loader 0"),
+    ],
+)
+def test_workers_must_be_seeded_alike_in_both_runs(
+    second: tuple[LoaderSeen, ...], profile: str, status: str, line: str
+) -> None:
+    found = loading(LoaderSeen(0, 4, 7), second=second, profile=profile)
+    assert (found.status, found.evidence) == (status, (line,))
 
 
 def test_loaders_without_workers_need_no_seed_and_ranks_are_named() -> None:
     assert loading(LoaderSeen(0, 0, 1), second=(LoaderSeen(0, 0, 2),)).status == "skip"
-    assert loading().status == "skip"
-    assert workers_seeded(evidence()).status == "skip"
+    assert loading().status == workers_seeded(evidence()).status == "skip"
     ranks = [replace(training(key=f"rank{n}"), loaders=[LoaderSeen(0, 2, 7)]) for n in (0, 1)]
     pair = tuple(run(f"deterministic-{number}", *ranks) for number in (1, 2))
-    assert [line.partition(" 2")[0] for line in workers_seeded(evidence(pair=pair)).evidence] == [
-        "rank0: loader 0:",
-        "rank1: loader 0:",
-    ]
+    lines = workers_seeded(evidence(pair=pair)).evidence
+    assert [line.partition(" 2")[0] for line in lines] == ["rank0: loader 0:", "rank1: loader 0:"]
 
 
 def drawing(
@@ -286,13 +261,8 @@ def drawing(
     """What `os-entropy` says of a run with these draws, beside a clean one."""
     a, b = training(), training() if identical else changed(training(), 3, flip(0))
     runs = (run(arm, replace(a, drawn=list(drawn))), run("deterministic-2", b))
-    return no_os_entropy(
-        evidence(
-            runs=runs,
-            comparison=None if identical is None else compare_runs([a], [b]),
-            blamed=blamed,
-        )
-    )
+    compared = None if identical is None else compare_runs([a], [b])
+    return no_os_entropy(evidence(runs=runs, comparison=compared, blamed=blamed))
 
 
 LIBRARY = Drawn("numpy.random.SeedSequence() by gymnasium.utils.seeding", "train.py", 6)
@@ -336,47 +306,35 @@ def test_runs_without_such_a_draw_pass() -> None:
     assert no_os_entropy(evidence()).status == "skip"
 
 
-REFUSED = run(
-    "deterministic-1",
-    outcome="crashed",
-    problem="`put_` has no form",
-    reason_id="run/no-deterministic-implementation",
-)
+def refusing(*tail: str, refused: tuple[Refused, ...] = ()) -> CheckResult:
+    """What `operators` says of a run that torch ended."""
+    ended = run(
+        "deterministic-1",
+        outcome="crashed",
+        problem="`put_` has no form",
+        reason_id="run/no-deterministic-implementation",
+        tail=tail,
+    )
+    return operators_deterministic(evidence(runs=(ended,), refused=refused))
 
 
-def test_an_operator_that_torch_refused_is_named_with_its_line() -> None:
-    tail = [
+def test_operators_that_torch_refused_are_named_once_with_line_and_what_to_write_instead() -> None:
+    found = refusing(
         "Traceback (most recent call last):",
         '  File "/tmp/repro-gate-x1/workspace/train.py", line 41, in <module>',
         '  File "/tmp/repro-gate-x1/workspace/src/model.py", line 7, in forward',
         '  File "/venv/lib/python3.11/site-packages/torch/nn/functional.py", line 3, in f',
         "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation",
-    ]
-    named = replace(REFUSED, ended=replace(REFUSED.ended, tail=tail))
-    found = operators_deterministic(evidence(runs=(named,)))
+    )
     assert (found.status, found.evidence) == ("fail", ("src/model.py:7",))
-    bare = operators_deterministic(evidence(runs=(REFUSED,)))
-    assert bare.evidence == ("deterministic-1: `put_` has no form",)
-
-
-def test_all_operators_that_torch_refuses_are_named_once_with_what_to_write_instead() -> None:
+    assert refusing().evidence == ("deterministic-1: `put_` has no form",)
     first = Refused("put_", "forward", "train.py", 9, 1)
-    named = (
-        first,
-        structs.replace(first, phase="backward"),
-        structs.replace(first, step=2),
-        Refused("a_new_one", "forward", "", 0, 2),
-    )
-    found = operators_deterministic(evidence(runs=(REFUSED,), refused=named))
+    again = (structs.replace(first, phase="backward"), structs.replace(first, step=2))
+    found = refusing(refused=(first, *again, Refused("a_new_one", "forward", "", 0, 2)))
     instead = "; instead: `index_put_` on the flattened tensor"
-    assert (found.status, found.evidence) == (
-        "fail",
-        (
-            f"train.py:9: put_{instead}",
-            f"train.py:9: put_, in the backward pass{instead}",
-            "a_new_one",
-        ),
-    )
+    lines = (f"put_{instead}", f"put_, in the backward pass{instead}")
+    assert found.status == "fail"
+    assert found.evidence == (*(f"train.py:9: {line}" for line in lines), "a_new_one")
 
 
 def test_the_page_of_the_check_says_what_to_write_instead() -> None:
@@ -386,16 +344,14 @@ def test_the_page_of_the_check_says_what_to_write_instead() -> None:
 
 @pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
 def test_torch_must_have_refused_at_every_step(profile: str, status: str) -> None:
-    def judged(name: str = "deterministic-1", **changes: Any) -> CheckResult:
-        settings = {**ON, **changes}
-        runs = (run(name, training(settings=settings)),)
-        return operators_deterministic(evidence(spec=spec(profile=profile), runs=runs))
+    def judged(name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
+        runs = (run(name, training(settings={**ON, **changes})),)
+        found = operators_deterministic(evidence(spec=spec(profile=profile), runs=runs))
+        return found.status, found.evidence
 
-    assert judged().status == "pass"
+    assert judged()[0] == "pass" and judged("default-1")[0] == "skip"
     for changes in ({ALGORITHMS: False}, {WARN_ONLY: True}):
-        off = judged(**changes)
-        assert (off.status, off.evidence) == (status, (f"{ALGORITHMS} was off",))
-    assert judged("default-1").status == "skip"
+        assert judged(**changes) == (status, (f"{ALGORITHMS} was off",))
     assert operators_deterministic(evidence()).status == "skip"
     without_torch = (run("deterministic-1", training(settings={})),)
     assert operators_deterministic(evidence(runs=without_torch)).status == "skip"
@@ -428,14 +384,11 @@ def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where() -> None
     found = robust(replace(apart, not_robust=named))
     assert (found.message, found.evidence) == ("the path decides", ("train.py:3",))
     assert robust(second(training(), same=True)).status == "pass"
-
-
-def test_a_varied_run_that_ended_badly_shows_nothing_and_one_of_a_racy_training_neither() -> None:
+    # one that ended badly shows nothing, and one of a racy training neither
     ended = robust(second(training(), problem="it exited with status 1"))
     assert ended.status == "warn" and "it exited with status 1" in ended.message
-    chance = second(differing("gradient"))
-    by_chance = {42: replace(chance.varied[42], by_chance=True)}
-    assert robust(replace(chance, varied=by_chance)).status == "skip"
+    by_chance = {42: replace(apart.varied[42], by_chance=True)}
+    assert robust(replace(apart, varied=by_chance)).status == "skip"
     unvaried = spec(robustness=Robustness(()))
     assert robust(replace(second(training(), same=True), spec=unvaried)).status == "skip"
     assert robust(evidence()).status == "skip"

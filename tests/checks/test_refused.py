@@ -14,55 +14,37 @@ from repro_gate.ops.worker.main import assign
 from repro_gate.trace.format import REFUSAL
 from repro_gate.trace.model import Refused
 
+_BOTH = ("_backward_cuda", "_backward_out_cuda")
+
+
+def _each(*starts: str, ends: tuple[str, ...] = _BOTH) -> tuple[str, ...]:
+    return tuple(start + end for start in starts for end in ends)
+
+
 # How an entry of torch's list begins -> the names in the refusals of PyTorch's kernels, of this and
 # of older versions.
 _NAMES = {
-    r"torch\.nn\.AvgPool3d": ("avg_pool3d_backward_cuda", "avg_pool3d_backward_out_cuda"),
-    r"torch\.nn\.AdaptiveAvgPool2d": (
-        "adaptive_avg_pool2d_backward_cuda",
-        "adaptive_avg_pool2d_backward_out_cuda",
-    ),
-    r"torch\.nn\.AdaptiveAvgPool3d": (
-        "adaptive_avg_pool3d_backward_cuda",
-        "adaptive_avg_pool3d_backward_out_cuda",
-    ),
-    r"torch\.nn\.AdaptiveMaxPool2d": (
-        "adaptive_max_pool2d_backward_cuda",
-        "adaptive_max_pool2d_backward_out_cuda",
-    ),
-    r"torch\.nn\.FractionalMaxPool2d": (
-        "fractional_max_pool2d_backward_cuda",
-        "fractional_max_pool2d_backward_out_cuda",
-    ),
-    r"torch\.nn\.FractionalMaxPool3d": (
-        "fractional_max_pool3d_backward_cuda",
-        "fractional_max_pool3d_backward_out_cuda",
-    ),
-    r"torch\.nn\.MaxPool3d": (
-        "max_pool3d_with_indices_backward_cuda",
-        "max_pool3d_with_indices_backward_out_cuda",
-    ),
+    r"torch\.nn\.AvgPool3d": _each("avg_pool3d"),
+    r"torch\.nn\.AdaptiveAvgPool2d": _each("adaptive_avg_pool2d"),
+    r"torch\.nn\.AdaptiveAvgPool3d": _each("adaptive_avg_pool3d"),
+    r"torch\.nn\.AdaptiveMaxPool2d": _each("adaptive_max_pool2d"),
+    r"torch\.nn\.FractionalMaxPool2d": _each("fractional_max_pool2d"),
+    r"torch\.nn\.FractionalMaxPool3d": _each("fractional_max_pool3d"),
+    r"torch\.nn\.MaxPool3d": _each("max_pool3d_with_indices"),
     r"torch\.nn\.MaxUnpool[12]d": ("max_unpooling2d_forward_out",),
     r"torch\.nn\.MaxUnpool3d": ("max_unpooling3d_forward_out",),
-    r"torch\.nn\.functional\.interpolate": (
-        "upsample_linear1d_backward_out_cuda",
-        "upsample_bilinear2d_backward_out_cuda",
-        "upsample_bicubic2d_backward_out_cuda",
-        "upsample_trilinear3d_backward_out_cuda",
+    r"torch\.nn\.functional\.interpolate": _each(
+        "upsample_linear1d",
+        "upsample_bilinear2d",
+        "upsample_bicubic2d",
+        "upsample_trilinear3d",
+        ends=_BOTH[1:],
     ),
     r"torch\.nn\.ReflectionPad1d": ("reflection_pad1d_backward_out_cuda",),
-    r"torch\.nn\.ReflectionPad2d": (
-        "reflection_pad2d_backward_cuda",
-        "reflection_pad2d_backward_out_cuda",
-    ),
-    r"torch\.nn\.ReflectionPad3d": (
-        "reflection_pad3d_backward_cuda",
-        "reflection_pad3d_backward_out_cuda",
-    ),
-    r"torch\.nn\.ReplicationPad[123]d": (
-        "replication_pad1d_backward_cuda",
-        "replication_pad2d_backward_cuda",
-        "replication_pad3d_backward_cuda",
+    r"torch\.nn\.ReflectionPad2d": _each("reflection_pad2d"),
+    r"torch\.nn\.ReflectionPad3d": ("reflection_pad3d_backward_out_cuda",),
+    r"torch\.nn\.ReplicationPad[123]d": _each(
+        *(f"replication_pad{size}d" for size in (1, 2, 3)), ends=_BOTH[:1]
     ),
     r"torch\.nn\.NLLLoss": ("nll_loss2d_forward_out_cuda_template",),
     r"torch\.nn\.CTCLoss": ("ctc_loss_backward_gpu",),
@@ -72,9 +54,8 @@ _NAMES = {
     r"torch\.bincount": ("_bincount_cuda",),
     r"torch\.kthvalue": ("kthvalue CUDA",),
     r"torch\.median": ("median CUDA with indices output",),
-    r"torch\.nn\.functional\.grid_sample": (
-        "grid_sampler_2d_backward_cuda",
-        "grid_sampler_3d_backward_cuda",
+    r"torch\.nn\.functional\.grid_sample": tuple(
+        f"grid_sampler_{d}_backward_cuda" for d in ("2d", "3d")
     ),
     r"torch\.cumsum": ("cumsum_cuda_kernel",),
     r"torch\.Tensor\.scatter_reduce": ("scatter_reduce_cuda_kernel",),
@@ -84,9 +65,8 @@ _NAMES = {
 
 def _names(text: str) -> list[str]:
     """What the refusals of one entry of the list are about."""
-    return [
-        name for start, names in _NAMES.items() if re.match(start + r"\b", text) for name in names
-    ]
+    found = [names for start, names in _NAMES.items() if re.match(start + r"\b", text)]
+    return [name for names in found for name in names]
 
 
 def _pools(torch: Any, dimensions: int) -> Callable[[], Any]:
@@ -98,9 +78,8 @@ def _pools(torch: Any, dimensions: int) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("name", sorted({name for names in _NAMES.values() for name in names}))
 def test_each_name_has_something_to_write_instead(name: str) -> None:
-    refusal = re.search(
-        REFUSAL, f"RuntimeError: {name} does not have a deterministic implementation, but you set"
-    )
+    line = f"RuntimeError: {name} does not have a deterministic implementation, but you set"
+    refusal = re.search(REFUSAL, line)
     assert refusal is not None and refusal[1] == name
     assert "; instead: " in lines_of([Refused(name, "forward", "a.py", 1, 0)], [])[0]
 

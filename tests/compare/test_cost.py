@@ -44,12 +44,13 @@ def noisy(
     return [base * generator.lognormvariate(0, steps) for _ in range(count)]
 
 
-def test_a_known_ratio_is_recovered() -> None:
+def test_a_known_ratio_is_recovered_and_warm_up_steps_are_left_out() -> None:
     found = measured(([12.0] * 20, [10.0] * 20), ([12.0] * 20, [10.0] * 20))
-    assert found.determinism_cost_pct == pytest.approx(20.0)
-    assert found.ci95 == pytest.approx((20.0, 20.0))
+    assert (found.determinism_cost_pct, *found.ci95) == pytest.approx((20.0, 20.0, 20.0))
     assert [found.deterministic_step_ms, found.default_step_ms] == pytest.approx([12.0, 10.0])
     assert (found.timed_steps, found.suspicious) == (40, None)
+    found = measured(([900.0, 11.0, 11.0, 11.0], [800.0, 10.0, 10.0, 10.0]), warmup=1)
+    assert found.determinism_cost_pct == pytest.approx(10.0) and found.timed_steps == 6
 
 
 def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> None:
@@ -63,33 +64,23 @@ def test_slow_spells_and_optimizers_that_take_turns_do_not_move_the_figure() -> 
 
 
 @pytest.mark.parametrize("runs", [0.0, 0.02, 0.05])
-@pytest.mark.parametrize("pairs", [2, 4])
-def test_the_interval_holds_the_true_cost_however_far_runs_scatter(runs: float, pairs: int) -> None:
+def test_the_interval_holds_the_true_cost_however_far_runs_scatter(runs: float) -> None:
     """The bar is three standard errors below 95 %; `benchmarks/cost_coverage.py` has the counts of
-    many more."""
-    generator, held = random.Random(1), 0
-    for _ in range(300):
-        on, off = (
-            [noisy(generator, level, 15, 0.05, runs) for _ in range(pairs)]
-            for level in (11.2, 10.0)
-        )
-        low, high = interval(on, off)
-        held += low <= 12.0 <= high
-    assert held / 300 >= 0.912
-
-
-def test_more_pairs_give_a_narrower_interval() -> None:
-    generator, widths = random.Random(2), {2: 0.0, 5: 0.0}
+    many more. More pairs give a narrower interval."""
+    generator, widths = random.Random(1), {2: 0.0, 4: 0.0}
     for pairs in widths:
-        for _ in range(50):
+        held = 0
+        for _ in range(300):
             low, high = interval(
                 *(
-                    [noisy(generator, level, 15, 0.05, 0.02) for _ in range(pairs)]
+                    [noisy(generator, level, 15, 0.05, runs) for _ in range(pairs)]
                     for level in (11.2, 10.0)
                 )
             )
+            held += low <= 12.0 <= high
             widths[pairs] += high - low
-    assert widths[5] < widths[2] / 2
+        assert held / 300 >= 0.912
+    assert widths[4] < widths[2] / 2
 
 
 @pytest.mark.parametrize("drift", [0.01, 0.05])
@@ -105,24 +96,16 @@ def test_a_steady_drift_of_the_machine_cancels_in_the_order_of_the_runs(drift: f
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"),
-    [(2, 4.30265), (3, 3.18245), (4, 2.77645), (8, 2.30600), (18, 2.10092), (38, 2.02439)],
+    ("missed", "quantiles"),
+    [
+        (0.05, {2: 4.30265, 3: 3.18245, 4: 2.77645, 8: 2.30600, 18: 2.10092, 38: 2.02439}),
+        (cost.MISSED_EARLY, {2: 9.92484, 3: 5.84091, 4: 4.60409, 10: 3.16927}),
+    ],
 )
-def test_the_quantiles_are_students(freedom: int, quantile: float) -> None:
-    assert student_t(freedom) == pytest.approx(quantile, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"), [(2, 9.92484), (3, 5.84091), (4, 4.60409), (10, 3.16927)]
-)
-def test_the_quantiles_of_a_strict_look_are_students_as_well(freedom: int, quantile: float) -> None:
-    assert student_t(freedom, cost.MISSED_EARLY) == pytest.approx(quantile, abs=1e-5)
-
-
-def test_warm_up_steps_are_left_out() -> None:
-    found = measured(([900.0, 11.0, 11.0, 11.0], [800.0, 10.0, 10.0, 10.0]), warmup=1)
-    assert found.determinism_cost_pct == pytest.approx(10.0)
-    assert found.timed_steps == 6
+def test_the_quantiles_are_students(missed: float, quantiles: dict[int, float]) -> None:
+    for freedom, quantile in quantiles.items():
+        assert student_t(freedom, missed) == pytest.approx(quantile, abs=1e-5)
+    assert student_t(8) == pytest.approx(2.306, abs=1e-5)
 
 
 def test_too_few_steps_or_runs_give_no_figure() -> None:
@@ -140,43 +123,39 @@ def needs_more(*pairs: tuple[Times, Times]) -> bool:
     return needs_more_runs([[timed(on)] for on, _ in pairs], [[timed(off)] for _, off in pairs], 0)
 
 
+def arms(*pairs: tuple[Times, Times]) -> list[list[list[float]]]:
+    return [[list(pair[arm]) for pair in pairs] for arm in (0, 1)]
+
+
 def test_runs_that_hardly_scatter_are_enough_and_have_the_strict_interval() -> None:
     steady = (
         ([11.0, 11.05, 11.1, 11.02] * 2, [10.0, 10.05, 10.1, 10.02] * 2),
         ([11.03] * 8, [10.02] * 8),
     )
-    found = measured(*steady)
+    found, strict = measured(*steady), interval(*arms(*steady), cost.MISSED_EARLY)
     assert not needs_more(*steady) and found.determinism_cost_pct == pytest.approx(10.0, abs=0.5)
-    times = [[list(pair[arm]) for pair in steady] for arm in (0, 1)]
-    assert (
-        found.ci95
-        == interval(times[0], times[1], cost.MISSED_EARLY)
-        != interval(times[0], times[1])
-    )
+    assert found.ci95 == strict != interval(*arms(*steady))
 
 
 def test_runs_that_scatter_need_more_and_have_the_ordinary_interval_meanwhile() -> None:
     scattered = ([11.0] * 9, [10.0] * 9), ([12.5] * 9, [11.2] * 9)
     found = measured(*scattered)
     assert needs_more(*scattered) and found.pairs == 2
-    assert found.ci95 == interval(*([list(pair[arm]) for pair in scattered] for arm in (0, 1)))
+    assert found.ci95 == interval(*arms(*scattered))
     assert found.ci95[0] < 0 < found.determinism_cost_pct < found.ci95[1]
+    # too short for a cost
+    assert not needs_more(*[([9.0] * 2, [8.0] * 2)] * 2) and not needs_more_runs([], [], 0)
 
 
-def test_narrow_is_three_points_to_each_side_or_a_quarter_of_the_figure() -> None:
-    def pairs(figure: float, scatter: float) -> list[tuple[Times, Times]]:
-        return [
-            ([10.0 * (1 + figure) * (1 + sign * scatter)] * 3, [10.0] * 3)
-            for sign in (1, -1, 1, -1)
-        ]
-
-    assert not needs_more(*pairs(0.04, 0.012)) and needs_more(*pairs(0.04, 0.02))
-    assert not needs_more(*pairs(0.4, 0.02)) and not needs_more(*pairs(-0.4, 0.02))
-
-
-def test_runs_too_short_for_a_cost_ask_for_no_more_of_them() -> None:
-    assert not needs_more(*[([9.0] * 2, [8.0] * 2)] * 2)
-    assert not needs_more_runs([], [], 0)
+@pytest.mark.parametrize(
+    ("figure", "scatter", "is_wide"),
+    [(0.04, 0.012, False), (0.04, 0.02, True), (0.4, 0.02, False), (-0.4, 0.02, False)],
+)
+def test_narrow_is_three_points_to_each_side_or_a_quarter_of_the_figure(
+    figure: float, scatter: float, is_wide: bool
+) -> None:
+    runs = [10.0 * (1 + figure) * (1 + sign * scatter) for sign in (1, -1, 1, -1)]
+    assert needs_more(*[([on] * 3, [10.0] * 3) for on in runs]) is is_wide
 
 
 @pytest.mark.parametrize("scatter", [0.01, 0.02, 0.03])
@@ -187,57 +166,37 @@ def test_stopping_at_a_narrow_interval_costs_no_coverage(scatter: float) -> None
     for _ in range(1000):
         runs: list[tuple[Times, Times]] = []
         while len(runs) < 2 or (len(runs) < 6 and needs_more(*runs)):
-            runs.append(
-                (
-                    [noisy(generator, 10.4, 1, 0, scatter)[0]] * 3,
-                    [noisy(generator, 10.0, 1, 0, scatter)[0]] * 3,
-                )
-            )
+            on, off = (noisy(generator, level, 1, 0, scatter)[0] for level in (10.4, 10.0))
+            runs.append(([on] * 3, [off] * 3))
         low, high = measured(*runs).ci95
         held += low <= 4.0 <= high
     assert held / 1000 >= 0.93
 
 
 def test_a_figure_beyond_belief_is_said_to_be() -> None:
-    assert measured(([39.9] * 9, [10.0] * 9)).suspicious is None
-    assert "mistake of measurement" in str(measured(([40.1] * 9, [10.0] * 9)).suspicious)
-    assert "mistake of measurement" in str(measured(([4.9] * 9, [10.0] * 9)).suspicious)
+    for on, is_odd in ((39.9, False), (40.1, True), (4.9, True)):
+        assert (measured(([on] * 9, [10.0] * 9)).suspicious is not None) is is_odd
 
 
 def test_of_several_processes_the_slowest_counts() -> None:
-    ranks = [
-        timed([1.0, 9.0, 1.0, 1.0], "rank0"),
-        timed([5.0, 5.0, 5.0], "rank1"),
-        timed([], "launcher"),
-    ]
-    assert step_times(ranks, 0) == [5.0, 9.0, 5.0]
-    assert step_times(ranks, 2) == [5.0]
-    assert step_times(ranks, 9) == []
+    ranks = [timed([1.0, 9.0, 1.0, 1.0], "rank0"), timed([5.0, 5.0, 5.0], "rank1")]
+    ranks.append(timed([], "launcher"))
+    for warmup, times in ((0, [5.0, 9.0, 5.0]), (2, [5.0]), (9, [])):
+        assert step_times(ranks, warmup) == times
     assert step_times([], 0) == []
 
 
 def test_memory_is_the_largest_peak_of_any_process() -> None:
-    on, off = (
-        [timed([1.0] * 4, peak=100), timed([1.0] * 4, "rank1", peak=150)],
-        [timed([1.0] * 4, peak=120)],
-    )
+    on = [timed([1.0] * 4, peak=100), timed([1.0] * 4, "rank1", peak=150)]
+    off, nothing = ([timed([1.0] * 4, peak=peak)] for peak in (120, 0))
     assert (peak_bytes(on), peak_bytes([])) == (150, 0)
-    found = measure_cost([on, on], [off, off], 0)
-    assert found is not None
-    assert found.memory_cost_pct == pytest.approx(25.0)
-    assert (
-        found.memory_ci95 is not None
-        and found.memory_ci95[0] <= found.memory_cost_pct <= found.memory_ci95[1]
-    )
+    found, unknown = (measure_cost([a, a], [b, b], 0) for a, b in ((on, off), (nothing, nothing)))
+    assert found is not None and found.memory_cost_pct == pytest.approx(25.0)
+    assert found.memory_ci95 is not None
+    assert found.memory_ci95[0] <= found.memory_cost_pct <= found.memory_ci95[1]
     assert (found.deterministic_peak_bytes, found.default_peak_bytes) == (150, 120)
-    nothing = [timed([1.0] * 4, peak=0)]
-    unknown = measure_cost([nothing, nothing], [nothing, nothing], 0)
-    assert unknown is not None
-    assert (
-        unknown.memory_cost_pct,
-        unknown.deterministic_peak_bytes,
-        unknown.default_peak_bytes,
-    ) == (None, None, None)
+    assert unknown is not None and unknown.memory_cost_pct is None
+    assert (unknown.deterministic_peak_bytes, unknown.default_peak_bytes) == (None, None)
 
 
 POSITIVE = st.lists(st.floats(0, 1e10), min_size=3, max_size=12)

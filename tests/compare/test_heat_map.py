@@ -32,35 +32,18 @@ def rows_of(a: list[Trace], b: list[Trace]) -> dict[tuple[str, str, str], str]:
     return {(row.process, row.kind, row.module): row.cells for row in drawn.rows}
 
 
-def measured(
-    step: int, kind: str, name: str, l2: float, *, norm: float = 1.0, ulp: int = 5
-) -> Measured:
+def measured(step: int, kind: str, name: str, l2: float, ulp: int = 5) -> Measured:
     """One distance of a float32 tensor."""
-    return Measured(
-        kind=kind,
-        name=name,
-        dtype="float32",
-        shape=(2,),
-        max_abs=l2,
-        max_ulp=ulp,
-        l2=l2,
-        reference_l2=norm,
-        step=step,  # type: ignore[arg-type]
-    )
+    given = {"dtype": "float32", "shape": (2,), "max_abs": l2, "max_ulp": ulp, "reference_l2": 1.0}
+    return Measured(step=step, kind=kind, name=name, l2=l2, **given)  # type: ignore[arg-type]
 
 
-def test_equal_runs_are_identical_in_every_cell() -> None:
+def test_equal_runs_are_identical_in_every_cell_in_order_of_execution() -> None:
     cells = rows_of([training()], [training()])
     assert cells["main", "parameter", "fc"] == "...." and cells["main", "gradient", "fc"] == " ..."
-    assert cells["main", "buffer", "norm"] == " ..." and not set("".join(cells.values())) - {
-        ".",
-        " ",
-    }
-
-
-def test_rows_stand_in_order_of_execution() -> None:
-    found = [kind for _, kind, _ in rows_of([training()], [training()])]
-    assert found == ["rng", "rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer"]
+    assert cells["main", "buffer", "norm"] == " ..." and set("".join(cells.values())) == {".", " "}
+    found = ["rng", "rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer"]
+    assert [kind for _, kind, _ in cells] == found
 
 
 def test_only_what_differs_is_marked_and_a_loss_says_how_far() -> None:
@@ -72,20 +55,15 @@ def test_only_what_differs_is_marked_and_a_loss_says_how_far() -> None:
     assert cells["main", "loss", ""] == " .." + LEVELS[20]
 
 
-def test_generators_alone_leave_the_map_grey() -> None:
-    a = training()
+def test_generators_alone_leave_the_map_grey_and_each_process_has_its_rows() -> None:
+    a, other = training(), training(key="rank1")
     cells = rows_of([a], [changed(a, block_at(a, 1, "rng"), flip(0))])
     assert set("".join(cells.values())) <= {".", " "}
     # they differ, which does not matter: no cell says that they are identical
     assert not [kind for _, kind, _ in cells if kind == "rng"]
-
-
-def test_each_process_has_its_rows() -> None:
-    a, other = training(), training(key="rank1")
     cells = rows_of([a, other], [a, changed(other, block_at(other, 0, "parameter"), flip(1))])
-    assert (
-        cells["rank1", "parameter", "fc"] == ".?.." and cells["main", "parameter", "fc"] == "...."
-    )
+    keys = [(process, "parameter", "fc") for process in ("rank1", "main")]
+    assert [cells[key] for key in keys] == [".?..", "...."]
 
 
 def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
@@ -119,31 +97,22 @@ def test_what_one_pair_measured_at_its_end_is_no_growth() -> None:
     assert next(row.cells for row in found.heat_map.rows if row.kind == "parameter") == "...m"
 
 
-def test_names_of_many_parts_are_cut() -> None:
-    assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
-
-
 @pytest.mark.parametrize(
     ("steps", "width"), [(0, 1), (1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)]
 )
 def test_a_column_stands_for_more_steps_of_a_longer_training(steps: int, width: int) -> None:
     assert Marks(steps).width == width
     assert column_of(-1, steps, width) == 0 and column_of(0, steps, width) == 1
-    assert (
-        column_of(steps + 5, steps, width) == column_of(max(steps - 1, 0), steps, width) <= COLUMNS
-    )
+    last = column_of(max(steps - 1, 0), steps, width)
+    assert column_of(steps + 5, steps, width) == last <= COLUMNS
 
 
 def _large(layers: int, other: int | None = None) -> HeatMap:
-    rows = tuple(
-        (f"blocks.{number // 12}.part{number % 12}.weight", "float32", (2,))
-        for number in range(layers)
-    )
+    names = [f"blocks.{number // 12}.part{number % 12}.weight" for number in range(layers)]
+    large = block(0, "parameter", [(name, "float32", (2,)) for name in names], at=1)
     a, b = training(1), training(1)
-    for trace, seed in ((a, 42), (b, 42)):
-        trace.blocks.append(block(0, "parameter", rows, at=1, seed=seed))
-    if other is not None:
-        b.blocks[-1] = flip(other)(b.blocks[-1])
+    a.blocks.append(large)
+    b.blocks.append(large if other is None else flip(other)(large))
     found = compare_runs([a], [b]).heat_map
     assert found is not None
     return found
@@ -169,8 +138,11 @@ def test_modules_are_told_apart_as_far_as_there_are_rows() -> None:
         ("rng", "torch", "torch"),
     ],
 )
-def test_a_row_is_a_module(kind: str, name: str, module: str) -> None:
+def test_a_row_is_a_module_and_names_of_many_parts_are_cut(
+    kind: str, name: str, module: str
+) -> None:
     assert place_of(("main", kind, name), 9) == ("main", kind, module)
+    assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
 
 
 def test_the_bytes_of_a_step_count_each_tensor_once() -> None:

@@ -21,40 +21,33 @@ def figures(floor: NoiseFloor) -> tuple[float | None, float | None, float | None
 
 A = training()
 OTHER = with_loss(training(), 1, 0.75)
+SMALLER = apart(with_loss(OTHER, 2, 1 / 3 + 2**-12), 3.0, 1.0, norm=6.0)
+NO_NUMBER = apart(apart(OTHER, 1.0, 1.0), None, None, name="fc.bias", norm=None)
+STATE = apart(OTHER, 3.0, 1.0, name="fc.weight.exp_avg", kind="optimizer")
 
 
-def test_equal_runs_have_a_floor_of_zero() -> None:
+def test_equal_runs_have_a_floor_of_zero_and_no_gap_without_losses() -> None:
     floor = noise_floor([A], [A])
     assert floor.identical and figures(floor) == (0.0, 0.0, 0.0, None)
     assert [step for step, _, _ in floor.losses] == [0, 1, 2]
+    both = [with_loss(training(), 2, math.nan)]
+    assert noise_floor(both, both).loss_gap == 0.0, "equal NaN"
+    bare = replace(A, blocks=[item for item in A.blocks if item.kind != "loss"])
+    for other in (bare, changed(bare, place_of(bare, 1, "batch"), flip(0))):
+        assert noise_floor([bare], [other]).loss_gap is None
 
 
 @pytest.mark.parametrize(
     ("b", "expected"),
     [
         # the largest gap of losses, and the norm of all weights as one vector
-        (
-            apart(
-                apart(with_loss(OTHER, 2, 1 / 3 + 2**-12), 3.0, 1.0, norm=6.0),
-                4.0,
-                1.0,
-                name="fc.bias",
-                norm=8.0,
-            ),
-            (0.25, 5.0, 0.5, 1),
-        ),
+        (apart(SMALLER, 4.0, 1.0, name="fc.bias", norm=8.0), (0.25, 5.0, 0.5, 1)),
         # weights that were not kept
         (changed(A, place_of(A, 1, "gradient"), flip(0)), (0.0, None, None, 1)),
         # state of the optimizer is no weight
-        (
-            apart(OTHER, 3.0, 1.0, name="fc.weight.exp_avg", kind="optimizer"),
-            (0.25, None, None, 1),
-        ),
+        (STATE, (0.25, None, None, 1)),
         # NaN in one of them
-        (
-            apart(apart(OTHER, 1.0, 1.0), None, None, name="fc.bias", norm=None),
-            (0.25, None, None, 1),
-        ),
+        (NO_NUMBER, (0.25, None, None, 1)),
         (apart(OTHER, 1.0, 1.0, norm=0.0), (0.25, 1.0, None, 1)),
         # a square that is no float
         (apart(OTHER, 1e200, 1e200, norm=2e200), (0.25, 1e200, 0.5, 1)),
@@ -66,17 +59,6 @@ def test_runs_that_part_have_the_figures_that_are_known(
     b: Trace, expected: tuple[float | None, ...]
 ) -> None:
     assert figures(noise_floor([A], [b])) == pytest.approx(expected)
-
-
-def test_equal_nan_is_no_gap() -> None:
-    both = [with_loss(training(), 2, math.nan)]
-    assert noise_floor(both, both).loss_gap == 0.0
-
-
-def test_without_losses_there_is_no_gap() -> None:
-    a = replace(training(), blocks=[item for item in training().blocks if item.kind != "loss"])
-    assert noise_floor([a], [a]).loss_gap is None
-    assert noise_floor([a], [changed(a, place_of(a, 1, "batch"), flip(0))]).loss_gap is None
 
 
 @pytest.mark.parametrize(

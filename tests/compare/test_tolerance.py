@@ -21,13 +21,8 @@ PARTED = changed(A, place_of(A, 2, "parameter"), flip(0))
 
 def outside(a: Trace | Sequence[Trace], b: Trace | Sequence[Trace]) -> tuple[str, ...]:
     """What lies outside the bar."""
-    return outside_tolerance(
-        compare_runs([a] if isinstance(a, Trace) else a, [b] if isinstance(b, Trace) else b), BAR
-    )
-
-
-def test_equal_runs_are_within() -> None:
-    assert outside(A, A) == ()
+    runs = ([item] if isinstance(item, Trace) else item for item in (a, b))
+    return outside_tolerance(compare_runs(*runs), BAR)
 
 
 def test_the_losses_of_every_process_are_judged_at_every_step() -> None:
@@ -46,25 +41,15 @@ def test_a_loss_that_is_no_number_on_one_side_is_outside(value: float) -> None:
     assert outside(with_loss(A, 1, value), with_loss(A, 1, value)) == ()
 
 
-def test_weights_are_judged_at_the_end() -> None:
+def test_weights_are_judged_at_the_end_and_optimizer_state_is_not() -> None:
     assert outside(A, apart(PARTED, 1.0, 9e-3)) == ()
-    assert outside(A, apart(PARTED, 1.0, 0.02)) == (
-        "fc.weight differs by 0.02 at the end, 0.01 is allowed",
-    )
+    said = "fc.weight differs by 0.02 at the end, 0.01 is allowed"
+    assert outside(A, apart(PARTED, 1.0, 0.02)) == (said,)
     assert len(outside(A, apart(PARTED, None, None))) == 1
     # parameters that came together again
     assert outside(A, changed(A, place_of(A, 1, "parameter"), flip(0))) == ()
-
-
-def test_optimizer_state_is_not_judged() -> None:
-    b = apart(
-        changed(A, place_of(A, 2, "optimizer"), flip(0)),
-        1.0,
-        5.0,
-        name="fc.weight.exp_avg",
-        kind="optimizer",
-    )
-    assert outside(A, b) == ()
+    state = changed(A, place_of(A, 2, "optimizer"), flip(0))
+    assert outside(A, apart(state, 1.0, 5.0, name="fc.weight.exp_avg", kind="optimizer")) == ()
 
 
 def test_what_was_not_measured_cannot_pass() -> None:
@@ -88,7 +73,5 @@ def test_what_one_run_lacks_is_outside_also_where_another_difference_came_first(
 
 def test_an_artifact_that_differs_is_outside() -> None:
     artifact = Divergence(step=2, kind="artifact", name="out/m.pt: w")
-    assert outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR) == (
-        "1 of 4 leaves of artifacts differ",
-    )
+    assert len(outside_tolerance(compare_runs([A], [A], [artifact], 4), BAR)) == 1
     assert outside_tolerance(compare_runs([A], [A], [], 4), BAR) == ()

@@ -62,9 +62,8 @@ def test_order_a_cut_beginning_and_logging_by_the_clock_are_no_difference() -> N
     assert differing_numbers(lines, [*lines[17::2], *lines[18::2]]) == []
     by_the_clock = ([f"step {n} loss: {n / 7}" for n in range(first, 99, 9)] for first in (1, 2))
     assert differing_numbers(*by_the_clock) == []
-    assert differing_numbers(lines, [*lines[:-1], "[rank1]: step 29 loss: 9"]) == [
-        ("loss", "3.9", "9")
-    ]
+    other = [*lines[:-1], "[rank1]: step 29 loss: 9"]
+    assert differing_numbers(lines, other) == [("loss", "3.9", "9")]
     counts = (["acc: 1", "acc: 2", "acc: 3"], ["acc: 1", "acc: 5", "acc: 6"])
     assert differing_numbers(*counts) == [("acc", "2", "5")]
 
@@ -128,18 +127,10 @@ def test_times_and_ids_in_a_name_are_no_difference_and_bytes_are(ours: str, thei
 
 
 def test_what_trackers_and_caches_write_is_ignored() -> None:
-    for name in (
-        "runs/x/events.out.tfevents.1763763.host.1.0",
-        "wandb/offline-run-1/files/a.json",
-        "a/__pycache__/m.py",
-        "a/torchinductor_x/m.so",
-        "m.pyc",
-        "train.log",
-        ".cache/x",
-    ):
-        assert ignored(name), name
-    for name in ("out/wandb.csv", "lightning_logs/version_0/hparams.yaml", "a.trace.json.txt"):
-        assert not ignored(name), name
+    theirs = ["runs/x/events.out.tfevents.1763763.host.1.0", "wandb/offline-run-1/files/a.json"]
+    theirs += ["a/__pycache__/m.py", "a/torchinductor_x/m.so", "m.pyc", "train.log", ".cache/x"]
+    own = ["out/wandb.csv", "lightning_logs/version_0/hparams.yaml", "a.trace.json.txt"]
+    assert [name for name in (*theirs, *own) if ignored(name)] == theirs
 
 
 def test_one_notice_names_a_few_and_folds_the_rest() -> None:
@@ -152,21 +143,15 @@ def test_one_notice_names_a_few_and_folds_the_rest() -> None:
     )
     assert notices(*runs)["unrecorded/files"][0].endswith(" differ: out/run/ (30 files), x")
     assert notices(files(a=b"1"), files(a=b"1")) == {}
-
-
-def test_of_a_search_that_was_cut_only_what_both_runs_have_is_compared() -> None:
-    a, b = (
-        Left({"a": Written("1"), name: Written("1")}, "the first 2 files") for name in ("b", "c")
-    )
-    assert "the first 2 files" in notices(a, b)["unrecorded/files"][0]
-    assert (
-        "(looked at: the first 2 files)"
-        in notices(a, Left({"a": Written("2")}))["unrecorded/files"][0]
-    )
-
-
-def test_three_printed_numbers_are_shown() -> None:
     names = ("acc", "f1", "bleu", "rouge")
     a, b = (Left(printed=[f"{name}: {value}" for name in names]) for value in (0.5, 0.25))
     message, _ = notices(a, b)["unrecorded/log"]
     assert "`bleu 0.5` against `0.25` and 1 more" in message and "rouge" not in message
+
+
+def test_of_a_search_that_was_cut_only_what_both_runs_have_is_compared() -> None:
+    one, cut = Written("1"), "the first 2 files"
+    a, b = (Left({"a": one, name: one}, cut) for name in ("b", "c"))
+    assert cut in notices(a, b)["unrecorded/files"][0]
+    other = notices(a, Left({"a": Written("2")}))
+    assert f"(looked at: {cut})" in other["unrecorded/files"][0]

@@ -3,6 +3,8 @@ aligned by what it is and not by position."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from repro_gate.diagnosis.operators import around, culprit
 from repro_gate.trace.model import OperatorLine
 
@@ -10,16 +12,9 @@ from repro_gate.trace.model import OperatorLine
 def call(
     name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False
 ) -> OperatorLine:
-    given = {
-        "process": "main",
-        "count": 1,
-        "phase": "forward",
-        "node": "",
-        "file": "net.py",
-        "line": line,
-        "simple": simple,
-    }
-    return OperatorLine(op=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"process": "main", "count": 1, "phase": "forward", "node": ""}
+    given |= {"file": "net.py", "line": line, "simple": simple}
+    return OperatorLine(op=name, inputs=(inputs,), outputs=(outputs,), **given)
 
 
 def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
@@ -56,25 +51,20 @@ def test_one_operator_more_in_a_run_shifts_nothing() -> None:
 
 
 def test_an_element_wise_operator_is_never_it_and_what_was_written_before_it_is_told() -> None:
-    first = [call("aten.mm", "i", "m"), call("aten.add", "m", "a1", simple=True)]
-    second = [call("aten.mm", "i", "m"), call("aten.add", "m", "a2", simple=True)]
+    first, second = (
+        [call("aten.mm", "i", "m"), call("aten.add", "m", outputs, simple=True)]
+        for outputs in ("a1", "a2")
+    )
     found = culprit(first, second)
-    assert found is not None
-    assert found.operator is None
+    assert found is not None and found.operator is None
     assert "between aten.mm and aten.add" in found.between
-
-
-def test_inputs_that_differ_with_all_before_equal_were_written_by_something_else() -> None:
+    # inputs that differ with all before equal were written by something else
     found = culprit([call("aten.mm", "i1", "m1")], [call("aten.mm", "i2", "m2")])
-    assert found is not None
-    assert found.operator is None
+    assert found is not None and found.operator is None
     assert "the beginning of the step" in found.between
 
 
-def test_a_collective_in_flight_is_passed_over() -> None:
+def test_a_collective_in_flight_is_passed_over_and_equal_records_name_none() -> None:
     assert culprit([call("c10d.allreduce_", "i", "a")], [call("c10d.allreduce_", "i", "b")]) is None
-
-
-def test_equal_records_name_none() -> None:
     records = [call("aten.mm", "i", "m"), call("aten.relu", "m", "r")]
     assert culprit(records, records) is None

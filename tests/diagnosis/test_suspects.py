@@ -3,7 +3,7 @@ and the first line that did."""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from typing import Any
 
 from repro_gate.diagnosis.model import Unit
 from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
@@ -11,25 +11,18 @@ from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
 
 
-def use(
-    factor: str, line: int, digest: str = "a", *, step: int = 0, direct: bool = True, count: int = 1
-) -> Used:
-    return Used(
-        process="main",
-        step=step,
-        factor=factor,
-        source="f",
-        file="train.py" if line else "",
-        line=line,
-        call="f()",
-        count=count,
-        digest=digest,
-        direct=direct,
-    )
+def use(factor: str, line: int, digest: str = "a", **more: Any) -> Used:
+    given = {"process": "main", "step": 0, "source": "f", "file": "train.py" if line else ""}
+    given |= {"call": "f()", "count": 1, "direct": True}
+    return Used(**{**given, "factor": factor, "line": line, "digest": digest, **more})
+
+
+def tried(first: list[Used], second: list[Used], until: int = 0) -> list[Unit]:
+    return [item.unit for item in suspects(first, second, until)]
 
 
 def line(at: int, digest: str = "s", order: str = "", process: str = "main") -> Used:
-    return replace(use("line", at, digest), process=process, source=order)
+    return use("line", at, digest, process=process, source=order)
 
 
 def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_calls_are() -> None:
@@ -41,44 +34,32 @@ def test_equal_answers_are_no_suspects_and_other_answers_counts_and_missing_call
 
 
 def test_all_uses_are_shown_by_line_those_that_differed_first() -> None:
-    first = [
-        use("clock", 7, "a", count=3),
-        use("clock", 7, "b", step=1),
-        use("entropy", 9, "x"),
-        use("listing", 2, "same"),
-    ]
-    second = [
-        use("clock", 7, "a", count=3),
-        use("clock", 7, "c", step=1),
-        use("listing", 2, "same"),
-        use("identity", 4),
-    ]
+    clock, same = use("clock", 7, "a", count=3), use("listing", 2, "same")
+    first = [clock, use("clock", 7, "b", step=1), use("entropy", 9, "x"), same]
+    second = [clock, use("clock", 7, "c", step=1), same, use("identity", 4)]
     found = [(item.factor, item.line, item.count, item.differs) for item in shown(first, second)]
-    assert found[-1] == ("listing", 2, 1, False) and set(found[:-1]) == {
-        ("clock", 7, 4, True),
-        ("entropy", 9, 1, True),
-        ("identity", 4, 0, True),
-    }
+    differed = {("clock", 7, 4, True), ("entropy", 9, 1, True), ("identity", 4, 0, True)}
+    assert found[-1] == ("listing", 2, 1, False) and set(found[:-1]) == differed
     assert len(shown(first, second, most=2)) == 2 and shown(first, first)[0].differs is False
 
 
-def test_what_differs_after_the_divergence_is_no_suspect() -> None:
-    assert suspects([use("clock", 1, "a", step=3)], [use("clock", 1, "b", step=3)], 2) == []
-
-
 def test_own_lines_come_before_libraries_and_those_before_what_has_no_line() -> None:
-    first = [use("entropy", 0, "a"), use("entropy", 1, "a", direct=False), use("clock", 9, "a")]
-    second = [use("entropy", 0, "b"), use("entropy", 1, "b", direct=False), use("clock", 9, "b")]
-    assert [item.unit for item in suspects(first, second, 0)] == [
-        Unit("clock", ("train.py", 9)),
-        Unit("entropy", ("train.py", 1)),
-        Unit("entropy"),
-    ]
+    first, second = (
+        [
+            use("entropy", 0, digest),
+            use("entropy", 1, digest, direct=False),
+            use("clock", 9, digest),
+            use("clock", 4, digest, step=3),  # after the divergence
+        ]
+        for digest in "ab"
+    )
+    clock, entropy = Unit("clock", ("train.py", 9)), Unit("entropy", ("train.py", 1))
+    assert tried(first, second) == [clock, entropy, Unit("entropy")]
 
 
 def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole() -> None:
     first, second = (
-        [replace(use("addresses", line, digest), source=SET_OF_TENSORS) for line in (4, 9)]
+        [use("addresses", line, digest, source=SET_OF_TENSORS) for line in (4, 9)]
         for digest in "ab"
     )
     (found,) = suspects(first, second, 0)
@@ -106,14 +87,10 @@ def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> No
 
 
 def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them() -> None:
-    first = [
-        use("threads", 3, "a"),
-        replace(use("threads", 5, "a"), source="as_completed" + HANDED),
-    ]
-    second = [
-        use("threads", 3, "b"),
-        replace(use("threads", 5, "b"), source="as_completed" + HANDED),
-    ]
+    first, second = (
+        [use("threads", 3, digest), use("threads", 5, digest, source="as_completed" + HANDED)]
+        for digest in "ab"
+    )
     assert [item.use.site for item in suspects(first, second, 0)] == [("train.py", 5)]
     assert [item.site[1] for item in started(first, "threads")] == [5, 3]
 
@@ -126,42 +103,31 @@ def test_the_training_process_comes_before_its_workers() -> None:
 
 
 def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
-    calls = [
-        ("import gym", False),
-        ("from gym import (", False),
-        ("env.reset()", False),
-        ("os.urandom(4)", True),
-    ]
-    made = [
-        replace(use("entropy", line, "a"), call=call, direct=direct)
-        for line, (call, direct) in enumerate(calls, 1)
-    ]
-    found = suspects(made, [replace(item, digest="b") for item in made], 0)
-    assert [item.use.site[1] for item in found] == [4, 3, 1, 2]
+    calls = ["import gym", "from gym import (", "env.reset()", "os.urandom(4)"]
+    first, second = (
+        [
+            use("entropy", line, digest, call=call, direct=call.startswith("os."))
+            for line, call in enumerate(calls, 1)
+        ]
+        for digest in "ab"
+    )
+    assert [item.use.site[1] for item in suspects(first, second, 0)] == [4, 3, 1, 2]
 
 
 def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> (
     None
 ):
-    asks, reads = (
-        replace(use("leftovers", line, digest), source=source)
-        for line, digest, source in ((1, "a", "/x" + ASKED), (2, "b", "/x"))
-    )
-    other = replace(asks, digest="c")
-    assert [item.unit.site for item in suspects([asks], [other, reads], 0)] == [("train.py", 2)]
-    assert [item.unit.site for item in suspects([asks], [other], 0)] == [("train.py", 1)]
+    asks, other = (use("leftovers", 1, digest, source="/x" + ASKED) for digest in "ac")
+    reads = use("leftovers", 2, "b", source="/x")
+    assert tried([asks], [other, reads]) == [Unit("leftovers", ("train.py", 2))]
+    assert tried([asks], [other]) == [Unit("leftovers", ("train.py", 1))]
 
 
 def test_the_same_lines_of_a_command_in_another_order_are_programs_side_by_side() -> None:
     def printed(ordered: str, lines: str) -> list[Used]:
-        return [
-            replace(use("commands", 3, digest), source="xargs" + about)
-            for digest, about in ((ordered, ""), (lines, ANY_ORDER))
-        ]
+        said = ((ordered, "xargs"), (lines, "xargs" + ANY_ORDER))
+        return [use("commands", 3, digest, source=source) for digest, source in said]
 
-    assert [item.unit for item in suspects(printed("a", "same"), printed("b", "same"), 0)] == [
-        Unit("parallel", ("train.py", 3))
-    ]
-    assert [item.unit for item in suspects(printed("a", "x"), printed("b", "y"), 0)] == [
-        Unit("commands", ("train.py", 3))
-    ]
+    parallel, commands = (Unit(name, ("train.py", 3)) for name in ("parallel", "commands"))
+    assert tried(printed("a", "same"), printed("b", "same")) == [parallel]
+    assert tried(printed("a", "x"), printed("b", "y")) == [commands]

@@ -15,16 +15,12 @@ from repro_gate.runs.launch import Run
 from repro_gate.runs.progress import Watch
 from tests.support.built_traces import run, spec
 
+Asked = Callable[..., tuple[Run | None, list[float]]]
 SPEC = spec()
-TAIL = (
-    "Traceback (most recent call last):",
-    '  File "/x/run/workspace/train.py", line 3, in <module>',
-    "ValueError: bad",
-)
 
 
 def crashed(code: int | None = 1, **ended: Any) -> Run:
-    found = run("deterministic-1", outcome="crashed", reason_id="run/crashed", tail=TAIL)
+    found = run("deterministic-1", outcome="crashed", reason_id="run/crashed")
     return replace(
         found, ended=replace(found.ended, **{"exit_code": code, "seconds": 20.0, **ended})
     )
@@ -34,7 +30,7 @@ CRASHED = crashed()
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Run | None, list[float]]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What comes of these runs, and the time limits of the bare runs that were started."""
 
     def ask(
@@ -57,14 +53,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Run | None, li
 
 
 def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(
-    asked: Callable[..., tuple[Run | None, list[float]]],
+    asked: Asked,
 ) -> None:
     assert asked(crashed()) == (crashed(), [60.0]), "three times what the crash took"
     assert asked(crashed(), crashed())[1] == [60.0] and asked(crashed(seconds=1.0))[1] == [30.0]
     assert asked(crashed(seconds=1e6))[1] == [SPEC.train.timeout]
-    assert asked(replace(crashed(code=None, signal=11), outcome="killed", reason_id="run/killed"))[
-        1
-    ] == [60.0]
+    killed = replace(crashed(code=None, signal=11), outcome="killed", reason_id="run/killed")
+    assert asked(killed)[1] == [60.0]
     for runs in (
         (),
         (run("deterministic-1"), crashed()),
@@ -80,14 +75,10 @@ def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(
 
 
 def test_a_bare_run_that_says_nothing_is_not_told_of(
-    asked: Callable[..., tuple[Run | None, list[float]]],
+    asked: Asked,
 ) -> None:
-    for came in (
-        KeyboardInterrupt(),
-        OSError("no space"),
-        crashed(signal=9, code=None),
-        crashed(out_of_memory=True),
-    ):
+    killed, full = crashed(signal=9, code=None), crashed(out_of_memory=True)
+    for came in (KeyboardInterrupt(), OSError("no space"), killed, full):
         assert asked(crashed(), came=came) == (None, [60.0])
     late = crashed(signal=9, code=None, timed_out=True)
     assert asked(crashed(), came=late)[0] == late

@@ -57,7 +57,10 @@ def test_a_machine_with_all_that_is_required_passes_in_silence(
     [
         (CUDA, LAPTOP, None, "runs-on"),
         (CUDA, DOCKER, None, "preflight.md"),
-        *((CUDA, GPU, value, "train.env") for value in ("", "-1", "-1,0", "NoDevFiles", "\x1b")),
+        *(
+            (CUDA, GPU, value, "train.env")
+            for value in ("", "-1", "-1,0", "NoDevFiles", "-\x1b[31m")
+        ),
         (hides(CUDA, ""), GPU, "0", "train.env"),
         (CUDA, replace(GPU, devices=("dxg",)), "-1", "train.env"),
         (TWO, GPU, "0", "2 GPUs"),
@@ -68,8 +71,6 @@ def test_a_required_gpu_that_cannot_be_had_ends_the_gate_run(
     spec: Spec, facts: Facts, listed: str | None, remedy: str
 ) -> None:
     environment = {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
-    if listed == "\x1b":
-        environment["CUDA_VISIBLE_DEVICES"] = "-\x1b[31m"
     with pytest.raises(Inconclusive) as caught:
         preflight(spec, environment, facts)
     error = caught.value
@@ -88,15 +89,9 @@ def test_small_or_full_shared_memory_is_a_note_beside_a_gpu(total: int, free: in
 @pytest.mark.parametrize(
     "line",
     [
-        (
-            "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is "
-            "possible that dataloader's workers are out of ..."
-        ),
+        "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible …",
         "RuntimeError: unable to write to file </torch_71_1_0>: No space left on device (28)",
-        (
-            "ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-x (size "
-            "9637888)"
-        ),
+        "ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
     ],
 )
 def test_a_crash_for_want_of_shared_memory_is_explained_even_without_a_gpu(line: str) -> None:

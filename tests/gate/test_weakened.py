@@ -36,7 +36,6 @@ A, B = "a" * 64, "b" * 64
 PINNED, PINNED_TO_ANOTHER = f"ghcr.io/org/train@sha256:{A}", f"ghcr.io/org/train@sha256:{B}"
 CUDNN = AllowedFlag("torch.backends.cudnn.deterministic", "faster")
 FILL = AllowedFlag("torch.utils.deterministic.fill_uninitialized_memory", "slow")
-LOOSE = Tolerance(1e-6, 1e-5)
 NEXT_YEAR, IN_TWO_YEARS = date(2027, 1, 1), date(2028, 1, 1)
 
 
@@ -50,6 +49,10 @@ def train(**fields: Any) -> Spec:
 
 def data(**fields: Any) -> Spec:
     return spec(data=(DataItem("data/train.bin", **fields),))
+
+
+def within(loss: float, weights: float) -> Spec:
+    return spec(determinism=Determinism(Tolerance(loss, weights)))
 
 
 def waived(until: date | None) -> Spec:
@@ -75,16 +78,9 @@ LESS = [
     ("determinism.allow", spec(), spec(determinism=Determinism(allow=(CUDNN,)))),
     ("determinism.allow-nonfinite", spec(), spec(determinism=Determinism(allow_nonfinite=True))),
     ("determinism.repeat", spec(determinism=Determinism(repeat=5)), spec()),
-    (
-        "determinism.compare",
-        spec(determinism=Determinism(LOOSE)),
-        spec(determinism=Determinism(Tolerance(1e-3, 1e-5))),
-    ),
-    (
-        "determinism.compare",
-        spec(determinism=Determinism(LOOSE)),
-        spec(determinism=Determinism(Tolerance(1e-6, 1e-3))),
-    ),
+    ("determinism.compare", spec(), within(0.0, 0.0)),
+    ("determinism.compare", within(1e-6, 1e-5), within(1e-3, 1e-5)),
+    ("determinism.compare", within(1e-6, 1e-5), within(1e-6, 1e-3)),
     ("robustness.vary", spec(), spec(robustness=Robustness(Robustness().vary[1:]))),
     ("train.steps", train(), train(steps=50)),
     ("train.steps", train(steps=50), train(steps=5)),
@@ -115,11 +111,7 @@ ANOTHER = [
     ("train.working-directory", train(), train(working_directory="src")),
     ("train.env", train(), train(env={"FAST": "1"})),
     ("train.env", train(env={"FAST": "0"}), train(env={"FAST": "1"})),
-    (
-        "determinism.compare",
-        spec(determinism=Determinism(LOOSE)),
-        spec(determinism=Determinism(Tolerance(1e-9, 1.0))),
-    ),
+    ("determinism.compare", within(1e-6, 1e-5), within(1e-9, 1.0)),
     ("capture.artifacts", spec(capture=Capture(artifacts=("a",))), spec(capture=Capture(artifacts=("b",)))),
     ("data", data(sha256=A), data(sha256=B)),
     ("data", data(sha256=A), data(md5="c" * 32)),
@@ -156,19 +148,11 @@ def test_less_is_found_and_more_is_not(key: str, more: Spec, less: Spec) -> None
     assert (keys(more, less), keys(less, more)) == ({key}, set())
 
 
-@pytest.mark.parametrize(("key", "one", "other"), ANOTHER)
-def test_what_has_no_direction_is_found_both_ways(key: str, one: Spec, other: Spec) -> None:
-    assert keys(one, other) == {key} and keys(other, one) <= {key}
-
-
-@pytest.mark.parametrize(("one", "other"), SAME)
-def test_what_asks_for_the_same_is_not_found(one: Spec, other: Spec) -> None:
-    assert keys(one, other) == keys(other, one) == set()
-
-
-def test_a_tolerance_in_place_of_bits_and_a_snippet_in_place_of_a_command_are_found() -> None:
-    bits, loose = spec(), spec(determinism=Determinism(Tolerance(0.0, 0.0)))
-    assert keys(bits, loose) == {"determinism.compare"} and keys(loose, bits) == set()
+def test_what_has_no_direction_is_found_both_ways_and_what_asks_for_the_same_is_not() -> None:
+    for key, one, other in ANOTHER:
+        assert keys(one, other) == {key} and keys(other, one) <= {key}
+    for one, other in SAME:
+        assert keys(one, other) == keys(other, one) == set()
     assert keys(spec(), spec(train=Train(snippet="pass\n"))) == {"train.run", "train.snippet"}
 
 
@@ -205,11 +189,6 @@ def test_who_judges_comes_first_and_a_flood_of_names_hides_nothing() -> None:
         "capture.every",
     ]
     assert len(found) == 25 and any("1,980 more" in item.message for item in found)
-
-
-def test_a_place_is_that_of_the_key_in_the_changes_own_spec() -> None:
-    (found,) = weakened(spec(), train(env={"FAST": "1"}), None, None, ".".join)
-    assert found.where == "train.env.FAST"
 
 
 MOVED = {**RECIPE, "code/train.py": "sha256:" + "9" * 64}

@@ -38,20 +38,9 @@ def test_a_distance_that_does_not_fit_is_cut_and_nan_on_one_side_has_none(torch:
 
 def test_sparse_complex_and_nested_results_have_dense_leaves(torch: Any) -> None:
     places, values = torch.tensor([[0, 0, 2]]), torch.ones(3)
-    assert [
-        list(leaf.shape)
-        for leaf in bits.leaves(
-            torch, torch.sparse_coo_tensor(places, values, (3,), check_invariants=True)
-        )
-    ] == [
-        [1, 2],
-        [2],
-    ]
-    found = bits.leaves(
-        torch, {"a": [torch.ones(2, dtype=torch.complex64).conj(), 1.5], "b": torch.ones(2) > 0}
-    )
-    assert (
-        bits.equal(torch, found, found)
-        and found[1] == (1.5).hex()
-        and list(found[0].shape) == [2, 2]
-    )
+    sparse = torch.sparse_coo_tensor(places, values, (3,), check_invariants=True)
+    assert [list(leaf.shape) for leaf in bits.leaves(torch, sparse)] == [[1, 2], [2]]
+    conjugate = torch.ones(2, dtype=torch.complex64).conj()
+    found = bits.leaves(torch, {"a": [conjugate, 1.5], "b": torch.ones(2) > 0})
+    assert bits.equal(torch, found, found)
+    assert found[1] == (1.5).hex() and list(found[0].shape) == [2, 2]

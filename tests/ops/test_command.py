@@ -18,23 +18,26 @@ def run(*more: str) -> int:
     return main(["ops", "--device", "cpu", "--python", sys.executable, *more])
 
 
-def test_a_measurement_is_printed_written_and_kept(
+def test_a_measurement_is_printed_written_kept_and_compared_with_an_older_one(
     double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     double.set("repeats", "races")
     files = {name: tmp_path / f"ops.{name}" for name in ("json", "markdown", "html")}
+    old = tmp_path / "old.json"
+    write(old, catalog(row("kernel/repeats", DIFFERS)))
     assert run(*(f"--{name}={path}" for name, path in files.items())) == 0
     out, err = capsys.readouterr()
     assert "2 rows of 2 cases" in out and "kernel/races" in out and "both controls are right" in err
     found = read(files["json"])
     assert found.complete and found.command == "repro-gate ops --device cpu"
-    assert (
-        files["markdown"].read_text().startswith("# Which torch operators")
-        and "<h2>Differ" in files["html"].read_text()
-    )
+    assert files["markdown"].read_text().startswith("# Which torch operators")
+    assert "<h2>Differ" in files["html"].read_text()
     (kept,) = (double.cache / "repro-gate" / "ops").iterdir()
     assert read(kept) == found
     assert kept == cached_path({"XDG_CACHE_HOME": str(double.cache)}, found.platform)
+    assert run("--compare", str(old), "--quiet") == 0
+    out = capsys.readouterr().out
+    assert "1 newly repeats" in out and "2.13.0+cpu -> 9.9.0" in out
 
 
 @pytest.mark.parametrize("part", [("--only", "races"), ("--quick",)])
@@ -57,9 +60,8 @@ def test_a_wrong_control_is_exit_code_3_without_a_catalog(
     double.set("repeats", controls={"races": "repeats"})
     assert run("--json", str(tmp_path / "ops.json")) == 3
     out, err = capsys.readouterr()
-    assert (
-        not out and "control/races came out wrong" in err and not (tmp_path / "ops.json").exists()
-    )
+    assert not out and "control/races came out wrong" in err
+    assert not (tmp_path / "ops.json").exists()
 
 
 def test_an_interrupted_one_is_shown_written_and_exit_code_3(
@@ -69,11 +71,12 @@ def test_an_interrupted_one_is_shown_written_and_exit_code_3(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     double.set("a", "b", "c")
+    kept = Kept.add
 
     def interrupts(self: Kept, phase: int, row: Row) -> None:
         if len(self.phases[0]) == 2:
             raise KeyboardInterrupt
-        self.phases[phase][row.key] = row
+        kept(self, phase, row)
 
     monkeypatch.setattr(Kept, "add", interrupts)
     assert run("--json", str(tmp_path / "ops.json")) == 3
@@ -96,17 +99,6 @@ def test_a_file_is_shown_and_two_are_compared_both_ways_without_measuring(
     ):
         code = main(["ops", str(second), "--compare", str(first)])
         assert (code, words in capsys.readouterr().out) == ((0, True) if words else (2, True))
-
-
-def test_a_measurement_is_compared_with_an_older_one(
-    double: Double, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    double.set("x")
-    old = tmp_path / "old.json"
-    write(old, catalog(row("kernel/x", DIFFERS)))
-    assert run("--compare", str(old), "--quiet") == 0
-    out = capsys.readouterr().out
-    assert "1 newly repeats" in out and "2.13.0+cpu -> 9.9.0" in out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from repro_gate.ops.catalog import Arm, Catalog
+from repro_gate.ops.catalog import Arm
 from repro_gate.ops.pages import Page, page_of, page_of_both, render
 from tests.support.operators import DIFFERS, PLATFORM, RAISES, REPEATS, catalog, changed, price, row
 
@@ -34,7 +34,7 @@ def tables(page: Page) -> dict[str, list[str]]:
     return {title: [cells[0] for cells in rows] for title, rows in page.tables.items() if rows}
 
 
-def test_each_row_stands_where_it_belongs_and_dtypes_are_joined() -> None:
+def test_each_row_stands_where_it_belongs_and_what_repeats_is_told_with_what_it_excludes() -> None:
     assert tables(page_of(WHOLE)) == {
         "Differ even with the flags": ["kernel/always"],
         "Differ without the flags": ["kernel/index_put_"],
@@ -46,38 +46,28 @@ def test_each_row_stands_where_it_belongs_and_dtypes_are_joined() -> None:
         "Documented as raising, and do not raise here": ["kernel/kthvalue"],
     }
     assert not tables(page_of(catalog(row("a"))))
-
-
-@pytest.mark.parametrize("form", ["txt", "md", "html"])
-def test_every_form_shows_counts_the_rate_and_the_tables(form: str) -> None:
-    text = re.sub(r"[`|]|<[^>]*>", " ", render(page_of(WHOLE), form))
-    text = re.sub(" +", " ", text)
-    for words in (
-        "49 rows of 48 cases in 5 min 21 s",
-        "flags off: 44 repeats, 3 differs, 1 uninitialised, 1 crash",
-        "flags on: 46 repeats, 1 raises, 1 differs, 1 crash",
-        "executed 9 to 9 times",
-        "float32, bfloat16",
-        "differs in 5 of 9 runs, up to 3 ULP",
-        "crash: signal 6",
-        "2.50 (2.00 to 3.10)",
-        "2.13.0+cpu",
-        "A CPU",
-        "repro-gate ops",
-    ):
-        assert words in text, words
-    assert "kernel/fine1" not in text and "INTERRUPTED" not in text
-    assert "INTERRUPTED" in render(page_of(changed(WHOLE, complete=False)), form)
-
-
-def test_how_often_what_repeats_was_executed_and_what_that_excludes_is_told() -> None:
     arms = [Arm(outcome="repeats", runs=runs) for runs in (4, 5, 5, 6, 20)]
     *_, evidence = page_of(catalog(*(row(f"k/{n}", arm) for n, arm in enumerate(arms)))).summary
     assert "executed 4 to 20 times, half of it 5 times" in evidence and "45%" in evidence
 
 
 @pytest.mark.parametrize("form", ["txt", "md", "html"])
-def test_a_long_table_is_cut_unless_all_of_it_is_asked_for(form: str) -> None:
+def test_every_form_shows_counts_the_rate_and_the_tables_of_which_a_long_one_is_cut(
+    form: str,
+) -> None:
+    text = re.sub(r"[`|]|<[^>]*>", " ", render(page_of(WHOLE), form))
+    text = re.sub(" +", " ", text)
+    for words in (
+        "49 rows of 48 cases in 5 min 21 s",
+        "flags off: 44 repeats, 3 differs, 1 uninitialised, 1 crash",
+        "flags on: 46 repeats, 1 raises, 1 differs, 1 crash",
+        "float32, bfloat16",
+        "differs in 5 of 9 runs, up to 3 ULP",
+        "2.50 (2.00 to 3.10)",
+    ):
+        assert words in text, words
+    assert "kernel/fine1" not in text and "INTERRUPTED" not in text
+    assert "INTERRUPTED" in render(page_of(changed(WHOLE, complete=False)), form)
     page = page_of(catalog(*(row(f"k/{number:03}", DIFFERS) for number in range(100))))
     short, whole = render(page, form, verbose=False), render(page, form)
     assert "k/099" in whole and "k/099" not in short and "k/024" in short
@@ -114,39 +104,19 @@ def test_no_name_of_a_catalog_becomes_markup(compared: bool) -> None:
     assert "h2" in tags.found and not {"img", "script", "onerror", "a", "href"} & set(tags.found)
 
 
-def both(before: Catalog, after: Catalog) -> Page:
-    page = page_of_both(before, after)
-    render(page, "txt")
-    return page
-
-
 def test_a_comparison_tells_what_moved_and_that_nothing_did() -> None:
+    moved = (row("kernel/put_", DIFFERS, RAISES), row("kernel/index_put_", REPEATS))
     after = changed(
         WHOLE,
         platform=replace(PLATFORM, torch="2.14.0", threads=4),
-        rows=(
-            row("kernel/put_", DIFFERS, RAISES),
-            row("kernel/index_put_", REPEATS),
-            *WHOLE.rows[5:],
-            row("kernel/new"),
-        ),
+        rows=(*moved, *WHOLE.rows[5:], row("kernel/new")),
     )
-    page = both(WHOLE, after)
+    page = page_of_both(WHOLE, after)
     assert page.summary == ["1 newly differs; 1 newly repeats; 1 new; 3 gone"]
     assert page.facts == [("torch", "2.13.0+cpu -> 2.14.0"), ("threads", "2 -> 4")]
     was, now = (cells[:5] for cells in page.tables["Newly differs"])
     assert was == ("before", "kernel/put_", "forward", "float32", "repeats in 9 runs")
     assert now == ("after", *was[1:4], "differs in 5 of 9 runs, up to 3 ULP")
-    same = both(WHOLE, changed(WHOLE, complete=False))
+    same = page_of_both(WHOLE, changed(WHOLE, complete=False))
     assert same.summary[0].startswith("nothing changed") and not tables(same)
     assert "interrupted" in same.summary[1] and same.facts == [("platform", "the same")]
-
-
-def test_rows_that_only_one_of_two_different_measurements_has_are_counted() -> None:
-    one, two = (
-        changed(catalog(row(name), row("both")), scope="some", command=f"repro-gate ops {name}")
-        for name in ("index", "pool")
-    )
-    page = both(one, two)
-    assert not tables(page) and page.summary[0].startswith("nothing changed")
-    assert page.summary[1].endswith("1 rows of the first catalog and 1 of the second")

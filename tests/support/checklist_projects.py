@@ -80,41 +80,33 @@ for _ in range(3):
 """
 
 
-def spec_text(train: str, more: str = "") -> str:
+def spec_text(train: str, more: str = "hardware: {device: cpu}\n") -> str:
     """A spec of the profile `basic` that declares data, lockfile and device; `train` holds further
     keys of `train:`."""
-    lines = (
-        f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}cost: {{measure: "
-        "false}\n"
+    return (
+        f"version: 1\ntrain:\n  run: python train.py\n  timeout: 2m\n{train}"
+        f"cost: {{measure: false}}\n"
+        f"data: [{{path: data.bin, sha256: {hashlib.sha256(data()).hexdigest()}}}]\n"
+        "env: {lockfile: requirements.lock}\nchecklist:\n"
+        "  waive: [{check: env/image-digest, reason: a machine without containers}]\n" + more
     )
-    lines += f"data: [{{path: data.bin, sha256: {hashlib.sha256(data()).hexdigest()}}}]\n"
-    lines += "env: {lockfile: requirements.lock}\n"
-    lines += (
-        "checklist:\n  waive: [{check: env/image-digest, reason: a machine without containers}]\n"
-    )
-    return lines + (more or "hardware: {device: cpu}\n")
 
 
 def data() -> bytes:
     """The declared data: 64 records of 9 numbers in single precision."""
-    numbers = random.Random(1)
-    return struct.pack(
-        f"<{RECORDS * COLUMNS}f", *(numbers.uniform(-1, 1) for _ in range(RECORDS * COLUMNS))
-    )
+    count, numbers = RECORDS * COLUMNS, random.Random(1)
+    return struct.pack(f"<{count}f", *(numbers.uniform(-1, 1) for _ in range(count)))
 
 
 def lock_text(other: Mapping[str, str] | None = None) -> str:
     """A hash-locked requirements file of what is installed here, with other versions for the names
     in `other`."""
-    versions = {
-        item.metadata["Name"]: item.version for item in importlib.metadata.distributions()
-    } | dict(other or {})
-    lines = [
+    here = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
+    return "".join(
         f"{name}=={version} --hash=sha256:{hashlib.sha256(name.encode()).hexdigest()}\n"
-        for name, version in sorted(versions.items())
+        for name, version in sorted({**here, **(other or {})}.items())
         if name not in ("pip", "setuptools", "repro-gate")
-    ]
-    return "".join(lines)
+    )
 
 
 def source(lines: Mapping[str, str], text: str = TRAIN) -> str:
@@ -129,13 +121,9 @@ def source(lines: Mapping[str, str], text: str = TRAIN) -> str:
 
 def line_of(code: Path, part: str) -> str:
     """`train.py:LINE` of the only line with `part` in it."""
-    found = [
-        number
-        for number, line in enumerate((code / "train.py").read_text().splitlines(), 1)
-        if part in line
-    ]
-    assert len(found) == 1, (part, found)
-    return f"train.py:{found[0]}"
+    lines = (code / "train.py").read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if part in line)
+    return f"train.py:{number}"
 
 
 def project(
@@ -170,18 +158,11 @@ def second_interpreter(folder: Path) -> Path:
     another path."""
     real = Path(os.path.realpath(sys.executable))
     packages = Path(importlib.metadata.distribution("torch").locate_file(""))  # type: ignore[arg-type]
-    (folder / "bin").mkdir(parents=True)
-    (folder / "pyvenv.cfg").write_text(
-        f"home = {real.parent}\ninclude-system-site-packages = false\n"
-    )
+    library = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for inner in (folder / "bin", library):
+        inner.mkdir(parents=True)
+    settings = f"home = {real.parent}\ninclude-system-site-packages = false\n"
+    (folder / "pyvenv.cfg").write_text(settings)
     (folder / "bin" / "python").symlink_to(real)
-    (folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}").mkdir(
-        parents=True
-    )
-    (
-        folder
-        / "lib"
-        / f"python{sys.version_info.major}.{sys.version_info.minor}"
-        / "site-packages"
-    ).symlink_to(packages)
+    (library / "site-packages").symlink_to(packages)
     return folder / "bin" / "python"
