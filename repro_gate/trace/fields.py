@@ -39,11 +39,19 @@ Setting = Union[Name, bool, int, float, None]  # the value of a flag
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A line of the checkout. `file` is relative to its root, `/` between its parts; of a notebook
-    it has the cell (`train.ipynb#cell 2`). `line` counts from 1; 0 is the file as a whole."""
+    """A line of the checkout, or a file of it as a whole."""
 
-    file: Name
-    line: Line = 0
+    file: Annotated[
+        str,
+        Meta(
+            max_length=fmt.MAX_NAME,
+            description="Relative to the root, `/` between its parts; a notebook with its cell "
+            "(`train.ipynb#cell 2`).",
+        ),
+    ]
+    line: Annotated[
+        int, Meta(ge=0, le=1 << 31, description="Counted from 1; 0 is the whole file.")
+    ] = 0
 
     def __str__(self) -> str:
         return notebook.place(self.file, self.line) if self.line else self.file

@@ -70,7 +70,7 @@ def test_the_md5_and_the_size_of_a_declaration_file_count(
 ) -> None:
     item = DataFinding(path="train.bin", expected=None, actual="b" * 64, size=size)
     item = replace(item, size_expected=3, md5_expected="c" * 32, md5_actual=actual * 32)
-    item = replace(item, source="train.bin.dvc:3")
+    item = replace(item, source=("train.bin.dvc", 3))
     declared = spec(data=(DataItem("train.bin", md5="c" * 32),))
     found = checksums(evidence(spec=declared, data=(item,)))
     assert found.status == status and "(declared at train.bin.dvc:3)" in found.evidence[0]

@@ -216,7 +216,7 @@ def test_an_entry_that_is_gone_rewritten_or_renewed_is_found(
 ) -> None:
     new = None if head is None else baseline(head)
     (found,) = weakened(spec(), spec(), baseline(entry()), new)
-    assert (found.key, found.where) == ("repro.baseline.yml", "repro.baseline.yml")
+    assert (found.key, str(found.location)) == ("repro.baseline.yml", "repro.baseline.yml")
     assert all(part in found.message for part in [entry().platform[:19], *parts.split()])
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate import __version__
-from repro_gate.checks.interface import STATUSES, CheckResult
+from repro_gate.checks.interface import STATUSES, CheckResult, Seen
 from repro_gate.report import checklist
 from repro_gate.report import document as report_document
 from repro_gate.report.model import View
@@ -33,7 +33,7 @@ _RESULTS = (
         reports.CHECKLIST[0],
         id="code/tree-clean",
         message="2 files have changes",
-        evidence=("train.py", "model.py"),
+        evidence=(Seen("train.py"), Seen("model.py")),
     ),
     reports.check(
         "code/workflow-pins",

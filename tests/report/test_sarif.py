@@ -15,8 +15,10 @@ import pytest
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
+from repro_gate.checks.interface import Seen
 from repro_gate.report.exports import MAX_RESULTS, sarif
 from repro_gate.report.model import Origin, Reason, Report, View
+from repro_gate.trace.fields import Location
 from tests.report.test_findings import _ENTROPY, _REASON
 from tests.support import reports
 
@@ -77,6 +79,10 @@ def test_every_check_is_a_rule_with_its_page_as_help_whatever_was_found() -> Non
     assert list(rules) == [rule["id"] for rule in _run(_FAIL)["tool"]["driver"]["rules"]]
 
 
+def _seen(file: str, line: int, text: str) -> Seen:
+    return Seen(text, Location(file, line))
+
+
 def _prints(report: Report) -> list[str]:
     results = _run(report)["results"]
     return [item["partialFingerprints"]["primaryLocationLineHash"] for item in results]
@@ -85,7 +91,10 @@ def _prints(report: Report) -> list[str]:
 def test_an_alert_is_the_same_one_where_only_lines_steps_and_figures_moved() -> None:
     moved = replace(
         _ENTROPY,
-        evidence=("src/train.py:52: rng = default_rng()", "src/data.py:8: random.Random()"),
+        evidence=(
+            _seen("src/train.py", 52, "rng = default_rng()"),
+            _seen("src/data.py", 8, "random.Random()"),
+        ),
         message="said otherwise",
     )
     later = (Reason("determinism/diverged", "two runs with seed 42 diverge at step 9"), _REASON)
@@ -93,14 +102,15 @@ def test_an_alert_is_the_same_one_where_only_lines_steps_and_figures_moved() -> 
 
 
 def test_another_file_line_of_code_and_rule_are_other_alerts_and_the_same_line_twice_too() -> None:
-    def of(*evidence: str, name: str = "random-state/os-entropy") -> list[str]:
+    def of(*evidence: Seen, name: str = "random-state/os-entropy") -> list[str]:
         check = reports.check(name, evidence=evidence)
         return _prints(replace(_FAIL, checklist=(check,), reasons=()))
 
-    first, *others = of("a.py:1: x()"), of("b.py:1: x()"), of("a.py:1: y()")
-    others.append(of("a.py:1: x()", name="random-state/flags"))
+    one = _seen("a.py", 1, "x()")
+    first, *others = of(one), of(_seen("b.py", 1, "x()")), of(_seen("a.py", 1, "y()"))
+    others.append(of(one, name="random-state/flags"))
     assert len({tuple(prints) for prints in (first, *others)}) == 4
-    assert len({*of("a.py:1: x()", "a.py:9: x()")}) == 2
+    assert len({*of(one, _seen("a.py", 9, "x()"))}) == 2
 
 
 def test_names_are_plain_text_without_links_and_placeholders() -> None:
@@ -115,7 +125,7 @@ def test_an_id_that_is_none_of_ours_becomes_no_rule() -> None:
 
 
 def test_paths_are_relative_addresses_quoted_and_none_outside_the_checkout_is_named() -> None:
-    check = replace(_ENTROPY, evidence=("a b#c?.py:3: x",))
+    check = replace(_ENTROPY, evidence=(_seen("a b#c?.py", 3, "x"),))
     (result,) = _run(replace(_FAIL, checklist=(check,), reasons=()))["results"]
     assert _place(result) == ("a%20b%23c%3F.py", 3)
     outside = replace(reports.SUBJECT, spec="/etc/passwd")
@@ -133,7 +143,7 @@ def test_the_run_and_the_commit_are_named_and_each_job_is_a_category() -> None:
 
 
 def test_no_more_results_than_github_shows() -> None:
-    check = replace(_ENTROPY, evidence=tuple(f"a.py:{line}: x" for line in range(1, 11)))
+    check = replace(_ENTROPY, evidence=tuple(_seen("a.py", line, "x") for line in range(1, 11)))
     checks = tuple(replace(check, id=f"code/c-{index}") for index in range(900))
     assert len(_run(replace(_FAIL, checklist=checks, reasons=()))["results"]) == MAX_RESULTS
 

@@ -204,7 +204,10 @@ def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> N
     for verdict in ("pass", "fail", "inconclusive"):
         quiet = " ".join(_plain(replace(reports.WEAKENED, verdict=verdict)).split())
         for item in reports.WEAKENED.base.weakened:
-            assert " ".join(f"weakened {item.where} {item.key}: {item.message}".split()) in quiet
+            assert (
+                " ".join(f"weakened {item.location or ''} {item.key}: {item.message}".split())
+                in quiet
+            )
 
 
 def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
-from repro_gate.checks.interface import CheckResult
+from repro_gate.checks.interface import CheckResult, Seen
 from repro_gate.compare.model import (
     Comparison,
     Cost,
@@ -30,6 +30,7 @@ from repro_gate.report.model import (
     Subject,
     WeakenedCheck,
 )
+from repro_gate.trace.fields import Location
 
 HOSTILE = (
     "<img src=x onerror=alert(1)></details></code>`|@octocat #1 GH-2 https://evil.example "
@@ -122,7 +123,7 @@ def check(
     name: str,
     status: str = "fail",
     message: str = "x",
-    evidence: tuple[str, ...] = (),
+    evidence: tuple[str | Seen, ...] = (),
     remedy: str = "",
 ) -> CheckResult:
     """What a check found."""
@@ -131,7 +132,7 @@ def check(
         category=name.partition("/")[0],
         status=status,
         message=message,
-        evidence=evidence,
+        evidence=tuple(Seen(item) if isinstance(item, str) else item for item in evidence),
         remedy=remedy,
     )
 
@@ -382,10 +383,12 @@ _LOOSER = (
     WeakenedCheck(
         "determinism.allow",
         "cudnn.benchmark is left on now: `[]` before, `[cudnn.benchmark]` now",
-        "repro.yml:12",
+        Location("repro.yml", 12),
     ),
     WeakenedCheck(
-        "checklist.waive", "env/image-digest is waived now, and was not before", "repro.yml:31"
+        "checklist.waive",
+        "env/image-digest is waived now, and was not before",
+        Location("repro.yml", 31),
     ),
     WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
 )
@@ -437,11 +440,11 @@ def hostile(text: str = HOSTILE) -> Report:
         operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
     )
     said, read = Reason(text, text, text), {text: text}
-    found = check("code/x", "fail", text, (text,), text)
+    found = check("code/x", "fail", text, (text, Seen(text, Location(text, 41))), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
     recipe: Inputs = {text: text, "list": [text, {text: text}]}
     platform: Inputs = {text: {text: [text, 1.0]}, "x": text}
-    weakened = (WeakenedCheck(text, text, text), WeakenedCheck(text, text))
+    weakened = (WeakenedCheck(text, text, Location(text)), WeakenedCheck(text, text))
     subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
         FAIL,
@@ -500,7 +503,7 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
         config_hash=replace(ADDRESS, recipe_inputs=inputs),
         baseline=replace(drift, changed_inputs=moves, unlike=many, outside=many),
         against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
-        base=replace(base, weakened=(WeakenedCheck(long, long, long),) * tensors),
+        base=replace(base, weakened=(WeakenedCheck(long, long, Location(long)),) * tensors),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
         comparisons=(SeedResult(42, pair),),
     )
