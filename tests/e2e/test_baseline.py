@@ -102,7 +102,7 @@ def test_the_same_checkout_is_unchanged_and_its_config_hash_is_the_recorded_one(
 ) -> None:
     gated = gate(code, out=tmp_path)
     baseline = read_baseline(code / "repro.baseline.yml")
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     assert (
         gated.report["baseline"]["status"] == "unchanged"
         and not gated.report["baseline"]["changed_inputs"]

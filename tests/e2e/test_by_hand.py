@@ -157,11 +157,9 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
         )
         for name, text in (("bad", fault), ("good", ""))
     )
-    assert bad.exit_code == 1 and (bad.first["kind"], bad.first["name"]) == first, (
-        bad.stdout + bad.stderr
-    )
+    assert bad.exit_code == 1 and (bad.first["kind"], bad.first["name"]) == first, bad.said
     assert bad.first["dtype"] == "float32"
-    assert good.exit_code == 0, good.stdout + good.stderr
+    assert good.exit_code == 0, good.said
     assert note in {item["message"] for item in good.report["notes"]}
     assert not said(good, "probe/state-not-kept")
 
@@ -169,7 +167,7 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
 @pytest.mark.slow
 def test_a_mixed_training_passes(tmp_path: Path) -> None:
     good = mixed(tmp_path)
-    assert good.exit_code == 0, good.stdout + good.stderr
+    assert good.exit_code == 0, good.said
     assert not said(good, "unrecorded/modules")
     assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
 
@@ -177,7 +175,7 @@ def test_a_mixed_training_passes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "cache")
-    assert noisy.exit_code == 0, noisy.stdout + noisy.stderr
+    assert noisy.exit_code == 0, noisy.said
     [told] = said(noisy, "unrecorded/modules")
     assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
 
@@ -185,7 +183,7 @@ def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path:
 @pytest.mark.slow
 def test_parameters_that_torch_func_trains_are_compared(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "beside")
-    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
+    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.said
 
 
 @pytest.mark.slow
@@ -194,13 +192,13 @@ def test_a_gradient_of_a_parameter_of_any_name_is_reported(tmp_path: Path) -> No
     assert noisy.exit_code == 1 and (noisy.first["kind"], noisy.first["name"]) == (
         "gradient",
         "Net.w\\ud800",
-    ), noisy.stdout + noisy.stderr
+    ), noisy.said
 
 
 @pytest.mark.slow
 def test_weights_that_change_after_the_last_step_are_compared(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "end")
-    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
+    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.said
     assert noisy.first["step"] == 4 and noisy.first["max_abs"] > 0
 
 

@@ -147,7 +147,7 @@ def faulty(folder: Path) -> Faulty:
 
 def found(gated: Gated, names: list[str]) -> dict[str, str]:
     """The statuses of these checks by their names."""
-    assert gated.report, gated.stdout + gated.stderr
+    assert gated.report, gated.said
     return {name: gated.check(name)["status"] for name in names}
 
 
@@ -161,7 +161,7 @@ def evidence(gated: Gated, name: str) -> str:
 @pytest.mark.slow
 def test_a_clean_checkout_passes_every_check_in_the_strict_profile(tmp_path: Path) -> None:
     gated = gate(project(tmp_path / "code", source({}), spec_text("")), *STRICT, out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     assert found(gated, list(NEED_TRAINING)) == {
         name: "skip" if name in (*NEED_GPU, HUB) else "pass" for name in NEED_TRAINING
     }
@@ -179,7 +179,7 @@ def test_each_fault_is_found_with_its_evidence_and_a_remedy(tmp_path: Path) -> N
     """In the strict profile; what the other makes of each: tests/checks."""
     dirty = faulty(tmp_path / "dirty")
     gated = gate(dirty.code, *STRICT, out=tmp_path)
-    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    assert gated.exit_code == 1, gated.said
     assert gated.report["determinism"]["identical"], "the faults are those that two equal runs hide"
     assert found(gated, list(dirty.faults)) == {
         name: fault.status for name, fault in dirty.faults.items()

@@ -48,7 +48,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         else ("cost.measure=false",)
     )
     gated = gate(EXAMPLES / name, *(part for item in few for part in ("--set", item)), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     found = gated.report["determinism"]
     assert found["identical"] and found["differing"] == 0 and found["tensors"] > 10
     assert found["determinism_settings"]["torch.use_deterministic_algorithms"] is True
@@ -75,7 +75,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_quickstart_passes_with_each_run_that_its_spec_asks_for(tmp_path: Path) -> None:
     gated = gate(EXAMPLES / "quickstart", "--set", "cost.pairs=2", out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     order = [
         "deterministic",
         "default",
@@ -106,7 +106,7 @@ def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(
         *options,
         out=tmp_path,
     )
-    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    assert gated.exit_code == 1, gated.said
     assert "determinism/diverged" in gated.reason_ids
     first = gated.first
     assert (first["step"], first["kind"], first["process"]) == (step, kind, process)

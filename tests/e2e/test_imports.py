@@ -50,7 +50,7 @@ def editable(tmp_path_factory: pytest.TempPathFactory) -> Gated:
 
 
 def test_against_a_ref_an_editable_package_is_the_refs_own(editable: Gated) -> None:
-    assert editable.exit_code == 0, editable.stdout + editable.stderr
+    assert editable.exit_code == 0, editable.said
     against = editable.report["against"]
     assert against["status"] == "changed", against
     assert (
@@ -72,9 +72,7 @@ def test_a_copy_of_the_package_fails_and_decides_nothing(tmp_path: Path) -> None
     pip_install(binaries, code)
     gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=f"{binaries}:{os.environ['PATH']}")
     found = gated.check("code/imports-checkout")
-    assert gated.exit_code == 1 and "code/imports-checkout" in gated.reason_ids, (
-        gated.stdout + gated.stderr
-    )
+    assert gated.exit_code == 1 and "code/imports-checkout" in gated.reason_ids, gated.said
     assert found["status"] == "fail" and "pip install -e" in found["remedy"]
     assert re.search(
         r"odepack: .*/site-packages/odepack/__init__\.py, a copy that .*installed",
@@ -114,7 +112,7 @@ for path in ["{code}/settings.yaml", "{code}/build/local.yaml", *(f"{tmp_path}/c
     (code / "README.md").write_text("another commit")
     commit(code, "readme")
     gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=f"{binaries}:{os.environ['PATH']}")
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     found = {
         name: gated.check(name)
         for name in ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")

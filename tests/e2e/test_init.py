@@ -48,5 +48,5 @@ def test_what_init_writes_runs_as_it_is(files: dict[str, str], run: str, tmp_pat
     subprocess.run(command("init", checkout), cwd=ROOT, env=environment(), check=True, timeout=120)
     assert load_spec(checkout).train.run == run
     gated = gate(checkout, "--steps", "3", "--set", "cost.measure=false", out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     assert gated.check("random-state/seed-reach")["status"] == "pass"

@@ -55,9 +55,7 @@ def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> 
     assert gated.report["determinism"]["identical"], (
         "the second run trained on what the first had prepared"
     )
-    assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], (
-        gated.stdout + gated.stderr
-    )
+    assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], gated.said
     found = gated.check("data/leftovers")
     assert found["status"] == "fail" and "left over from an earlier run" in found["message"]
     assert found["evidence"] == [
@@ -69,5 +67,5 @@ def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> 
 def test_what_each_run_makes_for_itself_is_no_finding(tmp_path: Path) -> None:
     code, _ = gated_with(CLEAN, tmp_path)
     gated = gate(code, out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     assert gated.check("data/leftovers")["status"] == "pass"

@@ -118,9 +118,7 @@ def test_what_native_found_is_posted_by_a_second_job(root: Path, tmp_path: Path)
         head = check_out(gate, with_line("x = random.SystemRandom().random()"))
         github.add_pull(7, head)
         gated = gate.run("native", "gate", {"python": sys.executable})
-        assert gated.returncode == 1 and gate.outputs["gate"]["verdict"] == "fail", (
-            gated.stdout + gated.stderr
-        )
+        assert gated.returncode == 1 and gate.outputs["gate"]["verdict"] == "fail", gated.said
         assert "repro-gate: fail; no comment was due" in gated.stdout and github.requests == []
         assert "verdict" in json.loads(
             (gate.folder / "workspace/repro-gate-report/report.json").read_text()

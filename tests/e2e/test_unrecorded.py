@@ -42,7 +42,7 @@ NOISY = "int.from_bytes(os.urandom(4), 'little') / 2**32"
 
 def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", NOISY), SPEC), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     notes = {item["id"]: item for item in gated.report["notes"]}
     assert (
         "2 undeclared files that the runs wrote differ: out/eval.bin, out/metrics.csv"
@@ -58,7 +58,7 @@ def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: 
 
 def test_times_alone_are_no_notice(tmp_path: Path) -> None:
     gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", "0.5"), SPEC), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     assert [item for item in gated.report["notes"] if item["id"].startswith("unrecorded/")] == []
 
 
@@ -85,13 +85,13 @@ def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> No
         "{artifacts: [out/*]}\n"
     )
     gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr  # the same bytes need no look inside
+    assert gated.exit_code == 0, gated.said  # the same bytes need no look inside
     noisy = (
         HOSTILE + 'for name in ("empty.pt", "huge.npy"):\n    open("out/" + name, '
         '"ab").write(os.urandom(8))\n'
     )
     gated = gate(training(tmp_path / "noisy", noisy, spec), out=tmp_path)
-    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    assert gated.exit_code == 1, gated.said
     notes = " ".join(item["message"] for item in gated.report["notes"])
     assert (
         "artifact out/huge.npy: compared as a whole" in notes
@@ -119,7 +119,7 @@ for name, target in (("a", "/root/.nowhere/x"), ("b", "/etc"), ("c", "nothing"),
 def test_links_that_lead_out_or_nowhere_are_told_and_cost_nothing(tmp_path: Path) -> None:
     spec = SPEC.replace("out/model.bin", '"**/out/*"')
     gated = gate(training(tmp_path / "code", MADE + KINDS, spec), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    assert gated.exit_code == 0, gated.said
     told = [
         item["message"].partition("not compared: ")[2]
         for item in gated.report["notes"]
@@ -139,6 +139,4 @@ def test_links_that_lead_out_or_nowhere_are_told_and_cost_nothing(tmp_path: Path
 def test_a_training_that_removes_its_own_folder_has_not_shown_its_artifacts(tmp_path: Path) -> None:
     gone = MADE + "shutil.rmtree(os.getcwd())\n"
     gated = gate(training(tmp_path / "code", gone, SPEC), out=tmp_path)
-    assert (gated.exit_code, gated.reason_ids) == (3, ["artifact/missing"]), (
-        gated.stdout + gated.stderr
-    )
+    assert (gated.exit_code, gated.reason_ids) == (3, ["artifact/missing"]), gated.said
