@@ -21,7 +21,7 @@ import xmlschema
 import yaml
 
 from tests.combinations.cases import Case, ends_early, expected
-from tests.support.gates import ROOT, command, environment
+from tests.support.gates import ROOT, call
 from tests.support.repositories import git
 
 PROJECT = Path(__file__).parent / "project"
@@ -146,17 +146,8 @@ def _write(repository: Path, spec: Mapping[str, Any]) -> None:
 
 def _repro_gate(folder: Path, how: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Call the gate with a temporary folder of the case's own."""
-    told = environment(TMPDIR=str(folder / "tmp"), TORCH_HOW=how, OMP_WAIT_POLICY="passive")
-    return subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        env=told,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=600,
-        check=False,
-    )
+    own = str(folder / "tmp")
+    return call(*arguments, timeout=600, TMPDIR=own, TORCH_HOW=how, OMP_WAIT_POLICY="passive")
 
 
 def _verdict(case: Case, gated: Gated) -> Iterator[str]:

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from repro_gate.trace import notebook
-from tests.support.gates import ROOT, command, environment
+from tests.support.gates import ROOT, call
 from tests.support.repositories import git
 
 HERE = Path(__file__).resolve().parent
@@ -143,14 +143,7 @@ def run(case: Case) -> Result:
         longer = _LONGER if case.group == "latent" else ()
         with _surroundings(case.entry):
             start = time.monotonic()
-            done = subprocess.run(
-                command("run", folder, "--json", report, *_OPTIONS, *longer),
-                cwd=ROOT,
-                env=environment(),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = call("run", folder, "--json", report, *_OPTIONS, *longer, timeout=3600)
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
     return _judged(case, said, seconds, "" if said else done.stdout + done.stderr)

@@ -4,14 +4,13 @@ processes."""
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from repro_gate.baseline.file import read_baseline
-from tests.support.gates import LOOP, ROOT, command, environment, gate, training
+from tests.support.gates import LOOP, call, gate, training
 from tests.support.repositories import git
 
 SPEC = """
@@ -56,19 +55,6 @@ def commit(code: Path, message: str) -> None:
     """Commit everything in `code`."""
     git(code, "add", "-A")
     git(code, "commit", "-qm", message)
-
-
-def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """One call of the command line."""
-    return subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
 
 
 def record(code: Path) -> None:

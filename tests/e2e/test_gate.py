@@ -18,7 +18,6 @@ import pytest
 
 from tests.support.gates import (
     LOOP,
-    Gated,
     command,
     environment,
     gate,
@@ -288,54 +287,46 @@ def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> No
     assert any(line.startswith("::stop-commands::") for line in said[:shown])
 
 
-def crashing(folder: Path, line: str) -> Gated:
-    """A training that knows whether it runs for the first time (`again`), gated without the default
-    runs."""
-    first = f"""
-import os
-seen = {str(folder / "seen")!r}
-again = os.path.exists(seen)
-open(seen, 'w').close()
-"""
-    return gate_training(folder, first + with_line(line), SPEC + "robustness: {vary: false}\n")
-
-
-@pytest.mark.parametrize("which", ["again", "not again"])
-def test_a_run_that_crashes_after_it_diverged_still_proves_that_it_did(
-    tmp_path: Path, which: str
-) -> None:
-    line = f"""x = x + 1.0 if again and number == 1 else x
-    if {which} and number == 3: raise RuntimeError('nan')"""
-    gated = crashing(tmp_path, line)
-    gated.must(1, "determinism/diverged", "run/crashed")
-    gated.must_diverge(1, "loss")
-
-
-CRASHES = {  # a line of the loop -> the reasons
-    "if again and number == 3: raise RuntimeError('out of range')": [
-        "determinism/crashed",
+CRASHED = ("determinism/crashed", "run/crashed")
+DIVERGED = "x += 1.0 if again and number == 1 else 0.0\n    "
+CRASHES = {  # lines of the loop -> the reasons
+    # what diverged before it crashed still proves that it did
+    DIVERGED + "if again and number == 3: raise RuntimeError('nan')": (
+        "determinism/diverged",
         "run/crashed",
-    ],
-    "if not again and number == 3: raise RuntimeError('out of range')": [
-        "determinism/crashed",
+    ),
+    DIVERGED + "if not again and number == 3: raise RuntimeError('nan')": (
+        "determinism/diverged",
         "run/crashed",
-    ],
-    "if not again and number == 3: os.kill(os.getpid(), 11)": ["determinism/crashed", "run/killed"],
+    ),
+    "if again and number == 3: raise RuntimeError('out of range')": CRASHED,
+    "if not again and number == 3: raise RuntimeError('out of range')": CRASHED,
+    "if not again and number == 3: os.kill(os.getpid(), 11)": ("determinism/crashed", "run/killed"),
     # from outside, as far as anybody can tell
-    "if not again and number == 3: os.kill(os.getpid(), 15)": ["run/killed"],
-    "if again and number == 3: raise MemoryError": ["run/crashed"],
+    "if not again and number == 3: os.kill(os.getpid(), 15)": ("run/killed",),
+    "if again and number == 3: raise MemoryError": ("run/crashed",),
 }
 
 
 @pytest.mark.parametrize(
-    "line", tiered(CRASHES, [line for line in CRASHES if line.startswith("if again")])
+    "line", tiered(CRASHES, [line for line in CRASHES if not line.startswith("if not again")])
 )
 def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(
     tmp_path: Path, line: str
 ) -> None:
-    gated, proves = crashing(tmp_path, line), "determinism/crashed" in CRASHES[line]
-    gated.must(1 if proves else 3, *CRASHES[line])
-    if proves:
+    """Gated without the default runs; the training knows whether it runs for the first time."""
+    first = f"""
+import os
+seen = {str(tmp_path / "seen")!r}
+again = os.path.exists(seen)
+open(seen, 'w').close()
+"""
+    gated = gate_training(tmp_path, first + with_line(line), SPEC + "robustness: {vary: false}\n")
+    reason = CRASHES[line][0]
+    gated.must(1 if reason.startswith("determinism") else 3, *CRASHES[line])
+    if reason == "determinism/diverged":
+        gated.must_diverge(1, "loss")
+    elif reason == "determinism/crashed":
         message = gated.report["reasons"][0]["message"]
         assert "crashed after 3 steps" in message and "ended well after 6 steps" in message
         assert gated.first["step"] == 3

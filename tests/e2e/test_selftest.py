@@ -12,7 +12,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare import traces
-from tests.support.gates import ROOT, command, environment
+from tests.support.gates import ROOT, call, environment
 
 pytest.importorskip("torch")
 Done = subprocess.CompletedProcess[str]
@@ -21,15 +21,7 @@ Done = subprocess.CompletedProcess[str]
 def selftest(example: str, folder: Path, *arguments: str) -> tuple[Any, Done]:
     """What the self-test of an example writes and says; every fault must have been caught."""
     out = folder / "selftest.json"
-    done = subprocess.run(
-        command("selftest", ROOT / "examples" / example, "--json", out, *arguments),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    done = call("selftest", ROOT / "examples" / example, "--json", out, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(out.read_text(encoding="ascii")), done
 

@@ -121,13 +121,12 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "repro_gate", *map(str, arguments)]
 
 
-def gate(
-    folder: Path, *arguments: str | Path, out: Path, timeout: float = 900, **more: str
-) -> Gated:
-    """Gate the spec in `folder`. The report is compared with its schema on the way in."""
-    target = out / "report.json"
-    done = subprocess.run(
-        command("run", folder, "--json", target, *arguments),
+def call(
+    *arguments: str | Path, timeout: float = 900, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """One call of `repro-gate ARGUMENTS`; `more` goes into the environment."""
+    return subprocess.run(
+        command(*arguments),
         cwd=ROOT,
         env=environment(**more),
         capture_output=True,
@@ -135,6 +134,14 @@ def gate(
         timeout=timeout,
         check=False,
     )
+
+
+def gate(
+    folder: Path, *arguments: str | Path, out: Path, timeout: float = 900, **more: str
+) -> Gated:
+    """Gate the spec in `folder`. The report is compared with its schema on the way in."""
+    target = out / "report.json"
+    done = call("run", folder, "--json", target, *arguments, timeout=timeout, **more)
     report = read_json(target) if target.exists() else {}
     return Gated(done.returncode, report, done.stdout, done.stderr)
 
