@@ -39,8 +39,8 @@ _SOUND = {
     "noise@varied": "two-optimizers",
     "leaves": "two-optimizers",
 }
-_MISSING = ("code/opened-files", "env/image-digest", "env/lockfile", "code/licence")
-_MISSING += ("random-state/robust",)
+_MISSING = ["code/opened-files", "env/image-digest", "env/lockfile", "code/licence"]
+_MISSING += ["random-state/robust"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def problems(case: Case, folder: Path) -> list[str]:
 
 def spec_of(case: Case) -> dict[str, Any]:
     """Return the case's repro.yml."""
-    options, names = case.options, _MISSING if case.options.profile == "waived" else ()
+    options, names = case.options, _MISSING if case.options.profile == "waived" else []
     flag = {"flag": "torch.utils.deterministic.fill_uninitialized_memory", "reason": "none is read"}
     train: dict[str, Any] = {"run": case.training.command, "warmup": options.warmup}
     train["timeout"] = "4s" if "hangs" in case.training.name else "2m"

@@ -24,7 +24,7 @@ for _ in range(4):
 """
 
 
-def package(folder: Path, *how: str) -> tuple[Path, dict[str, str]]:
+def package(folder: Path, *how: str) -> tuple[Path, str]:
     """A checkout whose training, in a folder of its own, imports its package; HEAD~1 has twice
     HEAD's RATE. And the PATH of an environment in which pip installed it."""
     code = project(folder / "code", value="0.5")
@@ -35,13 +35,13 @@ def package(folder: Path, *how: str) -> tuple[Path, dict[str, str]]:
         commit(code, message)
     binaries = environment_of_its_own(folder / "venv")
     pip_install(binaries, *how, code)
-    return code, {"PATH": f"{binaries}:{os.environ['PATH']}"}
+    return code, f"{binaries}:{os.environ['PATH']}"
 
 
 def test_an_editable_package_is_no_finding_and_against_a_ref_the_refs_own(tmp_path: Path) -> None:
     """Installed by setuptools' finder."""
     code, path = package(tmp_path, "-e")
-    gated = gate(code, "--against", "HEAD~1", out=tmp_path, **path)
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
     gated.must(0)
     against = gated.report["against"]
     assert against["status"] == "changed", against
@@ -55,7 +55,7 @@ def test_an_editable_package_is_no_finding_and_against_a_ref_the_refs_own(tmp_pa
 
 def test_a_copy_of_the_package_fails_and_decides_nothing(tmp_path: Path) -> None:
     code, path = package(tmp_path)
-    gated = gate(code, "--against", "HEAD~1", out=tmp_path, **path)
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
     gated.must(1)
     found = gated.check("code/imports-checkout")
     assert "code/imports-checkout" in gated.reason_ids
@@ -87,7 +87,7 @@ for path in {paths}:
     commit(code, "settings")
     (code / "README.md").write_text("another commit")
     commit(code, "readme")
-    gated = gate(code, "--against", "HEAD~1", out=tmp_path, **path)
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
     gated.must(0)
     names = ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")
     imported, opened, read = found = [gated.check(name) for name in names]
