@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -61,32 +61,6 @@ class Case:
         return str(self.entry["name"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What the gate said about a case, and what of it was right. None: not asked of this case."""
-
-    group: str
-    name: str
-    verdict: str
-    found: bool
-    place: bool | None
-    cause: bool | None
-    line: bool | None
-    confirmed: bool | None
-    observed: bool | None
-    runs: int | None
-    seconds: float
-    first: Mapping[str, Any] | None
-    diagnosis: Mapping[str, Any] | None
-    reasons: tuple[str, ...]
-    log: str
-
-    @property
-    def shown(self) -> bool:
-        """Whether the cause was confirmed or observed."""
-        return bool(self.confirmed or self.observed)
-
-
 def main() -> int:
     """Gate what the arguments name; 1 where a fault was missed, a clean case failed, or a required
     score was not reached."""
@@ -106,7 +80,7 @@ def main() -> int:
             results.append(result)
             print(_line(result), flush=True)
             if arguments.json:
-                written = json.dumps([asdict(item) for item in results], indent=1)
+                written = json.dumps(results, indent=1)
                 arguments.json.write_text(written + "\n")
     return 1 if _totals(results, time.monotonic() - start) else 0
 
@@ -127,7 +101,7 @@ def cases() -> list[Case]:
     return found
 
 
-def run(case: Case) -> Result:
+def run(case: Case) -> dict[str, Any]:
     """Gate one case in a git repository of its own; an example where it lies."""
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         folder, report = Path(temporary) / "project", Path(temporary) / "report.json"
@@ -149,7 +123,9 @@ def run(case: Case) -> Result:
     return _judged(case, said, seconds, "" if said else done.stdout + done.stderr)
 
 
-def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> Result:
+def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> dict[str, Any]:
+    """What the gate said about a case, and what of it was right. None: not asked of this case.
+    `shown`: the cause was confirmed or observed."""
     entry, verdict = case.entry, report.get("verdict", "none")
     first = (report.get("determinism") or {}).get("first_divergence")
     diagnosis = report.get("diagnosis") or None
@@ -162,59 +138,61 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
         found = fragile
     else:
         found = verdict == "fail" and (entry.get("nan", False) or first is not None)
-    faulty = case.group != "clean"
     places = [(first or {}).get(key) == entry[key] for key in ("kind", "step") if key in entry]
+    causes = [name for name in (entry.get("cause"), *entry.get("or", ())) if name]
     where, runs = (Path(said.get("file") or "").name, said.get("line")), said.get("runs")
-    return Result(
-        group=case.group,
-        name=case.name,
-        verdict=verdict,
-        found=found,
-        place=all(places) if places else None,
-        cause=said.get("cause") in {entry.get("cause"), *entry.get("or", ())} - {None}
-        if faulty
-        else None,
-        line=where in case.lines if faulty else None,
-        confirmed=bool(said.get("confirmed")) if faulty else None,
-        observed=bool(said.get("observed")) if faulty else None,
-        runs=len(runs) if isinstance(runs, list) else runs,
-        seconds=round(seconds, 1),
-        first=first and {name: first.get(name) for name in ("step", "kind", "name")},
-        diagnosis=diagnosis,
-        reasons=tuple(f"{item['id']}: {item['message']}" for item in report.get("reasons", ())),
-        log=log[-4000:],
-    )
+    right = {
+        "cause": said.get("cause") in causes,
+        "line": where in case.lines,
+        "confirmed": bool(said.get("confirmed")),
+        "observed": bool(said.get("observed")),
+        "shown": bool(said.get("confirmed") or said.get("observed")),
+    }
+    return {
+        "group": case.group,
+        "name": case.name,
+        "verdict": verdict,
+        "found": found,
+        "place": all(places) if places else None,
+        **(dict.fromkeys(right) if case.group == "clean" else right),
+        "runs": len(runs) if isinstance(runs, list) else runs,
+        "seconds": round(seconds, 1),
+        "first": first and {name: first.get(name) for name in ("step", "kind", "name")},
+        "diagnosis": diagnosis,
+        "reasons": [f"{item['id']}: {item['message']}" for item in report.get("reasons", ())],
+        "log": log[-4000:],
+    }
 
 
-def _totals(results: list[Result], seconds: float) -> list[str]:
+def _totals(results: list[dict[str, Any]], seconds: float) -> list[str]:
     """Print the scores, and return what was not reached."""
     wrong = []
     for group, word in KINDS.items():
-        of = [item for item in results if item.group == group]
+        of = [item for item in results if item["group"] == group]
         if not of:
             continue
-        missed = ", ".join(item.name for item in of if not item.found)
-        print(f"{group}: {sum(item.found for item in of)} of {len(of)} {word}")
+        missed = ", ".join(item["name"] for item in of if not item["found"])
+        print(f"{group}: {sum(item['found'] for item in of)} of {len(of)} {word}")
         if missed:
             print(f"  not: {missed}")
             wrong.append(f"{group}: {missed}")
         if group == "clean":
             continue
-        if placed := [item.place for item in of if item.place is not None]:
+        if placed := [item["place"] for item in of if item["place"] is not None]:
             print(f"  kind and step right: {sum(placed)} of {len(placed)}")
         for name, least in REQUIRED.items():
-            right = sum(bool(getattr(item, name)) for item in of)
-            seen = f", {sum(bool(item.observed) for item in of)} of them observed"
+            right = sum(item[name] for item in of)
+            seen = f", {sum(item['observed'] for item in of)} of them observed"
             print(f"  {name}: {right} of {len(of)}" + (seen if name == "shown" else ""))
             if right < least * len(of):
                 wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
-        if runs := [item.runs for item in of if item.runs is not None]:
-            took = [float(item.diagnosis["seconds"]) for item in of if item.diagnosis]
+        if runs := [item["runs"] for item in of if item["runs"] is not None]:
+            took = [float(item["diagnosis"]["seconds"]) for item in of if item["diagnosis"]]
             print(
                 f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; seconds: "
                 f"{median(took):.0f}, {max(took):.0f}"
             )
-    each = [item.seconds for item in results] or [0.0]
+    each = [item["seconds"] for item in results] or [0.0]
     print(
         f"time: {seconds:.0f} s; of a case: median {median(each):.1f} s, at most {max(each):.1f} s"
     )
@@ -223,20 +201,20 @@ def _totals(results: list[Result], seconds: float) -> list[str]:
     return wrong
 
 
-def _line(result: Result) -> str:
-    first, said = result.first, result.diagnosis
+def _line(result: dict[str, Any]) -> str:
+    first, said, found = result["first"], result["diagnosis"], result["found"]
+    right = result["cause"] and result["line"]
     parts = [
-        f"{'ok ' if result.found else 'NOT'} {result.group:6} {result.name:14} {result.verdict:12}",
+        f"{'ok ' if found else 'NOT'} {result['group']:6} {result['name']:14}",
+        f"{result['verdict']:12}",
         f"step {first['step']} {first['kind']}" if first else "",
-        "" if result.place is None or result.place else "(another place was expected)",
+        "(another place was expected)" if result["place"] is False else "",
         f"{said.get('cause')} {said.get('file')}:{said.get('line')}" if said else "",
-        ""
-        if said is None or (result.cause and result.line)
-        else f"(wrong: {'line' if result.cause else 'cause'})",
-        "confirmed" if result.confirmed else "observed" if result.observed else "",
-        f"{result.runs} runs" if result.runs is not None else "",
-        f"{result.seconds:.1f} s",
-        f"| {'; '.join(result.reasons) or result.log}" if not result.found else "",
+        f"(wrong: {'line' if result['cause'] else 'cause'})" if said and not right else "",
+        "confirmed" if result["confirmed"] else "observed" if result["observed"] else "",
+        f"{result['runs']} runs" if result["runs"] is not None else "",
+        f"{result['seconds']:.1f} s",
+        "" if found else f"| {'; '.join(result['reasons']) or result['log']}",
     ]
     return " ".join(part for part in parts if part)
 

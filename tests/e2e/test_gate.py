@@ -7,13 +7,14 @@ together share a gate run.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.gates import (
@@ -257,18 +258,11 @@ def test_ctrl_c_ends_everything_and_still_reports(number: int, tmp_path: Path) -
 def _running(word: str, folder_hint: str = "") -> bool:
     """Whether a process with `word` among its arguments runs (in a folder of that name, where a
     hint is given)."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if (
-                    word in arguments
-                    and arguments[0] != "/bin/sh"
-                    and (not folder_hint or folder_hint in os.readlink(entry / "cwd"))
-                ):
-                    return True
-            except OSError:
-                continue
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            arguments = process.cmdline()
+            if word in arguments and arguments[0] != "/bin/sh" and folder_hint in process.cwd():
+                return True
     return False
 
 
