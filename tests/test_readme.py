@@ -41,31 +41,17 @@ def shape(printed: str) -> Iterator[tuple[str, tuple[str | None, ...]]]:
     """Of each line: its label or verdict ("" where it has neither), and the kinds of the values in
     it. Other words do not count."""
     for line in filter(None, map(str.rstrip, printed.splitlines())):
-        labelled = LINE.fullmatch(line)
-        label, text = (
-            (labelled["label"], labelled["values"])
-            if labelled
-            else (line.split()[0] if line.split()[0].isupper() else "", line)
-        )
-        yield (
-            label,
-            ()
-            if label == "reproduce"
-            else tuple(found.lastgroup for found in VALUES.finditer(text)),
-        )
+        labelled, first = LINE.fullmatch(line), line.split()[0]
+        label = labelled["label"] if labelled else first if first.isupper() else ""
+        values = VALUES.finditer(labelled["values"] if labelled else line)
+        yield label, () if label == "reproduce" else tuple(found.lastgroup for found in values)
 
 
 def like_the_quickstart() -> Report:
     """A pass that shows what the quickstart shows; and it declares no lockfile and no image."""
     pair = replace(reports.SAME, by_kind={kind: Tally(20, 0) for kind in KINDS if kind != "batch"})
-    passed = [
-        CheckResult(id=f"{category}/made-up", category=category, status="pass", message="")
-        for category in CATEGORIES
-    ]
-    undeclared = [
-        CheckResult(id=f"env/{name}", category="env", status="skip", message="")
-        for name in ("lockfile", "image-digest")
-    ]
+    checks = [(f"{category}/made-up", category, "pass") for category in CATEGORIES]
+    checks += [(f"env/{name}", "env", "skip") for name in ("lockfile", "image-digest")]
     return replace(
         reports.LOCKED,
         baseline=None,
@@ -73,7 +59,10 @@ def like_the_quickstart() -> Report:
         comparisons=(SeedResult(42, pair),),
         noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST),
         cost=replace(reports.COST, memory_ci95=(-2.0, -1.0), max_percent=None),
-        checklist=(*passed, *undeclared),
+        checklist=tuple(
+            CheckResult(id=name, category=category, status=status, message="")
+            for name, category, status in checks
+        ),
     )
 
 

@@ -56,13 +56,16 @@ def test_the_gate_is_compared_with_its_bare_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_step_times_are_taken_with_and_without_the_probe() -> None:
+def test_step_times_and_memory_are_taken_with_and_without_the_probe() -> None:
     figures = step_overhead.measure(step_overhead.QUICK)
     well_formed(figures, step_overhead.QUICK.rounds)
-    assert [figure.name for figure in figures] == [
-        f"{what}, transformer, 200 tensors"
-        for what in ("whole step", "step and probe", "training time as reported")
-    ]
+    timed = ("whole step", "step and probe", "training time as reported")
+    names = [f"{what}, transformer, 200 tensors" for what in timed]
+    assert [figure.name for figure in figures] == names
+    figures = probe_memory.measure(probe_memory.QUICK)
+    well_formed(figures, probe_memory.QUICK.rounds)
+    assert [figure.goal for figure in figures] == [18, 18, None, None]
+    assert all(figure.median > 0 for figure in figures if figure.goal is None)
 
 
 @pytest.mark.parametrize("name", ["", *step_overhead.PEERS])
@@ -85,12 +88,9 @@ def test_each_peer_records_a_step_and_changes_nothing(name: str) -> None:
 
 
 def test_growth_is_fitted_for_the_probe_and_for_the_gate() -> None:
-    figures = growth.measure(growth.QUICK)
+    figures, rounds = growth.measure(growth.QUICK), growth.QUICK.rounds
     assert [figure.unit for figure in figures] == ["exponent"] * 5
-    assert all(
-        len(figure.values) == growth.QUICK.rounds and len(figure.beside["ms"]) == 2
-        for figure in figures
-    )
+    assert all(len(item.values) == rounds and len(item.beside["ms"]) == 2 for item in figures)
 
 
 def test_the_interval_of_the_cost_is_put_to_the_test() -> None:
@@ -106,15 +106,6 @@ def test_the_digest_is_compared_with_its_peers_at_each_size() -> None:
     assert peers.count("clone") == peers.count("hashlib.sha256") == len(digest_speed.QUICK.sizes)
 
 
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_memory_is_taken_for_both_runs_of_a_pair_and_for_the_gate() -> None:
-    figures = probe_memory.measure(probe_memory.QUICK)
-    well_formed(figures, probe_memory.QUICK.rounds)
-    assert [figure.goal for figure in figures] == [18, 18, None, None]
-    assert all(figure.median > 0 for figure in figures if figure.goal is None)
-
-
 @pytest.mark.skipif(
     shutil.which("sha256sum") is None or sys.platform != "linux", reason="GNU tools and /proc"
 )
@@ -126,49 +117,23 @@ def test_declared_data_is_hashed_beside_sha256sum_and_its_memory_taken() -> None
     assert all(figure.median > 5 for figure in figures if figure.unit == "MiB")
 
 
-def test_every_measurement_is_run_by_the_one_command() -> None:
-    files = {path.stem for path in Path(run.__file__).parent.glob("*.py")} - {
-        "__init__",
-        "run",
-        "figure",
-        "arms",
-        "gpu",
-        "action",
-        "mkl_race",
-    }
-    assert set(run.CPU) == files
+def test_every_measurement_is_run_by_the_one_command_and_the_page_shows_the_results_file() -> None:
+    others = {"__init__", "run", "figure", "arms", "gpu", "action", "mkl_race"}
+    assert set(run.CPU) == {path.stem for path in Path(run.__file__).parent.glob("*.py")} - others
+    page, results = (path.read_text("utf-8") for path in (run.PAGE, run.RESULTS / "cpu.json"))
+    assert run.with_results(page, json.loads(results)) == page
 
 
 def test_a_figure_is_shown_and_written_with_its_spread_and_goal(tmp_path: Path) -> None:
     figure = Figure("step", "ratio", (1.0, 1.2, 1.1), 1.05, {"bare_ms": [9.87654321]})
-    assert "1.100 ratio" in show(figure)
-    assert "(1.000 … 1.200, n=3)" in show(figure)
-    assert "goal ≤ 1.05: NOT met" in show(figure)
+    for text in ("1.100 ratio", "(1.000 … 1.200, n=3)", "goal ≤ 1.05: NOT met"):
+        assert text in show(figure)
     assert "goal ≥ 1.05: met" in show(replace(figure, at_least=True))
-    write_results(
-        tmp_path / "results" / "cpu.json", True, {"cpu": "x"}, {"step_overhead": [figure]}
-    )
-    written = json.loads((tmp_path / "results" / "cpu.json").read_text(encoding="utf-8"))
+    path = tmp_path / "results" / "cpu.json"
+    write_results(path, True, {"cpu": "x"}, {"step_overhead": [figure]})
+    written = json.loads(path.read_text(encoding="utf-8"))
     assert written["machine"] == {"cpu": "x"}
-    assert written["figures"]["step_overhead"] == [
-        {
-            "name": "step",
-            "unit": "ratio",
-            "median": 1.1,
-            "min": 1.0,
-            "max": 1.2,
-            "values": [1.0, 1.2, 1.1],
-            "goal": 1.05,
-            "at_least": False,
-            "met": False,
-            "beside": {"bare_ms": [9.87654]},
-        }
-    ]
-
-
-def test_the_page_shows_what_the_results_file_holds() -> None:
-    page = run.PAGE.read_text(encoding="utf-8")
-    assert (
-        run.with_results(page, json.loads((run.RESULTS / "cpu.json").read_text(encoding="utf-8")))
-        == page
-    )
+    [found] = written["figures"]["step_overhead"]
+    assert found["beside"] == {"bare_ms": [9.87654]} and found["values"] == [1.0, 1.2, 1.1]
+    assert (found["median"], found["min"], found["max"]) == (1.1, 1.0, 1.2)
+    assert (found["goal"], found["at_least"], found["met"]) == (1.05, False, False)

@@ -20,10 +20,7 @@ RANKS = (
     "|| exit $?; exit $own"
 )
 # a tolerance is about losses, final weights and artifacts
-_WITHIN_TOLERANCE = (
-    "buffer",
-    "noise@varied",
-)
+_WITHIN_TOLERANCE = ("buffer", "noise@varied")
 _ENDINGS = {
     "raises": "fail",
     "exits": "fail",
@@ -48,17 +45,8 @@ class Training:
 def trainings() -> Sequence[Training]:
     """Return every training, those that need torch last."""
     plain = ("passes", "execs", "prints", "bytes", "hostile", "unreadable", "drifts")
-    apart = (
-        "tensor",
-        "buffer",
-        "last-step",
-        "shorter",
-        "artifact-number",
-        "artifact-text",
-        "artifact-key",
-        "artifact-type",
-    )
-    apart += ("artifact-cell", "artifact-kind", "artifact-link")
+    artifacts = ("number", "text", "key", "type", "cell", "kind", "link")
+    apart = ("tensor", "buffer", "last-step", "shorter", *(f"artifact-{how}" for how in artifacts))
     found = [Training(name=name) for name in plain]
     found += [Training(name=name, verdict="fail", run=SECOND) for name in apart]
     found += [Training(name=name, verdict="fail") for name in ("unseeded", "nan")]
@@ -79,18 +67,14 @@ def trainings() -> Sequence[Training]:
         Training(name="nan@deterministic-2", verdict="fail", run=SECOND),
         Training(name="noise", verdict="fail"),
         Training(name="unwritten@varied", run="varied"),
+        Training(name="ranks", command=RANKS),
+        Training(name="rank", verdict="fail", run=SECOND, command=RANKS),
     ]
-    found.append(Training(name="ranks", command=RANKS))
-    found.append(Training(name="rank", verdict="fail", run=SECOND, command=RANKS))
     torch = "python torch_train.py {seed}"
-    found += [
-        Training(name=name, command=torch) for name in ("two-optimizers", "no-optimizer", "workers")
-    ]
-    found.append(Training(name="two-optimizers-apart", verdict="fail", run=SECOND, command=torch))
-    found += [
-        Training(name=name, verdict="fail", run=SECOND, command=torch)
-        for name in ("crash-workers", "leaves")
-    ]
+    sound = ("two-optimizers", "no-optimizer", "workers")
+    found += [Training(name=name, command=torch) for name in sound]
+    for name in ("two-optimizers-apart", "crash-workers", "leaves"):
+        found.append(Training(name=name, verdict="fail", run=SECOND, command=torch))
     found.append(Training(name="noise@varied", verdict="fail", command=torch))
     return found
 
@@ -145,11 +129,8 @@ class Case:
     @property
     def name(self) -> str:
         """Return the training's name with every option that is not its first value."""
-        unusual = [
-            f"{name}={value}"
-            for name, value in vars(self.options).items()
-            if value != OPTIONS[name][0]
-        ]
+        given = vars(self.options).items()
+        unusual = [f"{name}={value}" for name, value in given if value != OPTIONS[name][0]]
         return " ".join([self.training.name, *unusual])
 
 
@@ -168,9 +149,7 @@ def cases() -> list[Case]:
 def shows(case: Case) -> bool:
     """Return whether the training's fault shows in any run of this gate run."""
     training, options = case.training, case.options
-    if training.name == "last-step":
-        return options.steps != 3
-    if training.name == "shorter":
+    if training.name in ("last-step", "shorter"):
         return options.steps != 3
     if training.name == "seed":
         return options.seeds == "two"
@@ -185,14 +164,8 @@ def ends_early(case: Case) -> bool:
     """Return whether the fault is that a run ends before its last step, which the report then says
     before anything else."""
     how = case.training.name.partition("+")[2] or case.training.name
-    return shows(case) and how.partition("@")[0] in (
-        "raises",
-        "exits",
-        "aborts",
-        "shorter",
-        "crash-workers",
-        "leaves",
-    )
+    early = ("raises", "exits", "aborts", "shorter", "crash-workers", "leaves")
+    return shows(case) and how.partition("@")[0] in early
 
 
 def expected(case: Case) -> str:

@@ -3,6 +3,7 @@ something else than another."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ import xmlschema
 import yaml
 
 from tests.combinations.cases import Case, ends_early, expected
-from tests.support.gates import ROOT, command, environment
+from tests.support.gates import ROOT, call
 from tests.support.repositories import git
 
 PROJECT = Path(__file__).parent / "project"
@@ -38,32 +39,11 @@ _SOUND = {
     "noise@varied": "two-optimizers",
     "leaves": "two-optimizers",
 }
-_MISSING = (
-    "code/opened-files",
-    "env/image-digest",
-    "env/lockfile",
-    "code/licence",
-    "random-state/robust",
-)
-_VOID = (
-    "meta",
-    "link",
-    "br",
-    "hr",
-    "img",
-    "input",
-    "col",
-    "path",
-    "circle",
-    "rect",
-    "line",
-    "use",
-    "stop",
-)
-_SECONDS = 600.0
+_MISSING = ["code/opened-files", "env/image-digest", "env/lockfile", "code/licence"]
+_MISSING += ["random-state/robust"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Gated:
     """What one call of `repro-gate run` left."""
 
@@ -94,81 +74,70 @@ def problems(case: Case, folder: Path) -> list[str]:
 
 def spec_of(case: Case) -> dict[str, Any]:
     """Return the case's repro.yml."""
-    options, strict = case.options, case.options.profile != "basic"
+    options, names = case.options, _MISSING if case.options.profile == "waived" else []
+    flag = {"flag": "torch.utils.deterministic.fill_uninitialized_memory", "reason": "none is read"}
     train: dict[str, Any] = {"run": case.training.command, "warmup": options.warmup}
     train["timeout"] = "4s" if "hangs" in case.training.name else "2m"
-    if options.steps is not None:
-        train["steps"] = options.steps
-    flag = {
-        "flag": "torch.utils.deterministic.fill_uninitialized_memory",
-        "reason": "nothing reads empty memory",
-    }
-    waived = [{"check": name, "reason": "not here", "until": "2199-12-31"} for name in _MISSING]
-    return {
+    tolerance, cost = {"loss": 1e-6, "weights": 1e-5}, {"pairs": 2}
+    found: dict[str, Any] = {
         "version": 1,
         "train": train,
         "random-state": {"seeds": [42] if options.seeds == "one" else [42, 7]},
         "determinism": {
-            "compare": "bitwise"
-            if options.compare == "bitwise"
-            else {"loss": 1e-6, "weights": 1e-5},
+            "compare": "bitwise" if options.compare == "bitwise" else tolerance,
             "repeat": options.repeat,
             "allow": [flag] if options.allow == "one" else [],
         },
         "capture": {"every": options.every, "artifacts": ["out/*"]},
-        **(
-            {}
-            if options.vary == "all"
-            else {"robustness": {"vary": ["home", "tmpdir"] if options.vary == "list" else False}}
-        ),
-        "cost": {"measure": False}
-        if options.cost == "off"
-        else {"pairs": 2, **({"max-percent": 100_000} if options.cost == "limited" else {})},
+        "cost": {"measure": False} if options.cost == "off" else cost,
         "checklist": {
-            "profile": "strict" if strict else "basic",
-            "waive": waived if options.profile == "waived" else [],
+            "profile": "basic" if options.profile == "basic" else "strict",
+            "waive": [{"check": name, "reason": "no", "until": "2199-12-31"} for name in names],
         },
         "diagnosis": False,
-        **({"baseline": {"on-change": options.baseline}} if options.baseline != "none" else {}),
     }
+    if options.steps is not None:
+        train["steps"] = options.steps
+    if options.cost == "limited":
+        cost["max-percent"] = 100_000
+    if options.vary != "all":
+        vary = ["home", "tmpdir"] if options.vary == "list" else False
+        found["robustness"] = {"vary": vary}
+    if options.baseline != "none":
+        found["baseline"] = {"on-change": options.baseline}
+    return found
 
 
 def _gate(case: Case, folder: Path) -> Gated:
     """Make a repository with the project, record its baseline if there is to be one, and gate
     it."""
     options, repository, out = case.options, folder / "code", folder / "out"
+    name, spec = case.training.name, spec_of(case)
     folder.mkdir(exist_ok=True)
     shutil.copytree(PROJECT, repository, ignore=shutil.ignore_patterns("__pycache__"))
     for place in (out, folder / "tmp"):
         place.mkdir()
     git(repository, "init", "-q")
-    spec = spec_of(case)
     if options.baseline != "none":
         _write(repository, {**spec, "checklist": {"profile": "basic"}, "cost": {"measure": False}})
-        sound = _SOUND.get(
-            case.training.name, case.training.name if "torch" in case.training.command else "passes"
-        )
+        sound = _SOUND.get(name, name if "torch" in case.training.command else "passes")
         done = _repro_gate(folder, sound, "baseline", repository, "--quiet")
         assert (repository / "repro.baseline.yml").is_file(), done.stdout + done.stderr
     _write(repository, spec)
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "everything")
-    arguments = [
-        part for option, name in _files(out).items() for part in (f"--{option}", str(name))
-    ]
+    arguments = ["--json", out / "report.json", *_written_to(out)]
     arguments += ["--against", "HEAD"] if options.against == "HEAD" else []
     arguments += ["--base", "HEAD", "--policy", options.policy] if options.policy != "none" else []
     arguments += ["--fail-fast"] if options.fail_fast else []
-    arguments += ["--verbose", "--keep-traces", str(out / "traces")] if options.verbose else []
-    done = _repro_gate(folder, case.training.name, "run", repository, "--quiet", *arguments)
-    return Gated(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr, out=out)
+    arguments += ["--verbose", "--keep-traces", out / "traces"] if options.verbose else []
+    done = _repro_gate(folder, name, "run", repository, "--quiet", *arguments)
+    return Gated(done.returncode, done.stdout, done.stderr, out)
 
 
-def _files(out: Path) -> dict[str, Path]:
-    return {
-        "json": out / "report.json",
-        **{option: out / name for option, name in _FORMATS.items()},
-    }
+def _written_to(folder: Path) -> list[str | Path]:
+    """The arguments by which each renderer writes its file there."""
+    return [part for option, name in _FORMATS.items() for part in (f"--{option}", folder / name)]
 
 
 def _write(repository: Path, spec: Mapping[str, Any]) -> None:
@@ -177,50 +146,36 @@ def _write(repository: Path, spec: Mapping[str, Any]) -> None:
 
 def _repro_gate(folder: Path, how: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Call the gate with a temporary folder of the case's own."""
-    told = environment(TMPDIR=str(folder / "tmp"), TORCH_HOW=how, OMP_WAIT_POLICY="passive")
-    return subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        env=told,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_SECONDS,
-        check=False,
-    )
+    own = str(folder / "tmp")
+    return call(*arguments, timeout=600, TMPDIR=own, TORCH_HOW=how, OMP_WAIT_POLICY="passive")
 
 
 def _verdict(case: Case, gated: Gated) -> Iterator[str]:
     """The verdict is the one that is due, and exit code and reasons say the same."""
-    if (
-        "error inside the gate" in gated.stderr
-        or "Traceback (most recent call last)" in gated.stderr
-    ):
-        yield f"a traceback of the gate: {gated.stderr.strip().splitlines()[-1]}"
+    said = gated.stderr.strip()
+    if "error inside the gate" in said or "Traceback (most recent call last)" in said:
+        yield f"a traceback of the gate: {said.splitlines()[-1]}"
     if not (gated.out / "report.json").is_file():
-        yield f"no report, exit code {gated.exit_code}: {gated.stderr.strip()[-300:]}"
+        yield f"no report, exit code {gated.exit_code}: {said[-300:]}"
         return
     report, due = gated.report, expected(case)
+    verdict, found = report["verdict"], report["determinism"]
     ids = [reason["id"] for reason in report["reasons"]]
-    if report["verdict"] != due:
-        yield f"verdict {report['verdict']} where {due} is due: {', '.join(ids) or 'no reason'}"
-    if gated.exit_code != EXIT_CODES[report["verdict"]]:
-        yield f"exit code {gated.exit_code} of verdict {report['verdict']}"
-    if bool(ids) == (report["verdict"] == "pass"):
-        yield f"verdict {report['verdict']} with {len(ids)} reasons"
-    if gated.stdout.split()[:1] != [report["verdict"].upper()]:
-        yield f"the terminal begins with {gated.stdout[:40]!r}, the verdict is {report['verdict']}"
-    found = report["determinism"]
-    if found is not None and report["verdict"] == "pass" and found["failed"]:
+    if verdict != due:
+        yield f"verdict {verdict} where {due} is due: {', '.join(ids) or 'no reason'}"
+    if gated.exit_code != EXIT_CODES[verdict]:
+        yield f"exit code {gated.exit_code} of verdict {verdict}"
+    if bool(ids) == (verdict == "pass"):
+        yield f"verdict {verdict} with {len(ids)} reasons"
+    if gated.stdout.split()[:1] != [verdict.upper()]:
+        yield f"the terminal begins with {gated.stdout[:40]!r}, the verdict is {verdict}"
+    if found is not None and verdict == "pass" and found["failed"]:
         yield f"a pass with {found['failed']} runs that failed"
     if found is not None and not found["identical"]:
         yield from _divergence(found, gated.stdout)
         first = found["first_divergence"]
         if ends_early(case) and first is not None and first["name"] != "steps":
-            yield (
-                f"the runs end differently, and the report says {first['kind']} {first['name']} at "
-                f"step {first['step']}"
-            )
+            yield f"the runs end differently, and the report says {first['kind']} {first['name']}"
 
 
 def _divergence(found: Mapping[str, Any], printed: str) -> Iterator[str]:
@@ -235,10 +190,7 @@ def _divergence(found: Mapping[str, Any], printed: str) -> Iterator[str]:
         yield f"the distance of texts: {first['values']} {figures}"
     if (first["kind"], first["name"]) == ("optimizer", "steps"):
         if found["weights"]:
-            yield (
-                f"weights of different steps are compared: {found['weights'][0]['name']} "
-                f"{found['weights'][0]['max_abs']}"
-            )
+            yield f"weights of different steps are compared: {found['weights'][0]}"
         if "after the last step" in printed or first["detail"] not in printed:
             yield "the terminal does not say how the runs end"
 
@@ -281,41 +233,26 @@ def _renderers(gated: Gated) -> Iterator[str]:
 
 def _shown_again(case: Case, gated: Gated) -> Iterator[str]:
     """`repro-gate show` prints and writes what `repro-gate run` did."""
-    again = gated.out / "again"
+    again, report = gated.out / "again", gated.out / "report.json"
     again.mkdir()
-    files = {option: again / name for option, name in _FORMATS.items()}
-    arguments = [part for option, path in files.items() for part in (f"--{option}", str(path))]
     verbose = ["--verbose"] if case.options.verbose else []
-    done = _repro_gate(
-        gated.out.parent, "", "show", gated.out / "report.json", *verbose, *arguments
-    )
+    done = _repro_gate(gated.out.parent, "", "show", report, *verbose, *_written_to(again))
     if done.returncode or done.stderr:
         yield f"show: exit code {done.returncode}: {done.stderr[-300:]}"
         return
-    for name, first, second in (
-        ("terminal", _without_files(gated.stdout), _without_files(done.stdout)),
-        *(
-            (option, (gated.out / _FORMATS[option]).read_text(), path.read_text())
-            for option, path in files.items()
-        ),
-    ):
+    pairs = [("terminal", *map(_without_files, (gated.stdout, done.stdout)))]
+    pairs += [
+        (name, (gated.out / name).read_text(), (again / name).read_text())
+        for name in _FORMATS.values()
+    ]
+    for name, first, second in pairs:
         if first != second:
-            ours, theirs = first.splitlines(), second.splitlines()
-            at = next(
-                (
-                    index
-                    for index, pair in enumerate(zip(ours, theirs, strict=False))
-                    if len(set(pair)) > 1
-                ),
-                min(len(ours), len(theirs)),
-            )
-            yield (
-                f"show: {name}, line {at + 1}: {''.join(theirs[at : at + 1])[:160]!r} where run "
-                f"has {''.join(ours[at : at + 1])[:160]!r}"
-            )
+            lines = difflib.ndiff(first.splitlines(), second.splitlines())
+            differing = [line[:160] for line in lines if not line.startswith("  ")]
+            yield f"show: {name}: {differing[:3]}"
 
 
-def _without_files(text: str) -> list[str] | str:
+def _without_files(text: str) -> str:
     """Return what was printed, without the line that names the files written."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("  more "))
 
@@ -342,11 +279,11 @@ class _Page(HTMLParser):
         self.text, self._open, self._wrong = "", list[str](), list[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _VOID:
+        if tag not in ("meta", "br"):
             self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag not in _VOID and (not self._open or self._open.pop() != tag):
+        if tag not in ("meta", "br") and (not self._open or self._open.pop() != tag):
             self._wrong.append(tag)
 
     def handle_data(self, data: str) -> None:

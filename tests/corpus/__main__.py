@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,81 +25,40 @@ from typing import Any
 import yaml
 
 from repro_gate.trace import notebook
+from tests.support.gates import ROOT, call
+from tests.support.repositories import git
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-KINDS = ("faults", "clean", "latent", "examples")
-KEYS = {
-    "name",
-    "what",
-    "cause",
-    "or",
-    "file",
-    "also",
-    "kind",
-    "step",
-    "nan",
-    "vary",
-    "beside",
-    "remove",
-    "spec",
+KINDS = {
+    "faults": "detected",
+    "clean": "without a false alarm",
+    "latent": "found by the varied run",
+    "examples": "broken twins detected",
 }
+KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside"}
+KEYS |= {"remove", "spec"}
 MARK = "# HERE"
 _NO_TRAINING = ("gitlab", "workflows")  # among the examples
-_WITHOUT_COST = ("--set", "cost.measure=false")
+_OPTIONS = ("--quiet", "--set", "cost.measure=false")
 # a search may take as long as the gate did, which takes three times as long with its cost
-_LONGER = (
-    "--set",
-    "robustness.search=3",
-)
+_LONGER = ("--set", "robustness.search=3")
 # of the faults; `shown`: confirmed by runs, or observed where bytes came from outside
 REQUIRED = {"cause": 0.95, "line": 0.90, "shown": 0.85}
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
-    """One entry of corpus.yml. `lines` are all (file, line) that are right; `spec` is laid over the
-    shared repro.yml."""
+    """One entry of corpus.yml. `lines` are all (file, line) that are right."""
 
     group: str
-    name: str
-    what: str
-    causes: tuple[str, ...]
-    file: str
+    entry: Mapping[str, Any]
     lines: frozenset[tuple[str, int]]
-    kind: str | None
-    step: int | None
-    spec: Mapping[str, Any]
-    beside: tuple[str, ...]
-    remove: tuple[str, ...]
-    nan: bool  # the runs are identical, and all their numbers are NaN
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What the gate said about a case, and what of it was right. None: not asked of this case."""
-
-    group: str
-    name: str
-    verdict: str
-    found: bool
-    place: bool | None
-    cause: bool | None
-    line: bool | None
-    confirmed: bool | None
-    observed: bool | None
-    runs: int | None
-    seconds: float
-    first: Mapping[str, Any] | None
-    diagnosis: Mapping[str, Any] | None
-    reasons: tuple[str, ...]
-    log: str
 
     @property
-    def shown(self) -> bool:
-        """Whether the cause was confirmed or observed."""
-        return bool(self.confirmed or self.observed)
+    def name(self) -> str:
+        """The name of its folder."""
+        return str(self.entry["name"])
 
 
 def main() -> int:
@@ -113,182 +71,150 @@ def main() -> int:
         if arguments.only in (None, case.group)
         and (not arguments.name or case.name in arguments.name)
     ]
-    unknown = set(arguments.name) - {case.name for case in chosen}
-    if unknown:
+    if unknown := set(arguments.name) - {case.name for case in chosen}:
         print(f"no such case: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    start = time.monotonic()
-    results = []
+    start, results = time.monotonic(), []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for result in pool.map(run, chosen):
             results.append(result)
             print(_line(result), flush=True)
             if arguments.json:
-                arguments.json.write_text(
-                    json.dumps([asdict(item) for item in results], indent=1) + "\n"
-                )
-    wrong = _totals(results, time.monotonic() - start)
-    return 1 if wrong else 0
+                written = json.dumps(results, indent=1)
+                arguments.json.write_text(written + "\n")
+    return 1 if _totals(results, time.monotonic() - start) else 0
 
 
 def cases() -> list[Case]:
     """Everything in corpus.yml, each compared with its folder. Raises ValueError where the two do
     not fit."""
-    found = []
-    for group, entries in yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8")).items():
-        found += [_case(group, entry) for entry in entries]
+    listed = yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8"))
+    found = [_case(group, entry) for group, entries in listed.items() for entry in entries]
     folders = {
         (group, path.name)
         for group in KINDS
         for path in _home(group).iterdir()
         if path.is_dir() and path.name not in _NO_TRAINING
     }
-    differing = folders ^ {(case.group, case.name) for case in found}
-    if differing:
+    if differing := folders ^ {(case.group, case.name) for case in found}:
         raise ValueError(f"corpus.yml and the folders differ in {sorted(differing)}")
     return found
 
 
-def run(case: Case) -> Result:
+def run(case: Case) -> dict[str, Any]:
     """Gate one case in a git repository of its own; an example where it lies."""
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         folder, report = Path(temporary) / "project", Path(temporary) / "report.json"
+        programs = _folder(case.group, case.name)
         if case.group == "examples":
-            folder = _folder(case.group, case.name)
+            folder = programs
         else:
-            shutil.copytree(
-                _folder(case.group, case.name), folder, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(programs, folder, ignore=shutil.ignore_patterns("__pycache__"))
             (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
-            _commit(folder)
-        with _surroundings(case):
+            git(folder, "init", "--quiet")
+            git(folder, "add", "--all")
+            git(folder, "commit", "--quiet", "--message", "training")
+        longer = _LONGER if case.group == "latent" else ()
+        with _surroundings(case.entry):
             start = time.monotonic()
-            command = [
-                sys.executable,
-                "-m",
-                "repro_gate",
-                "run",
-                str(folder),
-                "--json",
-                str(report),
-                "--quiet",
-                *_WITHOUT_COST,
-            ]
-            command += _LONGER if case.group == "latent" else ()
-            done = subprocess.run(
-                command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False
-            )
+            done = call("run", folder, "--json", report, *_OPTIONS, *longer, timeout=3600)
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
     return _judged(case, said, seconds, "" if said else done.stdout + done.stderr)
 
 
-def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> Result:
-    verdict = report.get("verdict", "none")
+def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> dict[str, Any]:
+    """What the gate said about a case, and what of it was right. None: not asked of this case.
+    `shown`: the cause was confirmed or observed."""
+    entry, verdict = case.entry, report.get("verdict", "none")
     first = (report.get("determinism") or {}).get("first_divergence")
     diagnosis = report.get("diagnosis") or None
     said = diagnosis or {}
-    robust = next(
-        (item["status"] for item in report.get("checklist", ()) if item["id"] == ROBUST), ""
-    )
+    statuses = {item["id"]: item["status"] for item in report.get("checklist", ())}
+    fragile = statuses.get(ROBUST) in ("warn", "fail")
     if case.group == "clean":
-        found = verdict == "pass" and robust not in ("warn", "fail")
+        found = verdict == "pass" and not fragile
     elif case.group == "latent":
-        found = robust in ("warn", "fail")
+        found = fragile
     else:
-        found = verdict == "fail" and (case.nan or first is not None)
-    faulty = case.group != "clean"
-    expected = {
-        name: value
-        for name, value in (("kind", case.kind), ("step", case.step))
-        if value is not None
+        found = verdict == "fail" and (entry.get("nan", False) or first is not None)
+    places = [(first or {}).get(key) == entry[key] for key in ("kind", "step") if key in entry]
+    causes = [name for name in (entry.get("cause"), *entry.get("or", ())) if name]
+    where, runs = (Path(said.get("file") or "").name, said.get("line")), said.get("runs")
+    right = {
+        "cause": said.get("cause") in causes,
+        "line": where in case.lines,
+        "confirmed": bool(said.get("confirmed")),
+        "observed": bool(said.get("observed")),
+        "shown": bool(said.get("confirmed") or said.get("observed")),
     }
-    return Result(
-        group=case.group,
-        name=case.name,
-        verdict=verdict,
-        found=found,
-        place=all((first or {}).get(name) == value for name, value in expected.items())
-        if expected
-        else None,
-        cause=said.get("cause") in case.causes if faulty else None,
-        line=(Path(said.get("file") or "").name, said.get("line")) in case.lines
-        if faulty
-        else None,
-        confirmed=bool(said.get("confirmed")) if faulty else None,
-        observed=bool(said.get("observed")) if faulty else None,
-        runs=_number(said.get("runs")),
-        seconds=round(seconds, 1),
-        first=first and {name: first.get(name) for name in ("step", "kind", "name")},
-        diagnosis=diagnosis,
-        reasons=tuple(f"{item['id']}: {item['message']}" for item in report.get("reasons", ())),
-        log=log[-4000:],
-    )
+    return {
+        "group": case.group,
+        "name": case.name,
+        "verdict": verdict,
+        "found": found,
+        "place": all(places) if places else None,
+        **(dict.fromkeys(right) if case.group == "clean" else right),
+        "runs": len(runs) if isinstance(runs, list) else runs,
+        "seconds": round(seconds, 1),
+        "first": first and {name: first.get(name) for name in ("step", "kind", "name")},
+        "diagnosis": diagnosis,
+        "reasons": [f"{item['id']}: {item['message']}" for item in report.get("reasons", ())],
+        "log": log[-4000:],
+    }
 
 
-def _totals(results: list[Result], seconds: float) -> list[str]:
+def _totals(results: list[dict[str, Any]], seconds: float) -> list[str]:
     """Print the scores, and return what was not reached."""
     wrong = []
-    for group, word in zip(
-        KINDS,
-        ("detected", "without a false alarm", "found by the varied run", "broken twins detected"),
-        strict=True,
-    ):
-        of = [item for item in results if item.group == group]
+    for group, word in KINDS.items():
+        of = [item for item in results if item["group"] == group]
         if not of:
             continue
-        good = [item for item in of if item.found]
-        print(f"{group}: {len(good)} of {len(of)} {word}")
-        if len(good) < len(of):
-            names = ", ".join(item.name for item in of if not item.found)
-            print(f"  not: {names}")
-            wrong.append(f"{group}: {names}")
+        missed = ", ".join(item["name"] for item in of if not item["found"])
+        print(f"{group}: {sum(item['found'] for item in of)} of {len(of)} {word}")
+        if missed:
+            print(f"  not: {missed}")
+            wrong.append(f"{group}: {missed}")
         if group == "clean":
             continue
-        placed = [item.place for item in of if item.place is not None]
-        if placed:
+        if placed := [item["place"] for item in of if item["place"] is not None]:
             print(f"  kind and step right: {sum(placed)} of {len(placed)}")
         for name, least in REQUIRED.items():
-            right = sum(bool(getattr(item, name)) for item in of)
-            seen = f", {sum(bool(item.observed) for item in of)} of them observed"
+            right = sum(item[name] for item in of)
+            seen = f", {sum(item['observed'] for item in of)} of them observed"
             print(f"  {name}: {right} of {len(of)}" + (seen if name == "shown" else ""))
             if right < least * len(of):
                 wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
-        runs = [item.runs for item in of if item.runs is not None]
-        if runs:
-            took = [float(item.diagnosis["seconds"]) for item in of if item.diagnosis]
+        if runs := [item["runs"] for item in of if item["runs"] is not None]:
+            took = [float(item["diagnosis"]["seconds"]) for item in of if item["diagnosis"]]
             print(
                 f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; seconds: "
                 f"{median(took):.0f}, {max(took):.0f}"
             )
-    each = [item.seconds for item in results]
+    each = [item["seconds"] for item in results] or [0.0]
     print(
-        f"time: {seconds:.0f} s"
-        + (
-            f", a case {median(each):.1f} s in the median, {max(each):.1f} s at most"
-            if each
-            else ""
-        )
+        f"time: {seconds:.0f} s; of a case: median {median(each):.1f} s, at most {max(each):.1f} s"
     )
     for item in wrong:
         print(f"not reached: {item}")
     return wrong
 
 
-def _line(result: Result) -> str:
-    first, said = result.first, result.diagnosis
+def _line(result: dict[str, Any]) -> str:
+    first, said, found = result["first"], result["diagnosis"], result["found"]
+    right = result["cause"] and result["line"]
     parts = [
-        f"{'ok ' if result.found else 'NOT'} {result.group:6} {result.name:14} {result.verdict:12}",
+        f"{'ok ' if found else 'NOT'} {result['group']:6} {result['name']:14}",
+        f"{result['verdict']:12}",
         f"step {first['step']} {first['kind']}" if first else "",
-        "" if result.place is None or result.place else "(another place was expected)",
+        "(another place was expected)" if result["place"] is False else "",
         f"{said.get('cause')} {said.get('file')}:{said.get('line')}" if said else "",
-        ""
-        if said is None or (result.cause and result.line)
-        else f"(wrong: {'line' if result.cause else 'cause'})",
-        "confirmed" if result.confirmed else "observed" if result.observed else "",
-        f"{result.runs} runs" if result.runs is not None else "",
-        f"{result.seconds:.1f} s",
-        f"| {'; '.join(result.reasons) or result.log}" if not result.found else "",
+        f"(wrong: {'line' if result['cause'] else 'cause'})" if said and not right else "",
+        "confirmed" if result["confirmed"] else "observed" if result["observed"] else "",
+        f"{result['runs']} runs" if result["runs"] is not None else "",
+        f"{result['seconds']:.1f} s",
+        "" if found else f"| {'; '.join(result['reasons']) or result['log']}",
     ]
     return " ".join(part for part in parts if part)
 
@@ -299,32 +225,18 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
         raise ValueError(
             f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes"
         )
-    marked = _lines_with(group, name, MARK)
-    if [path for path, _ in marked] != ([file] if group in ("faults", "latent") else []):
+    lines = _lines_with(group, name, MARK)
+    if [path for path, _ in lines] != ([file] if group in ("faults", "latent") else []):
         raise ValueError(
-            f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {marked}"
+            f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {lines}"
         )
-    lines = list(marked)
     for place in entry.get("also", ()):
         path, _, text = place.partition(": ")
         found = [item for item in _lines_with(group, name, text) if item[0] == path]
         if not found:
             raise ValueError(f"{group}/{name}: {path} has no line with {text!r}")
         lines += found
-    return Case(
-        group=group,
-        name=name,
-        what=entry["what"],
-        causes=tuple(filter(None, (entry.get("cause"), *entry.get("or", ())))),
-        file=file,
-        lines=frozenset(lines),
-        kind=entry.get("kind"),
-        step=entry.get("step"),
-        spec=entry.get("spec", {}),
-        beside=tuple(entry.get("beside", ())),
-        remove=tuple(entry.get("remove", ())),
-        nan=entry.get("nan", False),
-    )
+    return Case(group, entry, frozenset(lines))
 
 
 def _home(group: str) -> Path:
@@ -362,19 +274,19 @@ def _spec(case: Case) -> dict[str, Any]:
     """The repro.yml of a case: the shared form, with what the entry lays over it, one level
     deep."""
     spec: dict[str, Any] = {"version": 1, "train": {"run": "python train.py", "timeout": "2m"}}
-    for key, value in case.spec.items():
+    for key, value in case.entry.get("spec", {}).items():
         spec[key] = {**spec.get(key, {}), **value}
     return spec
 
 
 @contextmanager
-def _surroundings(case: Case) -> Iterator[None]:
+def _surroundings(entry: Mapping[str, Any]) -> Iterator[None]:
     """What the case finds outside its workspace: nothing of an earlier gate run, and the program
     that runs beside it, if there is one."""
-    _remove(case)
+    _remove(entry)
     process = None
-    if case.beside:
-        program = [sys.executable, str(HERE / "beside" / case.beside[0]), *case.beside[1:]]
+    if beside := entry.get("beside"):
+        program = [sys.executable, HERE / "beside" / beside[0], *map(str, beside[1:])]
         process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()  # it says when it is ready
@@ -384,39 +296,13 @@ def _surroundings(case: Case) -> Iterator[None]:
         if process is not None:
             process.kill()
             process.communicate()
-        _remove(case)
+        _remove(entry)
 
 
-def _remove(case: Case) -> None:
-    for name in case.remove:
+def _remove(entry: Mapping[str, Any]) -> None:
+    for name in entry.get("remove", ()):
         shutil.rmtree(name, ignore_errors=True)
         Path(name).unlink(missing_ok=True)
-
-
-def _commit(folder: Path) -> None:
-    identity = ["-c", "user.name=Corpus", "-c", "user.email=corpus@example.com"]
-    for arguments in (
-        ["init", "--quiet"],
-        ["add", "--all"],
-        [*identity, "commit", "--quiet", "--message", "training"],
-    ):
-        subprocess.run(["git", *arguments], cwd=folder, check=True)
-
-
-def _environment() -> dict[str, str]:
-    """A person's shell in which `python` is the interpreter that runs this."""
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    kept = {
-        name: os.environ[name]
-        for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
-        if name in os.environ
-    }
-    return {**kept, "PATH": path, "HOME": os.environ.get("HOME", "/")}
-
-
-def _number(value: Any) -> int | None:
-    """The runs of a diagnosis, as a number or as a list."""
-    return len(value) if isinstance(value, (list, tuple)) else value
 
 
 def _parser() -> argparse.ArgumentParser:

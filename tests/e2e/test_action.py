@@ -4,7 +4,6 @@ of our own: a pull request, a fork, and what a training can see of the job aroun
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from tests.support.github.stage import obeyed
 from tests.support.repositories import git
 
 BROKEN = with_line("x = random.SystemRandom().random()")
+Done = subprocess.CompletedProcess[str]
 
 
 @dataclass
@@ -36,19 +36,20 @@ class Runner:
         (self.home / "event.json").write_text(json.dumps(payload))
         self.variables |= {"GITHUB_EVENT_NAME": name}
 
-    def step(
-        self, phase: str, token: str | None = None, **inputs: str
-    ) -> subprocess.CompletedProcess[str]:
+    def step(self, phase: str, token: str | None = None, **inputs: str) -> Done:
         """One step; its outputs and summary begin anew."""
         for name in ("output", "summary"):
             (self.home / name).write_text("")
+        inputs |= {"token": token} if token is not None else {}
         given = {f"INPUT_{name.upper()}": value for name, value in inputs.items()}
-        if token is not None:
-            given["INPUT_TOKEN"] = token
+        return self.run("repro_gate.github", phase, **given)
+
+    def run(self, module: str, *arguments: str, **more: str) -> Done:
+        """A Python module in the workspace."""
         return subprocess.run(
-            [sys.executable, "-m", "repro_gate.github", phase],
+            [sys.executable, "-m", module, *arguments],
             cwd=self.workspace,
-            env=environment(PYTHONPATH=str(ROOT), **self.variables, **given),
+            env=environment(PYTHONPATH=str(ROOT), **self.variables, **more),
             capture_output=True,
             text=True,
             timeout=300,
@@ -66,6 +67,10 @@ class Runner:
     @property
     def head(self) -> str:
         return git(self.workspace, "rev-parse", "HEAD")
+
+    @property
+    def report(self) -> Path:
+        return self.workspace / "repro-gate-report"
 
     def pull_request(self, fork: bool = False) -> None:
         """A pull request whose head is checked out."""
@@ -127,11 +132,7 @@ def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_
     assert runner.outputs == ""
     told = runner.step("publish", runner.token, comment="always")  # a pass is silent by default
     assert told.returncode == 0, told.stdout
-    assert (
-        (runner.workspace / "repro-gate-report/report.html")
-        .read_text()
-        .startswith("<!doctype html>")
-    )
+    assert (runner.report / "report.html").read_text().startswith("<!doctype html>")
     assert "verdict<<" in runner.outputs and "pass" in runner.outputs
     (comment,) = runner.github.comments(7)
     assert runner.head[:7] in comment["body"]
@@ -145,11 +146,8 @@ def test_a_pull_request_is_gated_and_told_and_a_training_that_diverges_turns_it_
     told = runner.step("action", runner.token)
     assert told.returncode == 1, told.stdout + told.stderr
     (again,) = runner.github.comments(7)
-    assert (
-        again["id"] == comment["id"]
-        and "fail" in again["body"]
-        and runner.head[:7] in again["body"]
-    )
+    assert again["id"] == comment["id"]
+    assert "fail" in again["body"] and runner.head[:7] in again["body"]
     assert "::error " in told.stdout
     assert "loss" in runner.summary
 
@@ -170,33 +168,33 @@ print("::stop-commands::forged")
 assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 """
     check_out(runner, spy + LOOP + "\nraise SystemExit('end ::error::forged at the end')\n")
-    (runner.workspace / "repro.yml").write_text(
-        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n"
-    )
+    spec = "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\n"
+    (runner.workspace / "repro.yml").write_text(spec)
     git(runner.workspace, "commit", "-qam", "spec")
     runner.pull_request()
-    secret = "ghs_" + "S3cr3tS3cr3tS3cr3tS3cr3tS3cr3tS3cr3t"
+    secret = "ghs_" + "S3cr3t" * 6
     runner.variables |= {"MY_API_KEY": secret[4:]}
     told = runner.step("action", secret, comment="never")
     assert told.returncode == 3, told.stdout + told.stderr  # it ends by an exception
     assert "secrets seen: 0" in told.stderr
     assert secret not in told.stdout + told.stderr + runner.summary
-    for path in runner.workspace.rglob("repro-gate-report/*"):
-        assert secret not in path.read_text()
+    assert not [path for path in runner.report.iterdir() if secret in path.read_text()]
+    own = ("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")
     for line in [*obeyed(told.stdout), *obeyed(told.stderr)]:
-        assert line.startswith(
-            ("::group::run", "::endgroup::", "::error ", "::warning ", "::notice ")
-        ), line
+        assert line.startswith(own), line
 
 
-def test_a_fork_is_refused_on_a_self_hosted_runner_and_nothing_of_it_runs(runner: Runner) -> None:
-    check_out(runner, "open('/tmp/repro-gate-test-ran', 'w')\n" + LOOP)
+def test_a_fork_is_refused_on_a_self_hosted_runner_and_nothing_of_it_runs(
+    runner: Runner, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    check_out(runner, f"open('{ran}', 'w')\n" + LOOP)
     runner.pull_request(fork=True)
     told = runner.step("action", runner.token)
     assert told.returncode == 2
     assert "stranger/trainer" in told.stdout and "allow_forks" in told.stdout
     assert "allow_forks" in runner.summary
-    assert not Path("/tmp/repro-gate-test-ran").exists()
+    assert not ran.exists()
     assert runner.github.comments(7) == []
 
 
@@ -208,6 +206,7 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
     assert runner.github.comments(7) == []
     assert "pass" in runner.summary
 
+    repository = {"full_name": runner.github.repository}
     run = {
         "id": 4711,
         "run_attempt": 1,
@@ -218,41 +217,27 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
         "head_sha": runner.head,
         "head_branch": "topic",
         "head_repository": {"full_name": "stranger/trainer"},
-        "repository": {"full_name": runner.github.repository},
+        "repository": repository,
         "pull_requests": [],
     }
-    runner.event(
-        "workflow_run",
-        {
-            "action": "completed",
-            "workflow_run": run,
-            "repository": {"full_name": runner.github.repository},
-        },
-    )
+    event = {"action": "completed", "workflow_run": run, "repository": repository}
+    runner.event("workflow_run", event)
     runner.variables |= {"GITHUB_RUN_ID": "4800", "GITHUB_SHA": "a" * 40}
     relayed = runner.step("comment", runner.token, comment="always")
     assert relayed.returncode == 0, relayed.stdout + relayed.stderr
     (comment,) = runner.github.comments(7)
     assert "actions/runs/4711" in comment["body"]
 
-    by_hand = subprocess.run(
-        [sys.executable, "-m", "repro_gate", "comment", "repro-gate-report/report.json"],
-        cwd=runner.workspace,
-        env=environment(PYTHONPATH=str(ROOT), **runner.variables, GITHUB_TOKEN=runner.token),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (by_hand.returncode, "comment created" in by_hand.stdout) == (0, True), (
-        by_hand.stdout + by_hand.stderr
-    )
-    comments = runner.github.comments(7)
-    assert [comment, True] == [comments[0], "actions/runs/4711" in comments[1]["body"]]
+    report = runner.report / "report.json"
+    by_hand = runner.run("repro_gate", "comment", str(report), GITHUB_TOKEN=runner.token)
+    assert by_hand.returncode == 0, by_hand.stdout + by_hand.stderr
+    assert "comment created" in by_hand.stdout
+    first, second = comments = runner.github.comments(7)
+    assert first == comment and "actions/runs/4711" in second["body"]
 
-    forged = json.loads((runner.workspace / "repro-gate-report/report.json").read_text())
+    forged = json.loads(report.read_text())
     forged["origin"]["run_id"] = 99
-    (runner.workspace / "repro-gate-report/report.json").write_text(json.dumps(forged))
+    report.write_text(json.dumps(forged))
     refused = runner.step("comment", runner.token)
     assert refused.returncode == 2 and "not of the run it came with" in refused.stdout
     assert "pass" not in runner.outputs + runner.summary
@@ -260,26 +245,10 @@ def test_a_forks_report_is_posted_by_a_workflow_of_its_own(runner: Runner) -> No
 
 
 def test_a_bad_spec_is_shown_on_its_line(runner: Runner) -> None:
-    (runner.workspace / "repro.yml").write_text(
-        "version: 1\ntrain: {run: python train.py, stpes: 3}\n"
-    )
+    spec = "version: 1\ntrain: {run: python train.py, stpes: 3}\n"
+    (runner.workspace / "repro.yml").write_text(spec)
     runner.pull_request()
     told = runner.step("action", runner.token)
     assert told.returncode == 2
-    assert "file=repro.yml,line=2" in told.stdout and "did you mean `steps`" in told.stdout.replace(
-        "%60", "`"
-    )
-
-
-def test_on_a_laptop_the_action_says_what_to_run_instead(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "repro_gate.github"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "repro-gate run" in done.stdout
+    assert "file=repro.yml,line=2" in told.stdout
+    assert "did you mean `steps`" in told.stdout.replace("%60", "`")

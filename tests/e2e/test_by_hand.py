@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import Gated, gate, training
+from tests.support.gates import Gated, gate_training
 
 HEAD = """
 import os, time, torch
@@ -95,10 +95,12 @@ finally:
 """.replace("\\\\", "\\")
 )
 PLACES = ("cache", "beside", "name", "end")
-ARTIFACTS = (
-    "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncapture: {artifacts: ['*.pt']}\ncost: "
-    "{measure: false}\n"
-)
+ARTIFACTS = """
+version: 1
+train: {run: python train.py, timeout: 2m}
+capture: {artifacts: ['*.pt']}
+cost: {measure: false}
+"""
 
 
 def mixed(folder: Path, faulty: str = "") -> Gated:
@@ -106,11 +108,8 @@ def mixed(folder: Path, faulty: str = "") -> Gated:
     source = MIXED
     for place in PLACES:
         source = source.replace("{" + place + "}", " + noise()" if place == faulty else "")
-    return gate(
-        training(folder / "code", source),
-        *(("--fail-fast",) if faulty in ("beside", "name") else ()),
-        out=folder,
-    )
+    quick = ("--fail-fast",) if faulty in ("beside", "name") else ()
+    return gate_training(folder, source, "", *quick)
 
 
 def said(gated: Gated, identifier: str) -> list[str]:
@@ -150,18 +149,12 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
     source: str, fault: str, spec: str, first: tuple[str, str], note: str, tmp_path: Path
 ) -> None:
     bad, good = (
-        gate(
-            training(tmp_path / name, source.replace("{0}", text), spec),
-            "--fail-fast",
-            out=tmp_path,
-        )
+        gate_training(tmp_path / name, source.replace("{0}", text), spec, "--fail-fast")
         for name, text in (("bad", fault), ("good", ""))
     )
-    assert bad.exit_code == 1 and (bad.first["kind"], bad.first["name"]) == first, (
-        bad.stdout + bad.stderr
-    )
-    assert bad.first["dtype"] == "float32"
-    assert good.exit_code == 0, good.stdout + good.stderr
+    bad.must(1)
+    assert (bad.first["kind"], bad.first["name"], bad.first["dtype"]) == (*first, "float32")
+    good.must(0)
     assert note in {item["message"] for item in good.report["notes"]}
     assert not said(good, "probe/state-not-kept")
 
@@ -169,7 +162,7 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
 @pytest.mark.slow
 def test_a_mixed_training_passes(tmp_path: Path) -> None:
     good = mixed(tmp_path)
-    assert good.exit_code == 0, good.stdout + good.stderr
+    good.must(0)
     assert not said(good, "unrecorded/modules")
     assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
 
@@ -177,31 +170,28 @@ def test_a_mixed_training_passes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
     noisy = mixed(tmp_path, "cache")
-    assert noisy.exit_code == 0, noisy.stdout + noisy.stderr
+    noisy.must(0)
     [told] = said(noisy, "unrecorded/modules")
     assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
 
 
 @pytest.mark.slow
-def test_parameters_that_torch_func_trains_are_compared(tmp_path: Path) -> None:
-    noisy = mixed(tmp_path, "beside")
-    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
-
-
-@pytest.mark.slow
-def test_a_gradient_of_a_parameter_of_any_name_is_reported(tmp_path: Path) -> None:
-    noisy = mixed(tmp_path, "name")
-    assert noisy.exit_code == 1 and (noisy.first["kind"], noisy.first["name"]) == (
-        "gradient",
-        "Net.w\\ud800",
-    ), noisy.stdout + noisy.stderr
-
-
-@pytest.mark.slow
-def test_weights_that_change_after_the_last_step_are_compared(tmp_path: Path) -> None:
-    noisy = mixed(tmp_path, "end")
-    assert noisy.exit_code == 1 and noisy.first["kind"] == "parameter", noisy.stdout + noisy.stderr
-    assert noisy.first["step"] == 4 and noisy.first["max_abs"] > 0
+@pytest.mark.parametrize(
+    ("place", "kind", "name", "step"),
+    [
+        ("beside", "parameter", None, None),
+        ("name", "gradient", "Net.w\\ud800", None),
+        ("end", "parameter", None, 4),
+    ],
+)
+def test_parameters_of_torch_func_of_any_name_and_changed_after_the_last_step_are_compared(
+    tmp_path: Path, place: str, kind: str, name: str | None, step: int | None
+) -> None:
+    noisy = mixed(tmp_path, place)
+    noisy.must(1)
+    first = noisy.first
+    assert first["kind"] == kind and first["name"] == (name or first["name"])
+    assert step is None or (first["step"] == step and first["max_abs"] > 0)
 
 
 UNSEEN = """
@@ -228,24 +218,16 @@ TWO_LINES = 'repro_gate.record("loss", loss)\n        repro_gate.step()'
 def test_a_training_that_nothing_sees_is_told_where_two_lines_are_to_be_added(
     tmp_path: Path,
 ) -> None:
-    model = MODEL.replace("{noise}", "")
-    gated = gate(training(tmp_path / "none", UNSEEN, files={"model.py": model}), out=tmp_path)
-    (reason,) = gated.report["reasons"]
-    assert (gated.exit_code, reason["id"]) == (3, "run/nothing-recorded")
-    line = model.split("\n").index("    for step in range(4):") + 1
-    assert (
-        f'(model.py:{line}), `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`'
-        in reason["remedy"]
+    """`record` and `step`: with them it passes, and what differs is found."""
+    seen, files = MODEL.replace("# here", TWO_LINES), ("none", "clean", "faulty")
+    noisy = seen.replace("{noise}", " + random.SystemRandom().random()")
+    none, clean, faulty = (
+        gate_training(tmp_path / name, UNSEEN, files={"model.py": text.replace("{noise}", "")})
+        for name, text in zip(files, (MODEL, seen, noisy), strict=True)
     )
-    clean = gate(
-        training(
-            tmp_path / "clean", UNSEEN, files={"model.py": model.replace("# here", TWO_LINES)}
-        ),
-        out=tmp_path,
-    )
-    assert clean.exit_code == 0, clean.stdout
-    noisy = MODEL.replace("{noise}", " + random.SystemRandom().random()").replace(
-        "# here", TWO_LINES
-    )
-    faulty = gate(training(tmp_path / "faulty", UNSEEN, files={"model.py": noisy}), out=tmp_path)
-    assert faulty.exit_code == 1 and (faulty.first["step"], faulty.first["kind"]) == (0, "loss")
+    none.must(3, "run/nothing-recorded")
+    line = MODEL.split("\n").index("    for step in range(4):") + 1
+    two = f'(model.py:{line}), `repro_gate.record("loss", loss)` and at its end `repro_gate.step()`'
+    assert two in none.report["reasons"][0]["remedy"]
+    clean.must(0)
+    faulty.must_diverge(0, "loss")

@@ -12,7 +12,7 @@ import markupsafe._speedups as extension
 import pytest
 
 from repro_gate.checks.opened import ABSOLUTE, IGNORED
-from tests.support.gates import Gated, gate, training
+from tests.support.gates import gate, training
 from tests.support.installs import commit, environment_of_its_own, pip_install, project
 
 TRAIN = """
@@ -24,117 +24,81 @@ for _ in range(4):
 """
 
 
-def package(folder: Path) -> Path:
+def package(folder: Path, *how: str) -> tuple[Path, str]:
     """A checkout whose training, in a folder of its own, imports its package; HEAD~1 has twice
-    HEAD's RATE."""
-    code = project(folder, value="0.5")
+    HEAD's RATE. And the PATH of an environment in which pip installed it."""
+    code = project(folder / "code", value="0.5")
     training(code, "", files={"scripts/train.py": TRAIN}, run="python scripts/train.py")
-    (code / "odepack" / "__init__.py").write_text(
-        "from odepack.deep.inner import HERE\nRATE = 1.0\n"
-    )
-    commit(code, "twice the rate")
-    (code / "odepack" / "__init__.py").write_text(
-        "from odepack.deep.inner import HERE\nRATE = 0.5\n"
-    )
-    commit(code, "the rate")
-    return code
+    for rate, message in (("1.0", "twice the rate"), ("0.5", "the rate")):
+        text = f"from odepack.deep.inner import HERE\nRATE = {rate}\n"
+        (code / "odepack" / "__init__.py").write_text(text)
+        commit(code, message)
+    binaries = environment_of_its_own(folder / "venv")
+    pip_install(binaries, *how, code)
+    return code, f"{binaries}:{os.environ['PATH']}"
 
 
-@pytest.fixture(scope="module")
-def editable(tmp_path_factory: pytest.TempPathFactory) -> Gated:
-    """The gate on that checkout, installed editable by setuptools' finder, against HEAD~1."""
-    folder = tmp_path_factory.mktemp("editable")
-    binaries, code = environment_of_its_own(folder / "venv"), package(folder / "code")
-    pip_install(binaries, "-e", code)
-    return gate(code, "--against", "HEAD~1", out=folder, PATH=f"{binaries}:{os.environ['PATH']}")
-
-
-def test_against_a_ref_an_editable_package_is_the_refs_own(editable: Gated) -> None:
-    assert editable.exit_code == 0, editable.stdout + editable.stderr
-    against = editable.report["against"]
+def test_an_editable_package_is_no_finding_and_against_a_ref_the_refs_own(tmp_path: Path) -> None:
+    """Installed by setuptools' finder."""
+    code, path = package(tmp_path, "-e")
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
+    gated.must(0)
+    against = gated.report["against"]
     assert against["status"] == "changed", against
-    assert (
-        against["first_divergence"]["kind"] == "loss" and against["first_divergence"]["step"] == 0
-    )
-    ours, theirs = against["first_divergence"]["values"]
+    first = against["first_divergence"]
+    assert (first["kind"], first["step"]) == ("loss", 0)
+    ours, theirs = first["values"]
     assert theirs == pytest.approx(2 * ours) or ours == pytest.approx(2 * theirs)
-
-
-def test_an_editable_package_is_no_finding(editable: Gated) -> None:
-    assert editable.check("code/imports-checkout")["status"] == "pass"
-    assert editable.check("code/opened-files")["status"] == "pass", editable.check(
-        "code/opened-files"
-    )
+    for name in ("code/imports-checkout", "code/opened-files"):
+        assert gated.check(name)["status"] == "pass", gated.check(name)
 
 
 def test_a_copy_of_the_package_fails_and_decides_nothing(tmp_path: Path) -> None:
-    binaries, code = environment_of_its_own(tmp_path / "venv"), package(tmp_path / "code")
-    pip_install(binaries, code)
-    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=f"{binaries}:{os.environ['PATH']}")
+    code, path = package(tmp_path)
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
+    gated.must(1)
     found = gated.check("code/imports-checkout")
-    assert gated.exit_code == 1 and "code/imports-checkout" in gated.reason_ids, (
-        gated.stdout + gated.stderr
-    )
+    assert "code/imports-checkout" in gated.reason_ids
     assert found["status"] == "fail" and "pip install -e" in found["remedy"]
-    assert re.search(
-        r"odepack: .*/site-packages/odepack/__init__\.py, a copy that .*installed",
-        "\n".join(found["evidence"]),
-    ), found
-    assert (
-        gated.report["against"]["status"] == "inconclusive"
-        and "odepack" in gated.report["against"]["message"]
-    )
+    copy = r"odepack: .*/site-packages/odepack/__init__\.py, a copy that .*installed"
+    assert re.search(copy, "\n".join(found["evidence"])), found
+    against = gated.report["against"]
+    assert against["status"] == "inconclusive" and "odepack" in against["message"]
 
 
 @pytest.mark.slow
 def test_what_git_ignores_is_named_and_each_file_has_the_remedy_that_fits(tmp_path: Path) -> None:
-    binaries, code = environment_of_its_own(tmp_path / "venv"), package(tmp_path / "code")
-    pip_install(binaries, "-e", code)
-    source, suffix = (
-        str(extension.__file__),
-        os.path.basename(str(extension.__file__)).partition(".")[2],
-    )
-    shutil.copy(source, code / "odepack" / f"_speedups.{suffix}")
-    (code / "build").mkdir(exist_ok=True)
+    code, path = package(tmp_path, "-e")
+    suffix = os.path.basename(str(extension.__file__)).partition(".")[2]
+    shutil.copy(str(extension.__file__), code / "odepack" / f"_speedups.{suffix}")
+    settings, local, corpus = code / "settings.yaml", code / "build/local.yaml", tmp_path / "corpus"
+    local.parent.mkdir(exist_ok=True)
+    corpus.mkdir()
+    paths = [str(item) for item in (settings, local, *(corpus / f"{n}.json" for n in range(100)))]
+    for name in paths:
+        Path(name).write_text("{}")
     opening = f"""
 import json, odepack._speedups
-for path in ["{code}/settings.yaml", "{code}/build/local.yaml", *(f"{tmp_path}/corpus/{{n}}.json" for n in range(100))]:
+for path in {paths}:
     with open(path) as file:
         file.read()
 """
-    (tmp_path / "corpus").mkdir()
-    for path in [
-        code / "settings.yaml",
-        code / "build" / "local.yaml",
-        *(tmp_path / "corpus" / f"{n}.json" for n in range(100)),
-    ]:
-        path.write_text("{}")
     (code / "scripts" / "train.py").write_text(opening + TRAIN)
     commit(code, "settings")
     (code / "README.md").write_text("another commit")
     commit(code, "readme")
-    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=f"{binaries}:{os.environ['PATH']}")
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
-    found = {
-        name: gated.check(name)
-        for name in ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")
-    }
-    assert {item["status"] for item in found.values()} == {"warn"}
+    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
+    gated.must(0)
+    names = ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")
+    imported, opened, read = found = [gated.check(name) for name in names]
+    assert {item["status"] for item in found} == {"warn"}
     named = f"odepack._speedups: {code}/odepack/_speedups.{suffix}, in the original checkout"
-    assert found["code/imports-checkout"]["evidence"] == [named]
-    assert found["code/opened-files"]["evidence"] == [
-        f"{code}/build/local.yaml (opened by scripts/train.py:4): {IGNORED}",
-        f"{code}/settings.yaml (opened by scripts/train.py:4): {ABSOLUTE}",
-    ]
-    assert (
-        "by relative paths; let `train.run` make what git ignores"
-        in found["code/opened-files"]["remedy"]
-    )
-    assert found["data/undeclared-reads"]["evidence"] == [
-        f"{tmp_path}/corpus/: 100 files (opened by scripts/train.py:4)"
-    ]
-    assert gated.report["against"]["status"] == "no-op"
-    assert (
-        "both ran the same odepack._speedups (1 modules that git ignores)"
-        in gated.report["against"]["message"]
-    )
+    assert imported["evidence"] == [named]
+    by = "(opened by scripts/train.py:4)"
+    assert opened["evidence"] == [f"{local} {by}: {IGNORED}", f"{settings} {by}: {ABSOLUTE}"]
+    assert "by relative paths; let `train.run` make what git ignores" in opened["remedy"]
+    assert read["evidence"] == [f"{corpus}/: 100 files {by}"]
+    against = gated.report["against"]
+    assert against["status"] == "no-op"
+    same = "both ran the same odepack._speedups (1 modules that git ignores)"
+    assert same in against["message"]

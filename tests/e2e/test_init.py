@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from repro_gate.spec.loader import load_spec
-from tests.support.gates import ROOT, command, environment, gate
+from tests.support.gates import call, gate
 
 SEED = """
 import argparse
@@ -45,8 +44,8 @@ def test_what_init_writes_runs_as_it_is(files: dict[str, str], run: str, tmp_pat
     for name, text in files.items():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text(text)
-    subprocess.run(command("init", checkout), cwd=ROOT, env=environment(), check=True, timeout=120)
+    assert call("init", checkout).returncode == 0
     assert load_spec(checkout).train.run == run
     gated = gate(checkout, "--steps", "3", "--set", "cost.measure=false", out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    gated.must(0)
     assert gated.check("random-state/seed-reach")["status"] == "pass"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.gates import gate, training
+from tests.support.gates import Gated, gate_training
 
 TRAIN = """
 import json, os, random, tempfile
@@ -26,6 +26,7 @@ for _ in range(4):
     step()
 """
 CLEAN = """
+assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
 with open(os.path.join(shared, "log.txt"), "a") as log:  # written by every run, read by none
     log.write("started")
 with open(os.path.join(shared, "settings.txt"), "w") as file:  # made by every run, and read by it
@@ -40,34 +41,29 @@ data = prepared(os.path.join(tempfile.gettempdir(), "data.json"))
 """
 
 
-def gated_with(lines: str, folder: Path) -> tuple[Path, Path]:
-    """A training with these lines, and the folder that its runs share."""
-    shared = folder / "shared"
-    shared.mkdir()
-    train = {"run": "python train.py", "steps": 4, "timeout": "2m", "env": {"SHARED": str(shared)}}
+def gated_with(lines: str, folder: Path, **more: str) -> Gated:
+    """A training with these lines, whose runs share a folder."""
+    (folder / "shared").mkdir()
+    env = {"SHARED": f"{folder}/shared"}
+    train = {"run": "python train.py", "steps": 4, "timeout": "2m", "env": env}
     spec = f"version: 1\ntrain: {json.dumps(train)}\ncost: {{measure: false}}\n"
-    return training(folder / "code", TRAIN.replace("# here", lines), spec), shared
+    return gate_training(folder, TRAIN.replace("# here", lines), spec, **more)
 
 
 def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> None:
-    code, shared = gated_with('data = prepared(os.path.join(shared, "data.json"))', tmp_path)
-    gated = gate(code, out=tmp_path)
-    assert gated.report["determinism"]["identical"], (
-        "the second run trained on what the first had prepared"
-    )
-    assert gated.exit_code == 1 and gated.reason_ids == ["data/leftovers"], (
-        gated.stdout + gated.stderr
-    )
+    gated = gated_with('data = prepared(os.path.join(shared, "data.json"))', tmp_path)
+    gated.must(1, "data/leftovers")
+    # the second run trained on what the first had prepared
+    assert gated.report["determinism"]["identical"]
     found = gated.check("data/leftovers")
-    assert found["status"] == "fail" and "left over from an earlier run" in found["message"]
-    assert found["evidence"] == [
-        f"{shared}/data.json (opened by train.py:10): read by deterministic-2, reseeded"
-    ]
+    assert found["status"] == "fail"
+    place = f"{tmp_path}/shared/data.json (opened by train.py:10)"
+    assert found["evidence"] == [f"{place}: read by deterministic-2, reseeded"]
     assert gated.check("data/undeclared-reads")["status"] == "pass", "one fact is told once"
 
 
 def test_what_each_run_makes_for_itself_is_no_finding(tmp_path: Path) -> None:
-    code, _ = gated_with(CLEAN, tmp_path)
-    gated = gate(code, out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    """And a cache folder of the shell reaches no run."""
+    gated = gated_with(CLEAN, tmp_path, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+    gated.must(0)
     assert gated.check("data/leftovers")["status"] == "pass"

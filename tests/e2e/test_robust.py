@@ -3,27 +3,29 @@ the training needs no torch."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.gates import LOOP, Gated, command, environment, gate, tiered, training
+from tests.support.gates import LOOP, Gated, gate_training, tiered
 
-SPEC = (
-    "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\ndiagnosis: {runs: 12}\n"
-)
+PLAIN = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\n"
+SEEDED = PLAIN.replace("python train.py 1", "'python train.py {seed}'")
+SPEC = PLAIN + "diagnosis: {runs: 12}\n"
 LINE = 1 + LOOP.splitlines().index("    # here")
 ROBUST = "random-state/robust"
 # in the empty first line of the loop
 CRC = "import zlib; crc = lambda text: zlib.crc32(text.encode()) % 1_000_003"
+CRASHED = ("determinism/crashed", "run/crashed")
 
 
 def gated(folder: Path, line: str, spec: str = SPEC, *arguments: str) -> Gated:
     """One gate run of the loop with a line in it that decides its numbers."""
-    return gate(
-        training(folder / "code", CRC + LOOP.replace("# here", line), spec), *arguments, out=folder
-    )
+    return gate_training(folder, CRC + LOOP.replace("# here", line), spec, *arguments)
+
+
+def runs(found: Gated) -> list[str]:
+    return [run["name"] for run in found.report["runs"]]
 
 
 FRAGILE = {
@@ -44,31 +46,17 @@ FRAGILE = {
 }
 
 
-QUICK = ("path", "listing", "clock")  # of what is varied; the others are slow
-
-
-@pytest.mark.parametrize("name", tiered(FRAGILE, QUICK))
+# of what is varied; the others are slow
+@pytest.mark.parametrize("name", tiered(FRAGILE, ("path", "listing", "clock")))
 def test_a_training_that_depends_on_its_surroundings_is_repeatable_but_not_robust(
     tmp_path: Path, name: str
 ) -> None:
     found = gated(tmp_path, FRAGILE[name], SPEC, "--set", "robustness.search=20")
-    assert found.exit_code == 0 and found.report["determinism"]["identical"], (
-        found.stdout + found.stderr
-    )
-    assert [run["name"] for run in found.report["runs"]] == [
-        "deterministic-1",
-        "deterministic-2",
-        "deterministic-3",
-        "reseeded",
-    ]
-    check = found.check(ROBUST)
-    assert check["status"] == "warn" and f"in train.py:{LINE} depends on " in check["message"], (
-        check
-    )
-    assert any(
-        f"varied in {name} alone, a run diverges from the first" in text
-        for text in check["evidence"]
-    )
+    check = found.must_warn(ROBUST, f"in train.py:{LINE} depends on ")
+    assert found.report["determinism"]["identical"]
+    assert runs(found) == [*(f"deterministic-{number}" for number in (1, 2, 3)), "reseeded"]
+    alone = f"varied in {name} alone, a run diverges from the first"
+    assert any(alone in text for text in check["evidence"])
 
 
 ASKING = """
@@ -86,34 +74,18 @@ def test_a_listing_in_another_file_is_found_in_three_runs_and_on_the_terminal(
 ) -> None:
     """The training asks for everything else too; only the listing reaches its numbers. Where the
     time is used up, what is left is named."""
-    files = {
-        "data/loading.py": "import os\ndef first():\n    return os.listdir('.').index('train.py')\n"
-    }
-    source = ASKING + LOOP.replace("# here", "x += first()")
-    found = gate(training(tmp_path / "a", source, SPEC, files), out=tmp_path)
-    said = " ".join(found.stdout.split())
-    assert found.exit_code == 0 and found.stderr.count("robustness: one run") == 3, (
-        found.stdout + found.stderr
-    )
-    assert (
-        "random-state/robust: repeatable, but not robust: os.listdir('.') in data/loading.py:3 "
-        "depends on the order" in said
-    )
-    found = gate(
-        training(tmp_path / "b", source, SPEC + "robustness: {search: 0}\n", files), out=tmp_path
-    )
-    said = " ".join(found.stdout.split())
-    assert found.exit_code == 0 and found.stderr.count("robustness: one run") == 2, (
-        found.stdout + found.stderr
-    )
-    assert (
-        "one of these 13, or several of them, likeliest first: listing (os.listdir('.') in "
-        "data/loading.py:3)" in said
-    )
-    assert (
-        found.report["diagnosis"]["confirmed"] is False
-        and len(found.report["diagnosis"]["one_of"]) == 13
-    )
+    listing = "import os\ndef first():\n    return os.listdir('.').index('train.py')\n"
+    source, files = ASKING + LOOP.replace("# here", "x += first()"), {"data/loading.py": listing}
+    for number, more, told in (
+        (3, "", "robust: repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends"),
+        (2, "robustness: {search: 0}\n", "likeliest first: listing (os.listdir('.') in data/load"),
+    ):
+        found = gate_training(tmp_path / str(number), source, SPEC + more, files=files)
+        found.must(0)
+        assert found.stderr.count("robustness: one run") == number, found.stderr
+        assert told in " ".join(found.stdout.split()), found.stdout
+        diagnosis = found.report["diagnosis"]
+        assert number == 3 or (not diagnosis["confirmed"] and len(diagnosis["one_of"]) == 13)
 
 
 SETS = """
@@ -142,29 +114,21 @@ SETS = """
 def test_a_set_whose_order_reaches_the_numbers_is_named_by_the_line_that_made_it(
     tmp_path: Path, order: str, said: str
 ) -> None:
-    found = gated(tmp_path / "a", SETS.strip().replace("ORDER", order))
-    check = found.check(ROBUST)
-    assert found.exit_code == 0 and check["status"] == ("warn" if said else "pass"), (
-        found.stdout + found.stderr
-    )
-    if said:
-        line = LINE + (0 if said.startswith("words") else 3)
-        assert (
-            check["message"].startswith(f"repeatable, but not robust: {said}")
-            and f"train.py:{line} depends on the order of a set" in check["message"]
-        )
-        assert 'train.env: {PYTHONHASHSEED: "0"}' in check["remedy"]
-        recipe = gated(
-            tmp_path / "b",
-            SETS.strip().replace("ORDER", order),
-            SPEC.replace("1}", '1, env: {PYTHONHASHSEED: "0"}}'),
-        )
-        check = recipe.check(ROBUST)
-        assert (
-            recipe.exit_code == 0
-            and check["status"] == "pass"
-            and "not varied: hash-seed" in check["evidence"]
-        ), recipe.stdout
+    line = SETS.strip().replace("ORDER", order)
+    found = gated(tmp_path / "a", line)
+    if not said:
+        found.must(0)
+        assert found.check(ROBUST)["status"] == "pass"
+        return
+    at = LINE + (0 if said.startswith("words") else 3)
+    check = found.must_warn(ROBUST, f"train.py:{at} depends on the order of a set")
+    assert check["message"].startswith(f"repeatable, but not robust: {said}")
+    remedy = 'env: {PYTHONHASHSEED: "0"}'
+    assert f"train.{remedy}" in check["remedy"]
+    recipe = gated(tmp_path / "b", line, SPEC.replace("1}", f"1, {remedy}}}"))
+    recipe.must(0)
+    check = recipe.check(ROBUST)
+    assert check["status"] == "pass" and "not varied: hash-seed" in check["evidence"]
 
 
 @pytest.mark.slow
@@ -176,24 +140,15 @@ def test_a_time_budget_that_is_filled_is_found_and_its_line_is_named(
 ) -> None:
     """Every second takes so long that two plain runs do the same; and the same with a budget that
     is never reached."""
-    line = (
-        f"import time; start = {clock}; rounds, end = 0, {clock} + LIMIT\n    if number == 1: "
-        f"print({clock} - start)\n"
-    )
-    line += (
-        f"    while not number and rounds < 5 and {clock} < end: rounds += 1; time.sleep(0.4)\n    "
-        "x += rounds"
-    )
+    line = f"""import time; start = {clock}; rounds, end = 0, {clock} + LIMIT
+    if number == 1: print({clock} - start)
+    while not number and rounds < 5 and {clock} < end: rounds += 1; time.sleep(0.4)
+    x += rounds"""
     found = gated(tmp_path / "a", line.replace("LIMIT", "1.0"))
-    check = found.check(ROBUST)
-    assert found.exit_code == 0 and check["status"] == "warn", found.stdout + found.stderr
-    assert f"in train.py:{LINE + 2} depends on the time of day and durations" in check["message"], (
-        check
-    )
+    found.must_warn(ROBUST, f"in train.py:{LINE + 2} depends on the time of day and durations")
     found = gated(tmp_path / "b", line.replace("LIMIT", "60"))
-    assert found.exit_code == 0 and found.check(ROBUST)["status"] == "pass", (
-        found.stdout + found.stderr
-    )
+    found.must(0)
+    assert found.check(ROBUST)["status"] == "pass", found.said
 
 
 def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path: Path) -> None:
@@ -213,56 +168,32 @@ def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path
     print(os.getcwd(), time.asctime(), os.environ["HOME"])
 """
     found = gated(tmp_path, line.strip())
-    assert found.exit_code == 0, found.stdout + found.stderr
-    assert [run["name"] for run in found.report["runs"]] == [
-        "deterministic-1",
-        "deterministic-2",
-        "reseeded",
-    ]
+    found.must(0)
+    assert runs(found) == ["deterministic-1", "deterministic-2", "reseeded"]
     check = found.check(ROBUST)
-    assert (
-        check["status"] == "pass"
-        and "not varied: the host name as C code asks for it" in check["evidence"]
-    )
-    assert [
-        note["id"] for note in found.report["notes"] if note["id"].startswith("unrecorded/")
-    ] == []
+    assert check["status"] == "pass"
+    assert "not varied: the host name as C code asks for it" in check["evidence"]
+    assert not [item for item in found.report["notes"] if item["id"].startswith("unrecorded/")]
 
 
 @pytest.mark.slow
 def test_more_runs_exclude_rarer_faults_and_a_plain_repeat_that_is_planned_serves_as_the_word(
     tmp_path: Path,
 ) -> None:
-    found = gated(
-        tmp_path / "a", "", SPEC + "determinism: {repeat: 4}\nrobustness: {vary: [path]}\n"
-    )
-    assert (found.report["determinism"]["runs"], found.report["determinism"]["bound_pct"]) == (
-        4,
-        52.7,
-    )
-    assert "4 of 4 identical; a fault in more than 53 % of runs would have shown" in " ".join(
-        found.stdout.split()
-    )
-    found = gated(
-        tmp_path / "b",
-        FRAGILE["path"],
-        SPEC + "determinism: {repeat: 3}\nrobustness: {vary: [path]}\n",
-    )
-    assert [run["name"] for run in found.report["runs"]] == [
-        "deterministic-1",
-        "deterministic-2",
-        "deterministic-3",
-        "reseeded",
-    ]
-    assert (found.report["determinism"]["runs"], found.check(ROBUST)["status"]) == (2, "warn")
+    spec = SPEC + "robustness: {vary: [path]}\n"
+    found = gated(tmp_path / "a", "", spec + "determinism: {repeat: 4}\n")
+    determinism = found.report["determinism"]
+    assert (determinism["runs"], determinism["bound_pct"]) == (4, 52.7)
+    assert "4 of 4 identical; a fault in more than 53 %" in " ".join(found.stdout.split())
+    found = gated(tmp_path / "b", FRAGILE["path"], spec + "determinism: {repeat: 3}\n")
+    found.must_warn(ROBUST)
+    assert runs(found) == [*(f"deterministic-{number}" for number in (1, 2, 3)), "reseeded"]
+    assert found.report["determinism"]["runs"] == 2
 
 
 def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> None:
-    found = gated(
-        tmp_path,
-        "x += __import__('os').urandom(1)[0] if number == 2 else 0",
-        SPEC + "determinism: {repeat: 3}\n",
-    )
+    line = "x += __import__('os').urandom(1)[0] if number == 2 else 0"
+    found = gated(tmp_path, line, SPEC + "determinism: {repeat: 3}\n")
     assert found.exit_code == 1 and found.first["step"] == 2
     assert found.check(ROBUST)["status"] == "skip"
 
@@ -271,16 +202,13 @@ def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> N
 def test_a_training_that_repeats_by_luck_is_no_robust_one(tmp_path: Path) -> None:
     """The second run and the fifth are other ones: the varied one, and the first that looks for
     what it depends on."""
-    line = "import os; seen = '/tmp/repro-gate-turn-%s' % os.getppid()"
-    line += "\n    if number == 0: open(seen, 'a').write('x'); turn = os.path.getsize(seen)"
-    line += "\n    x += turn in (2, 5) and number == 2"
-    line += "\n    if number == 5 and turn == 5: os.remove(seen)"
+    line = """import os; seen = '/tmp/repro-gate-turn-%s' % os.getppid()
+    if number == 0: open(seen, 'a').write('x'); turn = os.path.getsize(seen)
+    x += turn in (2, 5) and number == 2
+    if number == 5 and turn == 5: os.remove(seen)"""
     found = gated(tmp_path, line)
-    assert (
-        found.exit_code == 1
-        and found.first["step"] == 2
-        and found.reason_ids[0] == "determinism/diverged"
-    )
+    assert found.exit_code == 1 and found.first["step"] == 2
+    assert found.reason_ids[0] == "determinism/diverged"
     assert found.check(ROBUST)["status"] == "skip"
 
 
@@ -288,29 +216,24 @@ def test_a_training_that_repeats_by_luck_is_no_robust_one(tmp_path: Path) -> Non
 def test_a_varied_run_that_breaks_leaves_the_word_to_a_plain_repeat(tmp_path: Path) -> None:
     line = "assert 'clone' not in __file__, 'wrong folder'"
     found = gated(tmp_path, line, SPEC, "--set", "robustness.search=20")
-    assert found.exit_code == 0 and found.report["determinism"]["identical"], (
-        found.stdout + found.stderr
-    )
-    check = found.check(ROBUST)
-    assert check["status"] == "warn" and check["message"].endswith(
-        "depends on the path of the checkout"
-    )
-    assert (
-        "diverges from the first in how it ends (it exited with status 1)" in check["evidence"][0]
-    )
+    check = found.must_warn(ROBUST, "depends on the path of the checkout")
+    assert found.report["determinism"]["identical"]
+    how = "diverges from the first in how it ends (it exited with status 1)"
+    assert how in check["evidence"][0]
 
 
 @pytest.mark.slow
 def test_what_the_spec_does_not_vary_stays_and_strict_fails(tmp_path: Path) -> None:
-    two = "x += len(os.listdir('/proc/self/fd')) * 0 + crc(os.getcwd())".replace(
-        "os.", "__import__('os')."
-    )
+    line = "import os; x += len(os.listdir('/proc/self/fd')) * 0 + crc(os.getcwd())"
     strict = SPEC + "checklist: {severity: {random-state/robust: fail}}\n"
-    assert gated(tmp_path / "a", two, strict).exit_code == 1
-    found = gated(tmp_path / "b", two, strict + "robustness: {vary: [home, listing]}\n")
-    assert found.exit_code == 0 and found.check(ROBUST)["status"] == "pass"
-    found = gated(tmp_path / "c", two, strict + "robustness: {vary: false}\n")
-    assert found.exit_code == 0 and found.check(ROBUST)["status"] == "skip"
+    for vary, exit_code, status in (
+        ("", 1, "fail"),
+        ("robustness: {vary: [home, listing]}\n", 0, "pass"),
+        ("robustness: {vary: false}\n", 0, "skip"),
+    ):
+        found = gated(tmp_path / status, line, strict + vary)
+        found.must(exit_code)
+        assert found.check(ROBUST)["status"] == status
 
 
 IN_RUN = "import os, sys, time, signal\n    from _repro_gate.probe import session\n"
@@ -330,7 +253,7 @@ ENDINGS = tiered(FAILURES, ("sys.exit(3)", "os.kill(os.getpid(), signal.SIGKILL)
 
 
 def failing(folder: Path, when: str, how: str, spec: str = "") -> Gated:
-    short = "version: 1\ntrain: {run: python train.py 1, timeout: 3s}\ncost: {measure: false}\n"
+    short = PLAIN.replace("1}", "1, timeout: 3s}")
     return gated(folder, IN_RUN.replace("WHEN", when) + how, short + spec)
 
 
@@ -340,28 +263,18 @@ def test_a_second_run_that_fails_by_chance_never_passes(tmp_path: Path, how: str
     a varied one."""
     verdict, reason = FAILURES[how]
     found = failing(tmp_path, SECOND, how)
-    assert found.report["verdict"] == verdict and reason in found.reason_ids, (
-        found.stdout + found.stderr
-    )
+    assert found.report["verdict"] == verdict and reason in found.reason_ids, found.said
     assert any("deterministic-2" in item["message"] for item in found.report["reasons"])
     determinism = found.report["determinism"]
-    assert (determinism["failed"], determinism["bound_pct"]) == (
-        1,
-        None,
-    ) and "95 % sure" not in found.stdout
-    assert (
-        found.check(ROBUST)["status"] == "skip"
-        and found.check("code/pristine-workspace")["status"] == "pass"
-    )
+    assert (determinism["failed"], determinism["bound_pct"]) == (1, None)
+    assert "95 % sure" not in found.stdout
+    assert found.check(ROBUST)["status"] == "skip"
+    assert found.check("code/pristine-workspace")["status"] == "pass"
 
 
 def test_a_second_run_that_records_nothing_by_chance_never_passes(tmp_path: Path) -> None:
     how = IN_RUN.replace("number == 2 and WHEN", SECOND).replace("\n    ", "\n") + "sys.exit(0)\n"
-    spec = "version: 1\ntrain: {run: python train.py 1}\ncost: {measure: false}\n"
-    found = gate(training(tmp_path / "code", how + LOOP, spec), out=tmp_path)
-    assert found.exit_code == 3 and found.reason_ids == ["run/nothing-recorded"], (
-        found.stdout + found.stderr
-    )
+    gate_training(tmp_path, how + LOOP, PLAIN).must(3, "run/nothing-recorded")
 
 
 @pytest.mark.slow
@@ -370,42 +283,23 @@ def test_a_run_that_fails_whenever_it_is_varied_is_not_robust_with_the_last_line
     tmp_path: Path, how: str
 ) -> None:
     found = failing(tmp_path, "varied", f"print('the end'); {how}")
-    assert found.exit_code == 0 and found.report["determinism"]["failed"] == 0, (
-        found.stdout + found.stderr
-    )
-    check = found.check(ROBUST)
-    assert check["status"] == "warn" and check["message"].startswith("repeatable, but not robust: ")
+    check = found.must_warn(ROBUST, "repeatable, but not robust: ")
+    assert found.report["determinism"]["failed"] == 0
     last = "RuntimeError: out of luck (train.py:" if "raise" in how else "the end"
-    assert any(
-        text.startswith(f"deterministic-2 ended with: {last}") for text in check["evidence"]
-    ), check
+    ended = f"deterministic-2 ended with: {last}"
+    assert any(text.startswith(ended) for text in check["evidence"]), check
 
 
 def test_a_plain_repeat_that_fails_too_is_told_with_the_varied_run(tmp_path: Path) -> None:
     found = failing(tmp_path, "name in ('deterministic-2', 'deterministic-3')", "sys.exit(3)")
-    assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"]
-    assert (
-        found.report["reasons"][1]["message"]
-        == "runs deterministic-2 and deterministic-3: it exited with status 3"
-    )
+    found.must(1, *CRASHED)
+    message = found.report["reasons"][1]["message"]
+    assert message.startswith("runs deterministic-2 and deterministic-3: ")
 
 
-@pytest.mark.slow
-def test_a_diagnosis_of_a_run_that_fails_whenever_it_is_varied_names_what_was_varied(
-    tmp_path: Path,
-) -> None:
-    line = "assert 'clone' not in __file__, 'wrong folder'"
-    code = training(tmp_path / "code", LOOP.replace("# here", line), SPEC)
-    done = subprocess.run(
-        command("diagnose", code, "--quiet"),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1 and "depends on the path of the checkout" in " ".join(
-        done.stdout.split()
-    ), done.stdout + done.stderr
+def test_within_a_tolerance_a_varied_run_that_fails_by_chance_never_passes(tmp_path: Path) -> None:
+    spec = "determinism: {compare: {loss: 0.5, weights: 0.5}}\n"
+    failing(tmp_path, SECOND, "sys.exit(3)", spec).must(1, *CRASHED)
 
 
 @pytest.mark.slow
@@ -413,14 +307,8 @@ def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) 
     """The first seed depends on the path; the second one's varied run fails by chance."""
     line = IN_RUN.replace("number == 2 and WHEN", "name == 'seed7-deterministic-2' and number == 2")
     line += "sys.exit(3)\n    x += 1 if varied and sys.argv[1] == '42' else 0"
-    spec = (
-        "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: "
-        "{measure: false}\n"
-    )
-    found = gated(tmp_path, line, spec)
-    assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"], (
-        found.stdout + found.stderr
-    )
+    found = gated(tmp_path, line, SEEDED + "random-state: {seeds: [42, 7]}\n")
+    found.must(1, *CRASHED)
     assert found.check(ROBUST)["status"] == "warn"
 
 
@@ -435,7 +323,7 @@ def test_a_training_that_depends_on_what_is_varied_does_not_explain_a_failure_by
     """The second varied run differs too, but it comes through: so nothing that was varied explains
     that the first one failed."""
     found = failing(tmp_path, SECOND, f"{how}\n    x += 1 if varied and number == 4 else 0")
-    assert found.report["verdict"] == verdict, found.stdout + found.stderr
+    assert found.report["verdict"] == verdict, found.said
     assert any("deterministic-2" in item["message"] for item in found.report["reasons"])
 
 
@@ -445,18 +333,13 @@ def test_a_training_that_depends_on_what_is_varied_does_not_explain_a_failure_by
 )
 def test_a_control_that_fails_ends_nothing(tmp_path: Path, more: str, verdict: str) -> None:
     """It notes operators, and is done once more without that note where it fails."""
-    line = IN_RUN.replace(
-        "if number == 2 and WHEN: ", f"assert sys.argv[1] == '42', 'only this seed'{more}"
-    )
-    spec = "version: 1\ntrain: {run: 'python train.py {seed}'}\ncost: {measure: false}\n"
-    found = gated(tmp_path, line, spec)
-    assert found.report["verdict"] == verdict and "run/interrupted" not in found.reason_ids, (
-        found.stdout + found.stderr
-    )
-    assert any(
-        "run reseeded: it exited with status 1: AssertionError: only this seed" in item["message"]
-        for item in found.report["reasons"]
-    )
+    only = f"assert sys.argv[1] == '42', 'only this seed'{more}"
+    line = IN_RUN.replace("if number == 2 and WHEN: ", only)
+    found = gated(tmp_path, line, SEEDED)
+    assert found.report["verdict"] == verdict, found.said
+    assert "run/interrupted" not in found.reason_ids
+    how = "run reseeded: it exited with status 1: AssertionError: only this seed"
+    assert any(how in item["message"] for item in found.report["reasons"])
 
 
 @pytest.mark.slow
@@ -464,45 +347,9 @@ def test_what_only_a_varied_run_does_not_write_is_not_robust_and_not_missing(
     tmp_path: Path,
 ) -> None:
     line = "open('a.txt', 'w').close(); 'clone' in __file__ or open('b.txt', 'w').close()"
-    spec = SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false")
-    found = gated(tmp_path / "a", line, spec + "capture: {artifacts: [a.txt, b.txt]}\n")
-    assert found.exit_code == 0 and found.check(ROBUST)["status"] == "warn", (
-        found.stdout + found.stderr
-    )
-    found = gated(tmp_path / "b", line, spec + "capture: {artifacts: [a.txt, c.txt]}\n")
-    assert found.exit_code == 3 and found.reason_ids == ["artifact/missing"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "line",
-    [
-        "[open(f'{place}.txt', 'w').close() for place in range(1001)]",
-        "open('a.txt', 'w').close(); __import__('os').truncate('a.txt', 1 << 40)",
-    ],
-    ids=["files", "bytes"],
-)
-def test_too_many_artifacts_have_their_own_reason(tmp_path: Path, line: str) -> None:
-    spec = (
-        SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false")
-        + "capture: {artifacts: ['*.txt']}\n"
-    )
-    found = gated(tmp_path, line, spec)
-    assert found.exit_code == 3 and found.reason_ids == ["artifact/too-many"], (
-        found.stdout + found.stderr
-    )
-    assert found.report["reasons"][0]["remedy"] == "name the files to compare more narrowly"
-
-
-@pytest.mark.slow
-def test_each_seeds_own_plain_repeat_decides_what_its_varied_run_shows(tmp_path: Path) -> None:
-    line = "import os, sys; x += os.urandom(1)[0] if number == 2 and sys.argv[1] == '7' else 0"
-    spec = (
-        "version: 1\ntrain: {run: 'python train.py {seed}'}\nrandom-state: {seeds: [42, 7]}\ncost: "
-        "{measure: false}\n"
-    )
-    found = gated(tmp_path, line, spec)
-    assert found.exit_code == 1 and found.check(ROBUST)["status"] == "skip", found.check(ROBUST)
+    capture = PLAIN + "capture: {artifacts: [a.txt, NAME.txt]}\n"
+    gated(tmp_path / "b", line, capture.replace("NAME", "b")).must_warn(ROBUST)
+    gated(tmp_path / "c", line, capture.replace("NAME", "c")).must(3, "artifact/missing")
 
 
 @pytest.mark.slow
@@ -519,38 +366,8 @@ for number in range(4):
     step()
 """
     )
-    spec = "version: 1\ntrain: {run: python train.py}\ncost: {measure: false}\n"
-    spec += "determinism: {repeat: REPEAT, compare: {loss: 0.5, weights: 0.5}}\n"
-    found = gate(training(tmp_path / "a", source, spec.replace("REPEAT", "3") + vary), out=tmp_path)
-    assert found.exit_code == 1 and "the loss differs by 5 at step 2" in found.stdout, (
-        found.stdout + found.stderr
-    )
-    found = gate(training(tmp_path / "b", source, spec.replace("REPEAT", "2") + vary), out=tmp_path)
-    assert found.exit_code == 0, found.stdout + found.stderr
-
-
-def test_within_a_tolerance_a_varied_run_that_fails_by_chance_never_passes(tmp_path: Path) -> None:
-    spec = "determinism: {compare: {loss: 0.5, weights: 0.5}}\n"
-    found = failing(tmp_path, SECOND, "sys.exit(3)", spec)
-    assert found.exit_code == 1 and found.reason_ids == ["determinism/crashed", "run/crashed"], (
-        found.stdout + found.stderr
-    )
-
-
-def test_a_run_id_in_a_file_is_a_fail_that_shows_both(tmp_path: Path) -> None:
-    line = (
-        "import json; open('metrics.json', 'w').write(json.dumps({'run': 'run-%d' % "
-        "__import__('time').time_ns()}))"
-    )
-    spec = (
-        SPEC.replace("diagnosis: {runs: 12}", "diagnosis: false")
-        + "capture: {artifacts: [metrics.json]}\n"
-    )
-    found = gated(tmp_path, line, spec)
-    assert found.exit_code == 1 and "Traceback" not in found.stderr, found.stderr
-    assert (found.first["kind"], found.first["name"], found.first["max_abs"]) == (
-        "artifact",
-        "metrics.json: run",
-        None,
-    )
-    assert [text[:4] for text in found.first["values"]] == ["run-", "run-"]
+    spec = PLAIN + vary + "determinism: {repeat: REPEAT, compare: {loss: 0.5, weights: 0.5}}\n"
+    found = gate_training(tmp_path / "a", source, spec.replace("REPEAT", "3"))
+    found.must(1)
+    assert "the loss differs by 5 at step 2" in found.stdout, found.said
+    gate_training(tmp_path / "b", source, spec.replace("REPEAT", "2")).must(0)

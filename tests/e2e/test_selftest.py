@@ -6,62 +6,49 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare import traces
-from tests.support.gates import ROOT, command, environment
+from tests.support.gates import ROOT, call, environment
 
 pytest.importorskip("torch")
-QUICKSTART = ROOT / "examples" / "quickstart"
+Done = subprocess.CompletedProcess[str]
+
+
+def selftest(example: str, folder: Path, *arguments: str) -> tuple[Any, Done]:
+    """What the self-test of an example writes and says; every fault must have been caught."""
+    out = folder / "selftest.json"
+    done = call("selftest", ROOT / "examples" / example, "--json", out, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(out.read_text(encoding="ascii")), done
 
 
 @pytest.mark.slow
 def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: Path) -> None:
-    out = tmp_path / "selftest.json"
-    done = subprocess.run(
-        command("selftest", QUICKSTART, "--json", out),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    document = json.loads(out.read_text(encoding="ascii"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcomes = {item["fault"]: item["outcome"] for item in document["faults"]}
-    assert outcomes.pop("batch") == "not applicable"  # it has no DataLoader
-    assert outcomes == dict.fromkeys(
-        ("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint"), "caught"
-    )
-    assert (document["schema"], document["outcome"], document["seed"]) == (
-        "repro-gate/selftest/v1",
-        "caught",
-        42,
-    )
+    document, done = selftest("quickstart", tmp_path)
     faults = {item["fault"]: item for item in document["faults"]}
+    outcomes = {name: item["outcome"] for name, item in faults.items()}
+    assert outcomes.pop("batch") == "not applicable"  # it has no DataLoader
+    caught = ("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint")
+    assert outcomes == dict.fromkeys(caught, "caught")
+    told = (document["schema"], document["outcome"], document["seed"])
+    assert told == ("repro-gate/selftest/v1", "caught", 42)
     for name in ("weight", "optimizer", "buffer", "race"):
         put, found = faults[name]["put"], faults[name]["found"]
         assert put == {key: found[key] for key in put} and put["step"] == 3
-        assert (
-            faults[name]["reasons"] == ["determinism/diverged"]
-            and f"parameter {faults['weight']['put']['name']}" in done.stdout
-        )
-    assert (
-        faults["flag"]["reasons"] == ["random-state/flags"] and "train.py:" in faults["flag"]["why"]
-    )
+        assert faults[name]["reasons"] == ["determinism/diverged"]
+    assert f"parameter {faults['weight']['put']['name']}" in done.stdout
+    assert faults["flag"]["reasons"] == ["random-state/flags"]
+    assert "train.py:" in faults["flag"]["why"]
     assert faults["checkpoint"]["found"]["name"].startswith("out/losses.csv: ")
     lines = done.stderr.splitlines()
-    assert (
-        lines[0] == "run 1 of 2: clean-1, 6 steps"
-        and "weight: one flipped last bit in a weight" in lines
-    )
-    assert (
-        "all 7 faults that apply were caught where they were put in; not applicable: batch"
-        in done.stdout
-    )
+    assert lines[0] == "run 1 of 2: clean-1, 6 steps"
+    assert "weight: one flipped last bit in a weight" in lines
+    said = "all 7 faults that apply were caught where they were put in; not applicable: batch"
+    assert said in done.stdout
 
 
 @pytest.mark.slow
@@ -70,25 +57,14 @@ def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: P
     [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight", "optimizer"), "rank0")],
 )
 def test_what_the_quickstart_lacks_is_caught_in_others(
-    example: str, faults: tuple[str, ...], process: str, tmp_path: Path
+    example: str, faults: tuple[str, str], process: str, tmp_path: Path
 ) -> None:
     """A DataLoader, a checkpoint of torch's that only a whole run writes, several processes."""
-    out = tmp_path / "selftest.json"
-    options = [part for fault in faults for part in ("--only", fault)]
-    done = subprocess.run(
-        command("selftest", ROOT / "examples" / example, "--quiet", "--json", out, *options),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(out.read_text(encoding="ascii"))["faults"]
-    assert [(row["fault"], row["outcome"]) for row in rows] == [
-        (fault, "caught") for fault in faults
-    ]
+    first, second = faults
+    document, _ = selftest(example, tmp_path, "--quiet", "--only", first, "--only", second)
+    rows = document["faults"]
+    caught = [(fault, "caught") for fault in faults]
+    assert [(row["fault"], row["outcome"]) for row in rows] == caught
     assert all(row["found"]["process"] == process for row in rows)
     assert example == "torchrun" or rows[1]["found"]["name"].startswith("out/checkpoint.pt: ")
 
@@ -98,19 +74,7 @@ def test_a_gate_whose_comparison_finds_nothing_is_caught(
 ) -> None:
     monkeypatch.setenv("PATH", environment()["PATH"])
     monkeypatch.setattr(traces, "_divergences", lambda *_: [])
-    assert (
-        main(
-            [
-                "selftest",
-                str(QUICKSTART),
-                "--quiet",
-                "--only",
-                "weight",
-                "--json",
-                str(tmp_path / "f.json"),
-            ]
-        )
-        == 1
-    )
+    out, quickstart = tmp_path / "f.json", str(ROOT / "examples/quickstart")
+    assert main(["selftest", quickstart, "--quiet", "--only", "weight", "--json", str(out)]) == 1
     assert "not caught: weight" in capsys.readouterr().out
-    assert json.loads((tmp_path / "f.json").read_text())["outcome"] == "not caught"
+    assert json.loads(out.read_text())["outcome"] == "not caught"

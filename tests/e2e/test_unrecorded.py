@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import gate, training
+from tests.support.gates import gate_training
 
 SOURCE = """
 import json, os, subprocess, sys, time
@@ -41,24 +41,21 @@ NOISY = "int.from_bytes(os.urandom(4), 'little') / 2**32"
 
 
 def test_what_differs_though_nothing_recorded_does_is_told_and_passes(tmp_path: Path) -> None:
-    gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", NOISY), SPEC), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    gated = gate_training(tmp_path, SOURCE.replace("NOISE", NOISY), SPEC)
+    gated.must(0)
     notes = {item["id"]: item for item in gated.report["notes"]}
-    assert (
-        "2 undeclared files that the runs wrote differ: out/eval.bin, out/metrics.csv"
-        in notes["unrecorded/files"]["message"]
-    )
-    assert "capture.artifacts" in notes["unrecorded/files"]["remedy"]
-    assert (
-        "printed numbers differ between the two deterministic runs: `val_acc 0.7"
-        in notes["unrecorded/log"]["message"]
-    )
-    assert "out/metrics.csv" in gated.stdout and "val_acc" in gated.stdout
+    files, log = notes["unrecorded/files"], notes["unrecorded/log"]["message"]
+    assert files["message"].startswith("2 undeclared files that the runs wrote differ: ")
+    assert "capture.artifacts" in files["remedy"]
+    for text in (files["message"], gated.stdout):
+        assert "out/eval.bin, out/metrics.csv" in text
+    assert "printed numbers differ between the two deterministic runs: `val_acc 0.7" in log
+    assert "val_acc" in gated.stdout
 
 
 def test_times_alone_are_no_notice(tmp_path: Path) -> None:
-    gated = gate(training(tmp_path / "code", SOURCE.replace("NOISE", "0.5"), SPEC), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    gated = gate_training(tmp_path, SOURCE.replace("NOISE", "0.5"), SPEC)
+    gated.must(0)
     assert [item for item in gated.report["notes"] if item["id"].startswith("unrecorded/")] == []
 
 
@@ -80,23 +77,17 @@ open("out/huge.npy", "wb").write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(
 
 @pytest.mark.slow
 def test_artifacts_that_break_a_reader_still_give_a_report(tmp_path: Path) -> None:
-    spec = (
-        "version: 1\ntrain: {run: python train.py, timeout: 2m}\ncost: {measure: false}\ncapture: "
-        "{artifacts: [out/*]}\n"
-    )
-    gated = gate(training(tmp_path / "code", HOSTILE, spec), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr  # the same bytes need no look inside
-    noisy = (
-        HOSTILE + 'for name in ("empty.pt", "huge.npy"):\n    open("out/" + name, '
-        '"ab").write(os.urandom(8))\n'
-    )
-    gated = gate(training(tmp_path / "noisy", noisy, spec), out=tmp_path)
-    assert gated.exit_code == 1, gated.stdout + gated.stderr
+    spec = SPEC.replace("out/model.bin", "out/*")
+    gate_training(tmp_path / "a", HOSTILE, spec).must(0)  # the same bytes need no look inside
+    noise = """
+for name in ("empty.pt", "huge.npy"):
+    open("out/" + name, "ab").write(os.urandom(8))
+"""
+    gated = gate_training(tmp_path / "b", HOSTILE + noise, spec)
+    gated.must(1)
     notes = " ".join(item["message"] for item in gated.report["notes"])
-    assert (
-        "artifact out/huge.npy: compared as a whole" in notes
-        and "artifact out/empty.pt: compared as a whole" in notes
-    )
+    for name in ("huge.npy", "empty.pt"):
+        assert f"artifact out/{name}: compared as a whole" in notes
     assert [run["artifacts"] for run in gated.report["runs"][:2]] == [4, 4]
 
 
@@ -117,28 +108,16 @@ for name, target in (("a", "/root/.nowhere/x"), ("b", "/etc"), ("c", "nothing"),
 
 
 def test_links_that_lead_out_or_nowhere_are_told_and_cost_nothing(tmp_path: Path) -> None:
-    spec = SPEC.replace("out/model.bin", '"**/out/*"')
-    gated = gate(training(tmp_path / "code", MADE + KINDS, spec), out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
-    told = [
-        item["message"].partition("not compared: ")[2]
-        for item in gated.report["notes"]
-        if item["id"] == "artifact/not-compared"
-    ]
-    assert told[:3] == [
-        "in both runs it is a link to /root/.nowhere/x that leads out of the working directory",
-        "in both runs it is a link to /etc that leads out of the working directory",
-        "in both runs it is a link to nothing that leads nowhere",
-    ]
-    assert (
-        told[3].endswith("/run/home/x that leads out of the working directory")
-        and told[4] == "in both runs it is a FIFO"
-    )
+    gated = gate_training(tmp_path, MADE + KINDS, SPEC.replace("out/model.bin", '"**/out/*"'))
+    gated.must(0)
+    notes = [item for item in gated.report["notes"] if item["id"] == "artifact/not-compared"]
+    told = [item["message"].partition("not compared: in both runs it is a ")[2] for item in notes]
+    outside = "that leads out of the working directory"
+    assert told[:2] == [f"link to /root/.nowhere/x {outside}", f"link to /etc {outside}"]
+    assert told[2] == "link to nothing that leads nowhere"
+    assert told[3].endswith(f"/run/home/x {outside}") and told[4] == "FIFO"
 
 
 def test_a_training_that_removes_its_own_folder_has_not_shown_its_artifacts(tmp_path: Path) -> None:
     gone = MADE + "shutil.rmtree(os.getcwd())\n"
-    gated = gate(training(tmp_path / "code", gone, SPEC), out=tmp_path)
-    assert (gated.exit_code, gated.reason_ids) == (3, ["artifact/missing"]), (
-        gated.stdout + gated.stderr
-    )
+    gate_training(tmp_path, gone, SPEC).must(3, "artifact/missing")

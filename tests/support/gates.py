@@ -66,9 +66,32 @@ class Gated:
         return dict(found)
 
     @property
+    def said(self) -> str:
+        """What it printed, for a test that fails."""
+        return self.stdout + self.stderr
+
+    @property
     def reason_ids(self) -> list[str]:
         """The reasons' names."""
         return [item["id"] for item in self.report["reasons"]]
+
+    def must(self, exit_code: int, *reasons: str) -> None:
+        """It ended so, for these reasons and no others; without any named, for whichever."""
+        assert self.exit_code == exit_code, self.said
+        assert not reasons or self.reason_ids == [*reasons], self.said
+
+    def must_diverge(self, step: int, kind: str, name: str | None = None) -> None:
+        """It failed, and this differs first."""
+        self.must(1)
+        first = self.first
+        assert (first["step"], first["kind"], name or first["name"]) == (step, kind, first["name"])
+
+    def must_warn(self, name: str, message: str = "") -> Mapping[str, Any]:
+        """It passed, with a warning of this check."""
+        self.must(0)
+        check = self.check(name)
+        assert check["status"] == "warn" and message in check["message"], check
+        return check
 
     def check(self, name: str) -> Mapping[str, Any]:
         """One item of the checklist."""
@@ -80,18 +103,10 @@ def environment(**more: str) -> dict[str, str]:
     with a cache of the tests' own: a developer's holds catalogs of operators, which would put notes
     into reports."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    kept = {
-        name: os.environ[name]
-        for name in ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
-        if name in os.environ
-    }
-    return {
-        **kept,
-        "PATH": path,
-        "HOME": os.environ.get("HOME", "/"),
-        "XDG_CACHE_HOME": _cache(),
-        **more,
-    }
+    names = ("LANG", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    home = os.environ.get("HOME", "/")
+    return {**kept, "PATH": path, "HOME": home, "XDG_CACHE_HOME": _cache(), **more}
 
 
 @functools.cache
@@ -106,11 +121,12 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "repro_gate", *map(str, arguments)]
 
 
-def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more: str) -> Gated:
-    """Gate the spec in `folder`. The report is compared with its schema on the way in."""
-    target = out / "report.json"
-    done = subprocess.run(
-        command("run", folder, "--json", target, *arguments),
+def call(
+    *arguments: str | Path, timeout: float = 900, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """One call of `repro-gate ARGUMENTS`; `more` goes into the environment."""
+    return subprocess.run(
+        command(*arguments),
         cwd=ROOT,
         env=environment(**more),
         capture_output=True,
@@ -118,6 +134,12 @@ def gate(folder: Path, *arguments: str, out: Path, timeout: float = 900, **more:
         timeout=timeout,
         check=False,
     )
+
+
+def gate(folder: Path, *arguments: str | Path, out: Path, **more: str) -> Gated:
+    """Gate the spec in `folder`. The report is compared with its schema on the way in."""
+    target = out / "report.json"
+    done = call("run", folder, "--json", target, *arguments, **more)
     report = read_json(target) if target.exists() else {}
     return Gated(done.returncode, report, done.stdout, done.stderr)
 
@@ -148,6 +170,20 @@ def training(
         text if "diagnosis:" in text else f"{text.rstrip()}\ndiagnosis: false\n"
     )
     return folder
+
+
+def gate_training(
+    place: Path,
+    source: str,
+    spec: str = "",
+    *arguments: str | Path,
+    files: Mapping[str, str] | None = None,
+    run: str = "python train.py",
+    **more: str,
+) -> Gated:
+    """Gate a training in a folder of its own, with the report beside it."""
+    folder = training(place / "code", source, spec, files, run)
+    return gate(folder, *arguments, out=place, **more)
 
 
 def with_line(line: str) -> str:
