@@ -165,6 +165,7 @@ def folded(files: Sequence[tuple[Opened, str]]) -> list[Seen]:
     for (place, why), items in groups.items():
         by = {item.by for item in items}
         name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
-        text = f"{name}: {why}" if why else name
-        lines.append(Seen(text, by.pop() if len(by) == 1 else None))
+        at = by.pop() if len(by) == 1 else None
+        text = f"opens {name}" if at is not None else name
+        lines.append(Seen(f"{text}: {why}" if why else text, at))
     return lines

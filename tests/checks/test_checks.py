@@ -19,11 +19,12 @@ from repro_gate.checks.interface import (
     Evidence,
     Finding,
     check,
-    shortened,
+    failed,
 )
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import Checklist, Waiver
 from repro_gate.spec.schema import schema
+from tests.checks.conftest import lines_of
 from tests.support.built_traces import evidence, run, spec, training
 
 TODAY = date(2026, 11, 21)
@@ -131,7 +132,11 @@ def test_categories_without_a_check_that_passed_are_uncovered() -> None:
     assert uncovered([*results, more]) == CATEGORIES[:3]
 
 
-def test_long_evidence_is_shortened_and_counted() -> None:
-    assert shortened(["a", "b"]) == ("a", "b")
-    last = (str(RECORDED - 1), f"… and {1000 - RECORDED} more")
-    assert shortened([str(i) for i in range(1000)])[-2:] == last
+def test_long_evidence_is_cut_and_counted() -> None:
+    def recorded(count: int) -> tuple[str, ...]:
+        seen = [str(number) for number in range(count)]
+        look = Check("code/x", "x", CHECKOUT, False, lambda _: failed("x", seen, "x"))
+        return lines_of(look(evidence()))
+
+    assert len(recorded(RECORDED)) == RECORDED and recorded(RECORDED)[-1] == str(RECORDED - 1)
+    assert recorded(RECORDED + 9)[-2:] == (str(RECORDED - 2), "… and 10 more")

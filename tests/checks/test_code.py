@@ -25,7 +25,8 @@ from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import ABSOLUTE, IGNORED, NOT_ALL, unsound
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.fields import Imported, Opened
+from repro_gate.trace.fields import Imported, Location, Opened
+from tests.checks.conftest import lines_of
 from tests.support.built_traces import evidence, run, spec, training
 from tests.support.repositories import git, repository, write
 
@@ -70,7 +71,7 @@ def test_code_in_no_commit_and_uncommitted_paths_are_missing(profile: str, statu
     assert commit_known(evidence(spec=judged, commit=None)).status == status
     assert commit_known(evidence(spec=judged)).status == "pass"
     found = tree_clean(evidence(spec=judged, uncommitted=("train.py",)))
-    assert (found.status, found.evidence) == (status, ("train.py",))
+    assert (found.status, lines_of(found)) == (status, ("train.py",))
     assert tree_clean(evidence(spec=judged)).status == "pass"
     assert tree_clean(evidence(commit=None, uncommitted=("train.py",))).status == "skip"
 
@@ -83,22 +84,22 @@ def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: P
     commit(repo)
     recorded = git(inner, "rev-parse", "HEAD")
     found = submodules_present(of(repo))
-    assert (found.status, found.evidence) == ("pass", (f"libs/inner {recorded}",))
+    assert (found.status, lines_of(found)) == ("pass", (f"libs/inner {recorded}",))
 
     git(tmp_path, "clone", "-q", str(repo), "clone")
     found = submodules_present(of(tmp_path / "clone"))
-    assert (found.status, found.evidence) == ("warn", ("libs/inner: not initialised",))
+    assert (found.status, lines_of(found)) == ("warn", ("libs/inner: not initialised",))
     assert submodules_present(strictly(of(tmp_path / "clone"))).status == "fail"
 
     (repo / "libs/inner/train.py").unlink()
-    assert tree_clean(of(repo)).evidence == ("libs/inner/train.py",)
+    assert lines_of(tree_clean(of(repo))) == ("libs/inner/train.py",)
     git(repo / "libs/inner", "checkout", "-q", "--", ".")
 
     commit(repo / "libs/inner", new_dot_py="")
     moved = git(repo / "libs/inner", "rev-parse", "HEAD")
     found = submodules_present(of(repo))
     line = f"libs/inner: recorded {recorded[:12]}, found {moved[:12]}"
-    assert (found.status, found.evidence) == ("fail", (line,))
+    assert (found.status, lines_of(found)) == ("fail", (line,))
 
 
 def test_lfs_pointers_are_not_content_unless_they_are_meant_as_text(repo: Path) -> None:
@@ -111,7 +112,7 @@ def test_lfs_pointers_are_not_content_unless_they_are_meant_as_text(repo: Path) 
         data__train_dot_bin=POINTER,
     )
     found = lfs_resolved(of(repo))
-    assert (found.status, found.evidence) == ("warn", ("data/train.bin",))
+    assert (found.status, lines_of(found)) == ("warn", ("data/train.bin",))
     assert lfs_resolved(strictly(of(repo))).status == "fail"
     write(repo, data__train_dot_bin="the content itself")
     assert lfs_resolved(of(repo)).status == "pass"
@@ -120,7 +121,7 @@ def test_lfs_pointers_are_not_content_unless_they_are_meant_as_text(repo: Path) 
 def test_the_spec_must_be_tracked(repo: Path) -> None:
     write(repo, exp__repro_dot_yml="version: 1\n")
     found = spec_tracked(of(repo, "exp"))
-    assert (found.status, found.evidence) == ("warn", ("exp/repro.yml",))
+    assert (found.status, lines_of(found)) == ("warn", ("exp/repro.yml",))
     assert spec_tracked(strictly(of(repo, "exp"))).status == "fail"
     commit(repo)
     assert spec_tracked(of(repo, "exp")).status == "pass"
@@ -172,7 +173,7 @@ def test_a_workspace_is_shown_to_be_enough_by_runs_that_end() -> None:
         ((bad,), "skip", (line,)),
     ):
         found = pristine_workspace(evidence(runs=runs))
-        assert (found.status, found.evidence) == (status, lines)
+        assert (found.status, lines_of(found)) == (status, lines)
 
 
 def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(
@@ -185,7 +186,7 @@ def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_wan
     assert pristine_workspace(crash(line)).status == "skip"
     write(repo, build__vocab_dot_json="{}")
     found = pristine_workspace(crash(line))
-    assert (found.status, found.evidence) == ("fail", ("build/vocab.json (not found by run-1)",))
+    assert (found.status, lines_of(found)) == ("fail", ("build/vocab.json (not found by run-1)",))
     assert pristine_workspace(crash("ValueError: 'build/vocab.json' is bad")).status == "skip"
 
 
@@ -209,7 +210,7 @@ def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(
     found = importing(repo, *([Imported("pkg", path, distribution)] if path else []))
     result = imports_checkout(found)
     assert (result.status, imports_checkout(strictly(found)).status) == (basic, strict)
-    assert not path or (len(result.evidence) == 1 and path in result.evidence[0])
+    assert not path or (len(lines_of(result)) == 1 and path in lines_of(result)[0])
     said = unsound(found, found.runs)
     assert path in said if is_unsound else said == ""
     assert imports_checkout(of(repo)).status == "skip"
@@ -241,13 +242,14 @@ def test_source_and_settings_that_no_clone_has_are_named(
     path: str, by: str, why: str, repo: Path
 ) -> None:
     path = path.replace("ROOT", str(repo.resolve()))
-    file = Opened(path, not path.startswith("/"), by)
+    at = Location("train.py", int(by[-1])) if by else None
+    file = Opened(path, not path.startswith("/"), at)
     declared = (DataItem("data/train.csv"), DataItem("data/parts"))
     found = of(repo, runs=opening(Opened("train.py", True), file))
     found = replace(found, spec=replace(found.spec, data=declared))
     result = opened_files(found)
-    line = f"{path} (opened by {by}): {why}" if by else f"{path}: {why}"
-    assert (result.status, result.evidence) == (("warn", (line,)) if why else ("pass", ()))
+    line = f"{by}: opens {path}: {why}" if by else f"{path}: {why}"
+    assert (result.status, lines_of(result)) == (("warn", (line,)) if why else ("pass", ()))
     assert opened_files(strictly(found)).status == ("fail" if why else "pass")
 
 
@@ -282,10 +284,10 @@ def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:
 def test_opened_files_that_the_probe_did_not_list_are_said(repo: Path) -> None:
     note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
     found = of(repo, runs=opening(Opened("train.py", True), notes=[note]))
-    assert (opened_files(found).status, opened_files(found).evidence) == ("warn", (note[1],))
+    assert (opened_files(found).status, lines_of(opened_files(found))) == ("warn", (note[1],))
     assert opened_files(strictly(found)).status == "fail"
     both = opened_files(of(repo, runs=opening(Opened("own.py", True), notes=[note])))
-    assert both.evidence == ("own.py: not tracked by git", note[1])
+    assert lines_of(both) == ("own.py: not tracked by git", note[1])
 
 
 def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
@@ -296,4 +298,4 @@ def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
         (files, "warn", ("/x/y.py: outside the checkout",)),
     ):
         found = opened_files(of(tmp_path, runs=opening(*opened)))
-        assert (found.status, found.evidence) == (status, lines)
+        assert (found.status, lines_of(found)) == (status, lines)

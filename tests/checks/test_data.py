@@ -27,7 +27,8 @@ from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import DataItem
-from repro_gate.trace.fields import Opened
+from repro_gate.trace.fields import Location, Opened
+from tests.checks.conftest import lines_of
 from tests.support.built_traces import changed, evidence, flip, place_of, run, spec, training
 
 DECLARED = (DataItem("train.bin", "a" * 64),)
@@ -58,7 +59,7 @@ def test_data_is_what_the_spec_states(
     sums = [value and value * 64 for value in (expected, actual)]
     item = DataFinding(path="train.bin", expected=sums[0], actual=sums[1], size=3)
     found = checksums(evidence(spec=spec(profile=profile, data=DECLARED), data=(item,)))
-    assert (found.status, found.evidence) == (status, (f"train.bin: {line}",))
+    assert (found.status, lines_of(found)) == (status, (f"train.bin: {line}",))
     assert bool(found.remedy) is (status != "pass")
 
 
@@ -73,14 +74,14 @@ def test_the_md5_and_the_size_of_a_declaration_file_count(
     item = replace(item, source=("train.bin.dvc", 3))
     declared = spec(data=(DataItem("train.bin", md5="c" * 32),))
     found = checksums(evidence(spec=declared, data=(item,)))
-    assert found.status == status and "(declared at train.bin.dvc:3)" in found.evidence[0]
+    assert found.status == status and lines_of(found)[0].startswith("train.bin.dvc:3: ")
 
 
 def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
-    problem = DataProblem("data.dvc:2", "`outs` is missing", "run `dvc add` again")
+    problem = DataProblem("data.dvc", 2, "`outs` is missing", "run `dvc add` again")
     found = checksums(replace(evidence(), data_problems=(problem,)))
     assert (found.status, found.remedy) == ("fail", "run `dvc add` again")
-    assert found.evidence == ("data.dvc:2: `outs` is missing",)
+    assert lines_of(found) == ("data.dvc:2: `outs` is missing",)
     assert checksums(evidence()).status == "skip"
 
 
@@ -88,7 +89,7 @@ def test_data_that_a_run_changed_or_that_an_earlier_one_left_fails() -> None:
     declared = evidence(spec=spec(data=DECLARED), runs=RUNS)
     assert unchanged(declared).status == "pass"
     found = unchanged(replace(declared, changed_data=("train.bin",)))
-    assert (found.status, found.evidence) == ("fail", ("train.bin",))
+    assert (found.status, lines_of(found)) == ("fail", ("train.bin",))
     assert unchanged(evidence(runs=RUNS)).status == "skip"
     assert unchanged(evidence(spec=spec(data=DECLARED))).status == "skip"
     for left, status in ((True, "fail"), (False, "pass")):
@@ -109,7 +110,7 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
         (bare, bare, "skip", ()),
     ):
         found = batches_equal(evidence(pair=RUNS, comparison=compare_runs([one], [other])))
-        assert (found.status, found.evidence) == (status, lines)
+        assert (found.status, lines_of(found)) == (status, lines)
     assert batches_equal(evidence()).status == "skip"
 
 
@@ -117,7 +118,7 @@ def test_batches_that_differ_first_fail_and_later_warn() -> None:
 def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> None:
     online = run("deterministic-1", replace(training(), network=["192.0.2.1:443"]))
     found = no_network(evidence(spec=spec(profile=profile), runs=(RUNS[0], online)))
-    assert (found.status, found.evidence) == (status, ("192.0.2.1:443",))
+    assert (found.status, lines_of(found)) == (status, ("192.0.2.1:443",))
     assert no_network(evidence(spec=spec(profile=profile), runs=RUNS)).status == "pass"
     assert no_network(evidence(spec=spec(profile=profile))).status == "skip"
 
@@ -126,22 +127,25 @@ def test_a_connection_to_another_machine_is_told(profile: str, status: str) -> N
 def test_a_file_from_outside_that_nothing_declares_is_named_with_its_line(
     profile: str, status: str
 ) -> None:
-    files = Opened("/srv/corpus/train.bin", False, "train.py:12"), Opened("/srv/a.txt", False)
+    files = (
+        Opened("/srv/corpus/train.bin", False, Location("train.py", 12)),
+        Opened("/srv/a.txt", False),
+    )
     found = no_undeclared_reads(evidence(spec=spec(profile=profile), runs=(*RUNS, opening(*files))))
     assert found.status == status and "under `data:`" in found.remedy
-    assert found.evidence == ("/srv/a.txt", "/srv/corpus/train.bin (opened by train.py:12)")
+    assert lines_of(found) == ("/srv/a.txt", "train.py:12: opens /srv/corpus/train.bin")
 
 
 def test_a_hundred_files_are_a_folder() -> None:
     many = [
-        Opened(f"/srv/{part}/{number}.{part}", False, "train.py:3")
+        Opened(f"/srv/{part}/{number}.{part}", False, Location("train.py", 3))
         for part in ("png", "yaml")
         for number in range(100)
     ]
     found = evidence(runs=(*RUNS, opening(*many)))
-    line = "/srv/{}/: 100 files (opened by train.py:3)"
-    assert no_undeclared_reads(found).evidence == (line.format("png"),)
-    assert opened_files(found).evidence == (line.format("yaml") + ": outside the checkout",)
+    line = "train.py:3: opens /srv/{}/: 100 files"
+    assert lines_of(no_undeclared_reads(found)) == (line.format("png"),)
+    assert lines_of(opened_files(found)) == (line.format("yaml") + ": outside the checkout",)
 
 
 @pytest.mark.parametrize("name", ["helpers.py", "native.SO", "config.yaml", "run.sh", "setup.cfg"])
@@ -149,14 +153,14 @@ def test_source_and_settings_are_left_to_the_other_check(name: str) -> None:
     files = Opened(f"/opt/{name}", False, "train.py:1"), Opened("data/train.bin", True)
     clean = evidence(runs=(*RUNS, opening(*files)))
     assert no_undeclared_reads(clean).status == "pass"
-    assert f"/opt/{name}" in opened_files(clean).evidence[0]
+    assert f"/opt/{name}" in lines_of(opened_files(clean))[0]
     assert no_undeclared_reads(evidence()).status == "skip"
 
 
 @pytest.mark.parametrize("name", ["train.json", "train.jsonl", "train.csv", "train.bin", "train"])
 def test_every_other_file_is_data_and_judged_once(name: str) -> None:
     found = evidence(runs=(*RUNS, opening(Opened(f"/opt/{name}", False), Opened("train.py", True))))
-    assert no_undeclared_reads(found).evidence == (f"/opt/{name}",)
+    assert lines_of(no_undeclared_reads(found)) == (f"/opt/{name}",)
     assert opened_files(replace(found, tracked=frozenset({"train.py"}))).status == "pass"
 
 
@@ -164,7 +168,7 @@ def test_reads_that_the_probe_did_not_list_are_said() -> None:
     note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
     for files, lines in (((), ()), ((Opened("/srv/x.bin", False),), ("/srv/x.bin",))):
         found = no_undeclared_reads(evidence(runs=(opening(*files, notes=[note]),)))
-        assert (found.status, found.evidence) == ("warn", (*lines, note[1]))
+        assert (found.status, lines_of(found)) == ("warn", (*lines, note[1]))
 
 
 CACHE = "/home/me/.cache/huggingface/hub/models--org--net/snapshots"
@@ -193,11 +197,11 @@ def test_a_commit_that_no_opened_file_names_is_not_pinned(
     (tmp_path / "settings.yaml").write_text("revision: main\n")
     (tmp_path / "other.yaml").write_text(f"revision: {SHA}\n")  # nobody opened it
     found = revisions_pinned(loose)
-    assert (found.status, found.evidence) == (status, (f"org/net: the runs read {SHA}",))
+    assert (found.status, lines_of(found)) == (status, (f"org/net: the runs read {SHA}",))
     assert 'revision="<40 digits>"' in found.remedy
     (tmp_path / "settings.yaml").write_text(f"revision: {SHA.upper()}\n")
     pinned = revisions_pinned(loose)
-    assert (pinned.status, pinned.evidence) == ("pass", (f"org/net: {SHA}",))
+    assert (pinned.status, lines_of(pinned)) == ("pass", (f"org/net: {SHA}",))
 
 
 def test_each_commit_that_was_read_has_to_be_named_by_any_file_where_not_all_are_listed(
@@ -205,7 +209,7 @@ def test_each_commit_that_was_read_has_to_be_named_by_any_file_where_not_all_are
 ) -> None:
     two = reading(tmp_path, SHA, "1" * 40)
     (tmp_path / "train.py").write_text(f'load(revision="{SHA}")\n')
-    assert revisions_pinned(two).evidence == (f"org/net: the runs read {'1' * 40}",)
+    assert lines_of(revisions_pinned(two)) == (f"org/net: the runs read {'1' * 40}",)
     (tmp_path / "train.py").write_text("")
     found = reading(tmp_path, SHA)
     (tmp_path / "other.yaml").write_text(SHA)

@@ -21,6 +21,7 @@ from repro_gate.checks.interface import RECORDED, Evidence
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import AllowedFlag, Checklist, Determinism, Env
 from repro_gate.trace.model import Trace
+from tests.checks.conftest import lines_of
 from tests.support.built_traces import FACTS, evidence, run, spec, training
 from tests.support.lockfiles import ALL, REQUIREMENTS, UV
 
@@ -50,18 +51,18 @@ def test_no_lockfile_is_missing_and_one_that_is_there_is_named(
     profile: str, status: str, tmp_path: Path
 ) -> None:
     bare = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
-    assert (bare.status, len(bare.evidence)) == (status, 1)
+    assert (bare.status, len(lines_of(bare))) == (status, 1)
     (tmp_path / "yarn.lock").write_text('"@babel/core@^7.0.0":\n  version "7.1.0"\n')
     (tmp_path / "uv.lock").write_text(UV)
     found = lockfile(evidence(spec=spec(tmp_path, profile=profile)))
-    assert (found.status, found.evidence) == (status, ("uv.lock",))
+    assert (found.status, lines_of(found)) == (status, ("uv.lock",))
     assert "{lockfile: uv.lock}" in found.remedy
     (tmp_path / "requirements.lock").write_text(REQUIREMENTS)
     (tmp_path / "exp").mkdir()
     inside = evidence(
         spec=spec(tmp_path / "exp", profile=profile), checkout=Checkout(root=tmp_path)
     )
-    assert lockfile(inside).evidence == ("../requirements.lock", "../uv.lock")
+    assert lines_of(lockfile(inside)) == ("../requirements.lock", "../uv.lock")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -101,13 +102,13 @@ def test_what_is_not_pinned_by_hash_or_not_tracked_is_missing_and_named(
     judged = Checklist(profile)
     result = lockfile(replace(loose, spec=replace(loose.spec, checklist=judged)))
     assert result.status == status and "--generate-hashes" in result.remedy
-    assert result.evidence == (
+    assert lines_of(result) == (
         "loose.txt:17: torch: `>=2` is no one version",
         "loose.txt:18: numpy: no hash",
     )
     untracked = locked(tmp_path, tracked=frozenset())
     result = lockfile(replace(untracked, spec=replace(untracked.spec, checklist=judged)))
-    assert (result.status, result.evidence) == (status, ("requirements.txt",))
+    assert (result.status, lines_of(result)) == (status, ("requirements.txt",))
     assert lockfile(locked(tmp_path, tracked=frozenset({"requirements.txt"}))).status == "pass"
 
 
@@ -133,7 +134,7 @@ def test_what_was_imported_is_compared_with_the_lock(
     distributions: dict[str, str], status: str, line: str, tmp_path: Path
 ) -> None:
     found = installed(locked(tmp_path, **importing(**distributions)))
-    assert (found.status, found.evidence[0]) == (status, line)
+    assert (found.status, lines_of(found)[0]) == (status, line)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_versions_must_be_the_same_in_every_process(fact: str) -> None:
     first = run("deterministic-1", training())
     for runs in ((run("deterministic-1", training(), other),), (first, run("default-1", other))):
         found = versions(evidence(runs=runs))
-        assert found.status == "fail" and found.evidence[0].startswith(f"{fact}: 0, ")
+        assert found.status == "fail" and lines_of(found)[0].startswith(f"{fact}: 0, ")
     same = (run("deterministic-1", training(), training(key="rank1")),)
     assert versions(evidence(runs=same)).status == "pass"
     assert versions(evidence()).status == "skip"
@@ -235,7 +236,7 @@ def test_on_a_gpu_every_version_must_be_recorded(fact: str) -> None:
     found = versions(evidence(runs=(run("run", training(facts=facts)),), machine=machine))
     assert found.status == ("warn" if fact else "pass")
     assert not fact or f"the version of {fact} " in found.message
-    assert ("driver 570.1" in found.evidence) is (fact != "driver")
+    assert ("driver 570.1" in lines_of(found)) is (fact != "driver")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_cublas_must_find_its_workspace_when_cuda_starts(
     facts = {name: value for name, value in GPU.items() if not name.startswith("cublas")}
     facts |= {} if at_start is None else {"cublas-workspace-at-cuda-start": at_start}
     found = cublas_workspace(evidence(runs=(run("deterministic-1", training(facts=facts)),)))
-    assert (found.status, found.evidence) == (status, (line,))
+    assert (found.status, lines_of(found)) == (status, (line,))
 
 
 def test_cublas_is_judged_in_deterministic_runs_on_cuda_alone() -> None:
@@ -273,7 +274,7 @@ def seeing(**values: str) -> Trace:
 def compared(first: dict[str, str], second: dict[str, str]) -> tuple[str, tuple[str, ...]]:
     """What `variables` says of two runs that saw these: its status, and its lines."""
     found = variables(evidence(pair=(run("a-1", seeing(**first)), run("a-2", seeing(**second)))))
-    return found.status, found.evidence
+    return found.status, lines_of(found)
 
 
 def test_variables_must_be_the_same_in_both_runs() -> None:
@@ -303,7 +304,7 @@ def test_ranks_are_compared_with_each_other() -> None:
 
     assert variables(evidence(pair=(ranks("2", "4"), ranks("2", "4")))).status == "pass"
     found = variables(evidence(pair=(ranks("2", "4"), ranks("4", "4"))))
-    assert found.evidence == ("rank0: OMP_NUM_THREADS 2 and 4",)
+    assert lines_of(found) == ("rank0: OMP_NUM_THREADS 2 and 4",)
 
 
 def test_long_values_are_cut_and_control_characters_written_out() -> None:
@@ -318,6 +319,7 @@ def test_long_values_are_cut_and_control_characters_written_out() -> None:
 def test_every_variable_is_recorded_up_to_what_untrusted_code_may_fill_the_report_with() -> None:
     for count in (120, RECORDED + 2):
         many = {f"NCCL_{number:04}": "1" for number in range(count)}
-        lines = [f"{name}=1" for name in many][:RECORDED]
-        more = ["… and 2 more"] if count > RECORDED else []
+        kept = RECORDED - 1 if count > RECORDED else count
+        lines = [f"{name}=1" for name in many][:kept]
+        more = ["… and 3 more"] if count > RECORDED else []
         assert compared(many, many) == ("pass", (*lines, *more))

@@ -7,6 +7,7 @@ import pytest
 
 from repro_gate.checks.hardware import alone, device, recorded, same_for_all
 from repro_gate.spec.model import Hardware
+from tests.checks.conftest import lines_of
 from tests.support.built_traces import FACTS, evidence, run, spec, training
 
 CPU = (run("deterministic-1", training()),)
@@ -54,7 +55,7 @@ def test_training_must_use_the_device_that_is_required(
 
 def test_a_device_other_than_the_required_one_is_named_and_more_gpus_are_another_too() -> None:
     found = device(evidence(spec=spec(hardware=Hardware("cuda", 2, "A100")), runs=GPU))
-    assert found.evidence == (
+    assert lines_of(found) == (
         "GPU model A100 is required, training used cuda: NVIDIA H100 80GB HBM3",
         "exactly 2 GPUs are required, training saw 1",
     )
@@ -72,8 +73,8 @@ def test_every_process_must_have_the_same_hardware(fact: str) -> None:
         (run("deterministic-1", first, other),),
     ):
         found = same_for_all(evidence(runs=runs))
-        assert (found.status, len(found.evidence)) == ("fail", 1)
-        assert found.evidence[0].startswith(f"{fact}: 8 in deterministic-1: main (1), 9 in ")
+        assert (found.status, len(lines_of(found))) == ("fail", 1)
+        assert lines_of(found)[0].startswith(f"{fact}: 8 in deterministic-1: main (1), 9 in ")
     assert same_for_all(evidence(runs=(run("deterministic-1", first, first),))).status == "pass"
     assert same_for_all(evidence()).status == "skip"
 
@@ -88,9 +89,9 @@ def test_the_cpu_is_recorded_as_torch_used_it() -> None:
     machine, lines = {"cpu-model": "AMD EPYC 9654"}, ("cpu-isa AVX512", "threads 2")
     runs = (run("deterministic-1", training(facts={**FACTS, "cpu-isa": "AVX512"})),)
     good = recorded(evidence(runs=runs, machine=machine))
-    assert (good.status, good.evidence) == ("pass", (*lines, "cpu-model AMD EPYC 9654"))
+    assert (good.status, lines_of(good)) == ("pass", (*lines, "cpu-model AMD EPYC 9654"))
     found = recorded(evidence(runs=CPU))
-    assert (found.status, found.evidence) == ("warn", lines[1:])
+    assert (found.status, lines_of(found)) == ("warn", lines[1:])
     assert recorded(evidence()).status == "skip"
     # training without torch needs the CPU's model alone
     bare = (run("deterministic-1", training(facts={"python": "3.12.7", "device": "cpu: x86_64"})),)
@@ -119,13 +120,13 @@ def test_what_is_not_known_of_a_gpu_is_named(unknown: str, gap: str) -> None:
         found = recorded(evidence(spec=spec(profile=profile), runs=runs, machine=machine))
         assert found.status == (status if gap else "pass") and gap in found.message
     if not unknown:
-        assert {"gpu-sm-count 132", "driver 570.86.15", "gpu.0.mig Disabled"} < set(found.evidence)
+        assert {"gpu-sm-count 132", "driver 570.86.15", "gpu.0.mig Disabled"} < set(lines_of(found))
 
 
 def test_others_on_the_gpu_are_listed_and_training_on_the_cpu_shares_none() -> None:
     others = ("4711 python (3000 MiB)",)
     found = alone(evidence(runs=GPU, gpu_processes=others))
-    assert (found.status, found.evidence) == ("warn", others)
+    assert (found.status, lines_of(found)) == ("warn", others)
     assert alone(evidence(runs=GPU, gpu_processes=())).status == "pass"
     assert alone(evidence(runs=GPU)).status == "skip"
     for seen in ((), others, None):

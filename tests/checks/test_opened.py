@@ -11,30 +11,32 @@ from repro_gate.checks.opened import (
     in_workspace,
     opened,
 )
-from repro_gate.trace.fields import Opened
+from repro_gate.trace.fields import Location, Opened
 from tests.support.built_traces import evidence, run, training
 
 
 def test_each_file_is_told_once_with_the_line_that_is_known() -> None:
-    lines = ("", "train.py:3", "train.py:9")
+    lines = (None, Location("train.py", 3), Location("train.py", 9))
     files = [[Opened("a", True, by), Opened("/b", False)] for by in lines]
     runs = tuple(run("deterministic-1", replace(training(), opened=each)) for each in files)
-    found = {"a": Opened("a", True, "train.py:3"), "/b": Opened("/b", False)}
+    found = {"a": Opened("a", True, Location("train.py", 3)), "/b": Opened("/b", False)}
     assert opened(evidence(runs=runs)) == found
 
 
 def test_a_few_files_are_told_one_by_one_and_many_by_their_folders() -> None:
+    def told(*files: tuple[Opened, str]) -> list[str]:
+        return [str(seen) for seen in folded(files)]
+
+    at = Location("a.py", 1)
     few = [(Opened(f"/srv/{number:02}", False), "") for number in range(20)]
-    assert folded(few) == [f"/srv/{number:02}" for number in range(20)]
-    assert folded([*few, (Opened("/srv/x", False, "a.py:1"), "")]) == ["/srv/: 21 files"]
+    assert told(*few) == [f"/srv/{number:02}" for number in range(20)]
+    assert told(*few, (Opened("/srv/x", False, at), "")) == ["/srv/: 21 files"]
     deep = [
-        (Opened(f"/srv/{n % 3}/{n}/{m}", False, "a.py:1"), "why")
-        for n in range(30)
-        for m in range(2)
+        (Opened(f"/srv/{n % 3}/{n}/{m}", False, at), "why") for n in range(30) for m in range(2)
     ]
-    assert folded(deep) == [f"/srv/{n}/: 20 files (opened by a.py:1): why" for n in range(3)]
+    assert told(*deep) == [f"a.py:1: opens /srv/{n}/: 20 files: why" for n in range(3)]
     inside = [(Opened(f"{n}.txt", True), "not tracked by git") for n in range(21)]
-    assert folded(inside) == ["./: 21 files: not tracked by git"]
+    assert told(*inside) == ["./: 21 files: not tracked by git"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ from repro_gate.compare.traces import compare_runs
 from repro_gate.runs.flags import CUDA_ONLY, ONLY_READ, WARN_ONLY
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Robustness
+from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Drawn, LoaderSeen, Refused, StepMark, Trace, Undone
+from tests.checks.conftest import lines_of
 from tests.support.built_traces import (
     arm,
     block,
@@ -46,7 +48,7 @@ ALGORITHMS = "torch.use_deterministic_algorithms"
 def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
     """What `flags` says of a run: its status, and its lines."""
     found = flags_effective(evidence(runs=(run(name, replace(trace, **changes)),)))
-    return found.status, found.evidence
+    return found.status, lines_of(found)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +83,10 @@ def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
     trace, undone = training(settings=ON), Undone(ALGORITHMS, "False", "train.py", 7, 1)
     marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
     found = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[undone])
-    line = f"{ALGORITHMS} is False from step 2 on, set at train.py:7, and the gate wants True"
+    line = f"train.py:7: {ALGORITHMS} is False from step 2 on, and the gate wants True"
     assert found == ("fail", (line,))
     # off for part of a step; before the first one nothing was trained
-    line = f"{ALGORITHMS} set to False at train.py:7, in step 1"
+    line = f"train.py:7: {ALGORITHMS} set to False, in step 1"
     assert flags(trace, undone=[undone]) == ("warn", (line,))
     assert flags(trace, undone=[structs.replace(undone, step=-1)])[0] == "pass"
 
@@ -92,7 +94,7 @@ def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
 def test_a_variable_that_was_deleted_after_its_library_had_read_it_warns() -> None:
     early, late = (Undone("MKL_CBWR", "None", "train.py", line, -1, line > 5) for line in (2, 9))
     trace = training(settings={**ON, "MKL_CBWR": None})
-    line = "MKL_CBWR is not set from step 0 on, set at train.py:9, and the gate wants AUTO"
+    line = "train.py:9: MKL_CBWR is not set from step 0 on, and the gate wants AUTO"
     assert flags(trace, undone=[late]) == ("warn", (line,))
     for undone in ([], [early], [late, early]):
         assert flags(trace, undone=undone)[0] == "fail"
@@ -115,7 +117,7 @@ def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     ):
         pair = (run("deterministic-1", a), run("deterministic-2", b))
         found = generators_equal(evidence(pair=pair, comparison=compare_runs([a], [b])))
-        assert (found.status, found.evidence) == (status, lines)
+        assert (found.status, lines_of(found)) == (status, lines)
     assert generators_equal(evidence()).status == "skip"
 
 
@@ -138,9 +140,9 @@ def test_another_seed_must_give_other_bits() -> None:
     line = "seeds 42 and 43: 20 digests compared, in 13 blocks, {} of which differ"
     first, same = training(seed=1), training(2, seed=1)
     good = reseeded(first, training(2, seed=2))
-    assert (good.status, good.evidence) == ("pass", (line.format(13),))
+    assert (good.status, lines_of(good)) == ("pass", (line.format(13),))
     bad = reseeded(first, same)
-    assert (bad.status, bad.evidence) == ("warn", (line.format(0),))
+    assert (bad.status, lines_of(bad)) == ("warn", (line.format(0),))
     assert reseeded(first, same, "strict").status == "fail"
     # another state of the generators alone is not other bits
     rng = changed(same, place_of(same, 0, "rng"), flip(0))
@@ -180,7 +182,7 @@ def reached(first: Sequence[Trace], control: Sequence[Trace]) -> tuple[str, Any]
     """What `seed-reach` says of these two: its status, and its lines."""
     pair = (run("deterministic-1", *first),)
     found = seed_reaches_all(evidence(pair=pair, control=run("reseeded", *control)))
-    return found.status, found.evidence
+    return found.status, lines_of(found)
 
 
 def test_another_seed_must_move_every_generator_of_every_rank() -> None:
@@ -240,7 +242,7 @@ def test_workers_must_be_seeded_alike_in_both_runs(
     second: tuple[LoaderSeen, ...], profile: str, status: str, line: str
 ) -> None:
     found = loading(LoaderSeen(0, 4, 7), second=second, profile=profile)
-    assert (found.status, found.evidence) == (status, (line,))
+    assert (found.status, lines_of(found)) == (status, (line,))
 
 
 def test_loaders_without_workers_need_no_seed_and_ranks_are_named() -> None:
@@ -248,7 +250,7 @@ def test_loaders_without_workers_need_no_seed_and_ranks_are_named() -> None:
     assert loading().status == workers_seeded(evidence()).status == "skip"
     ranks = [replace(training(key=f"rank{n}"), loaders=[LoaderSeen(0, 2, 7)]) for n in (0, 1)]
     pair = tuple(run(f"deterministic-{number}", *ranks) for number in (1, 2))
-    lines = workers_seeded(evidence(pair=pair)).evidence
+    lines = lines_of(workers_seeded(evidence(pair=pair)))
     assert [line.partition(" 2")[0] for line in lines] == ["rank0: loader 0:", "rank1: loader 0:"]
 
 
@@ -256,7 +258,7 @@ def drawing(
     *drawn: Drawn,
     arm: str = "deterministic-1",
     identical: bool | None = True,
-    blamed: dict[str, str] | None = None,
+    blamed: dict[Location, str] | None = None,
 ) -> CheckResult:
     """What `os-entropy` says of a run with these draws, beside a clean one."""
     a, b = training(), training() if identical else changed(training(), 3, flip(0))
@@ -268,7 +270,7 @@ def drawing(
 LIBRARY = Drawn("numpy.random.SeedSequence() by gymnasium.utils.seeding", "train.py", 6)
 OWN = Drawn("uuid.uuid4", "log.py", 2)
 BY_LIBRARY, BY_OWN = f"train.py:6: {LIBRARY.source}", "log.py:2: uuid.uuid4"
-BLAMED = {"train.py:6": "env.reset()"}
+BLAMED = {Location("train.py", 6): "env.reset()"}
 
 
 @pytest.mark.parametrize(
@@ -291,12 +293,12 @@ BLAMED = {"train.py:6": "env.reset()"}
 def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
     drawn: list[Drawn],
     identical: bool | None,
-    blamed: dict[str, str] | None,
+    blamed: dict[Location, str] | None,
     status: str,
     line: str,
 ) -> None:
     found = drawing(*drawn, identical=identical, blamed=blamed)
-    assert (found.status, found.evidence) == (status, (line,))
+    assert (found.status, lines_of(found)) == (status, (line,))
 
 
 def test_runs_without_such_a_draw_pass() -> None:
@@ -326,15 +328,18 @@ def test_operators_that_torch_refused_are_named_once_with_line_and_what_to_write
         '  File "/venv/lib/python3.11/site-packages/torch/nn/functional.py", line 3, in f',
         "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation",
     )
-    assert (found.status, found.evidence) == ("fail", ("src/model.py:7",))
-    assert refusing().evidence == ("deterministic-1: `put_` has no form",)
+    assert (found.status, lines_of(found)) == (
+        "fail",
+        ("src/model.py:7: deterministic-1: `put_` has no form",),
+    )
+    assert lines_of(refusing()) == ("deterministic-1: `put_` has no form",)
     first = Refused("put_", "forward", "train.py", 9, 1)
     again = (structs.replace(first, phase="backward"), structs.replace(first, step=2))
     found = refusing(refused=(first, *again, Refused("a_new_one", "forward", "", 0, 2)))
     instead = "; instead: `index_put_` on the flattened tensor"
     lines = (f"put_{instead}", f"put_, in the backward pass{instead}")
     assert found.status == "fail"
-    assert found.evidence == (*(f"train.py:9: {line}" for line in lines), "a_new_one")
+    assert lines_of(found) == (*(f"train.py:9: {line}" for line in lines), "a_new_one")
 
 
 def test_the_page_of_the_check_says_what_to_write_instead() -> None:
@@ -347,7 +352,7 @@ def test_torch_must_have_refused_at_every_step(profile: str, status: str) -> Non
     def judged(name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
         runs = (run(name, training(settings={**ON, **changes})),)
         found = operators_deterministic(evidence(spec=spec(profile=profile), runs=runs))
-        return found.status, found.evidence
+        return found.status, lines_of(found)
 
     assert judged()[0] == "pass" and judged("default-1")[0] == "skip"
     for changes in ({ALGORITHMS: False}, {WARN_ONLY: True}):
@@ -382,7 +387,7 @@ def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where() -> None
     assert robust(replace(apart, spec=spec(profile="strict"))).status == "fail"
     named = NotRobust("the path decides", ("train.py:3",), "use a relative path")
     found = robust(replace(apart, not_robust=named))
-    assert (found.message, found.evidence) == ("the path decides", ("train.py:3",))
+    assert (found.message, lines_of(found)) == ("the path decides", ("train.py:3",))
     assert robust(second(training(), same=True)).status == "pass"
     # one that ended badly shows nothing, and one of a racy training neither
     ended = robust(second(training(), problem="it exited with status 1"))

@@ -35,9 +35,9 @@ def test_a_dvc_file_stands_for_its_outs(tmp_path: Path) -> None:
     )
     items, problems = expanded(tmp_path, "data/train.bin.dvc", "./data/more.dvc")
     assert items == (
-        DataItem("data/train.bin", None, ABC_MD5, 3, "data/train.bin.dvc:2"),
-        DataItem("data/sub/x", None, ABC_MD5, None, "./data/more.dvc:3"),
-        DataItem("data/train.bin", None, None, None, "./data/more.dvc:4"),
+        DataItem("data/train.bin", None, ABC_MD5, 3, ("data/train.bin.dvc", 2)),
+        DataItem("data/sub/x", None, ABC_MD5, None, ("./data/more.dvc", 3)),
+        DataItem("data/train.bin", None, None, None, ("./data/more.dvc", 4)),
     )
     assert problems == ()
     assert [finding.matches for finding in verify_data(items, tmp_path)] == [True, True, None]
@@ -48,7 +48,7 @@ def test_an_item_without_a_digest_takes_it_from_the_dvc_file_beside_it(tmp_path:
     write(tmp_path, d__a="abc", other="x", other_dot_dvc="outs:\n- path: d\n")
     (tmp_path / "d.dvc").write_text(f"outs:\n- path: d\n  md5: {'1' * 32}.dir\n  hash: md5\n")
     ((item,), problems) = expanded(tmp_path, "d/")
-    assert (item, problems) == (DataItem("d/", None, "1" * 32 + ".dir", None, "d.dvc:3"), ())
+    assert (item, problems) == (DataItem("d/", None, "1" * 32 + ".dir", None, ("d.dvc", 3)), ())
     for stated in (DataItem("d", "a" * 64), DataItem("other")):
         assert expand_items([stated], tmp_path) == ((stated,), ())
 

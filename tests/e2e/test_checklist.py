@@ -73,8 +73,8 @@ def faulty(folder: Path) -> tuple[Path, dict[str, tuple[str, str, str]]]:
         for part in ("rescale", "extra.json", "OUTSIDE", "uuid4", "algorithms(False)")
     }
     imported, flag = importlib.metadata.version("numpy"), "torch.use_deterministic_algorithms"
-    elsewhere = rf"{library}/rescale\.py \(opened by {by['rescale']}\): outside the checkout"
-    untracked = rf"extra\.json \(opened by {by['extra.json']}\): data that git does not track"
+    elsewhere = rf"{by['rescale']}: opens {library}/rescale\.py: outside the checkout"
+    untracked = rf"{by['extra.json']}: opens extra\.json: data that git does not track"
     return code, {
         "code/opened-files": (
             "fail",
@@ -82,7 +82,7 @@ def faulty(folder: Path) -> tuple[Path, dict[str, tuple[str, str, str]]]:
             "or `git add` it; install what lies outside",
         ),
         "data/unchanged": ("fail", r"^data\.bin$", "path of the run's own"),
-        "data/undeclared-reads": ("fail", rf"^{outside} \(opened by {by['OUTSIDE']}\)$", "sha256"),
+        "data/undeclared-reads": ("fail", rf"^{by['OUTSIDE']}: opens {outside}$", "sha256"),
         "data/no-network": ("fail", r"^192\.0\.2\.1:443$", "train.env"),
         "env/installed": (
             "fail",
@@ -92,7 +92,7 @@ def faulty(folder: Path) -> tuple[Path, dict[str, tuple[str, str, str]]]:
         "env/variables": ("fail", r"^\w+: OMP_SCHEDULE static,\d+ and static,\d+$", "train.env"),
         "random-state/flags": (
             "fail",
-            rf"^{flag} is False from step 3 on, set at {by['algorithms(False)']}, and the gate ",
+            rf"^{by['algorithms(False)']}: {flag} is False from step 3 on, and the gate ",
             "allow",
         ),
         "random-state/operators": ("fail", rf"^{flag} was off$", "leave the flag on"),

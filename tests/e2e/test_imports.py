@@ -94,10 +94,10 @@ for path in {paths}:
     assert {item["status"] for item in found} == {"warn"}
     named = f"odepack._speedups: {code}/odepack/_speedups.{suffix}, in the original checkout"
     assert imported["evidence"] == [named]
-    by = "(opened by scripts/train.py:4)"
-    assert opened["evidence"] == [f"{local} {by}: {IGNORED}", f"{settings} {by}: {ABSOLUTE}"]
+    by = "scripts/train.py:4: opens"
+    assert opened["evidence"] == [f"{by} {local}: {IGNORED}", f"{by} {settings}: {ABSOLUTE}"]
     assert "by relative paths; let `train.run` make what git ignores" in opened["remedy"]
-    assert read["evidence"] == [f"{corpus}/: 100 files {by}"]
+    assert read["evidence"] == [f"{by} {corpus}/: 100 files"]
     against = gated.report["against"]
     assert against["status"] == "no-op"
     same = "both ran the same odepack._speedups (1 modules that git ignores)"

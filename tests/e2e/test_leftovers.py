@@ -57,7 +57,7 @@ def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass(tmp_path: Path) -> 
     assert gated.report["determinism"]["identical"]
     found = gated.check("data/leftovers")
     assert found["status"] == "fail"
-    place = f"{tmp_path}/shared/data.json (opened by train.py:10)"
+    place = f"train.py:10: {tmp_path}/shared/data.json"
     assert found["evidence"] == [f"{place}: read by deterministic-2, reseeded"]
     assert gated.check("data/undeclared-reads")["status"] == "pass", "one fact is told once"
 

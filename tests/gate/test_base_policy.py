@@ -64,7 +64,7 @@ def test_what_the_change_asks_less_is_listed_with_its_line_and_what_it_asks_more
     judged = judge(checkout, base="HEAD~1")
     assert judged.spec.train.steps == 5, "the own spec judges"
     assert judged.base is not None and judged.base.policy == "head"
-    assert {(item.key, item.where) for item in judged.base.weakened} == {
+    assert {(item.key, str(item.location)) for item in judged.base.weakened} == {
         ("train.steps", "repro.yml:4"),
         ("checklist.profile", "repro.yml:6"),
     }

@@ -17,7 +17,7 @@ import pytest
 
 from repro_gate.probe.opened import of_system
 from repro_gate.runs.launch import Run
-from repro_gate.trace.fields import Opened
+from repro_gate.trace.fields import Location, Opened
 from tests.support.tracing import Case, trace_cases, trace_script
 
 
@@ -62,9 +62,9 @@ def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_besid
     }
     assert read_by(tmp_path, files) == [
         Opened("train.py", True),
-        Opened("model.py", True, "train.py:2"),
-        Opened("pkg/__init__.py", True, "model.py:1"),
-        Opened("pkg/part.py", True, "model.py:1"),
+        Opened("model.py", True, Location("train.py", 2)),
+        Opened("pkg/__init__.py", True, Location("model.py", 1)),
+        Opened("pkg/part.py", True, Location("model.py", 1)),
     ]
 
 
@@ -210,7 +210,7 @@ def test_what_was_read_is_listed_once_with_its_line_and_what_the_run_made_is_not
     folder, case = reads[0] / name, reads[1][name]
     assert case.exit_code == 0, case.printed
     wanted = [
-        (str(folder / path) if path else "data.txt", f"{name}.py:{line}" if line else "")
+        (str(folder / path) if path else "data.txt", Location(f"{name}.py", line) if line else None)
         for path, line in READS[name][1]
     ]
     found = [item for item in case.trace.opened if item.path != f"{name}.py"]
@@ -241,10 +241,10 @@ def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
     read_by(tmp_path, source)
     run = trace_script(tmp_path, source, name="again", began=before)
     assert listed(run)[1:] == [
-        Opened(str(outside / "cache"), False, "train.py:12", True),
-        Opened(str(outside / "appended"), False, "train.py:7", True),
-        Opened(str(outside / "empty"), False, "train.py:12"),
-        Opened(str(outside / "a.txt"), False, "train.py:13"),
+        Opened(str(outside / "cache"), False, Location("train.py", 12), True),
+        Opened(str(outside / "appended"), False, Location("train.py", 7), True),
+        Opened(str(outside / "empty"), False, Location("train.py", 12)),
+        Opened(str(outside / "a.txt"), False, Location("train.py", 13)),
     ]
 
 
@@ -280,7 +280,10 @@ def test_declared_data_is_left_out_by_its_path_and_by_its_link(
         open(path).read()
     """
     found = read_by(tmp_path, source, data=(outside / "deep", outside / "a.txt"))
-    assert found == [Opened("train.py", True), Opened(str(outside / "b.txt"), False, "train.py:3")]
+    assert found == [
+        Opened("train.py", True),
+        Opened(str(outside / "b.txt"), False, Location("train.py", 3)),
+    ]
 
 
 def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(
@@ -288,7 +291,7 @@ def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_cod
 ) -> None:
     (outside / "library.py").write_text("X = 1")
     source = f"import sys\nsys.path.append({str(outside)!r})\nimport library\n"
-    wanted = Opened(str(outside / "library.py"), False, "train.py:3")
+    wanted = Opened(str(outside / "library.py"), False, Location("train.py", 3))
     assert read_by(tmp_path, source)[1:] == [wanted]
     assert os.path.isdir(outside / "__pycache__")
     assert listed(trace_script(tmp_path, source, name="again"))[1:] == [wanted]

@@ -95,7 +95,10 @@ def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name
 
 
 def test_the_json_names_its_format_and_holds_every_result_in_the_form_of_report_json() -> None:
-    many = (replace(_RESULTS[0], evidence=tuple(map(str, range(500)))), *_RESULTS[1:])
+    many = (
+        replace(_RESULTS[0], evidence=tuple(Seen(str(number)) for number in range(500))),
+        *_RESULTS[1:],
+    )
     found = json.loads(checklist.as_json(many, "repro.yml", _NEED_TRAINING))
     assert (found["schema"], found["spec"]) == ("repro-gate/checklist/v1", "repro.yml")
     assert found["tool_version"] == __version__

@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from repro_gate.checks.interface import Seen
 from repro_gate.report.document import read_json
+from repro_gate.trace.fields import Location
 
 ROOT = Path(__file__).resolve().parents[2]
 # A training without torch, for claims that are not about torch: a run of it takes a tenth of a
@@ -94,8 +96,14 @@ class Gated:
         return check
 
     def check(self, name: str) -> Mapping[str, Any]:
-        """One item of the checklist."""
-        return next(item for item in self.report["checklist"] if item["id"] == name)
+        """One item of the checklist, its evidence as a person reads it."""
+        found = next(item for item in self.report["checklist"] if item["id"] == name)
+        seen = [Seen(item["text"], _location(item["location"])) for item in found["evidence"]]
+        return {**found, "evidence": [*map(str, seen)]}
+
+
+def _location(given: Mapping[str, Any] | None) -> Location | None:
+    return None if given is None else Location(**given)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ BLOCK = {
 }
 FLAGS = {"e": "flags", "id": 0, "settings": {"a": True}}
 STEP = {"e": "step", "step": 0, "ms": 1.0, "probe_ms": 0, "peak_bytes": 0, "flags": 0}
-OPENED = {"e": "opened", "files": [["train.py", True, "", False]]}
+OPENED = {"e": "opened", "files": [["train.py", True, None, False]]}
 VERSIONS = {"e": "distributions", "versions": {"torch": "2.13"}}
 DRAWN = {"e": "drawn", "source": "os.urandom", "file": "train.py", "line": 3}
 LOADER = {"e": "loader", "number": 0, "workers": 0, "base_seed": 1}
@@ -116,7 +116,7 @@ def test_bytes_that_trickle_in_are_read_as_the_whole_is(tmp_path: Path) -> None:
 
 
 def opened(path: str, inside: bool) -> Mapping[str, Any]:
-    return {"e": "opened", "files": [[path, inside, "", False]]}
+    return {"e": "opened", "files": [[path, inside, None, False]]}
 
 
 def distance(*figures: float) -> Mapping[str, Any]:
@@ -276,7 +276,7 @@ MANY: Mapping[str, Mapping[str, Any]] = {
     "rows of a table": {**TABLE, "rows": [["n", "f", []]] * (fmt.MAX_ROWS + 1)},
     "values of a block": {**BLOCK, "values": ["0x1p0"] * (fmt.MAX_ROWS + 1)},
     "distances": {**DISTANCE, "rows": [["loss", "n", "f", [], 0, 0, 0, 0]] * (fmt.MAX_ROWS + 1)},
-    "files": {"e": "opened", "files": [["a", True, "", False]] * (fmt.MAX_OPENED + 1)},
+    "files": {"e": "opened", "files": [["a", True, None, False]] * (fmt.MAX_OPENED + 1)},
     "modules": {"e": "imports", "modules": [["a", "/a", ""]] * (fmt.MAX_IMPORTS + 1)},
     "distributions": {**VERSIONS, "versions": many(fmt.MAX_DISTRIBUTIONS)},
     "variables": {**VARIABLES, "values": many(fmt.MAX_VARIABLES)},

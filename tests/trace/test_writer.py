@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from repro_gate.trace import format as fmt
-from repro_gate.trace.fields import Imported, Measured, Opened
+from repro_gate.trace.fields import Imported, Location, Measured, Opened
 from repro_gate.trace.model import (
     Drawn,
     LoaderSeen,
@@ -46,7 +46,8 @@ def write_everything(folder: Path, steps: int = 2) -> TraceWriter:
     far = ["parameter", "fc.weight", "float32", [2, 8], 0.5, 3, None, 2.0]
     writer.event("distance", step=steps - 1, rows=[far])
     writer.event("network", address="192.0.2.1:443")
-    opened = [["train.py", True, "", False], ["/mnt/x.bin", False, "train.py:3", True]]
+    by = {"file": "train.py", "line": 3}
+    opened = [["train.py", True, None, False], ["/mnt/x.bin", False, by, True]]
     writer.event("opened", files=opened)
     modules = [["pkg", "/src/pkg/__init__.py", ""], ["ops", "/venv/site-packages/ops.py", "ops"]]
     writer.event("imports", modules=modules)
@@ -91,8 +92,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     named = {"name": "fc.weight", "dtype": "float32", "shape": (2, 8)}
     assert trace.distances == [Measured(step=1, kind="parameter", **named, **far)]
     assert trace.network == ["192.0.2.1:443"]
-    files = [("train.py", True), ("/mnt/x.bin", False, "train.py:3", True)]
-    assert trace.opened == [Opened(*file) for file in files]
+    at = Location("train.py", 3)
+    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, at, True)]
     modules = [("pkg", "/src/pkg/__init__.py"), ("ops", "/venv/site-packages/ops.py", "ops")]
     assert trace.imports == [Imported(*module) for module in modules]
     assert trace.distributions == {"torch": "2.13.0+cu128"}
