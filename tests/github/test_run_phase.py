@@ -16,8 +16,8 @@ from repro_gate.gate.options import Options
 from repro_gate.github import run_phase
 from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.redact import MARK
-from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, open_folder, read_problem
-from repro_gate.github.run_phase import gate_phase, spec_path, write_report
+from repro_gate.github.report_folder import PROBLEM, REPORT, Problem, read_problem
+from repro_gate.github.run_phase import gate_phase, spec_path
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.document import load
 from repro_gate.report.model import Origin, Report
@@ -51,10 +51,10 @@ def left(
 ) -> Problem:
     """The problem that the gate leaves."""
     decided = Decision(**{"activity": Activity.GATE, **decision})
-    gate_phase(inputs or Inputs(), job, decided, {}, known)
+    made = gate_phase(inputs or Inputs(), job, decided, {}, known)
     assert not (job.workspace / FOLDER / REPORT).exists()
     found = read_problem(job.workspace / FOLDER)
-    assert found is not None
+    assert found is not None and found == made
     return found
 
 
@@ -145,9 +145,10 @@ def test_a_report_names_its_run_and_the_commit_that_it_is_of(
     subject = replace(reports.FAIL.subject, commit=commit)
     answers(monkeypatch, replace(reports.FAIL, subject=subject))
     decision = Decision(activity=Activity.GATE, tested_sha=tested)
-    gate_phase(Inputs(report="out/gpu"), job, decision, {})
+    made = gate_phase(Inputs(report="out/gpu"), job, decision, {})
+    assert isinstance(made, Report)
     origin = load(job.workspace / "out/gpu" / REPORT).origin
-    assert origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
+    assert origin == made.origin == Origin("octo-org/trainer", named, 4711, 2, "gpu")
     sarif = json.loads((job.workspace / "out/gpu/report.sarif").read_text())
     (provenance,) = sarif["runs"][0]["versionControlProvenance"]
     assert provenance["repositoryUri"] == "https://ghe.example.com/octo-org/trainer"
@@ -168,13 +169,16 @@ def test_what_a_training_of_the_gates_own_user_put_there_is_gone(
     assert load(job.workspace / FOLDER / REPORT).verdict == "fail"
 
 
-def test_known_secrets_are_in_none_of_the_files(tmp_path: Path) -> None:
-    said = replace(reports.FAIL.reasons[0], message="the password is correct-horse-battery")
-    with open_folder(tmp_path, FOLDER) as folder:
-        write_report(folder, replace(reports.FAIL, reasons=(said,)), ("correct-horse-battery",))
-    files = [path.read_text() for path in (tmp_path / FOLDER).glob("report.*")]
+def test_known_secrets_are_in_none_of_the_files_nor_in_what_is_published(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "correct-horse-battery"
+    said = replace(reports.FAIL.reasons[0], message=f"the password is {secret}")
+    answers(monkeypatch, replace(reports.FAIL, reasons=(said,)))
+    made = gate_phase(Inputs(), job, Decision(activity=Activity.GATE), {}, (secret,))
+    files = [path.read_text() for path in (job.workspace / FOLDER).glob("report.*")]
     assert len(files) == 4
-    assert all("correct-horse-battery" not in text and MARK in text for text in files)
+    assert all(secret not in text and MARK in text for text in [*files, str(made)])
 
 
 def test_the_specs_path_counts_from_the_workspace(job: Job) -> None:
