@@ -129,7 +129,7 @@ def _asked(options: argparse.Namespace, **more: Any) -> tuple[Spec, Options]:
 def _check(options: argparse.Namespace) -> int:
     from repro_gate.commands import output
     from repro_gate.gate.evidence import NEED_TRAINING, check
-    from repro_gate.report import checklist
+    from repro_gate.report.terminal import checklist_json, render_checklist
     from repro_gate.spec.loader import load_spec
 
     output.writable(options.json)
@@ -137,9 +137,9 @@ def _check(options: argparse.Namespace) -> int:
     with _watch(options) as watch:
         results = check(spec, watch, cached=not options.no_cache)
     if options.json is not None:
-        output.write(options.json, checklist.as_json(results, options.spec, NEED_TRAINING))
+        output.write(options.json, checklist_json(results, options.spec, NEED_TRAINING))
     with log_guard(os.environ):
-        print(checklist.render(results, NEED_TRAINING, output.view()), end="", flush=True)
+        print(render_checklist(results, NEED_TRAINING, output.view()), end="", flush=True)
     return 1 if any(item.status == "fail" for item in results) else 0
 
 

@@ -18,7 +18,7 @@ from repro_gate.errors import Inconclusive
 from repro_gate.escape import and_more, for_terminal
 from repro_gate.gate.options import Options
 from repro_gate.gate.run import diagnose_alone
-from repro_gate.report import causes, widgets
+from repro_gate.report import findings, widgets
 from repro_gate.report.model import EXIT_CODES, View
 from repro_gate.report.progress import sentence
 from repro_gate.runs.progress import Watch
@@ -116,8 +116,8 @@ def _showed(first: Divergence | None) -> str:
 
 
 def _answer(found: Diagnosis) -> list[Any]:
-    lines = [*causes.why(found), *causes.background(found)]
-    return [*(widgets.text(line) for line in lines), widgets.remedy(causes.remedy_of(found))]
+    lines = [*findings.why(found), *findings.background(found)]
+    return [*(widgets.text(line) for line in lines), widgets.remedy(findings.remedy_of(found))]
 
 
 def _use(suspect: Suspect) -> str:

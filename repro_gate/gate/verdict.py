@@ -19,7 +19,7 @@ from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import alike, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report.causes import remedy_of
+from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import Reason, SeedResult
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import crashed_by_itself

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from repro_gate.checks.pages import url
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report import causes, drawing, drawn_map, numbers, wording
+from repro_gate.report import drawing, findings, heat_map, numbers, wording
 from repro_gate.report.drawing import shown, tag
 from repro_gate.report.findings import address
 from repro_gate.report.model import PLAIN, Report, Subject, View
@@ -83,14 +83,14 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "title": f"Repro Gate: {report.verdict}",
         "verdict": report.verdict,
         "headline": said(wording.headline(report)),
-        "why": [said(line) for line in causes.why(found)] if found is not None else [],
+        "why": [said(line) for line in findings.why(found)] if found is not None else [],
         "excerpts": _excerpts(report, view),
-        "remedy": (found.remedy, causes.page_of(found)) if found is not None else None,
+        "remedy": (found.remedy, findings.page_of(found)) if found is not None else None,
         "glance": [_section(item, text) for item in glance],
-        "maps": drawn_map.maps(report, rows // 5),
+        "maps": heat_map.maps(report, rows // 5),
         "growth": drawing.growth(report),
         "cost": drawing.cost(report.cost) if report.cost is not None else "",
-        "legend": drawn_map.legend(),
+        "legend": heat_map.legend(),
         "below": [_section(item, text) for item in below],
         "report": report,
         "run_url": quote(view.run_url, safe="/:?&=#%@+,;~-._")
@@ -186,7 +186,7 @@ def _excerpts(report: Report, view: View) -> list[dict[str, object]]:
     causes_shown: Sequence[Diagnosis] = () if found is None else (found, *found.also)
     return [
         {
-            "place": causes.place(item),
+            "place": findings.place(item),
             "link": address(report, view, item),
             "lines": item.excerpt,
             "line": item.line,

@@ -16,7 +16,7 @@ from repro_gate import escape
 from repro_gate.checks.pages import url
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
-from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import GENERAL, address, points_at
 from repro_gate.report.model import Reason, Report, View
 from repro_gate.report.wording import Phrase
@@ -127,7 +127,7 @@ def _links(report: Report, view: View) -> Links:
     cause = report.diagnosis
     named = () if cause is None else (cause, *cause.also)
     return {
-        causes.place(item): (causes.place(item), at)
+        findings.place(item): (findings.place(item), at)
         for item in named
         if (at := address(report, view, item))
     }
@@ -175,7 +175,7 @@ def _why(report: Report, links: Links) -> list[Row]:
     found = report.diagnosis
     if not report.reasons and found is None:
         return []
-    lines = [] if found is None else [prose(line, NARROW, links) for line in causes.why(found)]
+    lines = [] if found is None else [prose(line, NARROW, links) for line in findings.why(found)]
     telling = _telling(report)
     shown = telling[:_REASONS]
     lines += [message(item.message, NARROW) for item in shown]
@@ -195,7 +195,7 @@ def _why(report: Report, links: Links) -> list[Row]:
 
 def _remedy(found: Diagnosis) -> Markup:
     """What to do about the cause, with a link to its page: a name of ours."""
-    link = Markup(f"[{found.cause}]({causes.page_of(found)})")
+    link = Markup(f"[{found.cause}]({findings.page_of(found)})")
     return (
         message(found.remedy, NARROW) + Markup(" (") + link + Markup(")")
         if found.remedy

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from repro_gate.baseline.config_hash import changed_inputs
 from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_code_block, for_terminal
-from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.markdown import LIMIT, as_markdown
 from repro_gate.report.markdown_rows import MARKS, Form, code, message, prose
 from repro_gate.report.model import PLAIN, Report, View
@@ -107,9 +107,9 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
         first = Markup("unknown") if divergence is None else prose(wording.where(divergence), form)
     why = _NONE
     if cause is not None:
-        at = Markup(" in ") + code(causes.place(cause), form) if cause.file else Markup("")
+        at = Markup(" in ") + code(findings.place(cause), form) if cause.file else Markup("")
         why = (
-            Markup(f"[{cause.cause}]({causes.page_of(cause)})")
+            Markup(f"[{cause.cause}]({findings.page_of(cause)})")
             + at
             + Markup(
                 "" if cause.confirmed else " (observed)" if cause.observed else " (not proven)"
@@ -193,7 +193,7 @@ def _result(report: Report) -> Phrase:
 
 
 def _cause(report: Report) -> Phrase:
-    return () if report.diagnosis is None else causes.why(report.diagnosis)[0]
+    return () if report.diagnosis is None else findings.why(report.diagnosis)[0]
 
 
 def _overlap(a: Cost | None, b: Cost | None) -> Phrase:

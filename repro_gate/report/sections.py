@@ -11,9 +11,9 @@ from typing import TypeAlias
 from repro_gate.checks.interface import CheckResult
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, clip, listed
-from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import DIVERGED
-from repro_gate.report.map_layout import text_map
+from repro_gate.report.heat_map import text_map
 from repro_gate.report.model import Reason, Report
 from repro_gate.report.wording import Phrase
 from repro_gate.trace import notebook
@@ -187,7 +187,7 @@ def reason_items(reasons: Sequence[Reason], rows: int, why: Diagnosis | None = N
     for item in reasons[:rows]:
         behind: tuple[Phrase, ...] = ()
         if why is not None and item.id in DIVERGED:
-            behind, why = causes.why(why), None
+            behind, why = findings.why(why), None
         first: Phrase = (("id", item.id), ("say", " "), ("message", item.message))
         items.append((first, *behind, *_remedy(item.remedy)))
     return Items((*items, *((line,) for line in _left(len(reasons) - rows))))
@@ -221,7 +221,7 @@ def _background(found: Diagnosis | None, rows: int) -> list[Block]:
     """Return what was seen and ruled out on the way to the cause."""
     if found is None:
         return []
-    blocks: list[Block] = [Items(tuple((line,) for line in causes.background(found)))]
+    blocks: list[Block] = [Items(tuple((line,) for line in findings.background(found)))]
     operators = tuple(
         (
             (("name", item.name),),

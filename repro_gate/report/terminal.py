@@ -1,22 +1,37 @@
 """The Report on a terminal: the verdict, why, and what to do, on one screen; the whole of it where
-that was asked for (`View.verbose`). At 80 columns, without colour, on an ASCII stream; foreign text
-goes through `widgets.text`."""
+that was asked for (`View.verbose`). And the checklist of `repro-gate check`, which trains nothing.
+
+At 80 columns, without colour, on an ASCII stream; foreign text goes through `widgets.text`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from repro_gate import __version__
+from repro_gate.checks.interface import STATUSES, CheckResult
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, for_terminal, listed
-from repro_gate.report import causes, comparisons, numbers, wording
+from repro_gate.report import comparisons, findings, numbers, wording
+from repro_gate.report.document import plain, to_text
 from repro_gate.report.findings import DIVERGED, GENERAL
 from repro_gate.report.model import PLAIN, Reason, Report, RunSummary, View
-from repro_gate.report.sections import Block, Code, Facts, Items, Table, sections, source_lines
+from repro_gate.report.sections import (
+    Block,
+    Code,
+    Facts,
+    Items,
+    Table,
+    check_items,
+    sections,
+    source_lines,
+)
 from repro_gate.report.widgets import (
     ELLIPSIS,
     EXTRA,
@@ -41,6 +56,14 @@ _REASONS, _FEW, _IDS = 4, 3, 6  # reasons, entries of a list and ids of checks t
 _LOG = 8  # lines of a log
 _ROBUST = "random-state/robust"
 _ROWS = 20  # of a list; the rest is in the JSON report
+SCHEMA_ID = "repro-gate/checklist/v1"
+_COUNTED = (
+    ("fail", "failed"),
+    ("warn", "warn"),
+    ("waived", "waived"),
+    ("pass", "passed"),
+    ("skip", "skipped"),
+)
 
 
 def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> str:
@@ -81,7 +104,7 @@ def _why(report: Report) -> Iterator[Row]:
     if first is not None and first.id != GENERAL:
         yield _row("why", 1, _reason(first), most=3)
     if first is not None and why is not None:
-        yield _row("cause", 1, *causes.why(why), most=7)
+        yield _row("cause", 1, *findings.why(why), most=7)
         yield from _source(why)
     if pair is not None and not pair.comparison.identical:
         if (place := pair.comparison.first_divergence) is not None:
@@ -283,3 +306,64 @@ def laid_out(block: Block) -> RenderableType:
             for row in rows:
                 table.add_row(*map(text, row))
             return table
+
+
+def render_checklist(
+    results: Sequence[CheckResult], need_training: Sequence[str] = (), view: View = PLAIN
+) -> str:
+    """Every result by category, the worst first, and one line of counts at the end.
+
+    `need_training` are the ids of the checks that were not made, since only a training can answer
+    them.
+    """
+    parts: list[RenderableType] = []
+    for category, passed, made in wording.coverage(results):
+        here = [
+            item
+            for item in wording.worst_first(results)
+            if item.category == category and not wording.is_undeclared(item)
+        ]
+        title = f"{category}: {numbers.of(passed, made) if made else 'nothing checked'}"
+        parts += section(title, laid_out(check_items(here)) if here else None)
+    if wording.undeclared(results):
+        parts += [Text(""), Text(wording.undeclared(results), style="dim")]
+    return printed(view, *parts, Text(""), _summary(results, len(need_training)))
+
+
+def checklist_json(
+    results: Sequence[CheckResult], spec_path: str, need_training: Sequence[str] = ()
+) -> str:
+    """What `repro-gate check --json` writes: the results with the fields of report.json's
+    `checklist`, and what they add up to."""
+    statuses = Counter(item.status for item in results)
+    document = {
+        "schema": SCHEMA_ID,
+        "tool_version": __version__,
+        "spec": spec_path,
+        "counts": {status: statuses[status] for status in STATUSES},
+        "coverage": [
+            {"category": category, "passed": passed, "made": made}
+            for category, passed, made in wording.coverage(results)
+        ],
+        "checklist": [asdict(item) for item in results],
+        "need_training": list(need_training),
+    }
+    return to_text(plain(document))
+
+
+def _summary(results: Sequence[CheckResult], waiting: int) -> Text:
+    """`checklist: 3 failed, 2 warn, 9 passed, 4 need training (repro-gate run)`; of what there is
+    none, only `passed` is said."""
+    statuses = Counter(item.status for item in results)
+    counts = [
+        f"{statuses[status]:,} {word}"
+        for status, word in _COUNTED
+        if statuses[status] or status == "pass"
+    ]
+    if waiting:
+        counts.append(
+            f"{waiting:,} {'needs' if waiting == 1 else 'need'} training (repro-gate run)"
+        )
+    style = "bold red" if statuses["fail"] else "bold yellow" if statuses["warn"] else "bold green"
+    # one line, so that a log can be searched for it
+    return Text(f"checklist: {', '.join(counts)}", style=style, no_wrap=True)

@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.diagnosis.model import Diagnosis, ShownUse
 from repro_gate.factors import CAUSES, FACTORS
-from repro_gate.report.causes import background, why
+from repro_gate.report.findings import background, why
 from tests.support import reports
 
 _FOUND = reports.WHY

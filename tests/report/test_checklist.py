@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from repro_gate import __version__
 from repro_gate.checks.interface import STATUSES, CheckResult, Seen
-from repro_gate.report import checklist
 from repro_gate.report import document as report_document
 from repro_gate.report.model import View
+from repro_gate.report.terminal import checklist_json, render_checklist
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden" / "checklist.txt"
@@ -53,7 +53,7 @@ def _shown(
     width: int = 80,
     encoding: str = "utf-8",
 ) -> str:
-    text = checklist.render(results, need_training, View(width=width, encoding=encoding))
+    text = render_checklist(results, need_training, View(width=width, encoding=encoding))
     return text.encode(encoding).decode(encoding)
 
 
@@ -90,7 +90,7 @@ def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name
     results = _hostile(name + reports.HOSTILE)
     for char in _shown(results).replace("\n", ""):
         assert char.isprintable(), f"U+{ord(char):04X}"
-    document = json.loads(checklist.as_json(results, name))
+    document = json.loads(checklist_json(results, name))
     assert document["counts"] == dict.fromkeys(STATUSES, 1)
 
 
@@ -99,7 +99,7 @@ def test_the_json_names_its_format_and_holds_every_result_in_the_form_of_report_
         replace(_RESULTS[0], evidence=tuple(Seen(str(number)) for number in range(500))),
         *_RESULTS[1:],
     )
-    found = json.loads(checklist.as_json(many, "repro.yml", _NEED_TRAINING))
+    found = json.loads(checklist_json(many, "repro.yml", _NEED_TRAINING))
     assert (found["schema"], found["spec"]) == ("repro-gate/checklist/v1", "repro.yml")
     assert found["tool_version"] == __version__
     assert found["counts"] == {"pass": 2, "warn": 1, "fail": 1, "skip": 1, "waived": 1}

@@ -19,7 +19,7 @@ from repro_gate.compare.heat_map import LEVELS
 from repro_gate.compare.model import Comparison, GrowthPoint, HeatMap, HeatRow, NoiseFloor
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
-from repro_gate.report.map_layout import layout
+from repro_gate.report.heat_map import layout
 from repro_gate.report.model import Origin, Report, SeedResult, View
 from tests.support import reports
 

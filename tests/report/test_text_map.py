@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from repro_gate.compare.model import Divergence, HeatMap, HeatRow
-from repro_gate.report.map_layout import COLUMNS, ROWS, text_map
+from repro_gate.report.heat_map import COLUMNS, ROWS, text_map
 from tests.support import reports
 
 

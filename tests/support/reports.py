@@ -20,7 +20,7 @@ from repro_gate.compare.model import (
     Tally,
 )
 from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
-from repro_gate.report.causes import remedy_of
+from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import (
     BaseFinding,
     Reason,

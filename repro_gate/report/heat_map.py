@@ -1,0 +1,379 @@
+"""The heat map as a person sees it: how it is laid out in so many rows and columns (rows of one
+beginning of a module's path together, steps that share a column, where the first divergence is),
+and two drawings of that.
+
+`maps` makes SVG, a rectangle for neighbours of one colour, what it says as its title. `text_map`
+makes text, for the job's summary, the comment and a terminal: GitHub takes inline SVG and images in
+`data:` addresses out of summaries and comments. Block characters are as wide as letters in every
+monospaced font, which coloured squares are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from markupsafe import Markup
+
+from repro_gate.compare.heat_map import (
+    ABSENT,
+    LEVELS,
+    PARTS,
+    SAME,
+    UNKNOWN,
+    column_of,
+    deepest_fitting,
+    place_of,
+    worst,
+)
+from repro_gate.compare.model import Comparison, Divergence, HeatMap, HeatRow, NoiseFloor
+from repro_gate.escape import and_more, for_terminal
+from repro_gate.report.drawing import drawing, swatch, tag, words
+from repro_gate.report.model import Report
+
+_LABEL = 30  # characters of a row's name
+_FEWEST = 8  # columns that are left, at least
+_NEVER = 10**6  # a column behind all others
+
+_Grouped = list[list[HeatRow]]
+ROWS, COLUMNS = 24, 40
+_QUIET = "·"
+# below two to the power of that many ULP
+_SHADES = (
+    (6, "░"),
+    (14, "▒"),
+    (20, "▓"),
+    (len(LEVELS), "█"),
+)
+_LEGEND = (
+    "· identical   ░ below 64 ULP   ▒ below 16,384   ▓ below 1,048,576   █ more   ? by an unknown "
+    "distance"
+)
+_COLUMNS = 80
+# of a distance, from rounding to another training
+COLOURS = (
+    "#ffe08a",
+    "#fdbb4d",
+    "#f98f35",
+    "#e8602c",
+    "#c8361f",
+    "#94170f",
+)
+UNKNOWN_COLOUR, SAME_COLOUR = "#b39ddb", "#d5dae0"
+_BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
+_GUTTER, _ROW, _TOP = 230, 13, 18  # pixels: names of rows, the height of one, the axis above
+_WIDTH = 760  # pixels of the cells
+# powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
+# thousands
+_ROUNDING = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What is drawn: names with their cells, of which the first is the state before the first step.
+    `first` is the row and column of the first divergence, None where nothing differs or its row is
+    not drawn; `each` says how many steps share a column."""
+
+    rows: tuple[tuple[str, str], ...]
+    more: int  # groups that are left out
+    first: tuple[int, int] | None
+    each: int
+    steps: int
+
+    def steps_of(self, first: int, last: int) -> str:
+        """Return the steps of the columns `first` to `last`, in words."""
+        if last == 0:
+            return "before the first step"
+        begin = max(0, (first - 1) * self.each)
+        end = min(last * self.each, max(self.steps, 1)) - 1
+        return f"step {begin:,}" if begin == end else f"steps {begin:,} to {end:,}"
+
+
+def layout(
+    heat_map: HeatMap,
+    first: Divergence | None,
+    rows: int,
+    columns: int,
+    *,
+    measured: bool = False,
+) -> Layout:
+    """Return the map in at most `rows` rows of `columns` columns, beside the initial state.
+    `first` is the first divergence; without it, it is the first column that differs. If distances
+    were `measured` at few of the steps that differ, columns hold more steps, so that most of them
+    have one."""
+    groups, more = _grouped(heat_map.rows, rows)
+    steps = max(0, *(len(row.cells) - 1 for row in heat_map.rows), 0)
+    width = max(1, -(-steps // columns))
+    drawn = [_cells(group, steps, width) for group in groups]
+    while measured and _mostly_unknown("".join(drawn)) and width * _FEWEST < steps:
+        width *= 2
+        drawn = [_cells(group, steps, width) for group in groups]
+    found = _first(heat_map, groups, first) if groups else None
+    if found is not None:  # a report may name any step
+        found = found[0], 0 if found[1] == 0 else 1 + (min(found[1], steps) - 1) // width
+    processes = len({row.process for row in heat_map.rows})
+    labels = [_label(group[0], processes) for group in groups]
+    return Layout(
+        rows=tuple(zip(labels, drawn, strict=True)),
+        more=more,
+        first=found,
+        each=heat_map.width * width,
+        steps=heat_map.steps,
+    )
+
+
+def _grouped(rows: tuple[HeatRow, ...], most: int) -> tuple[_Grouped, int]:
+    """The rows, those of one kind and of one beginning of the module's path together, and how many
+    groups are left out.
+
+    Paths are cut as little as gives `most` groups. Where no cut does, those that differ first stay.
+    """
+    places = [
+        (row.process, row.kind, *(row.module.split(".", PARTS)[:PARTS] if row.module else ()))
+        for row in rows
+    ]
+    depth = deepest_fitting(places, most) or 0
+    found: dict[tuple[str, ...], list[HeatRow]] = {}
+    for row, place in zip(rows, places, strict=True):
+        cut = place[: 2 + depth]
+        found.setdefault(cut, []).append(replace(row, module=".".join(cut[2:])))
+    groups = list(found.values())
+    shown = sorted(sorted(groups, key=_starts)[:most], key=groups.index)
+    return shown, len(groups) - len(shown)
+
+
+def _starts(group: list[HeatRow]) -> int:
+    """The first column in which any row of the group differs."""
+    return min(
+        (at for row in group for at, cell in enumerate(row.cells) if cell not in (SAME, ABSENT)),
+        default=_NEVER,
+    )
+
+
+def _label(row: HeatRow, processes: int) -> str:
+    whole = " ".join(
+        part for part in (row.process if processes > 1 else "", row.kind, row.module) if part
+    )
+    return for_terminal(whole, _LABEL)
+
+
+def _cells(group: list[HeatRow], steps: int, width: int) -> str:
+    """The cells of several rows as those of one, `width` columns in each but the first."""
+    each = [
+        worst("".join(row.cells[at : at + 1] or ABSENT for row in group)) for at in range(steps + 1)
+    ]
+    later = (worst("".join(each[at : at + width])) for at in range(1, steps + 1, width))
+    return "".join((*each[:1], *later))
+
+
+def _mostly_unknown(cells: str) -> bool:
+    unknown = cells.count(UNKNOWN)
+    return unknown > len(cells) - unknown - cells.count(SAME) - cells.count(ABSENT) > 0
+
+
+def _first(heat_map: HeatMap, groups: _Grouped, first: Divergence | None) -> tuple[int, int] | None:
+    """Group and column of the first divergence."""
+    if first is not None:
+        place = place_of((first.process, first.kind, first.name), heat_map.depth)
+        column = column_of(first.step, heat_map.steps, heat_map.width)
+        rows = (number for number, group in enumerate(groups) if _holds(group, place))
+        return next(((number, column) for number in rows), None)
+    column, number = min((_starts(group), number) for number, group in enumerate(groups))
+    return (number, column) if column < _NEVER else None
+
+
+def _holds(group: list[HeatRow], place: tuple[str, str, str]) -> bool:
+    """Whether a row of this place is in the group; the modules of one are cut alike."""
+    head = group[0]
+    return (head.process, head.kind) == place[:2] and (
+        place[2] == head.module or place[2].startswith(f"{head.module}.") or not head.module
+    )
+
+
+def text_map(heat_map: HeatMap, first: Divergence | None = None) -> str:
+    """Return the map with ruler and legend; empty where it has no rows.
+
+    An arrow marks the row and the column of `first`; without it, of the first column that differs.
+    Names are one line each, but they are untrusted text still: put it all into a code block.
+    """
+    drawn = layout(heat_map, first, ROWS, COLUMNS)
+    if not drawn.rows:
+        return ""
+    indent = max(len(name) for name, _ in drawn.rows)
+    row, column = drawn.first or (-1, 0)
+    lines = [
+        f"{'→' if number == row else ' '} {name:<{indent}}  {''.join(map(_shade, cells))}".rstrip()
+        for number, (name, cells) in enumerate(drawn.rows)
+    ]
+    if drawn.first is not None:
+        lines.insert(0, " " * (indent + 4 + column) + "↓ first divergence")
+    if drawn.more:
+        lines.append(f"  {and_more(drawn.more, 'row' if drawn.more == 1 else 'rows')}")
+    ruler = f"left column: before the first step; then steps 0 to {max(drawn.steps - 1, 0):,}" + (
+        f", {drawn.each} a column" * (drawn.each > heat_map.width)
+    )
+    return "\n".join([*lines, "", ruler, _LEGEND])
+
+
+def _shade(cell: str) -> str:
+    if cell in (ABSENT, UNKNOWN):
+        return cell
+    return (
+        _QUIET
+        if cell == SAME
+        else next(shade for below, shade in _SHADES if LEVELS.index(cell) < below)
+    )
+
+
+def maps(report: Report, rows: int) -> list[dict[str, object]]:
+    """Return the heat map of the deterministic pair; and of the default pair, if that diverges."""
+    found, floor = report.determinism, report.noise_floor
+    pair = found.comparison if found is not None else None
+    drawn = []
+    if pair is not None:
+        said = "every cell is bitwise identical" if pair.identical else growth(pair)
+        opened = not pair.identical or floor is None or floor.identical
+        drawn.append(_map("With the flags", said, pair, rows, opened=opened))
+    if floor is not None and not floor.identical:
+        note = (
+            "Two runs without the flags (`default`): how the training varies by itself. Distances "
+            "are measured at the end only."
+        )
+        opened = pair is not None and pair.identical
+        drawn.append(_map("Without the flags", note, floor, rows, opened=opened))
+    return [item for item in drawn if item is not None]
+
+
+def _map(
+    title: str, note: str, pair: Comparison | NoiseFloor, rows: int, *, opened: bool
+) -> dict[str, object] | None:
+    if pair.heat_map is None or not pair.heat_map.rows:
+        return None
+    measured = len(pair.growth) if isinstance(pair, Comparison) else 0
+    drawn = layout(pair.heat_map, pair.first_divergence, rows, _COLUMNS, measured=bool(measured))
+    table = []
+    for name, cells in drawn.rows:
+        apart = [at for at, cell in enumerate(cells) if cell not in (ABSENT, SAME)]
+        recorded = sum(cell != ABSENT for cell in cells)
+        begin = drawn.steps_of(apart[0], apart[0]) if apart else ""
+        far = _far(worst(cells)) if recorded else "not recorded"
+        table.append((name, begin, f"{len(apart):,} of {recorded:,}", far))
+    notes = [note] if note else []
+    if measured:
+        notes.append(f"Distances were measured by two more runs, at {measured:,} of the steps.")
+    if drawn.each > 1:
+        notes.append(f"Each column stands for {drawn.each:,} steps and shows the farthest of them.")
+    if drawn.more:
+        notes.append(f"{and_more(drawn.more, 'rows')} are not drawn.")
+    label = f"heat map, {title.lower()}; the table below says the same"
+    return {
+        "title": title,
+        "svg": _drawn(drawn, label),
+        "table": table,
+        "notes": notes,
+        "open": opened,
+    }
+
+
+def growth(pair: Comparison) -> str:
+    """Return whether two runs begin a rounding apart, or are another training at once; empty where
+    the map does not show it."""
+    rows = () if pair.heat_map is None else pair.heat_map.rows
+    columns = (worst("".join(cells)) for cells in zip(*(row.cells for row in rows), strict=False))
+    apart = [cell for cell in columns if cell not in (ABSENT, SAME)]
+    if not apart or apart[0] == UNKNOWN:
+        return ""
+    first = LEVELS.index(apart[0])
+    last = max(LEVELS.index(cell) for cell in apart if cell != UNKNOWN)
+    if first > _ROUNDING:
+        return (
+            f"Where the runs first diverge they are about 2^{first} ULP apart: that is no "
+            "rounding, but another training."
+        )
+    grows = ""
+    if last > first + 2:
+        grows = f", and grows to 2^{last}"
+    elif last <= _ROUNDING:
+        grows = ", and stays there"
+    return f"The divergence begins as rounding, about 2^{first} ULP apart{grows}."
+
+
+def _drawn(drawn: Layout, label: str) -> Markup:
+    columns = max(len(cells) for _, cells in drawn.rows)
+    wide = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
+    parts = [words("step", _GUTTER - 8, _TOP - 6, text_anchor="end")]
+    parts += [
+        words(f"{(column - 1) * drawn.each:,}", _GUTTER + column * wide, _TOP - 6)
+        for column in range(1, columns, max(1, round(60 / wide)))
+    ]
+    for number, (name, cells) in enumerate(drawn.rows):
+        y = _TOP + number * _ROW
+        parts.append(words(name, _GUTTER - 8, y + 10, text_anchor="end"))
+        parts += _rectangles(drawn, name, cells, y, wide)
+    if drawn.first is not None:
+        row, column = drawn.first
+        ring = tag(
+            "rect",
+            x=f"{_GUTTER + column * wide - 2:g}",
+            y=_TOP + row * _ROW - 2,
+            width=f"{wide + 4:g}",
+            height=_ROW + 4,
+            fill="none",
+            stroke="#0969da",
+            stroke_width=2,
+            class_="ring",
+            rx=3,
+        )
+        parts.append(ring)
+    height = _TOP + len(drawn.rows) * _ROW + 6
+    return drawing(_GUTTER + columns * wide + 8, height, label, parts)
+
+
+def _rectangles(drawn: Layout, name: str, cells: str, y: int, wide: float) -> Iterator[Markup]:
+    """Return one rectangle for neighbours of one colour."""
+    at = 0
+    for (kind, colour), run in groupby(cells, key=_colour):
+        neighbours = "".join(run)
+        if kind:
+            steps = drawn.steps_of(at, at + len(neighbours) - 1)
+            yield tag(
+                "rect",
+                tag("title", f"{name}, {steps}: {_far(worst(neighbours))}"),
+                x=f"{_GUTTER + at * wide:g}",
+                y=y,
+                width=f"{len(neighbours) * wide:g}",
+                height=_ROW - 1,
+                class_=kind,
+                fill=colour,
+            )
+        at += len(neighbours)
+
+
+def _colour(cell: str) -> tuple[str, str]:
+    """Return class and colour of a cell; empty for what was not recorded."""
+    if cell == ABSENT:
+        return "", ""
+    if cell in (SAME, UNKNOWN):
+        return ("s", SAME_COLOUR) if cell == SAME else ("u", UNKNOWN_COLOUR)
+    place = min(LEVELS.index(cell) // _BIN, len(COLOURS) - 1)
+    return f"d{place}", COLOURS[place]
+
+
+def _far(cell: str) -> str:
+    if cell in (SAME, UNKNOWN):
+        return "bitwise identical" if cell == SAME else "differs, distance not measured"
+    power = LEVELS.index(cell)
+    return f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
+
+
+def legend() -> Markup:
+    """Return what the colours mean, as a list."""
+    entries = [("s", SAME_COLOUR, "bitwise identical")]
+    for place, colour in enumerate(COLOURS):
+        low = 2 ** (place * _BIN)
+        entries.append((f"d{place}", colour, f"from {low:,} ULP"))
+    entries.append(("u", UNKNOWN_COLOUR, "differs, distance not measured"))
+    return tag(
+        "ul", Markup("").join(tag("li", swatch(*entry)) for entry in entries), class_="legend"
+    )
