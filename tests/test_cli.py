@@ -3,6 +3,7 @@ needs."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate import __version__
+from repro_gate import __version__, cli
 from repro_gate.cli import main
 from repro_gate.commands.arguments import FORMATS, Format
 
@@ -126,7 +127,11 @@ def test_explain_prints_the_page_of_a_cause_or_a_reason_and_guesses_what_was_mea
 def test_a_module_that_was_never_installed_is_one_clear_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "repro_gate.commands.output", None)
+    monkeypatch.setitem(cli._COMMANDS, "run", lambda _: importlib.import_module("no_such_module"))
     assert main(["run"]) == 2
     error = capsys.readouterr().err
-    assert sys.executable in error and "pip install" in error and "Traceback" not in error
+    assert (
+        f"{sys.executable} has no module no_such_module" in error
+        and "pip install" in error
+        and "Traceback" not in error
+    )
