@@ -258,7 +258,7 @@ env: {lockfile: requirements.txt}"""
     assert base["policy"] == "base" and "env/lockfile" in judged.reason_ids
     keys = {item["key"] for item in base["weakened"]}
     assert {"policy", "checklist.severity", "determinism.compare"} <= keys
-    assert all(item["where"].startswith("repro.yml") for item in base["weakened"])
+    assert all(item["location"]["file"] == "repro.yml" for item in base["weakened"])
     own = gate(code, "--base", "main-line", "--policy", "head", out=tmp_path).report["base"]
     assert own["policy"] == "head" and {item["key"] for item in own["weakened"]} == keys
     clean = gate(code, "--base", "HEAD", "--policy", "head", out=tmp_path)
