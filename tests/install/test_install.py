@@ -252,10 +252,12 @@ def test_a_traced_training_sees_the_lock_and_the_check_compares_it(tmp_path: Pat
     # what is installed is no undeclared file
     assert not [item for item in trace.opened or () if "tiny" in str(item)]
     found = env_installed(evidence(spec=spec, runs=(run,)))
-    lines = " ".join(found.evidence).lower()
+    lines = " ".join(map(str, found.evidence)).lower()
     assert found.status == "fail" and "yaml" in lines and "tiny" not in lines
     (tmp_path / "c/requirements.lock").write_text(f"tiny==1.1 {HASH}\n")
-    assert "tiny 1.0" in " ".join(env_installed(evidence(spec=spec, runs=(run,))).evidence)
+    assert "tiny 1.0" in " ".join(
+        map(str, env_installed(evidence(spec=spec, runs=(run,))).evidence)
+    )
 
 
 GOOD = f"six==1.17.0 {HASH}\n"

@@ -13,6 +13,7 @@ from typing import Any
 
 from repro_gate.github.activity import Decision, decide, decide_comment
 from repro_gate.github.publish_phase import publish_phase
+from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import Problem, open_folder
 from repro_gate.github.run_phase import write_report
 from repro_gate.github.settings import Inputs, Job, Secret
@@ -44,7 +45,7 @@ class Stage:
                 if isinstance(report, Problem):
                     folder.write_problem(report)
                 else:
-                    write_report(folder, report)
+                    write_report(folder, redact(report))
         out = io.StringIO()
         code = publish_phase(self.inputs, self.job, self.decision, known, out)
         return code, out.getvalue()
