@@ -72,9 +72,11 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         return _phrase(phrase, text)
 
     found = report.diagnosis
+    # those that the headline, the cause and its remedy tell
+    known = [item for item in report.reasons if found is not None and item.id in findings.DIVERGED]
     parts = [
         item
-        for item in sections(report, rows)
+        for item in sections(report, rows, known=known)
         if item.rank != _SOURCE and "by module and step" not in item.title
     ]
     glance = [item for item in parts if _is_seen_first(item)]

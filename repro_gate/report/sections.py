@@ -23,6 +23,7 @@ MAP = 4  # rank of the heat map, the first to go of what a reviewer acts on
 _EVIDENCE = 5  # lines of a check's evidence that a person sees
 _LINE = 200  # characters of a line of a log
 _COMMAND = 4_000  # characters of a command: half a command is none
+_FARTHEST = 4  # tensors that are farthest apart at the end
 _SEEN = 5  # weakened checks that a comment shows
 
 
@@ -202,10 +203,11 @@ def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
             yield "", wording.how_far(pair.first_divergence)
         yield "differing", wording.spread(pair)
         yield "", (("message", wording.kinds(pair)),)
-        for index, item in enumerate(pair.weights[:rows]):
+        most = min(rows, _FARTHEST)
+        for index, item in enumerate(pair.weights[:most]):
             far = ", ".join(wording.apart(item)) or "distance not measured"
             yield "at the end" if index == 0 else "", (("name", item.name), ("say", f": {far}"))
-        yield from (("", line) for line in _left(len(pair.weights) - rows))
+        yield from (("", line) for line in _left(len(pair.weights) - most))
     if wording.compared(report):
         yield "compared", _say(wording.compared(report))
         yield "runs", _say(wording.bound(report))
