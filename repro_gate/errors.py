@@ -76,7 +76,10 @@ def for_person(error: BaseException) -> GateError:
             remedy="use a machine with more memory; nothing was found out about the training",
             reason_id="action/system",
         )
-    if isinstance(error, ModuleNotFoundError) and error.name:
+    # a module of ours that is missing is a mistake of ours
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "repro_gate").startswith(
+        "repro_gate"
+    ):
         return UsageError(
             f"{sys.executable} has no module {error.name}, which the gate needs",
             remedy=f"install the gate and not its files alone: {sys.executable} -m pip install "

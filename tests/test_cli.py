@@ -124,14 +124,15 @@ def test_explain_prints_the_page_of_a_cause_or_a_reason_and_guesses_what_was_mea
     assert main(["explain", typo]) == 2 and f"`{known}`" in capsys.readouterr().err
 
 
-def test_a_module_that_was_never_installed_is_one_clear_error(
+def test_a_module_that_was_never_installed_is_one_clear_error_and_one_of_ours_is_our_mistake(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(cli._COMMANDS, "run", lambda _: importlib.import_module("no_such_module"))
-    assert main(["run"]) == 2
-    error = capsys.readouterr().err
-    assert (
-        f"{sys.executable} has no module no_such_module" in error
-        and "pip install" in error
-        and "Traceback" not in error
-    )
+    def missing(name: str) -> tuple[int, str]:
+        monkeypatch.setitem(cli._COMMANDS, "run", lambda _: importlib.import_module(name))
+        return main(["run"]), capsys.readouterr().err
+
+    code, error = missing("no_such_module")
+    assert code == 2 and f"{sys.executable} has no module no_such_module" in error
+    assert "pip install" in error and "Traceback" not in error
+    code, error = missing("repro_gate.no_such_module")
+    assert code == 3 and "an error inside the gate" in error and "Traceback" in error
