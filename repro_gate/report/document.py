@@ -145,8 +145,8 @@ def _info(kind: type) -> inspect.Type:
 
 
 def _by_type(info: Any, value: Any, characters: int) -> Any:
-    """`value` as the JSON of a type of the schema, lists and mappings cut to the type's own
-    limit."""
+    """`value` as the JSON of a type of the schema, texts, lists and mappings cut to the type's
+    own limit."""
     while isinstance(info, inspect.Metadata | inspect.UnionType):
         if isinstance(info, inspect.Metadata):
             info = info.type
@@ -172,6 +172,8 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
             _text(str(key), characters): _by_type(info.value_type, item, characters)
             for key, item in rows
         }
+    if isinstance(info, inspect.StrType) and info.max_length is not None:
+        characters = min(characters, info.max_length)
     # no field of the schema that holds anything lies deeper than five levels
     return plain(value, MAX_DEPTH - 5, characters)
 

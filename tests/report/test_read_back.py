@@ -23,8 +23,9 @@ from repro_gate.github.marker import state_of, tenths
 from repro_gate.report import document as written
 from repro_gate.report import exports, html, markdown, matrix, terminal
 from repro_gate.report.document import ReportError, report_from, to_json
-from repro_gate.report.model import Origin, Report, SeedResult
+from repro_gate.report.model import Origin, Report, SeedResult, WeakenedCheck
 from repro_gate.spec.model import Tolerance
+from repro_gate.trace.fields import Location
 from tests.support import reports
 
 _WHOLE = replace(
@@ -215,3 +216,13 @@ def test_an_odd_report_is_shown_by_every_renderer(report: Report) -> None:
     assert exports.sarif(read) and exports.junit(read)
     assert matrix.between(read, reports.PASS, ("a", "b")) and state_of(read)
     assert tenths(read) is None or all(abs(end) <= 10**9 for end in tenths(read) or ())
+
+
+def test_a_text_that_is_longer_than_its_type_allows_is_cut_and_read_back() -> None:
+    """A name out of a spec may be as long as the spec."""
+    long = WeakenedCheck("data", "less", Location("x" * 5_000, 3))
+    assert reports.WEAKENED.base is not None
+    base = replace(reports.WEAKENED.base, weakened=(long,))
+    read = report_from(to_json(replace(reports.WEAKENED, base=base)))
+    assert read.base is not None and read.base.weakened[0].location is not None
+    assert len(read.base.weakened[0].location.file) == 4096
