@@ -97,6 +97,11 @@ def findings(report: Report) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys(kept))
 
 
+def says_more(reason: Reason, cause: Diagnosis | None) -> bool:
+    """Return whether a reason says more than the headline and the cause do."""
+    return reason.id != GENERAL and (cause is None or not points_at(reason, cause))
+
+
 def points_at(reason: Reason, cause: Diagnosis) -> bool:
     """Whether a reason says no more than a proven cause does: it names the same line, or lines that
     would have been a cause."""

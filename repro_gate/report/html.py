@@ -72,8 +72,12 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         return _phrase(phrase, text)
 
     found = report.diagnosis
-    # those that the headline, the cause and its remedy tell
-    known = [item for item in report.reasons if found is not None and item.id in findings.DIVERGED]
+    # what the headline, the cause and its remedy tell
+    known = (
+        ()
+        if found is None
+        else [item for item in report.reasons if not findings.says_more(item, found)]
+    )
     parts = [
         item
         for item in sections(report, rows, known=known)

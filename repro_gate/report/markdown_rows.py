@@ -17,7 +17,7 @@ from repro_gate.checks.pages import url
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more
 from repro_gate.report import comparisons, findings, numbers, wording
-from repro_gate.report.findings import GENERAL, address, points_at
+from repro_gate.report.findings import address, says_more
 from repro_gate.report.model import Reason, Report, View
 from repro_gate.report.wording import Phrase
 
@@ -103,13 +103,8 @@ def told(report: Report) -> tuple[Reason, ...]:
 
 def _telling(report: Report) -> tuple[Reason, ...]:
     """The reasons that say more than the heading and the cause do."""
-    found = report.diagnosis
     reasons = report.reasons if diverged(report) or report.verdict == "pass" else report.reasons[1:]
-    return tuple(
-        item
-        for item in reasons
-        if item.id != GENERAL and (found is None or not points_at(item, found))
-    )
+    return tuple(item for item in reasons if says_more(item, report.diagnosis))
 
 
 def diverged(report: Report) -> bool:

@@ -20,7 +20,7 @@ from repro_gate.compare.model import Comparison, GrowthPoint, HeatMap, HeatRow, 
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
 from repro_gate.report.heat_map import layout
-from repro_gate.report.model import Origin, Report, SeedResult, View
+from repro_gate.report.model import Origin, Reason, Report, SeedResult, View
 from tests.support import reports
 
 VIEW = View(run_url="https://github.com/octo/training/actions/runs/7")
@@ -151,6 +151,18 @@ _ORDER = (
     'id="checklist"',
     'id="runs"',
 )
+
+
+def test_a_reason_that_the_cause_does_not_tell_stands_on_the_page_and_one_that_it_tells_does_not() -> (
+    None
+):
+    more = Reason("determinism/nonfinite", "losses are NaN from step 9 on", "look at the data")
+    page = html.render(replace(FAIL, reasons=(*FAIL.reasons[:1], more)))
+    assert FAIL.reasons[0].id == "determinism/diverged"
+    assert FAIL.reasons[0].message not in page
+    assert more.message in page and more.remedy in page
+    without = html.render(replace(FAIL, diagnosis=None, reasons=FAIL.reasons[:1]))
+    assert FAIL.reasons[0].message in without
 
 
 def test_the_cause_is_marked_in_its_lines_and_linked_at_its_commit() -> None:
