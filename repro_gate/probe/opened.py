@@ -160,7 +160,8 @@ class Opened:
         inside = real.startswith(self._workspace)
         path = printable(real[len(self._workspace) :] if inside else real)
         file, line = source_line.nearest(sys._getframe(2))
-        by = {"file": printable(file), "line": line} if file else None
+        file = printable(file)
+        by = {"file": file, "line": line} if file else None
         if len(path) <= MAX_NAME and len(file) <= MAX_NAME:
             self._pending.append((path, inside, by, left))
         if self._forked and (len(self._found) < _AT_ONCE or len(self._pending) >= _AT_ONCE):

@@ -88,7 +88,9 @@ def _torch_arrived(torch: Any, draws: Draws) -> None:
 def _kernels_end_in_order(manager: Any) -> None:
     """Jupyter asks a kernel to end, and kills it five seconds later: on a busy machine that is
     before the probe in it has written its last digests."""
-    manager.KernelManager.shutdown_wait_time.default_value = _KERNEL_ENDS
+    setting = getattr(manager.KernelManager, "shutdown_wait_time", None)
+    if setting is not None:
+        setting.default_value = _KERNEL_ENDS
 
 
 def _die_with(gate: Any) -> None:
