@@ -9,8 +9,8 @@ import re
 from repro_gate.checks.interface import (
     CHECKOUT,
     Evidence,
+    EvidenceLine,
     Finding,
-    Seen,
     check,
     diverged_before,
     failed,
@@ -28,7 +28,6 @@ from repro_gate.checks.opened import (
 )
 from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
-from repro_gate.trace.fields import Location
 
 _HUB_CACHE = re.compile(
     r"/(?:models|datasets|spaces)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})/"
@@ -54,9 +53,9 @@ def checksums(evidence: Evidence) -> Finding:
         return skipped("no data is declared")
     wrong = [item for item in evidence.data if item.mismatches or item.actual is None]
     if wrong or problems:
-        lines = [Seen(item.message, Location(item.file, item.line)) for item in problems]
+        lines = [EvidenceLine(item.message, item.location) for item in problems]
         lines += [
-            Seen(text, _declared(item))
+            EvidenceLine(text, item.source)
             for item in wrong
             for text in item.mismatches or (f"{item.path}: found nothing",)
         ]
@@ -86,13 +85,9 @@ def checksums(evidence: Evidence) -> Finding:
     )
 
 
-def _declared(item: DataFinding) -> Location | None:
-    return None if item.source is None else Location(*item.source)
-
-
-def _verified(item: DataFinding) -> Seen:
+def _verified(item: DataFinding) -> EvidenceLine:
     digest = f"sha256 {item.actual}" if item.expected is not None else f"md5 {item.md5_actual}"
-    return Seen(f"{item.path}: {digest}", _declared(item))
+    return EvidenceLine(f"{item.path}: {digest}", item.source)
 
 
 @check("data/unchanged", "No run wrote to declared data.")
@@ -149,7 +144,7 @@ def no_leftovers(evidence: Evidence) -> Finding:
     if found:
         count = len({item.path for item in found})
         lines = [
-            Seen(f"{item.path}: read by {', '.join(names)}", item.by)
+            EvidenceLine(f"{item.path}: read by {', '.join(names)}", item.by)
             for item, names in found.items()
         ]
         message = (

@@ -35,7 +35,7 @@ CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or train
 
 
 @dataclass(frozen=True)
-class Seen:
+class EvidenceLine:
     """One entry of a check's evidence."""
 
     text: Annotated[str, about("What was seen: a sentence, or a value that was read.")]
@@ -54,7 +54,7 @@ class CheckResult:
     status: Annotated[str, about("What came of it.", **one_of(STATUSES))]
     message: Annotated[str, about("One sentence.")]
     evidence: Annotated[
-        tuple[Seen, ...], about("What was seen, each with its line.", max_length=RECORDED)
+        tuple[EvidenceLine, ...], about("What was seen, each with its line.", max_length=RECORDED)
     ] = ()
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
 
@@ -65,7 +65,7 @@ class NotRobust:
     evidence, and what to do."""
 
     message: str
-    lines: tuple[Seen | str, ...] = ()
+    lines: tuple[EvidenceLine | str, ...] = ()
     remedy: str = ""
 
 
@@ -142,7 +142,7 @@ class Finding:
 
     kind: str
     message: str
-    evidence: Sequence[Seen | str] = ()
+    evidence: Sequence[EvidenceLine | str] = ()
     remedy: str = ""
 
 
@@ -209,11 +209,13 @@ def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | N
     )
 
 
-def _recorded(items: Sequence[Seen | str]) -> tuple[Seen, ...]:
+def _recorded(items: Sequence[EvidenceLine | str]) -> tuple[EvidenceLine, ...]:
     """Return the first items, and how many more there are."""
-    found = [item if isinstance(item, Seen) else Seen(item) for item in items[:RECORDED]]
+    found = [
+        item if isinstance(item, EvidenceLine) else EvidenceLine(item) for item in items[:RECORDED]
+    ]
     if more := len(items) - len(found):
-        found[-1] = Seen(f"… {and_more(more + 1)}")
+        found[-1] = EvidenceLine(f"… {and_more(more + 1)}")
     return tuple(found)
 
 

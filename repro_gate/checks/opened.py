@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checks.interface import Evidence, Seen
+from repro_gate.checks.interface import Evidence, EvidenceLine
 from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import FIRST, SECOND
@@ -150,7 +150,7 @@ def misplaced(evidence: Evidence, item: Opened) -> str:
     return ABSOLUTE if known else IGNORED
 
 
-def folded(files: Sequence[tuple[Opened, str]]) -> list[Seen]:
+def folded(files: Sequence[tuple[Opened, str]]) -> list[EvidenceLine]:
     """A line for each file, with what is wrong with it; for many files a line for each of a few
     folders, with the number of files."""
     groups = {(item.path, why): [item] for item, why in sorted(files, key=lambda one: one[0].path)}
@@ -167,5 +167,5 @@ def folded(files: Sequence[tuple[Opened, str]]) -> list[Seen]:
         name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
         at = by.pop() if len(by) == 1 else None
         text = f"opens {name}" if at is not None else name
-        lines.append(Seen(f"{text}: {why}" if why else text, at))
+        lines.append(EvidenceLine(f"{text}: {why}" if why else text, at))
     return lines

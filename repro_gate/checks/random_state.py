@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from repro_gate.checks.interface import (
     Evidence,
+    EvidenceLine,
     Finding,
-    Seen,
     check,
     diverged_before,
     failed,
@@ -74,7 +74,7 @@ def flags_effective(evidence: Evidence) -> Finding:
     ]
     for_a_while = sorted(
         {
-            Seen(
+            EvidenceLine(
                 f"{item.flag} set to {item.value}, in step {item.step}",
                 Location(item.file, item.line),
             )
@@ -96,10 +96,14 @@ def flags_effective(evidence: Evidence) -> Finding:
 
 def undone_lines(
     runs: Sequence[Run],
-) -> tuple[tuple[Seen, ...], tuple[Seen, ...], tuple[Seen, ...]]:
+) -> tuple[tuple[EvidenceLine, ...], tuple[EvidenceLine, ...], tuple[EvidenceLine, ...]]:
     """A line for each flag that was read at another value: those that count, of libraries not used,
     changed after its library read it."""
-    lines, moot_lines, late_lines = dict[Seen, None](), dict[Seen, None](), dict[Seen, None]()
+    lines, moot_lines, late_lines = (
+        dict[EvidenceLine, None](),
+        dict[EvidenceLine, None](),
+        dict[EvidenceLine, None](),
+    )
     for run in runs:
         for trace in run.traces:
             first: dict[str, tuple[int, object, str]] = {}
@@ -115,7 +119,7 @@ def undone_lines(
                     f"the gate wants {wanted(flag, run.plan.arm)}"
                 )
                 late = bool(by) and all(item.late for item in by)
-                seen = Seen(f"{text}; {why}" if why else text, at)
+                seen = EvidenceLine(f"{text}; {why}" if why else text, at)
                 (moot_lines if why else late_lines if late else lines)[seen] = None
     return tuple(lines), tuple(moot_lines), tuple(late_lines)
 
@@ -382,9 +386,9 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     )
     if diverged and suspects:
         message = "the runs diverged, and training code drew from the operating system's entropy"
-        return failed(message, [Seen(source, where) for where, source in suspects], remedy)
-    lines = [Seen(source, where) for where, source in drawn if BY_LIBRARY not in source]
-    libraries = [Seen(source, where) for where, source in drawn if BY_LIBRARY in source]
+        return failed(message, [EvidenceLine(source, where) for where, source in suspects], remedy)
+    lines = [EvidenceLine(source, where) for where, source in drawn if BY_LIBRARY not in source]
+    libraries = [EvidenceLine(source, where) for where, source in drawn if BY_LIBRARY in source]
     other = (
         "the runs diverged for another reason" if diverged else "no recorded number depended on it"
     )

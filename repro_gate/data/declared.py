@@ -13,6 +13,7 @@ from repro_gate.data.hashing import Progress, Reading, read_digests
 from repro_gate.data.tree import Identity, digest_of_stats, list_files
 from repro_gate.errors import UsageError
 from repro_gate.spec.model import DataItem
+from repro_gate.trace.fields import Location
 
 # above this many files a fingerprint is only a digest, and a change names the item instead of its
 # files
@@ -36,7 +37,7 @@ class DataFinding:
     md5_expected: str | None = None
     md5_actual: str | None = None
     size_expected: int | None = None
-    source: tuple[str, int] | None = None
+    source: Location | None = None
 
     @property
     def declared(self) -> bool:
@@ -149,7 +150,7 @@ def _finding(item: DataItem, reading: Reading) -> DataFinding:
         md5_expected=item.md5,
         md5_actual=reading.digests.get("md5"),
         size_expected=item.size,
-        source=item.source,
+        source=None if item.source is None else Location(*item.source),
     )
 
 

@@ -22,6 +22,7 @@ from repro_gate.spec.errors import KeyPath, Refused, escaped
 from repro_gate.spec.loader import checkout_of
 from repro_gate.spec.model import DataItem
 from repro_gate.spec.validation import shown, value_place
+from repro_gate.trace.fields import Location
 
 MAX_SAID = 10  # of what is wrong in one file; the rest is counted
 
@@ -31,15 +32,14 @@ _AGAIN = "`dvc add` the data anew, or, if DVC 2 wrote this, run `dvc cache migra
 
 @dataclass(frozen=True)
 class DataProblem:
-    """What is wrong with a declaration: its file, and the line or 0."""
+    """What is wrong with a declaration."""
 
-    file: str
-    line: int
+    location: Location
     message: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}{f':{self.line}' if self.line else ''}: {self.message}"
+        return f"{self.location}: {self.message}"
 
 
 def read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]:
@@ -134,7 +134,7 @@ def expand_items(
             line = (error.problem.line or 1) if isinstance(error, Refused) else 0
             remedy = "restore the file, or take it out of the spec"
             remedy = error.remedy or remedy if isinstance(error, Refused) else remedy
-            problems.append(DataProblem(escaped(name), line, str(error), remedy))
+            problems.append(DataProblem(Location(escaped(name), line), str(error), remedy))
             declared = []
         own = [one for one in declared if data_path(one, folder) == data_path(item, folder)]
         if stands_for_others:

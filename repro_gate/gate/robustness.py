@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic, time
 
-from repro_gate.checks.interface import NotRobust, Seen
+from repro_gate.checks.interface import EvidenceLine, NotRobust
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
@@ -204,7 +204,7 @@ def told(found: Diagnosis | None) -> NotRobust | None:
         return None
     every = (found, *found.also)
     lines = dict.fromkeys(
-        Seen(item.call, Location(item.file, item.line))
+        EvidenceLine(item.call, Location(item.file, item.line))
         for item in found.one_of or every
         if item.file
     )

@@ -71,14 +71,14 @@ def test_the_md5_and_the_size_of_a_declaration_file_count(
 ) -> None:
     item = DataFinding(path="train.bin", expected=None, actual="b" * 64, size=size)
     item = replace(item, size_expected=3, md5_expected="c" * 32, md5_actual=actual * 32)
-    item = replace(item, source=("train.bin.dvc", 3))
+    item = replace(item, source=Location("train.bin.dvc", 3))
     declared = spec(data=(DataItem("train.bin", md5="c" * 32),))
     found = checksums(evidence(spec=declared, data=(item,)))
     assert found.status == status and lines_of(found)[0].startswith("train.bin.dvc:3: ")
 
 
 def test_a_declaration_that_cannot_be_used_fails_with_its_line() -> None:
-    problem = DataProblem("data.dvc", 2, "`outs` is missing", "run `dvc add` again")
+    problem = DataProblem(Location("data.dvc", 2), "`outs` is missing", "run `dvc add` again")
     found = checksums(replace(evidence(), data_problems=(problem,)))
     assert (found.status, found.remedy) == ("fail", "run `dvc add` again")
     assert lines_of(found) == ("data.dvc:2: `outs` is missing",)

@@ -11,6 +11,7 @@ import pytest
 from repro_gate.data.declared import verify_data
 from repro_gate.data.formats import MAX_DVC, DataProblem, expand_items
 from repro_gate.spec.model import DataItem
+from repro_gate.trace.fields import Location
 from tests.support.repositories import write
 
 ABC_MD5 = hashlib.md5(b"abc").hexdigest()
@@ -84,7 +85,7 @@ def test_a_wrong_dvc_file_is_a_problem_with_its_line(
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/a.dvc").write_text(text)
     problem = the_problem(tmp_path, "sub/a.dvc")
-    assert (problem.file, problem.line) == ("sub/a.dvc", line)
+    assert problem.location == Location("sub/a.dvc", line)
     assert said in problem.message and problem.remedy
 
 
@@ -92,10 +93,10 @@ def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path
     write(tmp_path, sound="abc")
     wrong = "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
     (tmp_path / "a.dvc").write_text(f"{wrong}outs: 1\n")
-    assert the_problem(tmp_path, "a.dvc").line == 7
+    assert the_problem(tmp_path, "a.dvc").location.line == 7
     (tmp_path / "a.dvc").write_text(wrong)
     problem = the_problem(tmp_path, "a.dvc")
-    assert (problem.file, problem.line) == ("a.dvc", 2)
+    assert problem.location == Location("a.dvc", 2)
     assert all(said in problem.message for said in ("no md5", "; line 5: an", '; line 6: "../x"'))
     (tmp_path / "a.dvc").write_text("outs:\n" + "- path: ../x\n" * 1_000)
     problem = the_problem(tmp_path, "a.dvc")
@@ -121,7 +122,7 @@ def test_the_checkout_is_the_bound_not_the_folder_of_the_spec_and_outside_it_its
     write(tmp_path / "in", specs__a_dot_dvc=inside, specs__b_dot_dvc=leaving)
     items, (problem,) = expanded(tmp_path / "in/specs", "a.dvc", "b.dvc")
     assert items == (DataItem("../data", source=("a.dvc", 2)),)
-    assert (problem.file, problem.line) == ("b.dvc", 2)
+    assert problem.location == Location("b.dvc", 2)
     link = tmp_path / "link"
     link.symlink_to("in")
     assert expand_items([DataItem("a.dvc")], link / "specs", tmp_path / "in")[0] == items
@@ -129,7 +130,7 @@ def test_the_checkout_is_the_bound_not_the_folder_of_the_spec_and_outside_it_its
     names = [str(tmp_path / f"far/{name}.dvc") for name in "ab"]
     items, (problem,) = expanded(tmp_path / "in", *names)
     assert [item.path for item in items] == [str(tmp_path / "far/x")]
-    assert (problem.file, problem.line) == (names[1], 2)
+    assert problem.location == Location(names[1], 2)
 
 
 def test_what_is_no_readable_file_is_a_problem_not_a_hang(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_what_is_no_readable_file_is_a_problem_not_a_hang(tmp_path: Path) -> Non
     (tmp_path / "folder.dvc").mkdir()
     items, problems = expanded(tmp_path, "pipe.dvc", "large.dvc", "gone.dvc", "folder.dvc")
     assert items == (DataItem("folder.dvc"),)
-    assert [(problem.file, problem.message.partition(",")[0]) for problem in problems] == [
+    assert [(problem.location.file, problem.message.partition(",")[0]) for problem in problems] == [
         ("pipe.dvc", "is not a regular file"),
         ("large.dvc", "is larger than 1048576 bytes"),
         ("gone.dvc", "is not there"),

@@ -12,6 +12,7 @@ import pytest
 
 from repro_gate.data.declared import changed_data, read_data_state, verify_data
 from repro_gate.spec.model import DataItem
+from repro_gate.trace.fields import Location
 from tests.support.repositories import write
 
 SHA, MD5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
@@ -22,7 +23,7 @@ SHA, MD5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
     [
         (DataItem("a", SHA), True, ()),
         (DataItem("./a", "0" * 64), False, (f"./a: sha256 expected {'0' * 64}, found {SHA}",)),
-        (DataItem("a", SHA, MD5, 3, "a.dvc:2"), True, ()),
+        (DataItem("a", SHA, MD5, 3, ("a.dvc", 2)), True, ()),
         (DataItem("a", SHA, MD5, 4), False, ("a: size expected 4 bytes, found 3",)),
         (DataItem("a", size=4), False, ("a: size expected 4 bytes, found 3",)),
         (DataItem("a", size=3), None, ()),
@@ -41,7 +42,8 @@ def test_every_declared_digest_and_the_size_must_be_true(
     (tmp_path / "broken/sub").mkdir(parents=True)
     (tmp_path / "broken/sub/link").symlink_to("nowhere")
     (found,) = verify_data((item,), tmp_path)
-    assert (found.matches, found.mismatches, found.source) == (matches, wrong, item.source)
+    source = None if item.source is None else Location(*item.source)
+    assert (found.matches, found.mismatches, found.source) == (matches, wrong, source)
     assert found.actual == (SHA if item.path in ("a", "./a") else None)
 
 

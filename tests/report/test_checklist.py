@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro_gate import __version__
-from repro_gate.checks.interface import STATUSES, CheckResult, Seen
+from repro_gate.checks.interface import STATUSES, CheckResult, EvidenceLine
 from repro_gate.report import document as report_document
 from repro_gate.report.model import View
 from repro_gate.report.terminal import checklist_json, render_checklist
@@ -33,7 +33,7 @@ _RESULTS = (
         reports.CHECKLIST[0],
         id="code/tree-clean",
         message="2 files have changes",
-        evidence=(Seen("train.py"), Seen("model.py")),
+        evidence=(EvidenceLine("train.py"), EvidenceLine("model.py")),
     ),
     reports.check(
         "code/workflow-pins",
@@ -96,7 +96,7 @@ def test_hostile_texts_reach_the_terminal_as_text_only_and_machines_as_json(name
 
 def test_the_json_names_its_format_and_holds_every_result_in_the_form_of_report_json() -> None:
     many = (
-        replace(_RESULTS[0], evidence=tuple(Seen(str(number)) for number in range(500))),
+        replace(_RESULTS[0], evidence=tuple(EvidenceLine(str(number)) for number in range(500))),
         *_RESULTS[1:],
     )
     found = json.loads(checklist_json(many, "repro.yml", _NEED_TRAINING))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro_gate.checks.interface import CheckResult, Seen
+from repro_gate.checks.interface import CheckResult, EvidenceLine
 from repro_gate.report.exports import workflow_commands
 from repro_gate.report.findings import (
     LOCATIONS,
@@ -26,8 +26,8 @@ _ENTROPY = CheckResult(
     status="fail",
     message="the runs diverged, and training code drew from the operating system's entropy",
     evidence=(
-        Seen("rng = default_rng()", Location("src/train.py", 41)),
-        Seen("random.Random()", Location("src/data.py", 7)),
+        EvidenceLine("rng = default_rng()", Location("src/train.py", 41)),
+        EvidenceLine("random.Random()", Location("src/data.py", 7)),
     ),
     remedy="seed it from the run's seed",
 )
@@ -78,7 +78,7 @@ def test_a_cause_in_a_notebook_stands_at_the_notebook_and_hides_no_other_line_of
     """The lines of the file are those of its JSON: none of them is that of a cell."""
     cause = replace(reports.WHY, file="nb/fit.ipynb#cell 2", line=3)
     other = replace(
-        _ENTROPY, evidence=(Seen("random.Random()", Location("nb/fit.ipynb#cell 4", 1)),)
+        _ENTROPY, evidence=(EvidenceLine("random.Random()", Location("nb/fit.ipynb#cell 4", 1)),)
     )
     report = replace(_PLAIN, diagnosis=cause, checklist=(other,))
     found = findings(report)
@@ -117,7 +117,8 @@ def test_errors_come_before_what_is_weakened_and_warnings_last() -> None:
 
 def test_one_check_names_a_bounded_number_of_lines() -> None:
     many = replace(
-        _ENTROPY, evidence=tuple(Seen("x", Location("a.py", line)) for line in range(1, 500))
+        _ENTROPY,
+        evidence=tuple(EvidenceLine("x", Location("a.py", line)) for line in range(1, 500)),
     )
     assert len(findings(_with(many))) == LOCATIONS
 

@@ -15,7 +15,7 @@ import pytest
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks import ALL
-from repro_gate.checks.interface import Seen
+from repro_gate.checks.interface import EvidenceLine
 from repro_gate.report.exports import MAX_RESULTS, sarif
 from repro_gate.report.model import Origin, Reason, Report, View
 from repro_gate.trace.fields import Location
@@ -79,8 +79,8 @@ def test_every_check_is_a_rule_with_its_page_as_help_whatever_was_found() -> Non
     assert list(rules) == [rule["id"] for rule in _run(_FAIL)["tool"]["driver"]["rules"]]
 
 
-def _seen(file: str, line: int, text: str) -> Seen:
-    return Seen(text, Location(file, line))
+def _seen(file: str, line: int, text: str) -> EvidenceLine:
+    return EvidenceLine(text, Location(file, line))
 
 
 def _prints(report: Report) -> list[str]:
@@ -102,7 +102,7 @@ def test_an_alert_is_the_same_one_where_only_lines_steps_and_figures_moved() -> 
 
 
 def test_another_file_line_of_code_and_rule_are_other_alerts_and_the_same_line_twice_too() -> None:
-    def of(*evidence: Seen, name: str = "random-state/os-entropy") -> list[str]:
+    def of(*evidence: EvidenceLine, name: str = "random-state/os-entropy") -> list[str]:
         check = reports.check(name, evidence=evidence)
         return _prints(replace(_FAIL, checklist=(check,), reasons=()))
 

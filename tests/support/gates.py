@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.checks.interface import Seen
+from repro_gate.checks.interface import EvidenceLine
 from repro_gate.report.document import read_json
 from repro_gate.trace.fields import Location
 
@@ -98,7 +98,9 @@ class Gated:
     def check(self, name: str) -> Mapping[str, Any]:
         """One item of the checklist, its evidence as a person reads it."""
         found = next(item for item in self.report["checklist"] if item["id"] == name)
-        seen = [Seen(item["text"], _location(item["location"])) for item in found["evidence"]]
+        seen = [
+            EvidenceLine(item["text"], _location(item["location"])) for item in found["evidence"]
+        ]
         return {**found, "evidence": [*map(str, seen)]}
 
 

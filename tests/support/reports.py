@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
-from repro_gate.checks.interface import CheckResult, Seen
+from repro_gate.checks.interface import CheckResult, EvidenceLine
 from repro_gate.compare.model import (
     Comparison,
     Cost,
@@ -123,7 +123,7 @@ def check(
     name: str,
     status: str = "fail",
     message: str = "x",
-    evidence: tuple[str | Seen, ...] = (),
+    evidence: tuple[str | EvidenceLine, ...] = (),
     remedy: str = "",
 ) -> CheckResult:
     """What a check found."""
@@ -132,7 +132,7 @@ def check(
         category=name.partition("/")[0],
         status=status,
         message=message,
-        evidence=tuple(Seen(item) if isinstance(item, str) else item for item in evidence),
+        evidence=tuple(EvidenceLine(item) if isinstance(item, str) else item for item in evidence),
         remedy=remedy,
     )
 
@@ -440,7 +440,7 @@ def hostile(text: str = HOSTILE) -> Report:
         operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
     )
     said, read = Reason(text, text, text), {text: text}
-    found = check("code/x", "fail", text, (text, Seen(text, Location(text, 41))), text)
+    found = check("code/x", "fail", text, (text, EvidenceLine(text, Location(text, 41))), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
     recipe: Inputs = {text: text, "list": [text, {text: text}]}
     platform: Inputs = {text: {text: [text, 1.0]}, "x": text}
