@@ -17,7 +17,7 @@ from repro_gate.cli import main
 from repro_gate.commands.arguments import parser
 from repro_gate.compare.model import KINDS, Tally
 from repro_gate.report import terminal
-from repro_gate.report.model import Report, SeedResult, View
+from repro_gate.report.model import Report, View
 from tests.support import reports
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +56,7 @@ def like_the_quickstart() -> Report:
         reports.LOCKED,
         baseline=None,
         base=None,
-        comparisons=(SeedResult(42, pair),),
+        determinism=reports.compared(pair),
         noise_floor=replace(reports.NOISE, first_divergence=reports.FIRST),
         cost=replace(reports.COST, memory_ci95=(-2.0, -1.0), max_percent=None),
         checklist=tuple(

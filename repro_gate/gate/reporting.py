@@ -25,7 +25,15 @@ from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.base_policy import EffectivePolicy
 from repro_gate.gate.options import Options
 from repro_gate.gate.verdict import Findings, decide
-from repro_gate.report.model import BaseFinding, Reason, Report, RunSummary, SeedResult, Subject
+from repro_gate.report.model import (
+    BaseFinding,
+    Reason,
+    Report,
+    RunSummary,
+    SeedResult,
+    Subject,
+    determinism,
+)
 from repro_gate.runs.launch import Run
 from repro_gate.runs.results import Results
 from repro_gate.sandbox.selection import SAME_USER_REMEDY
@@ -113,10 +121,13 @@ def make_report(
                 for note in options.sandbox.notes
             ),
         ),
-        comparisons=findings.comparisons,
+        determinism=determinism(
+            findings.comparisons,
+            determinism_settings=_settings(first),
+            non_finite=_non_finite(first),
+            tolerance=results.spec.determinism.tolerance,
+        ),
         diagnosis=findings.diagnosis,
-        settings=_settings(first),
-        non_finite=_non_finite(first),
         noise_floor=results.floor,
         cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
         checklist=findings.checklist,
@@ -130,7 +141,6 @@ def make_report(
         fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(evidence))
         if first
         else None,
-        tolerance=results.spec.determinism.tolerance,
         config_hash=hashed,
         baseline=findings.baseline,
         against=findings.against,

@@ -134,7 +134,7 @@ def state_of(report: Report) -> str:
     """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no
     number that changes with each run."""
     found, why, against = report.determinism, report.diagnosis, report.against
-    first = None if found is None else found.comparison.first_divergence
+    first = None if found is None else found.first_divergence
     state = [
         None
         if against is None

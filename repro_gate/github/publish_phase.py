@@ -139,11 +139,11 @@ def outputs_of(report: Report, inputs: Inputs, posted: Posted) -> dict[str, str]
     """The action's outputs by name, as `docs/action.md` lists them. What was not measured is
     empty."""
     found, cost = report.determinism, report.cost
-    first = None if found is None else found.comparison.first_divergence
+    first = None if found is None else found.first_divergence
     folder = Path(inputs.report)
     return {
         "verdict": report.verdict,
-        "identical": _json(None if found is None else found.comparison.identical),
+        "identical": _json(None if found is None else found.identical),
         "first_divergence": _json(
             None if first is None else {"step": first.step, "kind": first.kind, "name": first.name}
         ),

@@ -8,7 +8,6 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -19,12 +18,12 @@ from msgspec import inspect
 
 from repro_gate.baseline import document as hash_document
 from repro_gate.baseline.config_hash import ConfigHash
-from repro_gate.compare.model import Amount, Comparison, Totals
+from repro_gate.compare.model import Amount, Comparison
 from repro_gate.errors import GateError
 from repro_gate.escape import clip, for_terminal
 from repro_gate.files import Unreadable, read_whole
-from repro_gate.report import schema, wording
-from repro_gate.report.model import PLAIN, Answer, Report, SeedResult, View
+from repro_gate.report import schema
+from repro_gate.report.model import PLAIN, Report, View
 
 _Kind = TypeVar("_Kind")
 MAX_BYTES = 16 * 1024 * 1024
@@ -57,13 +56,7 @@ def to_json(report: Report) -> Any:
     count everything.
     """
     hashed = report.config_hash
-    given = {
-        **vars(report),
-        "schema": schema.SCHEMA_ID,
-        "determinism": _determinism(report),
-        "config_hash": None,
-    }
-    written = _by_type(_info(schema.Document), given, _CHARACTERS)
+    written = _by_type(_info(schema.Document), {**vars(report), "config_hash": None}, _CHARACTERS)
     # not clipped where a reader takes it whole, so that whoever reads it can hash it again
     if hashed is not None:
         written["config_hash"] = _by_type(
@@ -120,23 +113,6 @@ def plain(
             }
         return [plain(item, levels - 1, characters, entries) for item in islice(value, entries)]
     return _text(str(value), characters)
-
-
-def _determinism(report: Report) -> dict[str, Any] | None:
-    found = report.determinism
-    if found is None:
-        return None
-    return {
-        **vars(found.comparison),
-        "seed": found.seed,
-        "runs": found.runs,
-        "failed": found.failed,
-        "bound_pct": found.bound,
-        "seeds": tuple({**vars(item.comparison), **vars(item)} for item in report.comparisons),
-        "determinism_settings": report.settings,
-        "non_finite": report.non_finite,
-        "tolerance": report.tolerance,
-    }
 
 
 @lru_cache(maxsize=8)
@@ -213,21 +189,8 @@ def report_from(document: object, name: str = "") -> Report:
     was not cut short. The config hash is carried as it is claimed (`baseline.document.made_again`
     hashes it again). Raises ReportError where the document is not valid."""
     given = validate(document, schema.Document, name)
-    parts: dict[str, Any] = {item.name: getattr(given, item.name) for item in fields(Answer)}
-    found = given.determinism
-    if found is None:  # the runs were not compared: the flags are those of the first of them
-        runs = (
-            run for run in given.runs if run.arm == "deterministic" and not wording.ended_badly(run)
-        )
-        parts["settings"] = next((run.settings for run in runs), {})
-    else:
-        parts["settings"] = found.determinism_settings
-        parts["comparisons"] = _comparisons(found)
-        parts["non_finite"] = found.non_finite
-        parts["tolerance"] = found.tolerance
-    if given.config_hash is not None:
-        parts["config_hash"] = config_hash_of(given.config_hash)
-    return Report(**parts)
+    hashed = given.config_hash
+    return Report(**{**vars(given), "config_hash": hashed and config_hash_of(hashed)})
 
 
 def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
@@ -239,20 +202,6 @@ def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
         recipe_inputs=dict(row.inputs.recipe),
         platform_inputs=dict(row.inputs.platform),
     )
-
-
-def _comparison(row: Totals) -> Comparison:
-    known = (item.name for item in fields(Comparison) if hasattr(row, item.name))
-    return Comparison(**{name: getattr(row, name) for name in known})
-
-
-def _comparisons(given: schema.DeterminismRow) -> tuple[SeedResult, ...]:
-    """Return every seed, in order, with the details of the one that the document is about."""
-    rows: tuple[schema.DeterminismRow | schema.SeedRow, ...] = (given, *given.seeds)
-    shown, *seeds = (SeedResult(row.seed, _comparison(row), row.runs, row.failed) for row in rows)
-    if shown.seed not in [item.seed for item in seeds]:
-        return (*seeds, shown)
-    return tuple(shown if item.seed == shown.seed else item for item in seeds)
 
 
 def _number(kind: type[float], value: Any) -> float:

@@ -96,8 +96,7 @@ def swatch(kind: str, colour: str, words: str) -> Markup:
 def growth(report: Report) -> tuple[list[Markup], list[tuple[str, ...]]]:
     """Return the drawings and the rows of the table: step, loss gap with the flags and without,
     weight distance."""
-    found, floor = report.determinism, report.noise_floor
-    pair = found.comparison if found is not None else None
+    pair, floor = report.determinism, report.noise_floor
     losses, noise = (
         [(step, gap(one, other)) for step, one, other in item.losses]
         if item is not None and not item.identical

@@ -228,8 +228,7 @@ def _shade(cell: str) -> str:
 
 def maps(report: Report, rows: int) -> list[dict[str, object]]:
     """Return the heat map of the deterministic pair; and of the default pair, if that diverges."""
-    found, floor = report.determinism, report.noise_floor
-    pair = found.comparison if found is not None else None
+    pair, floor = report.determinism, report.noise_floor
     drawn = []
     if pair is not None:
         said = "every cell is bitwise identical" if pair.identical else growth(pair)

@@ -216,7 +216,7 @@ def _changes(report: Report) -> list[Markup]:
 
 def _one_line(report: Report, before: str, cost_before: tuple[float, float] | None) -> Markup:
     found, price = report.determinism, report.cost
-    identical = found is None or found.comparison.identical
+    identical = found is None or found.identical
     said = (
         "bitwise identical"
         if identical
@@ -230,8 +230,8 @@ def _one_line(report: Report, before: str, cost_before: tuple[float, float] | No
         )
         said += f", before {numbers.interval(cost_before)}" if cost_before is not None else ""
     said += (
-        f"; {MARKS['warn']} losses that are not finite: {wording.non_finite(report)}"
-        if report.non_finite
+        f"; {MARKS['warn']} losses that are not finite: {lost}"
+        if (lost := wording.non_finite(report))
         else ""
     )
     return Markup(said)

@@ -109,7 +109,7 @@ def _telling(report: Report) -> tuple[Reason, ...]:
 
 def diverged(report: Report) -> bool:
     """Whether two runs were compared and are not bitwise identical."""
-    return report.determinism is not None and not report.determinism.comparison.identical
+    return report.determinism is not None and not report.determinism.identical
 
 
 def _link(text: Markup, address: str) -> Markup:
@@ -140,15 +140,12 @@ def _short(links: Links) -> Links:
 
 def _divergence(report: Report) -> list[Row]:
     found = report.determinism
-    if found is None or found.comparison.identical:
+    if found is None or found.identical:
         return []
-    pair, first = found.comparison, found.comparison.first_divergence
-    seeds = [
-        f"{item.seed} {'same' if item.comparison.identical else '**differs**'}"
-        for item in report.comparisons
-    ]
+    first = found.first_divergence
+    seeds = [f"{item.seed} {'same' if item.identical else '**differs**'}" for item in found.seeds]
     besides = [
-        prose(wording.spread(pair), NARROW),
+        prose(wording.spread(found), NARROW),
         *([Markup(f"seeds: {escape.listed(seeds, 20)}")] if len(seeds) > 1 else []),
     ]
     if first is None:

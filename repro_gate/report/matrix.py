@@ -100,10 +100,10 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
     found, cause, address = report.determinism, report.diagnosis, report.config_hash
     if found is None:
         first = Markup("not compared")
-    elif found.comparison.identical:
-        first = Markup(f"nothing: {found.runs} runs, {found.comparison.steps:,} steps")
+    elif found.identical:
+        first = Markup(f"nothing: {found.runs} runs, {found.steps:,} steps")
     else:
-        divergence = found.comparison.first_divergence
+        divergence = found.first_divergence
         first = Markup("unknown") if divergence is None else prose(wording.where(divergence), form)
     why = _NONE
     if cause is not None:
@@ -115,7 +115,7 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
                 "" if cause.confirmed else " (observed)" if cause.observed else " (not proven)"
             )
         )
-    elif report.reasons and (found is None or found.comparison.identical):
+    elif report.reasons and (found is None or found.identical):
         why = message(report.reasons[0].message, form)
     platform = (
         _NONE
@@ -184,11 +184,10 @@ def _result(report: Report) -> Phrase:
     found = report.determinism
     if found is None:
         return (("say", "not compared"),)
-    pair = found.comparison
-    if pair.identical or pair.first_divergence is None:
-        compared = f"{numbers.count(pair.tensors, 'tensor')}, {numbers.count(pair.steps, 'step')}"
+    if found.identical or found.first_divergence is None:
+        compared = f"{numbers.count(found.tensors, 'tensor')}, {numbers.count(found.steps, 'step')}"
         return (("say", f"bitwise identical, {compared}"),)
-    where, far = (said(pair.first_divergence) for said in (wording.where, wording.how_far))
+    where, far = (said(found.first_divergence) for said in (wording.where, wording.how_far))
     return (*where, ("say", "; "), *far) if far else where
 
 

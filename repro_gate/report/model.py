@@ -1,14 +1,16 @@
 """The Report: everything the gate says, as data. Each renderer shows this and nothing else.
 
-Records that stand in `report.json` as they are carry their bounds and descriptions here; `schema`
-adds the rest of the document.
+The records stand in `report.json` as they are: each field's bounds and description make the
+published schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding, Commit, Names
@@ -20,6 +22,8 @@ from repro_gate.compare.model import (
     Count,
     Fingerprint,
     NoiseFloor,
+    Step,
+    Totals,
     about,
     one_of,
 )
@@ -28,6 +32,7 @@ from repro_gate.report.numbers import excluded
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.fields import Location
 
+SCHEMA_ID: Literal["repro-gate/report/v1"] = "repro-gate/report/v1"
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 
@@ -105,22 +110,80 @@ class SeedResult:
     runs: int = 2
     failed: int = 0
 
-    @property
-    def bound(self) -> float | None:
-        """Return the share of runs, in percent, above which equal runs exclude a fault at 95 %;
-        None where they differ or one failed."""
-        return (
-            round(excluded(self.runs), 1) if self.comparison.identical and not self.failed else None
-        )
+
+Seed = Annotated[int, about("The seed that these figures are about.")]
+Compared = Annotated[Count, about("Runs with the flags on and this seed that were compared.")]
+Failed = Annotated[
+    Count,
+    about("Further ones that ended badly, and not because of what was varied."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedTotals(Totals):
+    """The answer for one seed."""
+
+    seed: Seed
+    runs: Compared = 2
+    failed: Failed = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Determinism(Comparison):
+    """The two runs with the flags on, for the first seed that diverged, else for the first seed."""
+
+    seed: Seed
+    runs: Compared = 2
+    failed: Failed = 0
+    determinism_settings: Annotated[
+        Mapping[str, Any], about("Flags and variables as read back inside the training process.")
+    ] = field(default_factory=dict)
+    bound_pct: Annotated[
+        Amount | None,
+        about("Equal runs exclude faults that show in more percent of runs, at 95 %; else null."),
+    ] = None
+    seeds: Annotated[
+        tuple[SeedTotals, ...],
+        about("The answer for each seed of `random-state.seeds`.", max_length=1_000),
+    ] = ()
+    non_finite: Annotated[
+        tuple[tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]], ...],
+        about("Losses that are NaN or infinite, each with its step.", max_length=1_000),
+    ] = ()
+    tolerance: Annotated[
+        Tolerance | None, about("What the spec tolerates; null where it asks for equal bits.")
+    ] = None
 
     @property
     def narrowed(self) -> tuple[str, ...]:
         """Return the options of `repro-gate run` that are enough to see this divergence again; none
         if it takes a whole run."""
-        first = self.comparison.first_divergence
-        if first is None or first.kind == "artifact" or first.step >= self.comparison.steps:
+        first = self.first_divergence
+        if first is None or first.kind == "artifact" or first.step >= self.steps:
             return ()
         return ("--seed", str(self.seed), "--steps", str(max(first.step, 0) + 1), "--fail-fast")
+
+
+def determinism(results: Sequence[SeedResult], **measured: Any) -> Determinism | None:
+    """Return the answer of all seeds (`measured`: further fields); None if nothing was compared."""
+    if not results:
+        return None
+    shown = next((item for item in results if not item.comparison.identical), results[0])
+    whole = shown.comparison.identical and not shown.failed
+    return Determinism(
+        **vars(shown.comparison),
+        seed=shown.seed,
+        runs=shown.runs,
+        failed=shown.failed,
+        bound_pct=round(excluded(shown.runs), 1) if whole else None,
+        seeds=tuple(map(_totals, results)),
+        **measured,
+    )
+
+
+def _totals(result: SeedResult) -> SeedTotals:
+    totals = {item.name: getattr(result.comparison, item.name) for item in fields(Totals)}
+    return SeedTotals(**totals, seed=result.seed, runs=result.runs, failed=result.failed)
 
 
 @dataclass(frozen=True)
@@ -169,9 +232,9 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a Report and `report.json` share. A part that was not measured is None, never a made-up
-    value."""
+class Report:
+    """The whole answer, and the whole of `report.json`. A part that was not measured is None, never
+    a made-up value."""
 
     verdict: Annotated[
         str, about("The answer: exit codes 0, 1 and 3.", **one_of(tuple(EXIT_CODES)))
@@ -222,26 +285,13 @@ class Answer:
     origin: Annotated[
         Origin | None, about("The workflow run that made this report; null outside a workflow.")
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report(Answer):
-    """The whole answer."""
-
-    comparisons: tuple[SeedResult, ...] = ()  # the pair of deterministic runs, one for each seed
-    # flags as read back, of the deterministic runs
-    settings: Mapping[str, object] = field(default_factory=dict)
-    non_finite: tuple[tuple[int, str], ...] = ()  # (step, `nan`/`inf`/`-inf`) of losses, first ten
-    tolerance: Tolerance | None = None  # the spec's, where it does not ask for equal bits
-    config_hash: ConfigHash | None = None
-
-    @property
-    def determinism(self) -> SeedResult | None:
-        """The seed that the report is about: the first that diverged, else the first."""
-        return next(
-            (item for item in self.comparisons if not item.comparison.identical),
-            self.comparisons[0] if self.comparisons else None,
-        )
+    determinism: Annotated[Determinism | None, about("The two runs with the flags on.")] = None
+    config_hash: Annotated[
+        ConfigHash | None, about("One hash of everything that a rerun needs.")
+    ] = None
+    schema: Annotated[
+        Literal["repro-gate/report/v1"], about("Name and major version of this format.")
+    ] = SCHEMA_ID
 
 
 @dataclass(frozen=True, kw_only=True)

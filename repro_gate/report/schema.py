@@ -1,13 +1,12 @@
-"""The published format of `report.json`: the records of the Report with each field's type, bounds
-and description, and how they are put together. `python -m repro_gate.report.schema` writes
-`schema.json` from it; `document` writes and reads reports by it."""
+"""The published format of `report.json`, made from the records of the Report. `python -m
+repro_gate.report.schema` writes `schema.json`; `document` writes and reads reports by it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,58 +14,14 @@ import msgspec
 from msgspec import Meta
 
 from repro_gate._version import SCHEMAS_URL
-from repro_gate.compare.model import Amount, Comparison, Count, Step, Totals, about, one_of
-from repro_gate.report.model import Answer
-from repro_gate.spec.model import Tolerance
+from repro_gate.compare.model import about
+from repro_gate.report.model import Report
 
-SCHEMA_ID = "repro-gate/report/v1"
 PATH = Path(__file__).with_name("schema.json")
 MAX_INPUTS = 20_000  # of one root of the config hash
 
 Root = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 Inputs = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
-Seed = Annotated[int, about("The seed that these figures are about.")]
-Compared = Annotated[Count, about("Runs with the flags on and this seed that were compared.")]
-Failed = Annotated[
-    Count,
-    about("Further ones that ended badly, and not because of what was varied."),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedRow(Totals):
-    """The answer for one seed."""
-
-    seed: Seed
-    runs: Compared = 2
-    failed: Failed = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeterminismRow(Comparison):
-    """The two runs with the flags on, for the first seed that diverged, else for the first seed."""
-
-    determinism_settings: Annotated[
-        Mapping[str, Any], about("Flags and variables as read back inside the training process.")
-    ]
-    seed: Seed
-    runs: Compared
-    failed: Failed = 0
-    bound_pct: Annotated[
-        Amount | None,
-        about("Equal runs exclude faults that show in more percent of runs, at 95 %; else null."),
-    ] = None
-    seeds: Annotated[
-        tuple[SeedRow, ...],
-        about("The answer for each seed of `random-state.seeds`.", max_length=1_000),
-    ] = ()
-    non_finite: Annotated[
-        tuple[tuple[Step, Annotated[str, Meta(**one_of(("nan", "inf", "-inf")))]], ...],
-        about("Losses that are NaN or infinite, each with its step.", max_length=1_000),
-    ] = ()
-    tolerance: Annotated[
-        Tolerance | None, about("What the spec tolerates; null where it asks for equal bits.")
-    ] = None
 
 
 class InputsRow(msgspec.Struct, frozen=True):
@@ -88,14 +43,13 @@ class ConfigHashRow(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document(Answer):
+class Document(Report):
     """The whole of `report.json`."""
 
     schema: Annotated[
         Literal["repro-gate/report/v1"], about("Name and major version of this format.")
-    ]
-    determinism: Annotated[DeterminismRow | None, about("The two runs with the flags on.")] = None
-    config_hash: Annotated[
+    ] = field()
+    config_hash: Annotated[  # type: ignore[assignment]
         ConfigHashRow | None, about("One hash of everything that a rerun needs.")
     ] = None
 

@@ -76,7 +76,7 @@ def sections(
     """Return what there is to say, at most `rows` entries in a list; without `whole` what a
     reviewer acts on. Reasons that are `known` were told above."""
     found = report.determinism
-    differs = None if found is None or found.comparison.identical else found.comparison
+    differs = None if found is None or found.identical else found
     reasons = [item for item in report.reasons if item not in known]
     made = (
         ("Weakened checks", 0, _weakened(report, rows if whole else _SEEN)),
@@ -111,7 +111,7 @@ def sections(
         ("Worth knowing", WHOLE, [reason_items(report.notes, rows)]),
         ("Runs", WHOLE + 1, [_runs(report, rows)]),
         ("Environment", WHOLE + 3, [_named(_environment(report), rows)]),
-        ("Flags as read back", WHOLE + 3, [_named(dict(sorted(report.settings.items())), rows)]),
+        ("Flags as read back", WHOLE + 3, [_named(_settings(report), rows)]),
         ("See it again", 2, _command(report.reproduce)),
     )
     filled = (
@@ -196,27 +196,26 @@ def reason_items(reasons: Sequence[Reason], rows: int, why: Diagnosis | None = N
 
 def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
     found = report.determinism
-    if found is not None and not found.comparison.identical:
-        pair = found.comparison
-        if pair.first_divergence is not None:
-            yield "diverges at", wording.where(pair.first_divergence)
-            yield "", wording.how_far(pair.first_divergence)
-        yield "differing", wording.spread(pair)
-        yield "", (("message", wording.kinds(pair)),)
+    if found is not None and not found.identical:
+        if found.first_divergence is not None:
+            yield "diverges at", wording.where(found.first_divergence)
+            yield "", wording.how_far(found.first_divergence)
+        yield "differing", wording.spread(found)
+        yield "", (("message", wording.kinds(found)),)
         most = min(rows, _FARTHEST)
-        for index, item in enumerate(pair.weights[:most]):
+        for index, item in enumerate(found.weights[:most]):
             far = ", ".join(wording.apart(item)) or "distance not measured"
             yield "at the end" if index == 0 else "", (("name", item.name), ("say", f": {far}"))
-        yield from (("", line) for line in _left(len(pair.weights) - most))
+        yield from (("", line) for line in _left(len(found.weights) - most))
     if wording.compared(report):
         yield "compared", _say(wording.compared(report))
         yield "runs", _say(wording.bound(report))
-    if len(report.comparisons) > 1:
+    if found is not None and len(found.seeds) > 1:
         yield "seeds", _say(wording.seeds(report))
     if report.base is not None and not report.base.weakened:
         yield "base", comparisons.nothing_less(report.base)
-    if report.non_finite:
-        yield "loss", (("message", f"not finite: {wording.non_finite(report)}"),)
+    if lost := wording.non_finite(report):
+        yield "loss", (("message", f"not finite: {lost}"),)
 
 
 def _background(found: Diagnosis | None, rows: int) -> list[Block]:
@@ -391,6 +390,16 @@ def _environment(report: Report) -> dict[str, object]:
     if subject.uncommitted:
         facts["uncommitted changes"] = listed(subject.uncommitted, 10)
     return {**dict(sorted(subject.versions.items())), **facts}
+
+
+def _settings(report: Report) -> dict[str, object]:
+    """Return the flags as read back; of runs that were not compared those of the first."""
+    if report.determinism is not None:
+        return dict(sorted(report.determinism.determinism_settings.items()))
+    ended_well = (
+        run for run in report.runs if run.arm == "deterministic" and not wording.ended_badly(run)
+    )
+    return next((dict(sorted(run.settings.items())) for run in ended_well), {})
 
 
 def _named(values: Mapping[str, object], rows: int) -> Block:

@@ -106,11 +106,11 @@ def _why(report: Report) -> Iterator[Row]:
     if first is not None and why is not None:
         yield _row("cause", 1, *findings.why(why), most=7)
         yield from _source(why)
-    if pair is not None and not pair.comparison.identical:
-        if (place := pair.comparison.first_divergence) is not None:
+    if pair is not None and not pair.identical:
+        if (place := pair.first_divergence) is not None:
             yield _row("diverges at", 1, wording.where(place), wording.how_far(place), most=4)
-        yield _row("differing", 6, wording.spread(pair.comparison))
-        if len(report.comparisons) > 1:
+        yield _row("differing", 6, wording.spread(pair))
+        if len(pair.seeds) > 1:
             yield _row("seeds", 5, (("say", wording.seeds(report)),))
     if first is not None:
         yield from _remedy(_what_to_do(first, why))
@@ -214,8 +214,8 @@ def _earlier(report: Report) -> Iterator[Row]:
 
 
 def _figures(report: Report) -> Iterator[Row]:
-    if report.non_finite:
-        words = f"not finite: {wording.non_finite(report)}"
+    if lost := wording.non_finite(report):
+        words = f"not finite: {lost}"
         yield _row("loss", 2, (("message", words),), style="yellow")
     yield _row("noise floor", 4, wording.noise(report.noise_floor), most=3)
     yield _row("cost", 3, comparisons.cost(report.cost), most=3)

@@ -52,9 +52,9 @@ def headline(report: Report) -> Phrase:
         return (("say", "the question could not be answered"),)
     if found is None:
         return (("say", "the runs were not compared"),)
-    if not found.comparison.identical:
+    if not found.identical:
         return _differing_headline(report)
-    seeds, pair = len(report.comparisons), found.comparison
+    seeds, pair = len(found.seeds), found
     same = (
         f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, "
         f"{numbers.count(pair.steps, 'step')}, "
@@ -85,7 +85,7 @@ def drifted(report: Report) -> bool:
     """Whether two runs that agree are not what the baseline recorded for the same inputs, and that
     is why it fails."""
     found = report.determinism
-    same = found is not None and found.comparison.identical
+    same = found is not None and found.identical
     return (
         same
         and report.verdict == "fail"
@@ -108,16 +108,12 @@ def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
 def _differing_headline(report: Report) -> Phrase:
     found = report.determinism
     assert found is not None  # the caller asked
-    first = found.comparison.first_divergence
+    first = found.first_divergence
     if report.verdict == "pass":
         return (("say", "not bitwise identical, but within the tolerance of the spec"),)
-    where = "" if first is None else f" {moment(first, found.comparison.steps)}"
-    seeds = sum(not item.comparison.identical for item in report.comparisons)
-    of_seeds = (
-        f" ({numbers.of(seeds, len(report.comparisons))} seeds)"
-        if len(report.comparisons) > 1
-        else ""
-    )
+    where = "" if first is None else f" {moment(first, found.steps)}"
+    seeds = sum(not item.identical for item in found.seeds)
+    of_seeds = f" ({numbers.of(seeds, len(found.seeds))} seeds)" if len(found.seeds) > 1 else ""
     says: Phrase = (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
     if first is not None and _differs_in_length(first):
         says = (
@@ -252,9 +248,9 @@ def compared(report: Report) -> str:
     """`10 parameters, 10 gradients, 2 batches, 4 artifacts`: what equal runs were compared in;
     empty where they differ."""
     found = report.determinism
-    if found is None or not found.comparison.identical:
+    if found is None or not found.identical:
         return ""
-    counts = {kind: tally.tensors for kind, tally in found.comparison.by_kind.items()}
+    counts = {kind: tally.tensors for kind, tally in found.by_kind.items()}
     if counts.get("artifact"):
         counts["artifact"] = (
             max((run.artifacts for run in report.runs), default=0) or counts["artifact"]
@@ -267,28 +263,25 @@ def compared(report: Report) -> str:
 def bound(report: Report) -> str:
     """Return what equal runs exclude at 95 %, as `3 of 3 identical; …`, or how many ended badly;
     empty where they differ."""
-    if (found := report.determinism) is None or not found.comparison.identical:
+    if (found := report.determinism) is None or not found.identical:
         return ""
     counted = f"{numbers.of(found.runs, found.runs + found.failed)} identical"
-    if found.bound is None:
+    if found.bound_pct is None:
         return f"{counted}, {found.failed} ended badly"
-    return (
-        f"{counted}; a fault in more than {found.bound:.0f} % of runs would have shown (95 % sure)"
-    )
+    return f"{counted}; a fault in more than {found.bound_pct:.0f} % of runs would have shown (95 % sure)"
 
 
 def non_finite(report: Report) -> str:
     """`nan at step 7, inf at step 8`: the losses that are not finite."""
-    return listed([f"{value} at step {step}" for step, value in report.non_finite], 10)
+    lost = () if report.determinism is None else report.determinism.non_finite
+    return listed([f"{value} at step {step}" for step, value in lost], 10)
 
 
 def seeds(report: Report) -> str:
     """`1 same, 2 differs`: each seed, and whether its runs are bitwise identical."""
-    each = (
-        f"{item.seed} {'same' if item.comparison.identical else 'differs'}"
-        for item in report.comparisons
-    )
-    return listed(list(each), 20)
+    seeds = () if report.determinism is None else report.determinism.seeds
+    each = [f"{item.seed} {'same' if item.identical else 'differs'}" for item in seeds]
+    return listed(each, 20)
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:

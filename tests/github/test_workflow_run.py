@@ -156,7 +156,7 @@ def test_how_to_see_it_again_is_made_of_a_plain_spec_seed_and_steps() -> None:
 
     for spec in ("repro.yml", "training/vision/repro-2.yml", "examples/quickstart"):
         assert again(spec) == f"repro-gate run {spec} --seed 42 --steps 4 --fail-fast"
-        assert again(spec, comparisons=()) == f"repro-gate run {spec}"
+        assert again(spec, determinism=None) == f"repro-gate run {spec}"
     for spec in (
         "", "-x", "--set=train.run=sh", "/tmp/evil.yml", "../evil.yml", "a/../../evil.yml", "$(curl evil)", "`curl evil`", "a b", "a\nb",
         "a;b", "a|b", "a&b", "a>b", "a'b", 'a"b', "a\\b", "a#b", "~/x", "repro.yml\n", "\u202eb", "a" * 201,

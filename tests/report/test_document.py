@@ -22,7 +22,7 @@ from repro_gate.baseline.document import made_again
 from repro_gate.report import document as written
 from repro_gate.report import schema
 from repro_gate.report.document import ReportError
-from repro_gate.report.model import Report, SeedResult
+from repro_gate.report.model import Report
 from tests.support import reports
 
 
@@ -105,8 +105,8 @@ def test_a_part_that_was_not_measured_is_null() -> None:
 
 
 def test_the_first_seed_that_diverged_is_the_one_shown() -> None:
-    seeds = (SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
-    found = written.to_json(replace(reports.FAIL, comparisons=seeds))["determinism"]
+    seeds = reports.compared(reports.SAME, reports.DIFFERENT)
+    found = written.to_json(replace(reports.FAIL, determinism=seeds))["determinism"]
     assert (found["seed"], found["identical"]) == (2, False)
     assert [(item["seed"], item["identical"]) for item in found["seeds"]] == [(1, True), (2, False)]
 
@@ -119,8 +119,10 @@ def test_a_figure_that_json_cannot_hold_becomes_text_and_never_a_nan_token(tmp_p
     far = replace(reports.FIRST, max_abs=math.inf, max_ulp=None, l2=math.nan, relative_l2=-math.inf)
     report = replace(
         reports.FAIL,
-        comparisons=(SeedResult(42, replace(reports.DIFFERENT, first_divergence=far)),),
-        settings={"x": math.nan, "y": {1: (2, None)}, "huge": 10**5_000},
+        determinism=reports.compared(
+            replace(reports.DIFFERENT, first_divergence=far),
+            determinism_settings={"x": math.nan, "y": {1: (2, None)}, "huge": 10**5_000},
+        ),
         config_hash=replace(reports.ADDRESS, recipe_inputs=inputs),
     )
     found = _loaded(written.render(report), tmp_path)

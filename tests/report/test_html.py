@@ -20,7 +20,7 @@ from repro_gate.compare.model import Comparison, GrowthPoint, HeatMap, HeatRow, 
 from repro_gate.diagnosis.model import ShownOperator, ShownUse
 from repro_gate.report import html
 from repro_gate.report.heat_map import layout
-from repro_gate.report.model import Origin, Reason, Report, SeedResult, View
+from repro_gate.report.model import Origin, Reason, Report, View
 from tests.support import reports
 
 VIEW = View(run_url="https://github.com/octo/training/actions/runs/7")
@@ -41,7 +41,7 @@ CAUSE = replace(
     reports.WHY,
     excerpt=((40, "rng = numpy.random"), (41, "x = rng.default_rng()  # <b>"), (42, "")),
 )
-FAIL = replace(reports.EXPLAINED, comparisons=(SeedResult(42, PAIR),), diagnosis=CAUSE)
+FAIL = replace(reports.EXPLAINED, determinism=reports.compared(PAIR), diagnosis=CAUSE)
 
 
 class Elements(HTMLParser):
@@ -213,7 +213,7 @@ def test_growth_says_what_kind_of_divergence_it_is(cells: str, words: str) -> No
 
 
 def _with(pair: Comparison, floor: NoiseFloor | None = None) -> Report:
-    return replace(FAIL, comparisons=(SeedResult(42, pair),), noise_floor=floor)
+    return replace(FAIL, determinism=reports.compared(pair), noise_floor=floor)
 
 
 def test_growth_is_drawn_beside_the_band_of_the_noise_floor_with_a_table_behind_it() -> None:

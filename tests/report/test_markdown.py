@@ -18,7 +18,7 @@ from repro_gate.checks import ALL
 from repro_gate.checks.pages import reasons
 from repro_gate.compare.model import HeatMap, HeatRow
 from repro_gate.report import markdown
-from repro_gate.report.model import Origin, Report, SeedResult, View
+from repro_gate.report.model import Origin, Report, View
 from tests.support import reports
 
 # the report links these to their pages, and Hypothesis finds them in the sources
@@ -152,7 +152,7 @@ def test_what_matters_least_goes_first_and_the_reader_is_told() -> None:
 
 def _with_map(found: HeatMap) -> Report:
     pair = replace(reports.DIFFERENT, heat_map=found)
-    return replace(reports.FAIL, comparisons=(SeedResult(42, pair),))
+    return replace(reports.FAIL, determinism=reports.compared(pair))
 
 
 @pytest.mark.parametrize("name", reports.ALL)

@@ -18,7 +18,7 @@ from repro_gate._version import DOCS_URL
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.markdown import comment
 from repro_gate.report.markdown_rows import MARKS
-from repro_gate.report.model import Origin, Reason, Report, SeedResult, View, WeakenedCheck
+from repro_gate.report.model import Origin, Reason, Report, View, WeakenedCheck
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
@@ -211,8 +211,8 @@ def test_what_a_change_weakens_is_seen_without_a_click_and_of_many_the_first() -
 
 
 def test_seeds_and_losses_that_are_no_numbers_are_seen() -> None:
-    pair = (SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
-    rows = _rows(comment(replace(reports.FAIL, comparisons=pair, non_finite=((7, "nan"),))))
+    pair = reports.compared(reports.SAME, reports.DIFFERENT, non_finite=((7, "nan"),))
+    rows = _rows(comment(replace(reports.FAIL, determinism=pair)))
     assert rows["First to differ"].endswith(" · seeds: 1 same, 2 **differs**")
     assert rows["Losses that are not finite"] == "⚠️ nan at step 7"
 

@@ -23,14 +23,19 @@ from repro_gate.github.marker import state_of, tenths
 from repro_gate.report import document as written
 from repro_gate.report import exports, html, markdown, matrix, terminal
 from repro_gate.report.document import ReportError, report_from, to_json
-from repro_gate.report.model import Origin, Report, SeedResult, WeakenedCheck
+from repro_gate.report.model import Origin, Report, WeakenedCheck
 from repro_gate.spec.model import Tolerance
 from repro_gate.trace.fields import Location
 from tests.support import reports
 
 _WHOLE = replace(
     reports.CHANGED,
-    comparisons=(SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT)),
+    determinism=reports.compared(
+        reports.SAME,
+        reports.DIFFERENT,
+        tolerance=Tolerance(1e-6, 1e-5),
+        non_finite=((3, "nan"), (4, "-inf")),
+    ),
     cost=replace(reports.COST, suspicious="outside", memory_ci95=(0.5, 2.5)),
     noise_floor=replace(
         reports.NOISE,
@@ -40,8 +45,6 @@ _WHOLE = replace(
     fingerprint=Fingerprint(
         42, ((-1, "0" * 32), (0, "f" * 32)), {"loss": "a" * 32, "rng": "b" * 32}
     ),
-    tolerance=Tolerance(1e-6, 1e-5),
-    non_finite=((3, "nan"), (4, "-inf")),
     origin=Origin("octo/training", "c" * 40, 17, 2, "gpu"),
     base=reports.WEAKENED.base,
     diagnosis=reports.EXPLAINED.diagnosis,
@@ -68,13 +71,13 @@ def test_a_report_that_was_written_is_read_back_and_looks_the_same(name: str) ->
 def test_every_part_arrives_as_it_was() -> None:
     again = report_from(_stored(_WHOLE))
     for part in (
-        *("diagnosis", "cost", "checklist", "runs", "fingerprint", "tolerance", "baseline"),
+        *("diagnosis", "cost", "checklist", "runs", "fingerprint", "determinism", "baseline"),
         *("against", "base", "origin", "subject", "config_hash"),
     ):
         assert getattr(again, part) == getattr(_WHOLE, part), part
-    assert [item.seed for item in again.comparisons] == [1, 2]
     found = again.determinism
-    assert found is not None and found.seed == 2 and found.comparison == reports.DIFFERENT
+    assert found is not None and found.seed == 2 and not found.identical
+    assert [item.seed for item in found.seeds] == [1, 2]
 
 
 _TEXT = st.text(max_size=40) | st.sampled_from(["nan", "inf", "", "x"])
@@ -98,7 +101,7 @@ def test_the_details_are_of_the_seed_that_the_document_is_about() -> None:
     # the one that diverged lies beyond the rows that are kept
     document["determinism"]["seeds"] = document["determinism"]["seeds"][:1]
     found = report_from(document).determinism
-    assert found is not None and (found.seed, found.comparison) == (2, reports.DIFFERENT)
+    assert found is not None and (found.seed, found.identical) == (2, False)
 
 
 def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> None:
@@ -186,7 +189,7 @@ def _odd() -> dict[str, Report]:
 
     def with_pair(**changes: object) -> Report:
         pair = replace(reports.DIFFERENT, **changes)  # type: ignore[arg-type]
-        return replace(reports.FAIL, comparisons=(SeedResult(42, pair),))
+        return replace(reports.FAIL, determinism=reports.compared(pair))
 
     def with_map(steps: int, cells: str) -> Report:
         rows = tuple(HeatRow("main", kind, "a.b", 1, cells) for kind in ("loss", "gradient"))

@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.report import markdown, terminal, wording
-from repro_gate.report.model import Reason, Report, SeedResult, View
+from repro_gate.report.model import Reason, Report, View
 from tests.support import reports
 
 _GOLDEN = Path(__file__).parent / "golden"
@@ -144,7 +144,7 @@ def test_runs_that_take_other_numbers_of_steps_are_said_to_end_differently() -> 
     detail = "deterministic-1 ended well after 5 steps, deterministic-2 crashed after 3 steps"
     ending = Divergence(step=3, kind="optimizer", name="steps", detail=detail)
     pair = Comparison(identical=False, steps=3, tensors=19, differing=0, first_divergence=ending)
-    report = replace(reports.FAIL, comparisons=(SeedResult(42, pair),), diagnosis=None)
+    report = replace(reports.FAIL, determinism=reports.compared(pair), diagnosis=None)
     text = " ".join(_plain(report).split())
     assert text.startswith(f"FAIL two runs with seed 42 end differently: {detail}")
     assert "0 of 19 tensors differ up to step 3" in text
@@ -153,9 +153,12 @@ def test_runs_that_take_other_numbers_of_steps_are_said_to_end_differently() -> 
 
 
 def test_a_run_that_failed_is_counted_and_nothing_is_said_to_be_excluded() -> None:
-    report = replace(reports.INCONCLUSIVE, comparisons=(SeedResult(42, reports.SAME, 2, 1),))
+    failed = reports.compared(reports.SAME, failed=1)
+    report = replace(reports.INCONCLUSIVE, determinism=failed)
     assert wording.bound(report) == "2 of 3 identical, 1 ended badly"
-    assert report.comparisons[0].bound is None and SeedResult(42, reports.SAME, 2).bound == 77.6
+    equal = reports.compared(reports.SAME)
+    assert failed is not None and equal is not None
+    assert failed.bound_pct is None and equal.bound_pct == 77.6
 
 
 def test_the_command_stays_on_one_line_so_that_it_can_be_copied() -> None:
@@ -211,7 +214,7 @@ def test_what_a_change_weakens_stands_above_the_reasons_with_key_and_line() -> N
 
 
 def test_many_seeds_are_counted_and_the_first_that_differs_is_shown() -> None:
-    seeds = (SeedResult(1, reports.SAME), SeedResult(2, reports.DIFFERENT))
-    text = _plain(replace(reports.FAIL, comparisons=seeds))
+    seeds = reports.compared(reports.SAME, reports.DIFFERENT)
+    text = _plain(replace(reports.FAIL, determinism=seeds))
     assert "two runs with seed 2 diverge at step 3 (1 of 2 seeds)" in text
     assert "1 same, 2 differs" in text

@@ -23,7 +23,6 @@ from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
 from repro_gate.files import remove_tree, scratch_folder
 from repro_gate.report.document import report_from, to_json
-from repro_gate.report.model import SeedResult
 from repro_gate.runs import artifacts, reading
 from repro_gate.runs.artifacts import Collected, collect
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox, as_training_user
@@ -334,7 +333,7 @@ def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_al
         assert [*map(type, found.values or ())] == [*map(type, values or ())]
     comparison = compare_runs([training()], [training()], [found])
     assert comparison.first_divergence == found
-    report = to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))
+    report = to_json(replace(reports.FAIL, determinism=reports.compared(comparison)))
     assert report_from(report).determinism is not None
 
 

@@ -23,12 +23,14 @@ from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import (
     BaseFinding,
+    Determinism,
     Reason,
     Report,
     RunSummary,
     SeedResult,
     Subject,
     WeakenedCheck,
+    determinism,
 )
 from repro_gate.trace.fields import Location
 
@@ -177,14 +179,24 @@ RUNS = (
     run("deterministic-2", seconds=12.1),
     run("reseeded", seed=43, steps=2, seconds=3.4),
 )
+
+
+def compared(*pairs: Comparison, failed: int = 0, **measured: object) -> Determinism | None:
+    """What runs with seed 42, or with the seeds 1, 2, …, were compared in."""
+    seeds = (42,) if len(pairs) == 1 else range(1, len(pairs) + 1)
+    results = [
+        SeedResult(seed, pair, failed=failed) for seed, pair in zip(seeds, pairs, strict=True)
+    ]
+    return determinism(results, **{"determinism_settings": SETTINGS, **measured})
+
+
 PASS = Report(
     verdict="pass",
     tool_version="0.1.0",
     started="2026-11-21T05:42:00Z",
     seconds=64.2,
     subject=SUBJECT,
-    comparisons=(SeedResult(42, SAME),),
-    settings=SETTINGS,
+    determinism=compared(SAME),
     noise_floor=NOISE,
     cost=COST,
     checklist=CHECKLIST,
@@ -195,7 +207,7 @@ PASS = Report(
 FAIL = replace(
     PASS,
     verdict="fail",
-    comparisons=(SeedResult(42, DIFFERENT),),
+    determinism=compared(DIFFERENT),
     notes=(),
     reasons=(
         Reason(
@@ -265,7 +277,7 @@ _LOG = (
 INCONCLUSIVE = replace(
     PASS,
     verdict="inconclusive",
-    comparisons=(),
+    determinism=None,
     noise_floor=None,
     cost=None,
     checklist=(),
@@ -281,7 +293,7 @@ INCONCLUSIVE = replace(
 )
 TOLERATED = replace(
     PASS,
-    comparisons=(SeedResult(42, DIFFERENT),),
+    determinism=compared(DIFFERENT),
     notes=(Reason("determinism/tolerance", "losses within 1e-06"),),
 )
 NOTHING = Report(
@@ -302,8 +314,7 @@ FASTER = replace(
     noise_floor=NoiseFloor(
         identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None
     ),
-    comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
-    non_finite=((7, "nan"), (8, "inf")),
+    determinism=compared(SAME, SAME, non_finite=((7, "nan"), (8, "inf"))),
 )
 ADDRESS = ConfigHash(
     config_hash="sha256:" + "ab12cd34" * 8,
@@ -448,10 +459,9 @@ def hostile(text: str = HOSTILE) -> Report:
     subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
         FAIL,
-        comparisons=(SeedResult(42, pair),),
+        determinism=compared(pair, determinism_settings=read),
         noise_floor=replace(NOISE, first_divergence=first, reproducible_by=text),
         diagnosis=replace(cause, also=(cause, replace(cause, confirmed=False, also=(cause,)))),
-        settings=read,
         reproduce=text,
         reasons=(said,),
         notes=(said,),
@@ -505,5 +515,5 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
         against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
         base=replace(base, weakened=(WeakenedCheck(long, long, Location(long)),) * tensors),
         reasons=tuple(Reason(f"made/up-{index}", long, long) for index in range(reasons)),
-        comparisons=(SeedResult(42, pair),),
+        determinism=compared(pair, determinism_settings={}),
     )
