@@ -22,8 +22,7 @@ from repro_gate.github.workflow import log_guard
 from repro_gate.probe.artifacts import METADATA
 from repro_gate.report import matrix, wording
 from repro_gate.report.document import comparison_text, load
-from repro_gate.report.model import Report
-from repro_gate.report.schema import SCHEMA_ID
+from repro_gate.report.model import SCHEMA_ID, Report
 from repro_gate.runs.artifacts import in_place
 from repro_gate.runs.reading import MAX_SECONDS, Interpreter, as_divergence, read
 from repro_gate.sandbox.identity import Sandbox

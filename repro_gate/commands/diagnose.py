@@ -21,6 +21,7 @@ from repro_gate.gate.run import diagnose_alone
 from repro_gate.report import findings, widgets
 from repro_gate.report.model import EXIT_CODES, View
 from repro_gate.report.progress import sentence
+from repro_gate.report.wording import phrase
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import DiagnosisBounds, Spec
@@ -117,7 +118,8 @@ def _showed(first: Divergence | None) -> str:
 
 def _answer(found: Diagnosis) -> list[Any]:
     lines = [*findings.why(found), *findings.background(found)]
-    return [*(widgets.text(line) for line in lines), widgets.remedy(findings.remedy_of(found))]
+    remedy = phrase("remedy: {message}", message=findings.remedy_of(found))
+    return [*(widgets.text(line) for line in lines), widgets.text(remedy, "green")]
 
 
 def _use(suspect: Suspect) -> str:

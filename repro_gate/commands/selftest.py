@@ -77,9 +77,9 @@ def _lines(row: Row) -> Iterator[Text]:
         put = Divergence(
             step=row.put.step, kind=row.put.kind, name=row.put.name, process=row.put.process
         )
-        yield widgets.text((("say", "put in: "), *wording.where(put)))
+        yield widgets.text(wording.phrase("put in: {}", wording.where(put)))
     if row.found is not None:
-        yield widgets.text((("say", "found:  "), *wording.where(row.found)))
+        yield widgets.text(wording.phrase("found:  {}", wording.where(row.found)))
     if row.why:
         yield widgets.text((("message", row.why),), "" if row.outcome == "caught" else "dim")
 

@@ -16,7 +16,7 @@ from repro_gate.compare.model import Cost, SpeedChange
 from repro_gate.escape import and_more
 from repro_gate.report import numbers, wording
 from repro_gate.report.model import BaseFinding, Report, WeakenedCheck
-from repro_gate.report.wording import Phrase
+from repro_gate.report.wording import Phrase, phrase, say
 
 WEAKENED_TITLE = (
     "Weakened checks"  # the title of their list, the same for the terminal and the comment
@@ -31,18 +31,14 @@ def short(text: str) -> str:
 
 
 def config_hash(found: ConfigHash) -> Phrase:
-    """The config hash and its two roots, shortened, with what each is made of."""
+    """Return the config hash and its two roots, shortened, with what each is made of."""
     recipe, platform = (
         short(root).removeprefix("sha256:") for root in (found.recipe, found.platform)
     )
-    whole = short(found.config_hash)
-    return (
-        ("name", whole),
-        ("say", " = recipe (code, data, seed, flags) "),
-        ("name", recipe),
-        ("say", " + platform "),
-        ("name", platform),
+    halves = phrase(
+        "recipe (code, data, seed, flags) {name} + platform {name2}", name=recipe, name2=platform
     )
+    return phrase("{name} = {}", halves, name=short(found.config_hash))
 
 
 def roots(found: ConfigHash) -> tuple[tuple[str, str], ...]:
@@ -67,94 +63,76 @@ def inputs(found: ConfigHash) -> Iterator[tuple[str, str, str]]:
 
 
 def move(item: ChangedInput) -> Phrase:
-    """One input that changed, with its value before and after."""
-    start: Phrase = (("message", item.root), ("say", " "), ("name", item.name))
+    """Return one input that changed, with its value before and after."""
+    start = phrase("{message} {name}", message=item.root, name=item.name)
     if item.before is None and item.after is None:
         return start
     if item.before is None:
-        return (*start, ("say", ": new, "), ("name", short(item.after or "")))
+        return phrase("{}: new, {name}", start, name=short(item.after or ""))
+    before = short(item.before)
     if item.after is None:
-        return (*start, ("say", ": gone, was "), ("name", short(item.before)))
-    return (
-        *start,
-        ("say", ": "),
-        ("name", short(item.before)),
-        ("say", " -> "),
-        ("name", short(item.after)),
-    )
+        return phrase("{}: gone, was {name}", start, name=before)
+    return phrase("{}: {name} -> {name2}", start, name=before, name2=short(item.after))
 
 
 def baseline_lines(found: BaselineFinding, most: int) -> tuple[Phrase, ...]:
-    """What is behind a baseline's status, most telling first; at most `most` inputs and as many
-    facts outside them."""
-    unlike: Phrase = (
-        ("say", "differs in "),
-        *wording.joined([(("name", part),) for part in found.unlike[:most]]),
-    )
-    more = and_more(len(found.unlike) - most)
-    lines: list[Phrase] = (
-        [(*unlike, *((("say", f" {more}"),) if more else ()))] if found.unlike else []
-    )
+    """Return what is behind a baseline's status, most telling first; at most `most` inputs and as
+    many facts outside them."""
+    lines: list[Phrase] = []
+    if found.unlike:
+        names = wording.joined([phrase("{name}", name=part) for part in found.unlike[:most]])
+        more = and_more(len(found.unlike) - most)
+        lines.append(phrase("differs in {} {}" if more else "differs in {}", names, say(more)))
     lines += _gap(found.loss_gap)
-    lines += [(("say", "outside the inputs: "), ("name", fact)) for fact in found.outside[:most]]
+    lines += [phrase("outside the inputs: {name}", name=fact) for fact in found.outside[:most]]
     lines += _left(len(found.outside) - most, "fact")
-    since: Phrase = (("say", "; the machine may have had another load when that was recorded"),)
-    return (
-        *lines,
-        *((*line, *since) for line in speed(found.speed)),
-        *_moved(found.changed_inputs, most),
-    )
+    since = "{}; the machine may have had another load when that was recorded"
+    lines += [phrase(since, line) for line in speed(found.speed)]
+    return (*lines, *_moved(found.changed_inputs, most))
 
 
 def against_lines(found: AgainstFinding, most: int) -> tuple[Phrase, ...]:
-    """What is behind the answer against another ref: the first tensor that differs, how far losses
-    did, and the inputs."""
+    """Return what is behind the answer against another ref: the first tensor that differs, how far
+    losses did, and the inputs."""
     lines: list[Phrase] = []
     if found.first_divergence is not None:
-        lines.append((("say", "first at "), *wording.where(found.first_divergence)))
+        lines.append(phrase("first at {}", wording.where(found.first_divergence)))
         far = wording.how_far(found.first_divergence)
         lines += [far] if far else []
     return (*lines, *_gap(found.loss_gap), *speed(found.speed), *_moved(found.changed_inputs, most))
 
 
 def speed(found: Sequence[SpeedChange]) -> tuple[Phrase, ...]:
-    """What a change does to the time of a step, one line for each arm."""
+    """Return what a change does to the time of a step, one line for each arm."""
     lines: list[Phrase] = []
     for item in found:
         figure = numbers.percent(abs(item.slower_pct), signed=False)
-        said = f"{figure} {'slower' if item.slower_pct > 0 else 'faster'}"
+        figure += " slower" if item.slower_pct > 0 else " faster"
         flags = "with the flags" if item.arm == "deterministic" else "without the flags"
-        lines.append(
-            (
-                ("say", f"a step {flags}: "),
-                ("figure", said),
-                ("say", f", 95% interval {numbers.interval(item.ci95)}"),
-            )
-        )
+        interval = numbers.interval(item.ci95)
+        lines.append(phrase(f"a step {flags}: {{figure}}, 95% interval {interval}", figure=figure))
     return tuple(lines)
 
 
 def at(ref: str, commit: str) -> Phrase:
-    """A ref and the commit it stands for."""
-    return (("name", ref), ("say", " at "), ("name", short(commit)))
+    """Return a ref and the commit it stands for."""
+    return phrase("{name} at {name2}", name=ref, name2=short(commit))
 
 
 def base_policy(base: BaseFinding) -> Phrase:
-    """The base, and whose spec judged."""
-    return (("say", "The base is "), *at(base.ref, base.commit), ("say", f"; {_whose(base)}"))
+    """Return the base, and whose spec judged."""
+    return phrase(f"The base is {{}}; {_whose(base)}", at(base.ref, base.commit))
 
 
 def nothing_less(base: BaseFinding) -> Phrase:
-    """The one line where a base is known and nothing is weakened."""
-    return (*at(base.ref, base.commit), ("say", f": no weakened checks; {_whose(base)}"))
+    """Return the one line of a base beside which nothing is weakened."""
+    return phrase(f"{{}}: no weakened checks; {_whose(base)}", at(base.ref, base.commit))
 
 
 def weakening(item: WeakenedCheck) -> Phrase:
-    """Where, and which key; the message stands by itself."""
-    return (
-        *((("name", str(item.location)), ("say", " ")) if item.location else ()),
-        ("name", item.key),
-    )
+    """Return where, which key, and what of it is less."""
+    line = phrase("{name}: {message}", name=item.key, message=item.message)
+    return phrase("{name} {}", line, name=str(item.location)) if item.location else line
 
 
 def _whose(base: BaseFinding) -> str:
@@ -165,11 +143,9 @@ def _whose(base: BaseFinding) -> str:
 
 
 def _gap(gap: float | None) -> list[Phrase]:
-    return (
-        []
-        if not gap
-        else [(("say", "losses up to "), ("figure", numbers.small(gap)), ("say", " apart"))]
-    )
+    if not gap:
+        return []
+    return [phrase("losses up to {figure} apart", figure=numbers.small(gap))]
 
 
 def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
@@ -178,20 +154,21 @@ def _moved(moves: Sequence[ChangedInput], most: int) -> list[Phrase]:
 
 def _left(left: int, one: str) -> list[Phrase]:
     more = and_more(left, one if left == 1 else one + "s")
-    return [(("say", more),)] if more else []
+    return [say(more)] if more else []
 
 
 def cost(price: Cost | None) -> Phrase:
     """What the flags cost in time, with the interval, however wide that is. A negative cost is said
     as `faster`."""
     if price is None:
-        return (("say", "not measured"),)
-    word = "faster" if price.determinism_cost_pct < 0 else "slower"
-    figure = (
-        f"{numbers.percent(abs(price.determinism_cost_pct), signed=False)} {word} with the flags"
-    )
-    over = "" if price.max_percent is None else f"; {_budget(price, price.max_percent)}"
-    return (("figure", figure), ("say", f", 95% interval {numbers.interval(price.ci95)}{over}"))
+        return say("not measured")
+    figure = numbers.percent(abs(price.determinism_cost_pct), signed=False)
+    figure += " faster" if price.determinism_cost_pct < 0 else " slower"
+    interval = numbers.interval(price.ci95)
+    line = phrase(f"{{figure}}, 95% interval {interval}", figure=f"{figure} with the flags")
+    if price.max_percent is None:
+        return line
+    return phrase(f"{{}}; {_budget(price, price.max_percent)}", line)
 
 
 def _budget(price: Cost, budget: float) -> str:

@@ -21,7 +21,7 @@ from repro_gate.escape import and_more, clip, for_terminal
 from repro_gate.factors import BY_NAME, HANDED_OVER
 from repro_gate.report import numbers
 from repro_gate.report.model import Reason, Report, View, WeakenedCheck
-from repro_gate.report.wording import Part, Phrase, worst_first
+from repro_gate.report.wording import Phrase, joined, phrase, say, worst_first
 from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
 
@@ -218,77 +218,50 @@ def place(found: Diagnosis) -> str:
 
 
 def why(found: Diagnosis) -> tuple[Phrase, ...]:
-    """What a diagnosis says, a sentence each: the cause, what it takes besides, and the proof. A
-    cause without one is called likely; where it may be another line as well, they are all named."""
-    sentences = [(*_likely(found), *_cause(found)), *_one_of(found)]
+    """Return what a diagnosis says, a sentence each: the cause, what it takes besides, and the
+    proof. A cause without one is called likely; if it may be another line as well, all are
+    named."""
+    sentences = [_cause(found), *_one_of(found)]
     for item in found.also[:_ALSO]:
-        sentences += [
-            (("figure", "Together with"), ("say", ": "), *_likely(item), *_cause(item)),
-            *_one_of(item),
-        ]
+        together = phrase("{figure}: {}", _cause(item), figure="Together with")
+        sentences += [together, *_one_of(item)]
     if left := and_more(len(found.also) - _ALSO, "causes"):
-        sentences.append((("say", left),))
-    proof = _proof(found)
+        sentences.append(say(left))
     word = _standing(found)
-    said: Phrase = (
-        (("say", ": "), ("message", proof.removeprefix(f"{word.lower()}: "))) if proof else ()
-    )
-    if found.confirmed or proof:
-        sentences.append((("figure", word), *said))
+    if proof := _proof(found).removeprefix(f"{word.lower()}: "):
+        sentences.append(phrase("{figure}: {message}", figure=word, message=proof))
+    elif found.confirmed:
+        sentences.append(phrase("{figure}", figure=word))
     if found.cause == "unknown" and found.ruled_out:
-        sentences.append(
-            (
-                ("figure", "Ruled out"),
-                ("say", ": "),
-                ("message", "; ".join(found.ruled_out[:_LINES])),
-            )
-        )
+        others = "; ".join(found.ruled_out[:_LINES])
+        sentences.append(phrase("{figure}: {message}", figure="Ruled out", message=others))
     if found.rate is not None:
-        sentences.append(
-            (
-                (
-                    "say",
-                    (
-                        f"It shows in {numbers.of(found.rate.diverged, found.rate.pairs)} pairs of "
-                        "runs"
-                    ),
-                ),
-            )
-        )
+        pairs = numbers.of(found.rate.diverged, found.rate.pairs)
+        sentences.append(say(f"It shows in {pairs} pairs of runs"))
     return tuple(sentences)
 
 
-def _likely(found: Diagnosis) -> Phrase:
-    return (
-        ()
-        if found.confirmed or found.observed or found.cause == "unknown"
-        else (("figure", "Likely"), ("say", ", not proven: "))
-    )
-
-
 def _one_of(found: Diagnosis) -> tuple[Phrase, ...]:
-    """The lines of which one or several decide, in a sentence; none where the cause stands
+    """Return the lines of which one or several decide, in a sentence; none if the cause stands
     alone."""
     if not found.one_of:
         return ()
-    names: list[Part] = []
+    names = []
     for item in found.one_of[:_LINES]:
-        at: Phrase = (
-            (("name", notebook.place(item.file, item.line)), ("say", " ")) if item.file else ()
-        )
-        call: Phrase = (
-            (("name", item.call), ("say", f" ({item.factor})"))
-            if item.call
-            else (("say", item.factor),)
-        )
-        names += [("say", ", " if names else ""), *at, *call]
-    left = and_more(len(found.one_of) - _LINES)
+        name = say(item.factor)
+        if item.call:
+            name = phrase(f"{{name}} ({item.factor})", name=item.call)
+        if item.file:
+            name = phrase("{name} {}", name, name=notebook.place(item.file, item.line))
+        names.append(name)
     what = "lines" if all(item.file for item in found.one_of) else "things"
-    count: Phrase = (
-        ("figure", f"One of these {len(found.one_of)} {what}"),
-        ("say", ", or several of them, likeliest first: "),
+    count = phrase(
+        "{figure}, or several of them, likeliest first: {}",
+        joined(names),
+        figure=f"One of these {len(found.one_of)} {what}",
     )
-    return ((*count, *names, ("say", f" {left}" if left else "")),)
+    left = and_more(len(found.one_of) - _LINES)
+    return (phrase(f"{{}} {left}", count) if left else count,)
 
 
 def _standing(found: Diagnosis) -> str:
@@ -305,44 +278,38 @@ def _proof(found: Diagnosis) -> str:
 
 
 def _cause(found: Diagnosis) -> Phrase:
-    """`CALL in FILE:LINE drew from the operating system (unseeded-rng)`."""
+    """Return `CALL in FILE:LINE drew from the operating system (unseeded-rng)`."""
     factor = BY_NAME.get(found.factor or "")
-    name: Phrase = () if found.cause == "unknown" else (("say", f" ({found.cause})"),)
     if factor is None or factor.cause != found.cause or not (found.call or found.file):
-        return (("message", found.message), *name)
-    at: Phrase = (("say", " in "), ("name", place(found))) if found.file else ()
-    did = HANDED_OVER if found.message.endswith(HANDED_OVER) else factor.did
-    return (
-        ("name", found.call) if found.call else ("say", "the training"),
-        *at,
-        ("say", f" {did}"),
-        *name,
-    )
+        line = phrase("{message}", message=found.message)
+    else:
+        did = HANDED_OVER if found.message.endswith(HANDED_OVER) else factor.did
+        line = phrase("{name}", name=found.call) if found.call else say("the training")
+        line = phrase("{} in {name}", line, name=place(found)) if found.file else line
+        line = phrase(f"{{}} {did}", line)
+    if found.cause == "unknown":
+        return line
+    likely = "" if found.confirmed or found.observed else "{figure}, not proven: "
+    return phrase(f"{likely}{{}} ({found.cause})", line, figure="Likely")
 
 
-def page_of(found: Diagnosis) -> str:
-    """The address of the cause's page."""
-    return f"{DOCS_URL}/causes/{found.cause}.md"
+def page_of(cause: str) -> str:
+    """Return the address of a cause's page."""
+    return f"{DOCS_URL}/causes/{cause}.md"
 
 
 def remedy_of(found: Diagnosis) -> str:
     """What to do about the cause, and where more stands."""
-    return f"{found.remedy or 'the page says what to try next'} ({page_of(found)})"
+    return f"{found.remedy or 'the page says what to try next'} ({page_of(found.cause)})"
 
 
 def background(found: Diagnosis) -> tuple[Phrase, ...]:
-    """What was seen and ruled out on the way to a cause, and what it took; the proof is told by
-    `why`."""
-    told = _proof(found)
-    lines: list[Phrase] = [
-        (("message", line),)
-        for item in (found, *found.also[:_ALSO])
-        for line in item.evidence[:_LINES]
-        if line != told
-    ]
-    if found.cause != "unknown":  # else it is said already
-        lines += [(("say", "ruled out: "), ("message", line)) for line in found.ruled_out[:_LINES]]
-    return (
-        *lines,
-        (("say", f"{numbers.count(found.runs, 'run')} in {numbers.duration(found.seconds)}"),),
-    )
+    """Return what was seen and ruled out on the way to a cause, and what it took; `why` tells the
+    proof."""
+    proof = _proof(found)
+    seen = [line for item in (found, *found.also[:_ALSO]) for line in item.evidence[:_LINES]]
+    lines = [phrase("{message}", message=line) for line in seen if line != proof]
+    if found.cause != "unknown":  # else `why` says it
+        lines += [phrase("ruled out: {message}", message=line) for line in found.ruled_out[:_LINES]]
+    spent = f"{numbers.count(found.runs, 'run')} in {numbers.duration(found.seconds)}"
+    return (*lines, say(spent))

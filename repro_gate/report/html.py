@@ -91,7 +91,7 @@ def _rendered(report: Report, view: View, rows: int, text: int, *, shortened: bo
         "headline": said(wording.headline(report)),
         "why": [said(line) for line in findings.why(found)] if found is not None else [],
         "excerpts": _excerpts(report, view),
-        "remedy": (found.remedy, findings.page_of(found)) if found is not None else None,
+        "remedy": (found.remedy, findings.page_of(found.cause)) if found is not None else None,
         "glance": [_section(item, text) for item in glance],
         "maps": heat_map.maps(report, rows // 5),
         "growth": drawing.growth(report),

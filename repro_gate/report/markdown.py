@@ -1,5 +1,5 @@
 """The Report as GitHub Markdown: the comment of a pull request and the summary of a job. What is
-seen first is made in `markdown_rows`, what comes below it are the report's `sections`.
+seen first is made in `markdown_text`, what comes below it are the report's `sections`.
 
 Every text from outside has gone through `markdown_text`: what is Markup here is safe.
 """
@@ -12,26 +12,28 @@ from markupsafe import Markup
 
 from repro_gate import escape
 from repro_gate.report import comparisons, numbers, wording
-from repro_gate.report.markdown_rows import (
+from repro_gate.report.glance import Row
+from repro_gate.report.markdown_text import (
     MARKS,
     Form,
+    cells,
     code,
     first_rows,
     footer,
     heading,
     prose,
-    status,
     told,
 )
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import MAP, Block, Code, Facts, Items, Section, Table, sections
+from repro_gate.report.wording import phrase
 
 LIMIT = 65_536  # characters (code points) of a comment on GitHub
 SUMMARY_LIMIT = (
     1_000_000  # bytes: GitHub takes 1 MiB from one step, and the step may have more to say
 )
 ROOM = 8_000  # bytes that a comment takes where that can be had: more is not read
-_ROWS = 6  # of a comment's first table
+_ROWS = 7  # of a comment's first table
 _FORM, _AMPLE, _LEAST = Form(), Form(name=500, message=2_000), Form(name=60, message=300)
 
 
@@ -39,14 +41,15 @@ def comment(report: Report, view: View = PLAIN) -> str:
     """Return the comment, in at most ROOM bytes if sections can be left out, and in at most
     `view.limit` characters. The verdict is always in it."""
     limit = LIMIT if view.limit is None else view.limit
-    head = [_title(report, view), _first_table(report, view, _ROWS)]
+    first = first_rows(report, _ROWS)
+    head = [_title(report, view), _first_table(report, view, first)]
 
     def fits(text: str) -> bool:
         return len(text) <= limit and len(text.encode()) <= ROOM
 
     text = ""
     for rows, form in ((10, _FORM), (4, _LEAST)):
-        found = sections(report, rows, whole=False, known=told(report))
+        found = sections(report, rows, whole=False, known=told(report, first))
         parts = [(item.rank, _section(item, form, opened="")) for item in found]
         needed = [part for part in parts if part[0] < MAP]
         text = _fitted(report, view, head, parts, fits)
@@ -88,7 +91,7 @@ def summary(report: Report, view: View = PLAIN) -> str:
     def fits(text: str) -> bool:
         return len(text.encode()) <= limit
 
-    head = [_title(report, view), _first_table(report, view, None)]
+    head = [_title(report, view), _first_table(report, view, first_rows(report, 100))]
     found = [(item.rank, _section(item, _AMPLE, opened=" open")) for item in sections(report, 200)]
     text = _fitted(report, view, head, found, fits)
     return text if fits(text) else _short(report, fits, limit)
@@ -144,13 +147,11 @@ def _title(report: Report, view: View) -> Markup:
     )
 
 
-def _first_table(report: Report, view: View, most: int | None) -> Markup:
-    rows = [
-        Markup(f"| **{label}** | ") + value + Markup(" |")
-        for label, value in first_rows(report, view)[:most]
-    ]
-    return (
-        Markup("\n").join([*rows[:1], Markup("| :--- | :--- |"), *rows[1:]]) if rows else Markup()
+def _first_table(report: Report, view: View, rows: Sequence[Row]) -> Markup:
+    """Return the rows as a table, whose first row has to be its head."""
+    lines = [cells(row, report, view) for row in rows]
+    return Markup("\n").join(
+        [*lines[:1], *([Markup("| :--- | :--- |")] if lines else []), *lines[1:]]
     )
 
 
@@ -208,7 +209,8 @@ def _changes(report: Report) -> list[Markup]:
         ),
     ]
     return [
-        start + status(item.status, item.message, _FORM)
+        start
+        + prose(phrase("{status}: {message}", status=item.status, message=item.message), _FORM)
         for start, item in found
         if item and item.status != "unchanged"
     ]

@@ -9,6 +9,7 @@ check and input that is not the same, side by side.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -16,14 +17,15 @@ from markupsafe import Markup
 from repro_gate.baseline.config_hash import changed_inputs
 from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_code_block, for_terminal
-from repro_gate.report import comparisons, findings, numbers, wording
+from repro_gate.report import comparisons, findings, wording
+from repro_gate.report.glance import glance
 from repro_gate.report.markdown import LIMIT, as_markdown
-from repro_gate.report.markdown_rows import MARKS, Form, code, message, prose
+from repro_gate.report.markdown_text import MARKS, Form, code, message, prose
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import Table, reason_items
 from repro_gate.report.terminal import laid_out
-from repro_gate.report.widgets import printed, say
-from repro_gate.report.wording import Phrase
+from repro_gate.report.widgets import printed, text
+from repro_gate.report.wording import Phrase, phrase, say
 
 _HEADER = ("Where", "Verdict", "First to differ", "Cause", "Determinism\u00a0cost", "Platform")
 _WORST_FIRST = ("fail", "inconclusive", "pass")
@@ -34,6 +36,8 @@ _FORMS = (
 )
 _NONE = Markup("–")
 _ROWS = 40  # of `between`
+# rows of a glance that `between` has in another form, or that only a pass has
+_APART = ("checks", "config hash", "note", "compared", "runs", "noise floor")
 _Row = tuple[Phrase, Phrase, Phrase]  # what it is, and its value in either report
 
 
@@ -109,7 +113,7 @@ def _row(name: str, report: Report, form: Form) -> list[str]:
     if cause is not None:
         at = Markup(" in ") + code(findings.place(cause), form) if cause.file else Markup("")
         why = (
-            Markup(f"[{cause.cause}]({findings.page_of(cause)})")
+            Markup(f"[{cause.cause}]({findings.page_of(cause.cause)})")
             + at
             + Markup(
                 "" if cause.confirmed else " (observed)" if cause.observed else " (not proven)"
@@ -156,52 +160,48 @@ def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) ->
         row for row in (*_findings(a, b), *_checks(a, b), *_inputs(a, b)) if row[1] != row[2]
     ]
     rows = tuple(
-        (label, *(value or (("say", "none"),) for value in values))
-        for label, *values in changed[:_ROWS]
+        (label, *(value or say("none") for value in values)) for label, *values in changed[:_ROWS]
     )
     table = laid_out(Table(("", *(for_terminal(name, 160) for name in names)), rows))
     more = and_more(len(changed) - _ROWS)
-    return printed(view, table, *([say(more, "dim")] if more else []))
+    return printed(view, table, *([text(say(more), "dim")] if more else []))
 
 
 def _findings(a: Report, b: Report) -> Iterator[_Row]:
-    """What was found: verdict, divergence, cause, noise floor, cost."""
-    both = (a, b)
-    yield _labelled("started", *((("message", item.started),) for item in both))
-    yield _labelled("verdict", *((("say", item.verdict),) for item in both))
-    yield _labelled("result", *(_result(item) for item in both))
-    yield _labelled("cause", *(_cause(item) for item in both))
-    yield _labelled("noise floor", *(wording.noise(item.noise_floor) for item in both))
-    left, right = (comparisons.cost(item.cost) for item in both)
-    yield _labelled("cost", left, (*right, *_overlap(a.cost, b.cost)) if left != right else right)
+    """Return the verdict, and each row that is seen first of either report."""
+    started = [phrase("{message}", message=report.started) for report in (a, b)]
+    yield say("started"), *started
+    for label, one, other in zip(("verdict", "result"), *map(_verdict, (a, b)), strict=True):
+        yield say(label), one, other
+    yield say("noise floor"), wording.noise(a.noise_floor), wording.noise(b.noise_floor)
+    first, second = (_glanced(report) for report in (a, b))
+    for label in dict.fromkeys([*first, *second]):
+        left, right = first.get(label, ()), second.get(label, ())
+        if label == "cost" and left != right:
+            right = phrase("{}{}", right, _overlap(a.cost, b.cost))
+        yield say(label), left, right
 
 
-def _labelled(label: str, a: Phrase, b: Phrase) -> _Row:
-    return (("say", label),), a, b
+def _verdict(report: Report) -> tuple[Phrase, Phrase]:
+    return say(report.verdict), wording.headline(replace(report, noise_floor=None))
 
 
-def _result(report: Report) -> Phrase:
-    found = report.determinism
-    if found is None:
-        return (("say", "not compared"),)
-    if found.identical or found.first_divergence is None:
-        compared = f"{numbers.count(found.tensors, 'tensor')}, {numbers.count(found.steps, 'step')}"
-        return (("say", f"bitwise identical, {compared}"),)
-    where, far = (said(found.first_divergence) for said in (wording.where, wording.how_far))
-    return (*where, ("say", "; "), *far) if far else where
-
-
-def _cause(report: Report) -> Phrase:
-    return () if report.diagnosis is None else findings.why(report.diagnosis)[0]
+def _glanced(report: Report) -> dict[str, Phrase]:
+    lines: dict[str, list[Phrase]] = {}
+    for row in glance(report):
+        if row.label not in _APART:
+            lines.setdefault(row.label, []).extend(row.lines)
+    return {label: wording.joined(given, "; ") for label, given in lines.items()}
 
 
 def _overlap(a: Cost | None, b: Cost | None) -> Phrase:
-    """Whether two costs may be the same."""
+    """Return whether two costs may be the same."""
     if a is None or b is None:
         return ()
     same = a.ci95[0] <= b.ci95[1] and b.ci95[0] <= a.ci95[1]
-    said = "the intervals overlap: no change is shown" if same else "the intervals do not overlap"
-    return (("say", f"; {said}"),)
+    return say(
+        "; the intervals overlap: no change is shown" if same else "; the intervals do not overlap"
+    )
 
 
 def _checks(a: Report, b: Report) -> Iterator[_Row]:
@@ -209,8 +209,8 @@ def _checks(a: Report, b: Report) -> Iterator[_Row]:
     first, second = ({item.id: item.status for item in report.checklist} for report in (a, b))
     for name in dict.fromkeys([*first, *second]):
         statuses = (first.get(name, "not there"), second.get(name, "not there"))
-        left, right = ((("message", status),) for status in statuses)
-        yield (("say", "check "), ("name", name)), left, right
+        left, right = (phrase("{message}", message=status) for status in statuses)
+        yield phrase("check {name}", name=name), left, right
 
 
 def _inputs(a: Report, b: Report) -> Iterator[_Row]:
@@ -220,11 +220,12 @@ def _inputs(a: Report, b: Report) -> Iterator[_Row]:
     try:
         moved = changed_inputs(a.config_hash, b.config_hash)
     except ValueError:  # a report is not believed: this one claims an input that there is none of
-        yield _labelled("inputs", (("say", "cannot be compared"),), (("say", "one is no input"),))
+        yield say("inputs"), say("cannot be compared"), say("one is no input")
         return
     for item in moved:
         values = (item.before, item.after)
         left, right = (
-            () if value is None else (("message", comparisons.short(value)),) for value in values
+            () if value is None else phrase("{message}", message=comparisons.short(value))
+            for value in values
         )
-        yield (("say", f"{item.root} "), ("name", item.name)), left, right
+        yield phrase(f"{item.root} {{name}}", name=item.name), left, right

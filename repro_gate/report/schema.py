@@ -49,9 +49,9 @@ class Document(Report):
     schema: Annotated[
         Literal["repro-gate/report/v1"], about("Name and major version of this format.")
     ] = field()
-    config_hash: Annotated[  # type: ignore[assignment]
+    config_hash: Annotated[
         ConfigHashRow | None, about("One hash of everything that a rerun needs.")
-    ] = None
+    ] = None  # type: ignore[assignment]
 
 
 def schema_text() -> str:

@@ -15,7 +15,7 @@ from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import DIVERGED
 from repro_gate.report.heat_map import text_map
 from repro_gate.report.model import Reason, Report
-from repro_gate.report.wording import Phrase
+from repro_gate.report.wording import Phrase, phrase, say
 from repro_gate.trace import notebook
 
 WHOLE = 5  # from this rank on a section is shown only where the whole report is
@@ -125,17 +125,13 @@ def sections(
 _EMPTY: tuple[Block, ...] = (Facts(()), Items(()))
 
 
-def _say(words: str) -> Phrase:
-    return (("say", words),)
-
-
 def _remedy(words: str) -> list[Phrase]:
-    return [(("figure", "Remedy:"), ("say", " "), ("message", words))] if words else []
+    return [phrase("{figure} {message}", figure="Remedy:", message=words)] if words else []
 
 
 def _left(count: int) -> list[Phrase]:
     more = and_more(count)
-    return [_say(f"{more}, all in the JSON report")] if more else []
+    return [say(f"{more}, all in the JSON report")] if more else []
 
 
 def _weakened(report: Report, rows: int) -> list[Block]:
@@ -143,18 +139,14 @@ def _weakened(report: Report, rows: int) -> list[Block]:
     base = report.base
     if base is None or not base.weakened:
         return []
-    lines = [
-        ((*comparisons.weakening(item), ("say", ": "), ("message", item.message)),)
-        for item in base.weakened[:rows]
-    ]
-    lines += [(line,) for line in _left(len(base.weakened) - rows)]
-    judge: Phrase = (
-        *comparisons.base_policy(base),
-        ("say", ". "),
-        ("figure", "What to do:"),
-        ("say", " say in the pull request why the weaker check is enough, or take it back."),
+    lines = [comparisons.weakening(item) for item in base.weakened[:rows]]
+    lines += _left(len(base.weakened) - rows)
+    judge = phrase(
+        "{}. {figure} say in the pull request why the weaker check is enough, or take it back.",
+        comparisons.base_policy(base),
+        figure="What to do:",
     )
-    return [Items(tuple(lines)), Facts((("", judge),))]
+    return [Items(tuple((line,) for line in lines)), Facts((("", judge),))]
 
 
 def source_lines(found: Diagnosis) -> list[str]:
@@ -176,7 +168,7 @@ def _logs(report: Report, rows: int, most: int) -> list[Block]:
     ended = [run for run in report.runs if run.log_tail and wording.ended_badly(run)]
     blocks: list[Block] = []
     for run in ended[:most]:
-        title: Phrase = (("say", "End of the log of "), ("name", run.name), ("say", ":"))
+        title = phrase("End of the log of {name}:", name=run.name)
         log = "\n".join(clip(line, _LINE) for line in run.log_tail[-rows:])
         blocks += [Facts((("", title),)), Code(log)]
     return blocks
@@ -189,7 +181,7 @@ def reason_items(reasons: Sequence[Reason], rows: int, why: Diagnosis | None = N
         behind: tuple[Phrase, ...] = ()
         if why is not None and item.id in DIVERGED:
             behind, why = findings.why(why), None
-        first: Phrase = (("id", item.id), ("say", " "), ("message", item.message))
+        first = phrase("{id} {message}", id=item.id, message=item.message)
         items.append((first, *behind, *_remedy(item.remedy)))
     return Items((*items, *((line,) for line in _left(len(reasons) - rows))))
 
@@ -201,21 +193,22 @@ def _differs(report: Report, rows: int) -> Iterator[tuple[str, Phrase]]:
             yield "diverges at", wording.where(found.first_divergence)
             yield "", wording.how_far(found.first_divergence)
         yield "differing", wording.spread(found)
-        yield "", (("message", wording.kinds(found)),)
+        yield "", phrase("{message}", message=wording.kinds(found))
         most = min(rows, _FARTHEST)
         for index, item in enumerate(found.weights[:most]):
             far = ", ".join(wording.apart(item)) or "distance not measured"
-            yield "at the end" if index == 0 else "", (("name", item.name), ("say", f": {far}"))
+            line = phrase(f"{{name}}: {far}", name=item.name)
+            yield "at the end" if index == 0 else "", line
         yield from (("", line) for line in _left(len(found.weights) - most))
     if wording.compared(report):
-        yield "compared", _say(wording.compared(report))
-        yield "runs", _say(wording.bound(report))
+        yield "compared", say(wording.compared(report))
+        yield "runs", say(wording.bound(report))
     if found is not None and len(found.seeds) > 1:
-        yield "seeds", _say(wording.seeds(report))
+        yield "seeds", say(wording.seeds(report))
     if report.base is not None and not report.base.weakened:
         yield "base", comparisons.nothing_less(report.base)
     if lost := wording.non_finite(report):
-        yield "loss", (("message", f"not finite: {lost}"),)
+        yield "loss", phrase("not finite: {message}", message=lost)
 
 
 def _background(found: Diagnosis | None, rows: int) -> list[Block]:
@@ -225,21 +218,21 @@ def _background(found: Diagnosis | None, rows: int) -> list[Block]:
     blocks: list[Block] = [Items(tuple((line,) for line in findings.background(found)))]
     operators = tuple(
         (
-            (("name", item.name),),
-            (("message", item.phase),),
+            phrase("{name}", name=item.name),
+            phrase("{message}", message=item.phase),
             _place(item.file, item.line),
-            _say("same" if item.same_inputs else "differ"),
-            _say("same") if item.same_outputs else (("figure", "differ"),),
+            say("same" if item.same_inputs else "differ"),
+            say("same") if item.same_outputs else phrase("{figure}", figure="differ"),
         )
         for item in found.operators[:rows]
     )
     uses = tuple(
         (
-            (("message", item.factor),),
-            (("name", item.call),),
+            phrase("{message}", message=item.factor),
+            phrase("{name}", name=item.call),
             _place(item.file, item.line),
-            _say(f"{item.count:,}"),
-            (("figure", "differ"),) if item.differs else _say("same"),
+            say(f"{item.count:,}"),
+            phrase("{figure}", figure="differ") if item.differs else say("same"),
         )
         for item in found.uses[:rows]
     )
@@ -251,7 +244,7 @@ def _background(found: Diagnosis | None, rows: int) -> list[Block]:
 
 
 def _place(file: str, line: int) -> Phrase:
-    return (("name", notebook.place(file, line)),) if file else ()
+    return phrase("{name}", name=notebook.place(file, line)) if file else ()
 
 
 def _map(found: object) -> list[Block]:
@@ -267,11 +260,11 @@ def _baseline(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phr
     if found is None:
         return
     if whole:
-        yield "", (("status", found.status), ("say", ": "), ("message", found.message))
+        yield "", phrase("{status}: {message}", status=found.status, message=found.message)
     yield from (("", line) for line in comparisons.baseline_lines(found, rows))
     yield from (("", line) for line in _remedy(found.remedy))
     if whole and found.recorded:
-        yield "", (("say", "recorded "), ("message", found.recorded))
+        yield "", phrase("recorded {message}", message=found.recorded)
 
 
 def _against(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phrase]]:
@@ -280,8 +273,8 @@ def _against(report: Report, rows: int, whole: bool) -> Iterator[tuple[str, Phra
         return
     if whole:
         at = comparisons.at(found.ref, found.commit)
-        yield "", (("status", found.status), ("say", ", "), *at, ("say", ": "))
-        yield "", (("message", found.message),)
+        yield "", phrase("{status}, {}:", at, status=found.status)
+        yield "", phrase("{message}", message=found.message)
     yield from (("", line) for line in comparisons.against_lines(found, rows))
 
 
@@ -289,16 +282,11 @@ def check_items(results: Iterable[CheckResult]) -> Items:
     """Return each check with its message and evidence; of what warns or fails, what to do."""
     items: list[tuple[Phrase, ...]] = []
     for item in results:
-        line: Phrase = (
-            ("status", item.status),
-            ("say", " "),
-            ("id", item.id),
-            ("say", " "),
-            ("message", item.message),
-        )
-        below: list[Phrase] = [(("seen", str(seen)),) for seen in item.evidence[:_EVIDENCE]]
+        words = "{status} {id} {message}"
+        line = phrase(words, status=item.status, id=item.id, message=item.message)
+        below = [phrase("{seen}", seen=str(entry)) for entry in item.evidence[:_EVIDENCE]]
         if more := and_more(len(item.evidence) - _EVIDENCE):
-            below.append(_say(more))
+            below.append(say(more))
         below += _remedy(item.remedy) if item.status in ("warn", "fail") else []
         items.append((line, *below))
     return Items(tuple(items))
@@ -308,7 +296,7 @@ def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> Iter
     shown = ("fail", "warn", "waived", "skip") if whole else ("fail", "warn")
     if whole and checklist:
         counted = (
-            (category, _say(numbers.of(passed, made) if made else "nothing checked"))
+            (category, say(numbers.of(passed, made) if made else "nothing checked"))
             for category, passed, made in wording.coverage(checklist)
         )
         yield Facts(tuple(counted))
@@ -326,9 +314,8 @@ def _checklist(checklist: Sequence[CheckResult], rows: int, whole: bool) -> Iter
     for label, ids in named.items():
         if whole and ids:
             more = _left(len(ids) - rows)
-            yield Facts(
-                ((label, wording.joined([*((("id", name),) for name in ids[:rows]), *more])),)
-            )
+            listing = [phrase("{id}", id=name) for name in ids[:rows]]
+            yield Facts(((label, wording.joined([*listing, *more])),))
 
 
 def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
@@ -336,20 +323,21 @@ def _figures(report: Report) -> Iterator[tuple[str, Phrase]]:
     yield "cost", comparisons.cost(report.cost)
     if report.cost is not None:
         for line in (comparisons.step_times(report.cost), comparisons.memory(report.cost)):
-            yield "", _say(line)
+            yield "", say(line)
         if report.cost.suspicious is not None:
-            yield "", (("figure", "suspicious"), ("say", ": "), ("message", report.cost.suspicious))
+            doubt = report.cost.suspicious
+            yield "", phrase("{figure}: {message}", figure="suspicious", message=doubt)
     if spent := comparisons.times_spent(report):
-        yield "time", _say(spent)
+        yield "time", say(spent)
 
 
 def _config_hash(report: Report, rows: int) -> list[Block]:
     found = report.config_hash
     if found is None:
         return []
-    named = tuple((name, ((("name", root)),)) for name, root in comparisons.roots(found))
+    named = tuple((name, phrase("{name}", name=root)) for name, root in comparisons.roots(found))
     inputs = tuple(
-        ((("say", root),), (("name", name),), (("name", value),))
+        (say(root), phrase("{name}", name=name), phrase("{name}", name=value))
         for root, name, value in islice(comparisons.inputs(found), rows)
     )
     left = _left(len(found.recipe_inputs) + len(found.platform_inputs) - rows)
@@ -365,11 +353,11 @@ def _runs(report: Report, rows: int) -> Block:
         return Facts(())
     lines = tuple(
         (
-            (("name", run.name),),
-            _say(str(run.seed)),
-            _say(f"{run.steps:,}"),
-            _say(f"{run.processes:,}"),
-            _say(numbers.duration(run.seconds)),
+            phrase("{name}", name=run.name),
+            say(str(run.seed)),
+            say(f"{run.steps:,}"),
+            say(f"{run.processes:,}"),
+            say(numbers.duration(run.seconds)),
             (("fault" if wording.ended_badly(run) else "message", wording.outcome(run)),),
         )
         for run in report.runs[:rows]
@@ -404,7 +392,8 @@ def _settings(report: Report) -> dict[str, object]:
 
 def _named(values: Mapping[str, object], rows: int) -> Block:
     lines = tuple(
-        ((("name", name),), (("name", str(value)),)) for name, value in islice(values.items(), rows)
+        (phrase("{name}", name=name), phrase("{name}", name=str(value)))
+        for name, value in islice(values.items(), rows)
     )
     return Table(("name", "value"), lines) if lines else Facts(())
 

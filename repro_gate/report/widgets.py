@@ -27,18 +27,16 @@ _VERDICT_STYLE = {
     "fail": "bold white on red",
     "inconclusive": "bold black on yellow",
 }
-_BASELINE_STYLE = {
-    "unchanged": "bold green",
-    "no-op": "bold green",
-    "changed": "bold yellow",
-    "drift": "bold white on red",
-}
 STATUS_STYLE = {
     "pass": "green",
     "warn": "yellow",
     "fail": "bold red",
     "skip": "dim",
     "waived": "cyan",
+    "unchanged": "bold green",
+    "no-op": "bold green",
+    "changed": "bold yellow",
+    "drift": "bold white on red",
 }
 _ROLE_STYLE = {
     "say": "",
@@ -48,11 +46,16 @@ _ROLE_STYLE = {
     "message": "",
     "seen": "dim",
     "fault": "bold red",
+    "page": "",
 }
 _RULE = 80  # columns of a rule at most
 ELLIPSIS = "..."  # of a stream without Unicode
 # characters of one text from outside
-_LIMITS = {"name": 160, "id": 160, "message": 600, "seen": 600, "fault": 600, "status": 60}
+_LIMITS = {
+    **dict.fromkeys(("name", "id"), 160),
+    **dict.fromkeys(("message", "seen", "fault"), 600),
+    **dict.fromkeys(("status", "page"), 60),
+}
 LABEL = 15  # columns of a label with the blanks around it
 EXTRA = 5  # from this rank on, rows are left out before any other is cut short
 _SHORT = 3  # lines of a row where room is short
@@ -96,6 +99,8 @@ def text(phrase: Phrase, style: str = "") -> Text:
     line = Text(style=style, overflow="fold")
     for role, words in phrase:
         safe = for_terminal(words, _LIMITS[role]) if role in _LIMITS else words
+        if role == "page":
+            safe = f"`repro-gate explain {safe}`"
         line.append(
             safe, style=STATUS_STYLE.get(words, "bold") if role == "status" else _ROLE_STYLE[role]
         )
@@ -104,7 +109,7 @@ def text(phrase: Phrase, style: str = "") -> Text:
 
 def say(words: str, style: str = "") -> Text:
     """Our own words."""
-    return text((("say", words),), style)
+    return Text(words, style, overflow="fold")
 
 
 def verdict_badge(verdict: str) -> Text:
@@ -112,20 +117,9 @@ def verdict_badge(verdict: str) -> Text:
     return Text(f" {verdict.upper()} ", style=_VERDICT_STYLE[verdict])
 
 
-def status(name: str, phrase: Phrase) -> Text:
-    """The status of a baseline or of another ref in capitals, then what it is about."""
-    badge = text((("message", name.upper()),), _BASELINE_STYLE.get(name, "bold"))
-    return Text(overflow="fold").append_text(badge).append("  ").append_text(text(phrase))
-
-
 def indented(line: RenderableType) -> Padding:
     """Two columns further in."""
     return Padding(line, (0, 0, 0, 2))
-
-
-def remedy(words: str) -> Text:
-    """What to do."""
-    return text((("say", "remedy: "), ("message", words)), "green")
 
 
 def grid(*widths: int | None) -> Table:

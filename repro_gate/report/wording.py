@@ -9,19 +9,43 @@ in its own way.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from string import Formatter
 
 from repro_gate._version import DOCS_URL
 from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import KINDS, STEPS, Comparison, Divergence, NoiseFloor
 from repro_gate.escape import for_terminal, listed
 from repro_gate.report import numbers
-from repro_gate.report.model import Report, RunSummary
+from repro_gate.report.model import Determinism, Report, RunSummary
 from repro_gate.trace import notebook
 
-# (role, text): `say` and `figure` are our own words. From outside come `name` and `message`, `seen`
-# (a line of evidence), `id` (of a reason or a check), `status`, and `fault` (how a run ended badly)
+# (role, text): `say` and `figure` are our own words, `page` is a cause, whose page is named. From
+# outside come `name` and `message`, `seen` (a line of evidence), `id` (of a reason or a check),
+# `status`, and `fault` (how a run ended badly)
 Part = tuple[str, str]
 Phrase = tuple[Part, ...]
+
+
+def phrase(template: str, *phrases: Phrase, **texts: str) -> Phrase:
+    """Return our own words with a text in place of each `{role}` and a phrase in place of each
+    `{}`. Of two texts with one role the second is called `{role2}`."""
+    parts: list[Part] = []
+    following = iter(phrases)
+    for words, key, _, _ in Formatter().parse(template):
+        if words:
+            parts.append(("say", words))
+        if key:
+            parts.append((key.rstrip("2"), texts[key]))
+        elif key is not None:
+            parts.extend(next(following))
+    return tuple(parts)
+
+
+def say(words: str) -> Phrase:
+    """Return our own words as a phrase; none where there are none."""
+    return (("say", words),) if words else ()
+
 
 # the others are called as they are
 _KIND_WORDS = {
@@ -49,36 +73,28 @@ def headline(report: Report) -> Phrase:
     name of what diverges without the flags."""
     found = report.determinism
     if report.verdict == "inconclusive":
-        return (("say", "the question could not be answered"),)
+        return say("the question could not be answered")
     if found is None:
-        return (("say", "the runs were not compared"),)
+        return say("the runs were not compared")
     if not found.identical:
-        return _differing_headline(report)
-    seeds, pair = len(found.seeds), found
+        return _differing_headline(report, found)
+    seeds = len(found.seeds)
     same = (
-        f"bitwise identical: {numbers.count(pair.tensors, 'tensor')}, "
-        f"{numbers.count(pair.steps, 'step')}, "
+        f"bitwise identical: {numbers.count(found.tensors, 'tensor')}, "
+        f"{numbers.count(found.steps, 'step')}, "
     )
     same += f"seed {found.seed}" if seeds == 1 else numbers.count(seeds, "seed")
-    if drifted(report):
-        parts = (
-            joined([(("name", part),) for part in report.baseline.unlike[:3]])
-            if report.baseline is not None
-            else ()
-        )
-        return (
-            ("say", "two runs agree, but not with the baseline: same inputs, other results"),
-            *((("say", " in "), *parts) if parts else ()),
-        )
+    if report.baseline is not None and drifted(report):
+        names = joined([phrase("{name}", name=part) for part in report.baseline.unlike[:3]])
+        drift = "two runs agree, but not with the baseline: same inputs, other results"
+        return phrase(f"{drift} in {{}}", names) if names else say(drift)
     if report.verdict == "fail":
-        return (("say", same + "; yet it fails, see why"),)
+        return say(f"{same}; yet it fails, see why")
     floor = report.noise_floor
     if floor is None or floor.identical or floor.first_divergence is None:
-        return (("say", same),)
-    return (
-        ("say", same + "; without the flags they diverge "),
-        *_without_flags(floor, floor.first_divergence),
-    )
+        return say(same)
+    without = _without_flags(floor, floor.first_divergence)
+    return phrase(f"{same}; without the flags they diverge {{}}", without)
 
 
 def drifted(report: Report) -> bool:
@@ -94,40 +110,41 @@ def drifted(report: Report) -> bool:
     )
 
 
+def diverged(report: Report) -> bool:
+    """Return whether two runs were compared and are not bitwise identical."""
+    return report.determinism is not None and not report.determinism.identical
+
+
 def _without_flags(floor: NoiseFloor, first: Divergence) -> Phrase:
-    """Where two default runs diverge, and what alone makes them repeat, where that was shown."""
-    named: Phrase = () if first.name == first.kind else (("say", " "), ("name", first.name))
-    by: Phrase = (
-        (("say", ", made reproducible by "), ("name", floor.reproducible_by))
-        if floor.reproducible_by
-        else ()
-    )
-    return (("say", f"{moment(first, first.step + 1)}, in {first.kind}"), *named, *by)
+    """Return where two default runs diverge, and what alone makes them repeat, if that was
+    shown."""
+    place = say(f"{moment(first, first.step + 1)}, in {first.kind}")
+    if first.name != first.kind:
+        place = phrase("{} {name}", place, name=first.name)
+    if not floor.reproducible_by:
+        return place
+    return phrase("{}, made reproducible by {name}", place, name=floor.reproducible_by)
 
 
-def _differing_headline(report: Report) -> Phrase:
-    found = report.determinism
-    assert found is not None  # the caller asked
+def _differing_headline(report: Report, found: Determinism) -> Phrase:
     first = found.first_divergence
     if report.verdict == "pass":
-        return (("say", "not bitwise identical, but within the tolerance of the spec"),)
-    where = "" if first is None else f" {moment(first, found.steps)}"
+        return say("not bitwise identical, but within the tolerance of the spec")
+    two = f"two runs with seed {found.seed}"
     seeds = sum(not item.identical for item in found.seeds)
     of_seeds = f" ({numbers.of(seeds, len(found.seeds))} seeds)" if len(found.seeds) > 1 else ""
-    says: Phrase = (("say", f"two runs with seed {found.seed} diverge{where}{of_seeds}"),)
     if first is not None and _differs_in_length(first):
-        says = (
-            ("say", f"two runs with seed {found.seed} end differently{of_seeds}: "),
-            ("message", first.detail),
-        )
+        so = phrase(f"{two} end differently{of_seeds}: {{message}}", message=first.detail)
+    else:
+        place = "" if first is None else f" {moment(first, found.steps)}"
+        so = say(f"{two} diverge{place}{of_seeds}")
     why = report.diagnosis
     if why is None or not (why.confirmed or why.observed):
-        return says
-    so = " because of " if why.confirmed else " after other input at "
-    because: Phrase = (
-        (("say", so), ("name", notebook.place(why.file, why.line))) if why.file else ()
-    )
-    return (*says, *because, ("say", f" ({why.cause}{'' if why.confirmed else ', observed'})"))
+        return so
+    if why.file:
+        because = "because of" if why.confirmed else "after other input at"
+        so = phrase(f"{{}} {because} {{name}}", so, name=notebook.place(why.file, why.line))
+    return phrase("{}{}", so, say(f" ({why.cause}{'' if why.confirmed else ', observed'})"))
 
 
 def moment(divergence: Divergence, steps: int) -> str:
@@ -157,47 +174,40 @@ def _differs_in_length(divergence: Divergence) -> bool:
 
 
 def where(divergence: Divergence) -> Phrase:
-    """Step, kind, name and process of a divergence."""
+    """Return step, kind, name and process of a divergence."""
     step = "before the first step" if divergence.step < 0 else f"step {divergence.step}"
     word = _KIND_WORDS.get(divergence.kind, divergence.kind)
     if divergence.name == divergence.kind:
         word = "the"
     if _differs_in_length(divergence):
         word = "the number of"
-    phrase: Phrase = (("figure", step), ("say", f", {word} "), ("name", divergence.name))
-    return (
-        phrase
-        if divergence.process == "main"
-        else (*phrase, ("say", " in process "), ("name", divergence.process))
-    )
+    place = phrase(f"{{figure}}, {word} {{name}}", figure=step, name=divergence.name)
+    if divergence.process == "main":
+        return place
+    return phrase("{} in process {name}", place, name=divergence.process)
 
 
 def how_far(divergence: Divergence) -> Phrase:
-    """Type, shape and distances of a divergence; empty where nothing is known."""
+    """Return type, shape and distances of a divergence; empty if nothing is known."""
     parts: list[Phrase] = []
     if divergence.dtype is not None:
-        parts.append(
-            (
-                (
-                    "name",
-                    divergence.dtype
-                    + (
-                        " " + numbers.shape(divergence.shape)
-                        if divergence.shape is not None
-                        else ""
-                    ),
-                ),
-            )
-        )
+        shape = "" if divergence.shape is None else f" {numbers.shape(divergence.shape)}"
+        parts.append(phrase("{name}", name=divergence.dtype + shape))
     if divergence.values is not None:
         first, second = (
             value if isinstance(value, str) else repr(value) for value in divergence.values
         )
-        parts.append((("name", first), ("say", " against "), ("name", second)))
-    parts.extend((("figure", text),) for text in apart(divergence))
+        parts.append(phrase("{name} against {name2}", name=first, name2=second))
+    parts.extend(phrase("{figure}", figure=text) for text in apart(divergence))
     if divergence.detail:
-        parts.append((("message", divergence.detail),))
+        parts.append(phrase("{message}", message=divergence.detail))
     return joined(parts)
+
+
+def how_far_in_short(divergence: Divergence) -> Phrase:
+    """Return the largest distance of one element; both values only where no distance is known."""
+    values = None if divergence.measured else divergence.values
+    return how_far(replace(divergence, l2=None, relative_l2=None, values=values))
 
 
 def distances(divergence: Divergence) -> tuple[str, str, str, str]:
@@ -230,7 +240,7 @@ def spread(comparison: Comparison) -> Phrase:
     )
     if steps := comparison.differing_steps:
         text += f", in {numbers.of(steps, max(comparison.steps, steps))} steps"
-    return (("figure", numbers.of(comparison.differing, comparison.tensors)), ("say", text))
+    return phrase(f"{{figure}}{text}", figure=numbers.of(comparison.differing, comparison.tensors))
 
 
 def kinds(comparison: Comparison) -> str:
@@ -268,7 +278,8 @@ def bound(report: Report) -> str:
     counted = f"{numbers.of(found.runs, found.runs + found.failed)} identical"
     if found.bound_pct is None:
         return f"{counted}, {found.failed} ended badly"
-    return f"{counted}; a fault in more than {found.bound_pct:.0f} % of runs would have shown (95 % sure)"
+    least = f"{found.bound_pct:.0f} %"
+    return f"{counted}; a fault in more than {least} of runs would have shown (95 % sure)"
 
 
 def non_finite(report: Report) -> str:
@@ -285,25 +296,25 @@ def seeds(report: Report) -> str:
 
 
 def noise(floor: NoiseFloor | None) -> Phrase:
-    """The noise floor: what happens without the flags."""
+    """Return what happens without the flags."""
     if floor is None:
-        return (("say", "not measured (how far two runs without flags drift apart)"),)
+        return say("not measured (how far two runs without flags drift apart)")
     if floor.identical:
-        return (("say", "zero: this workload repeats its bits here without the flags"),)
+        return say("zero: this workload repeats its bits here without the flags")
     first, step = floor.first_divergence, floor.first_step
     when = "" if step is None else " before the first step" if step < 0 else f" from step {step} on"
-    start: Phrase = (("say", "two runs without flags diverge" + when),)
+    start = say(f"two runs without flags diverge{when}")
     if first is not None:
-        start = (("say", "two runs without flags diverge "), *_without_flags(floor, first))
-    found = (
-        None if floor.loss_gap is None else f"loss gap {numbers.small(floor.loss_gap)}",
-        None if floor.weight_l2 is None else f"weights {numbers.small(floor.weight_l2)} apart (L2)",
-        None
-        if floor.weight_relative_l2 is None
-        else f"relative {numbers.small(floor.weight_relative_l2)}",
-    )
-    figures_found = ", ".join(text for text in found if text is not None)
-    return (*start, *((("say", ": "), ("figure", figures_found)) if figures_found else ()))
+        start = phrase("two runs without flags diverge {}", _without_flags(floor, first))
+    measured = {
+        "loss gap {}": floor.loss_gap,
+        "weights {} apart (L2)": floor.weight_l2,
+        "relative {}": floor.weight_relative_l2,
+    }
+    figures = [
+        words.format(numbers.small(value)) for words, value in measured.items() if value is not None
+    ]
+    return phrase("{}: {figure}", start, figure=", ".join(figures)) if figures else start
 
 
 def coverage(checklist: Sequence[CheckResult]) -> tuple[tuple[str, int, int], ...]:
@@ -321,16 +332,17 @@ def checks(checklist: Sequence[CheckResult]) -> Phrase:
     """Return how many checks passed, the ids of those that did not, and what was never declared;
     empty if none was made."""
     made = [item for item in checklist if item.status != "skip"]
+    if not made:
+        return ()
     passed = sum(item.status == "pass" for item in made)
-    phrase: Phrase = (("figure", numbers.of(passed, len(made))), ("say", " passed"))
+    counted = phrase("{figure} passed", figure=numbers.of(passed, len(made)))
     for status in ("fail", "warn", "waived"):
-        ids = [item.id for item in made if item.status == status]
+        ids = [for_terminal(item.id, 60) for item in made if item.status == status]
         if ids:
-            listing = ("message", listed([for_terminal(name, 60) for name in ids], 6))
-            phrase += (("say", f"; {len(ids):,} "), ("status", status), ("say", ": "), listing)
-    if missing := undeclared(checklist).partition(" (")[0]:
-        phrase += (("say", f"; {missing}"),)
-    return phrase if made else ()
+            more = f"{{}}; {len(ids):,} {{status}}: {{message}}"
+            counted = phrase(more, counted, status=status, message=listed(ids, 6))
+    missing = undeclared(checklist).partition(" (")[0]
+    return phrase(f"{{}}; {missing}", counted) if missing else counted
 
 
 def undeclared(checklist: Sequence[CheckResult]) -> str:

@@ -32,7 +32,7 @@ def test_two_equal_reports_have_no_row(name: str) -> None:
 
 def test_a_pass_that_became_a_fail_says_verdict_divergence_cause_and_checks() -> None:
     rows = _rows(reports.PASS, reports.EXPLAINED)
-    assert rows["verdict"] == ["pass", "fail"] and "step 3, gradient" in rows["result"][1]
+    assert rows["verdict"] == ["pass", "fail"] and "step 3, gradient" in rows["diverges at"][1]
     assert "src/train.py:41" in rows["cause"][1]
     assert rows["check data/checksums"] == ["pass", "fail"]
     assert not {"noise floor", "cost", "check env/lockfile"} & rows.keys()
