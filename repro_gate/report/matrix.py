@@ -169,8 +169,8 @@ def between(a: Report, b: Report, names: tuple[str, str], view: View = PLAIN) ->
 
 def _findings(a: Report, b: Report) -> Iterator[_Row]:
     """Return the verdict, and each row that is seen first of either report."""
-    started = [phrase("{message}", message=report.started) for report in (a, b)]
-    yield say("started"), *started
+    one, other = (phrase("{message}", message=report.started) for report in (a, b))
+    yield say("started"), one, other
     for label, one, other in zip(("verdict", "result"), *map(_verdict, (a, b)), strict=True):
         yield say(label), one, other
     yield say("noise floor"), wording.noise(a.noise_floor), wording.noise(b.noise_floor)
