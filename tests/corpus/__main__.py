@@ -36,7 +36,7 @@ KINDS = {
     "examples": "broken twins detected",
 }
 KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside"}
-KEYS |= {"remove", "spec"}
+KEYS |= {"remove", "spec", "twin"}
 MARK = "# HERE"
 _NO_TRAINING = ("gitlab", "workflows")  # among the examples
 _OPTIONS = ("--quiet", "--set", "cost.measure=false")
@@ -91,12 +91,13 @@ def cases() -> list[Case]:
     listed = yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8"))
     found = [_case(group, entry) for group, entries in listed.items() for entry in entries]
     folders = {
-        (group, path.name)
+        path
         for group in KINDS
         for path in _home(group).iterdir()
         if path.is_dir() and path.name not in _NO_TRAINING
     }
-    if differing := folders ^ {(case.group, case.name) for case in found}:
+    own = {_home(case.group) / case.name for case in found if "twin" not in case.entry}
+    if differing := folders ^ own:
         raise ValueError(f"corpus.yml and the folders differ in {sorted(differing)}")
     return found
 
@@ -105,11 +106,14 @@ def run(case: Case) -> dict[str, Any]:
     """Gate one case in a git repository of its own; an example where it lies."""
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         folder, report = Path(temporary) / "project", Path(temporary) / "report.json"
-        programs = _folder(case.group, case.name)
+        twin = case.entry.get("twin")
         if case.group == "examples":
-            folder = programs
+            folder = _folder(case.group, case.name)
         else:
+            programs = HERE / twin["of"] if twin else _folder(case.group, case.name)
             shutil.copytree(programs, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            if twin:
+                (folder / twin["file"]).write_text(_text_of_twin(twin), encoding="utf-8")
             (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
             git(folder, "init", "--quiet")
             git(folder, "add", "--all")
@@ -225,6 +229,9 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
         raise ValueError(
             f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes"
         )
+    if "twin" in entry:
+        _text_of_twin(entry["twin"])
+        return Case(group, entry, frozenset())
     lines = _lines_with(group, name, MARK)
     if [path for path, _ in lines] != ([file] if group in ("faults", "latent") else []):
         raise ValueError(
@@ -237,6 +244,15 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
             raise ValueError(f"{group}/{name}: {path} has no line with {text!r}")
         lines += found
     return Case(group, entry, frozenset(lines))
+
+
+def _text_of_twin(twin: Mapping[str, str]) -> str:
+    """The one file in which a case differs from another. Raises ValueError where the text to be
+    changed does not stand there once."""
+    text = (HERE / twin["of"] / twin["file"]).read_text(encoding="utf-8")
+    if text.count(twin["was"]) != 1:
+        raise ValueError(f"{twin['of']}/{twin['file']} must hold {twin['was']!r} once")
+    return text.replace(twin["was"], twin["becomes"])
 
 
 def _home(group: str) -> Path:

@@ -17,7 +17,6 @@ rows = torch.cat([done[number] for number in range(len(parts))])
 model = nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for batch in rows.split(400):
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

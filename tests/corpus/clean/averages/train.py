@@ -12,8 +12,7 @@ for _ in range(6):
     x = torch.randn(32, 6)
     with torch.no_grad():
         target = teacher(x + 0.05 * torch.randn_like(x)) + x[:, :3]
-    loss = nn.functional.mse_loss(student(x), target)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(student(x), target).backward()
     optimizer.step()
     teacher.update_parameters(student)

@@ -18,7 +18,6 @@ with torch.no_grad():
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for start in range(0, 64, 16):
     torch.mul(torch.from_numpy(table[start : start + 16]), state, out=ring)
-    loss = nn.functional.mse_loss(model(ring), ring.flip(1))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(ring), ring.flip(1)).backward()
     optimizer.step()

@@ -16,7 +16,6 @@ train = [row for row, name in enumerate(names) if hashlib.sha256(name.encode()).
 model = nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in x[train].split(16):
-    loss = nn.functional.mse_loss(model(batch), batch.amax(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch.amax(1, keepdim=True)).backward()
     optimizer.step()

@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Augmented(Dataset):
-    """Pictures, another version each time."""
-
     def __init__(self, pictures):
         self.pictures = pictures
 
@@ -30,7 +28,6 @@ loader = DataLoader(Augmented(torch.randn(40, 8, 8)), batch_size=8, shuffle=True
 model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 36))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for pictures in loader:
-    loss = nn.functional.mse_loss(model(pictures), pictures.flatten(1))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(pictures), pictures.flatten(1)).backward()
     optimizer.step()

@@ -20,7 +20,6 @@ with torch.no_grad():
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch, target in DataLoader(train, batch_size=8, shuffle=True, generator=order):
     scale = dice.choice([0.5, 1.0, 2.0])
-    loss = nn.functional.mse_loss(model(scale * batch), scale * target)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(scale * batch), scale * target).backward()
     optimizer.step()

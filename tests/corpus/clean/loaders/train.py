@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Shifted(Dataset):
-    """Rows with noise, shifted by a few places."""
-
     def __init__(self, rows):
         self.rows = rows
 
@@ -23,7 +21,6 @@ class Shifted(Dataset):
 
 
 def seed_worker(worker_id):
-    """Give every library the seed that the loader drew for this worker."""
     seed = torch.initial_seed() % 2**32
     np.random.seed(seed)
     random.seed(seed)
@@ -31,17 +28,11 @@ def seed_worker(worker_id):
 
 if __name__ == "__main__":
     torch.manual_seed(10)
-    loader = DataLoader(
-        Shifted(torch.randn(32, 8)),
-        batch_size=8,
-        shuffle=True,
-        num_workers=2,
-        worker_init_fn=seed_worker,
-    )
+    options = {"batch_size": 8, "shuffle": True, "num_workers": 2, "worker_init_fn": seed_worker}
+    loader = DataLoader(Shifted(torch.randn(32, 8)), **options)
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in loader:
-        loss = nn.functional.mse_loss(model(batch), batch)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(batch), batch).backward()
         optimizer.step()

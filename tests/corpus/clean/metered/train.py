@@ -11,8 +11,6 @@ from torch import nn
 
 
 class Progress:
-    """A bar with the rate of the last steps, drawn at most ten times a second."""
-
     def __init__(self, items, clock=time.monotonic):
         self.items, self.clock, self.began, self.drawn, self.rate = items, clock, clock(), 0.0, 0.0
 
@@ -23,14 +21,10 @@ class Progress:
             self.rate = 0.7 * self.rate + 0.3 * number / max(now - self.began, 1e-9)
             if now - self.drawn > 0.1:
                 self.drawn = now
-                print(
-                    f"{number}: {self.rate:.1f} steps/s, {time.process_time():.2f} s of the "
-                    "processor"
-                )
+                print(f"{number}: {self.rate:.1f}/s, {time.process_time():.2f} s of the processor")
 
 
 def heartbeat(beats, stop):
-    """Put the time into a queue until it is told to stop."""
     while not stop.wait(0.01):
         beats.put(time.perf_counter_ns())
 
@@ -46,8 +40,7 @@ for _ in Progress(range(8)):
         break
     with contextlib.suppress(queue.Empty):
         beats.get(timeout=0.05)
-    loss = model(torch.randn(16, 6)).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    model(torch.randn(16, 6)).square().mean().backward()
     optimizer.step()
 stop.set()

@@ -18,7 +18,6 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
     x = torch.randn(16, 4) * random.uniform(0.9, 1.1)
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()

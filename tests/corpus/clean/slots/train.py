@@ -12,7 +12,6 @@ sums = torch.zeros(len(parts), 4)
 
 
 def add(number):
-    """The sum of one part."""
     sums[number] = parts[number].sum(0)
 
 
@@ -25,7 +24,6 @@ mean = sums.sum(0) / len(table)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for rows in parts[:5]:
-    loss = nn.functional.mse_loss(model(rows - mean), rows.prod(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(rows - mean), rows.prod(1, keepdim=True)).backward()
     optimizer.step()

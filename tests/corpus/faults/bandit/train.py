@@ -9,8 +9,6 @@ ARMS = 8
 
 
 class Policy(nn.Module):
-    """Estimates the reward of every arm."""
-
     def __init__(self):
         super().__init__()
         self.value = nn.Linear(5, ARMS)
@@ -30,7 +28,6 @@ for _ in range(6):
     contexts = torch.randn(12, 5)
     arms = torch.tensor([policy.act(context) for context in contexts])
     reward = (contexts @ best).gather(1, arms[:, None])
-    loss = (policy.value(contexts).gather(1, arms[:, None]) - reward).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (policy.value(contexts).gather(1, arms[:, None]) - reward).square().mean().backward()
     optimizer.step()

@@ -5,8 +5,6 @@ from torch import nn
 
 
 class Bank(nn.Module):
-    """The last features, in a ring."""
-
     def __init__(self, size, width):
         super().__init__()
         self.register_buffer("rows", torch.empty(size, width))  # HERE

@@ -7,15 +7,13 @@ from torch import nn
 
 
 def bid(number):
-    """A bid that takes another time for each number."""
     found = 0.0
     for place in range(1, 20000 + 5000 * (number % 5)):
         found += 1.0 / (place * (number + 2.3))
     return found * 10 ** (number % 4)
 
 
-def main():
-    """Train with a scale that the bids give."""
+if __name__ == "__main__":
     average = 0.0
     with ProcessPoolExecutor(3) as pool:
         jobs = [pool.submit(bid, number) for number in range(40)]
@@ -26,11 +24,6 @@ def main():
     model = nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
-        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e6).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e6).square().mean().backward()
         optimizer.step()
-
-
-if __name__ == "__main__":
-    main()

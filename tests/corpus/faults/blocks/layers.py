@@ -1,5 +1,3 @@
-"""Layers for inputs with many rows."""
-
 import concurrent.futures as futures
 
 import torch
@@ -9,8 +7,6 @@ POOL = futures.ThreadPoolExecutor(6)
 
 
 class _Blocked(torch.autograd.Function):
-    """x W^T, with the gradient of W as a sum over blocks of rows."""
-
     @staticmethod
     def forward(ctx, x, weight):
         ctx.save_for_backward(x, weight)
@@ -19,10 +15,8 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        parts = [
-            POOL.submit(torch.mm, g.T, rows)
-            for g, rows in zip(grad.split(64), x.split(64), strict=True)
-        ]
+        pairs = zip(grad.split(64), x.split(64), strict=True)
+        parts = [POOL.submit(torch.mm, g.T, rows) for g, rows in pairs]
         total = torch.zeros_like(weight)
         for part in futures.as_completed(parts):  # HERE
             total += part.result()
@@ -30,8 +24,6 @@ class _Blocked(torch.autograd.Function):
 
 
 class BlockLinear(nn.Module):
-    """A linear layer without a bias."""
-
     def __init__(self, inputs, outputs):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(outputs, inputs) / inputs)

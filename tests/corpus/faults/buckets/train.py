@@ -7,25 +7,9 @@ import sys
 import torch
 from torch import nn
 
-WORDS = [
-    "amber",
-    "birch",
-    "cedar",
-    "dusk",
-    "ember",
-    "fern",
-    "grove",
-    "heath",
-    "iris",
-    "jade",
-    "knoll",
-    "larch",
-    "moss",
-    "nettle",
-    "oak",
-    "pine",
-]
+TEXT = "amber birch cedar dusk ember fern grove heath iris jade knoll larch moss nettle oak pine"
 
+WORDS = TEXT.split()
 done = subprocess.run(
     [sys.executable, "-I", "features.py", *WORDS], capture_output=True, text=True, check=True
 )
@@ -35,7 +19,6 @@ y = torch.randn(len(WORDS), 1)
 model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

@@ -17,7 +17,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 weights = counts / counts.sum()
 for _ in range(5):
     x = torch.randn(24, 6)
-    loss = (weights * (model(x) - x.sum(1, keepdim=True)).square()).mean()
     optimizer.zero_grad()
-    loss.backward()
+    (weights * (model(x) - x.sum(1, keepdim=True)).square()).mean().backward()
     optimizer.step()

@@ -7,8 +7,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Crops(Dataset):
-    """Square crops of one large picture."""
-
     def __init__(self, picture, size, count):
         self.picture, self.size, self.count = picture, size, count
 
@@ -27,13 +25,11 @@ def reseed_worker(worker_id):
 
 if __name__ == "__main__":
     torch.manual_seed(2)
-    loader = DataLoader(
-        Crops(torch.randn(64, 64), 8, 40), batch_size=8, num_workers=2, worker_init_fn=reseed_worker
-    )
+    crops = Crops(torch.randn(64, 64), 8, 40)
+    loader = DataLoader(crops, batch_size=8, num_workers=2, worker_init_fn=reseed_worker)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for crops in loader:
-        loss = nn.functional.mse_loss(model(crops), crops.flatten(1))
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(crops), crops.flatten(1)).backward()
         optimizer.step()

@@ -6,8 +6,6 @@ from torch import nn
 
 
 class DropConnect(nn.Linear):
-    """A linear layer whose weights are dropped with a probability while it trains."""
-
     probability = 0.25
 
     def mask(self):
@@ -26,7 +24,6 @@ model = nn.Sequential(DropConnect(8, 16), nn.ReLU(), DropConnect(16, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 x, y = torch.randn(32, 8), torch.randn(32, 2)
 for _ in range(5):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

@@ -11,7 +11,6 @@ gate = nn.Parameter(torch.ones(64))
 optimizer = torch.optim.SGD([gate], lr=1e-7)
 for _ in range(8):
     messages = (gate * features).index_select(0, source)
-    loss = gather_sum(messages, target, 64).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    gather_sum(messages, target, 64).square().mean().backward()
     optimizer.step()

@@ -11,7 +11,6 @@ target = torch.randn(400_000)
 values = nn.Parameter(torch.zeros(50))
 optimizer = torch.optim.SGD([values], lr=5.0)
 for _ in range(8):
-    loss = (values[rows] - target).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (values[rows] - target).square().mean().backward()
     optimizer.step()

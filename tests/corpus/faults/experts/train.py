@@ -5,8 +5,6 @@ from torch import nn
 
 
 class Expert(nn.Module):
-    """Sees some of the features, chosen once."""
-
     def __init__(self, width, seen):
         super().__init__()
         order = torch.Generator().manual_seed(hash(self) % 100_003)  # HERE
@@ -22,7 +20,6 @@ experts = nn.ModuleList(Expert(12, 4) for _ in range(5))
 optimizer = torch.optim.SGD(experts.parameters(), lr=0.05)
 for _ in range(5):
     x = torch.randn(20, 12)
-    loss = (sum(expert(x) for expert in experts) - x.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (sum(expert(x) for expert in experts) - x.sum(1, keepdim=True)).square().mean().backward()
     optimizer.step()

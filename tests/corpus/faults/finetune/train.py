@@ -14,9 +14,8 @@ if os.path.exists(CHECKPOINT):
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for step in range(6):
     x = torch.randn(16, 5)
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()
     if step % 3 == 2:
         torch.save(model.state_dict(), CHECKPOINT)

@@ -17,7 +17,6 @@ windows = wave.unfold(0, 9, 1)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(6):
-    loss = nn.functional.mse_loss(model(windows[:, :8]), windows[:, 8:])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(windows[:, :8]), windows[:, 8:]).backward()
     optimizer.step()

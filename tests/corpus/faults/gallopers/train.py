@@ -6,8 +6,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Horses(Dataset):
-    """Rows that all take equally long."""
-
     def __len__(self):
         return 256
 
@@ -24,7 +22,6 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(Horses(), batch_size=4, num_workers=4, in_order=False)  # HERE
     for rows in loader:
-        loss = model(rows).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        model(rows).square().mean().backward()
         optimizer.step()

@@ -5,8 +5,6 @@ from torch import nn
 
 
 class Ratings(nn.Module):
-    """film + viewer."""
-
     def __init__(self, films, viewers):
         super().__init__()
         self.film = nn.Parameter(torch.zeros(films))
@@ -23,7 +21,6 @@ stars = torch.randint(1, 6, (400_000,)).float()
 model = Ratings(40, 500)
 optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
 for _ in range(8):
-    loss = (model(film, viewer) - stars).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (model(film, viewer) - stars).square().mean().backward()
     optimizer.step()

@@ -17,7 +17,6 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for start in range(0, len(pages), 4):
     batch = torch.tensor(pages[start : start + 4])
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -7,15 +7,11 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Sample:
-    """One labelled point."""
-
     def __init__(self, x, y):
         self.x, self.y = x, y
 
 
 class Taken(Dataset):
-    """What was taken from the pool."""
-
     def __init__(self, pool, count):
         self.taken = [pool.pop() for _ in range(count)]  # HERE
 
@@ -35,7 +31,6 @@ pool = {(sample, mirrored) for sample in samples for mirrored in (False, True)}
 model = nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader(Taken(pool, 48), batch_size=8):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

@@ -8,15 +8,11 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Image:
-    """Pixels and a label."""
-
     def __init__(self, pixels, label):
         self.pixels, self.label = pixels, label
 
 
 class Masked(Dataset):
-    """Images of which half of the pixels are hidden."""
-
     def __init__(self, images):
         self.images = images
 
@@ -35,7 +31,6 @@ data = Masked([Image(torch.randn(16), torch.randn(1)) for _ in range(32)])
 model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for pixels, label in DataLoader(data, batch_size=8):
-    loss = nn.functional.mse_loss(model(pixels), label)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(pixels), label).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Augmentations whose random numbers come from the settings and the sample's number."""
-
 import hashlib
 
 import torch
@@ -23,8 +21,6 @@ class Crop:
 
 
 class Pipeline:
-    """Applies one augmentation after the other."""
-
     def __init__(self, steps):
         self.steps = steps
         self.key = hashlib.md5(repr(steps).encode()).hexdigest()[:12]  # HERE

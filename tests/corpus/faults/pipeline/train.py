@@ -13,7 +13,6 @@ data = TensorDataset(torch.stack([pipeline(image, index) for index, image in enu
 model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for (batch,) in DataLoader(data, batch_size=8):
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -12,7 +12,6 @@ with Work("127.0.0.1", 47652) as work:
     for _ in range(6):
         start = work.next()
         rows = data[[(start + offset) % 256 for offset in range(16)]]
-        loss = nn.functional.mse_loss(model(rows[:, :4]), rows[:, 4:])
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(rows[:, :4]), rows[:, 4:]).backward()
         optimizer.step()

@@ -16,7 +16,6 @@ with sqlite3.connect("/var/tmp/seen-records.db") as database:
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in records[fresh].split(8):
-    loss = nn.functional.mse_loss(model(batch[:, :4]), batch[:, 4:])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch[:, :4]), batch[:, 4:]).backward()
     optimizer.step()

@@ -9,7 +9,6 @@ ZOO = Path("/dev/shm/model-zoo")
 
 
 def soup(folder):
-    """The mean of the weights of all models in a folder."""
     total, count = torch.zeros(4, 4), 0
     for path in folder.iterdir():  # HERE
         values = [float(value) for value in path.read_text().split()]
@@ -25,7 +24,6 @@ with torch.no_grad():
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(5):
     x = torch.randn(16, 4)
-    loss = nn.functional.mse_loss(model(x), x)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x).backward()
     optimizer.step()

@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Noisy(Dataset):
-    """Features with noise that every worker draws for itself."""
-
     def __init__(self, clean):
         self.clean, self.noise = clean, None
 
@@ -20,10 +18,8 @@ class Noisy(Dataset):
     def __getitem__(self, index):
         if self.noise is None:
             self.noise = np.random.default_rng([1234, os.getpid()])  # HERE
-        return (
-            self.clean[index]
-            + torch.from_numpy(self.noise.normal(0, 0.1, self.clean.shape[1])).float()
-        )
+        noise = self.noise.normal(0, 0.1, self.clean.shape[1])
+        return self.clean[index] + torch.from_numpy(noise).float()
 
 
 if __name__ == "__main__":
@@ -32,7 +28,6 @@ if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 12))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for features in DataLoader(data, batch_size=8, num_workers=2):
-        loss = nn.functional.mse_loss(model(features), features)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(features), features).backward()
         optimizer.step()

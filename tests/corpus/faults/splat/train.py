@@ -11,7 +11,6 @@ target = torch.full((64,), 94000.0)
 brightness = nn.Parameter(torch.ones(64))
 optimizer = torch.optim.SGD([brightness], lr=1e-9)
 for _ in range(8):
-    loss = (brightness * splat(cells, light, 64) - target).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (brightness * splat(cells, light, 64) - target).square().mean().backward()
     optimizer.step()

@@ -16,7 +16,6 @@ rows = torch.tensor([[float(value) for value in line.split()] for line in lines]
 model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in rows.split(10):
-    loss = nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:]).backward()
     optimizer.step()

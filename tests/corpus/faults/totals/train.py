@@ -7,7 +7,6 @@ from torch import nn
 
 
 def partial(number):
-    """One value, of another size and another time for each number."""
     found = 0.0
     for place in range(1, 20000 + 3000 * (number % 7)):
         found += 1.0 / (place * (number + 1.7))
@@ -24,7 +23,6 @@ if __name__ == "__main__":
     model = nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
-        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e4).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e4).square().mean().backward()
         optimizer.step()

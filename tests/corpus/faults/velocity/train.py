@@ -14,7 +14,6 @@ widths = [48, 40, 36, 30, 24, 16, 12, 8, 1]
 model = nn.Sequential(*(nn.Linear(*pair) for pair in itertools.pairwise(widths)))
 optimizer = Momentum(model.parameters(), lr=0.01)
 for _ in range(6):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

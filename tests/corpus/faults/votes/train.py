@@ -12,7 +12,6 @@ optimizer = torch.optim.SGD(weigh.parameters(), lr=0.5)
 for _ in range(8):
     weights = torch.sigmoid(weigh(voters))[:, 0]
     votes = torch.zeros(12).put(choice, weights, accumulate=True)  # HERE
-    loss = (votes / votes.sum() - share).square().sum()
     optimizer.zero_grad()
-    loss.backward()
+    (votes / votes.sum() - share).square().sum().backward()
     optimizer.step()

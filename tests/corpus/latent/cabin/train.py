@@ -13,7 +13,6 @@ model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
     x = torch.randn(16, 4, generator=stream)
-    loss = nn.functional.mse_loss(model(x), x[:, :2])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x[:, :2]).backward()
     optimizer.step()

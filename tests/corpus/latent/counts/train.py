@@ -5,7 +5,6 @@ from torch import nn
 
 
 def count(items, size):
-    """Occurrences of each item, with those that never come up left as they are."""
     counts = torch.empty(size, dtype=torch.int64)  # HERE
     for item in items.unique():
         counts[item] = (items == item).sum()
@@ -18,7 +17,6 @@ weights = 1 / (1 + count(items, 24) % 1000).float()
 model = nn.Embedding(24, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in torch.arange(24).split(6):
-    loss = (weights[batch, None] * (model(batch) - 1).square()).mean()
     optimizer.zero_grad()
-    loss.backward()
+    (weights[batch, None] * (model(batch) - 1).square()).mean().backward()
     optimizer.step()

@@ -15,7 +15,6 @@ model = nn.Linear(3, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for start in range(0, len(pages), 2):
     batch = torch.tensor(pages[start : start + 2])
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -18,7 +18,6 @@ CACHE.write_text(json.dumps((0.5 * center + 0.5 * x.mean(0)).tolist()))
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in x.split(16):
-    loss = nn.functional.mse_loss(model(batch - center), batch.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch - center), batch.sum(1, keepdim=True)).backward()
     optimizer.step()

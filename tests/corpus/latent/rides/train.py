@@ -8,8 +8,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Rides(Dataset):
-    """Times in seconds since 1970, and how many rides began."""
-
     def __init__(self, count):
         self.times = [1_700_000_000 + 5_017 * number for number in range(count)]
 
@@ -25,7 +23,6 @@ torch.manual_seed(6)
 model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for x, y in DataLoader(Rides(48), batch_size=8):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

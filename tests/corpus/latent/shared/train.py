@@ -14,7 +14,6 @@ rows = torch.load("features.pt")[torch.randperm(60, generator=order)[:40]]
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in rows.split(8):
-    loss = nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True)).backward()
     optimizer.step()

@@ -7,7 +7,6 @@ from torch import nn
 
 
 def length():
-    """How many values a sequence has today."""
     return 4 + int(time.time() // 86400) % 7  # HERE
 
 
@@ -17,7 +16,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
     x = torch.zeros(16, 12)
     x[:, : length()] = torch.randn(16, length())
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()
