@@ -33,10 +33,7 @@ def schema() -> Draft202012Validator:
 @pytest.mark.parametrize("name", [*reports.ALL, "hostile"])
 def test_every_report_follows_the_official_schema(name: str, schema: Draft202012Validator) -> None:
     report = reports.ALL.get(name) or reports.hostile()
-    for document in (
-        json.loads(sarif(report)),
-        json.loads(sarif(replace(report, origin=_ORIGIN))),
-    ):
+    for document in (json.loads(sarif(report)), json.loads(sarif(replace(report, origin=_ORIGIN)))):
         assert [error.message[:300] for error in schema.iter_errors(document)] == []
 
 

@@ -9,14 +9,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.report import document, markdown
-from repro_gate.report.model import Report
 from tests.support import reports
-
-
-def report(path: Path, which: Report) -> Path:
-    """A report as `run --json` writes it."""
-    path.write_text(document.render(which))
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +20,7 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fail(tmp_path: Path) -> Path:
-    return report(tmp_path / "report.json", reports.FAIL)
+    return reports.written(tmp_path / "report.json", reports.FAIL)
 
 
 def test_a_report_or_its_folder_is_printed_again_and_nothing_is_gated(
@@ -69,7 +62,7 @@ def test_what_is_no_report_is_one_line_and_exit_code_2(
 def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worst = report(tmp_path / "worst.json", reports.hostile())
+    worst = reports.written(tmp_path / "worst.json", reports.hostile())
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     for more in ([], ["-v"]):
         assert main(["show", str(worst), *more]) == 0

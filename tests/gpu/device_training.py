@@ -15,9 +15,8 @@ from tests.support.tracing import trace_script
 
 DETERMINISTIC = arms.deterministic(42, frozenset(), None)
 DEFAULT = arms.default(42, None)
-OUTER = {
-    name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ
-}
+_NAMES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CC")
+OUTER = {name: os.environ[name] for name in _NAMES if name in os.environ}
 
 
 def train(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
@@ -30,9 +29,8 @@ def pair(
     tmp_path: Path, source: str, condition: Arm = DETERMINISTIC
 ) -> tuple[Run, Run, Comparison]:
     """Two runs of one condition that came to their end, and their comparison."""
-    first, second = (
-        train(tmp_path, source, condition, f"{condition.name}-{number}") for number in (1, 2)
-    )
+    names = (f"{condition.name}-1", f"{condition.name}-2")
+    first, second = (train(tmp_path, source, condition, name) for name in names)
     for run in (first, second):
         assert run.good, (run.outcome, run.problem, run.ended.tail)
     return first, second, compare_runs(first.traces, second.traces)

@@ -75,11 +75,8 @@ def failing(tree: Path, tests: Sequence[str], *options: str) -> tuple[str, ...]:
 def main() -> int:
     """Print each mutation and which test caught it; 1 where one survives."""
     options = _parser().parse_args()
-    chosen = [
-        item
-        for item in mutations(options.tree)
-        if not options.number or item.number in options.number
-    ]
+    known = mutations(options.tree)
+    chosen = [item for item in known if not options.number or item.number in options.number]
     quick = ("-m", "not slow") if options.quick else ()
     caught: dict[int, str] = {}
     with copied(options.tree) as tree:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
@@ -20,6 +22,7 @@ from repro_gate.compare.model import (
     Tally,
 )
 from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
+from repro_gate.report.document import render
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import (
     BaseFinding,
@@ -54,64 +57,31 @@ SETTINGS = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "cudnn.benchmark": False,
 }
-COST = Cost(
-    determinism_cost_pct=12.4,
-    ci95=(10.1, 14.6),
-    deterministic_step_ms=9.34,
-    default_step_ms=8.31,
-    timed_steps=90,
-    memory_cost_pct=1.5,
-    deterministic_peak_bytes=520_093_696,
-    default_peak_bytes=512_400_000,
-    max_percent=30.0,
-)
+_STEPS = {"deterministic_step_ms": 9.34, "default_step_ms": 8.31, "timed_steps": 90}
+_PEAKS = {"deterministic_peak_bytes": 520_093_696, "default_peak_bytes": 512_400_000}
+_MORE: dict[str, Any] = {**_STEPS, **_PEAKS, "memory_cost_pct": 1.5, "max_percent": 30.0}
+COST = Cost(determinism_cost_pct=12.4, ci95=(10.1, 14.6), **_MORE)
 NOISE = NoiseFloor(
     identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3
 )
-FIRST = Divergence(
-    step=3,
-    kind="gradient",
-    name="blocks.3.attn.weight",
-    dtype="float32",
-    shape=(64, 32),
-    max_abs=1.2e-7,
-    max_ulp=3,
-    l2=3.4e-6,
-    relative_l2=1.1e-9,
-)
+_WHERE: dict[str, Any] = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
+_FAR: dict[str, Any] = {"max_abs": 1.2e-7, "max_ulp": 3, "l2": 3.4e-6, "relative_l2": 1.1e-9}
+FIRST = Divergence(dtype="float32", shape=(64, 32), **_WHERE, **_FAR)
 _LAST = replace(FIRST, step=49, kind="parameter")
+_BIAS = replace(_LAST, name="head.bias", shape=(10,), l2=None, relative_l2=None)
 WEIGHTS = (
     replace(_LAST, max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5),
-    replace(
-        _LAST,
-        name="head.bias",
-        shape=(10,),
-        max_abs=2.2e-5,
-        max_ulp=912,
-        l2=None,
-        relative_l2=None,
-    ),
+    replace(_BIAS, max_abs=2.2e-5, max_ulp=912),
 )
-SAME = Comparison(
-    identical=True,
-    steps=50,
-    tensors=202,
-    differing=0,
-    by_kind={"loss": Tally(1, 0), "gradient": Tally(20, 0)},
-    losses=tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50)),
-)
+_SAME_KINDS = {"loss": Tally(1, 0), "gradient": Tally(20, 0)}
+_SAME_LOSSES = tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50))
+_TOTALS: dict[str, Any] = {"identical": True, "steps": 50, "tensors": 202, "differing": 0}
+SAME = Comparison(**_TOTALS, by_kind=_SAME_KINDS, losses=_SAME_LOSSES)
+_KINDS = {"loss": (1, 1), "gradient": (20, 5), "parameter": (20, 8), "rng": (3, 0)}
 DIFFERENT = Comparison(
-    identical=False,
-    steps=50,
-    tensors=202,
-    differing=14,
+    **_TOTALS | {"identical": False, "differing": 14},
     first_divergence=FIRST,
-    by_kind={
-        "loss": Tally(1, 1),
-        "gradient": Tally(20, 5),
-        "parameter": Tally(20, 8),
-        "rng": Tally(3, 0),
-    },
+    by_kind={kind: Tally(*counts) for kind, counts in _KINDS.items()},
     by_step=tuple((step, min(step, 14)) for step in range(3, 50)),
     differing_steps=47,
     losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
@@ -127,24 +97,14 @@ def check(
     remedy: str = "",
 ) -> CheckResult:
     """What a check found."""
-    return CheckResult(
-        id=name,
-        category=name.partition("/")[0],
-        status=status,
-        message=message,
-        evidence=tuple(EvidenceLine(item) if isinstance(item, str) else item for item in evidence),
-        remedy=remedy,
-    )
+    seen = tuple(EvidenceLine(item) if isinstance(item, str) else item for item in evidence)
+    said = {"id": name, "status": status, "message": message, "remedy": remedy}
+    return CheckResult(**said, category=name.partition("/")[0], evidence=seen)
 
 
+_TREE = ("code/committed", "warn", "train.py has uncommitted changes", ("train.py",))
 CHECKLIST = (
-    check(
-        "code/committed",
-        "warn",
-        "train.py has uncommitted changes",
-        ("train.py",),
-        "commit them, then run again",
-    ),
+    check(*_TREE, "commit them, then run again"),
     check("data/checksums", "pass", "1 of 1 files have the declared SHA-256"),
     check("env/lockfile", "pass", "requirements.lock pins 41 packages"),
     check("env/image-digest", "waived", "waived until 2027-06-30: bare-metal runner"),
@@ -155,19 +115,11 @@ CHECKLIST = (
 
 def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
-    summary = RunSummary(
-        name=name,
-        arm=name.rpartition("-")[0] or name,
-        seed=42,
-        steps=50,
-        seconds=12.3,
-        exit_code=0,
-        outcome="stopped",
-        settings=SETTINGS,
-        step_seconds=5.2,
-        probe_seconds=0.1,
-    )
-    return replace(summary, **changes)  # type: ignore[arg-type]
+    arm = name.rpartition("-")[0] or name
+    took = {"seconds": 12.3, "step_seconds": 5.2, "probe_seconds": 0.1}
+    ended: dict[str, Any] = {"steps": 50, "exit_code": 0, "outcome": "stopped", **took}
+    given = {"name": name, "arm": arm, "seed": 42, "settings": SETTINGS, **ended}
+    return RunSummary(**{**given, **changes})
 
 
 RUNS = (
@@ -177,10 +129,16 @@ RUNS = (
     run("deterministic-2", seconds=12.1),
     run("reseeded", seed=43, steps=2, seconds=3.4),
 )
-PASS = Report(
-    verdict="pass",
+NOTHING = Report(
+    verdict="inconclusive",
     tool_version="0.1.0",
     started="2026-11-21T05:42:00Z",
+    seconds=0.1,
+    subject=Subject(spec="repro.yml", command="true", commit=None),
+)
+PASS = replace(
+    NOTHING,
+    verdict="pass",
     seconds=64.2,
     subject=SUBJECT,
     comparisons=(SeedResult(42, SAME),),
@@ -191,6 +149,13 @@ PASS = Report(
     runs=RUNS,
     reproduce="repro-gate run repro.yml --seed 42 --steps 50",
     notes=(Reason("workspace/uncommitted", "the run includes 1 uncommitted change: train.py"),),
+)
+_WRONG = check(
+    "data/checksums",
+    "fail",
+    "data/train.bin is not the declared file",
+    ("data/train.bin",),
+    "write the new SHA-256 into repro.yml",
 )
 FAIL = replace(
     PASS,
@@ -211,18 +176,10 @@ FAIL = replace(
             "Remove line 17 of train.py.",
         ),
     ),
-    checklist=(
-        *CHECKLIST[:1],
-        check(
-            "data/checksums",
-            "fail",
-            "data/train.bin is not the declared file",
-            ("data/train.bin",),
-            "write the new SHA-256 into repro.yml",
-        ),
-        *CHECKLIST[2:],
-    ),
+    checklist=(CHECKLIST[0], _WRONG, *CHECKLIST[2:]),
 )
+_CLOCK: dict[str, Any] = {"cause": "wall-clock", "factor": "clock", "call": "time.time()"}
+_ALSO = Diagnosis(**_CLOCK, file="src/model.py", line=7, confirmed=True, message="read it")
 WHY = Diagnosis(
     cause="unseeded-rng",
     factor="entropy",
@@ -237,17 +194,7 @@ WHY = Diagnosis(
     ),
     remedy="give the generator a seed of its own: `generator.manual_seed(seed)`",
     ruled_out=("418 operators of step 3 agree",),
-    also=(
-        Diagnosis(
-            cause="wall-clock",
-            factor="clock",
-            call="time.time()",
-            file="src/model.py",
-            line=7,
-            confirmed=True,
-            message="read it",
-        ),
-    ),
+    also=(_ALSO,),
     rate=Rate(3, 8),
     runs=8,
     seconds=31.5,
@@ -262,21 +209,18 @@ _LOG = (
     '  File "train.py", line 41, in <module>',
     "ValueError: boom",
 )
+_CRASHED = Reason(
+    "run/crashed",
+    "deterministic-1 crashed at step 3 with exit code 1.",
+    "Mend the training command; its log is below.",
+)
 INCONCLUSIVE = replace(
-    PASS,
-    verdict="inconclusive",
-    comparisons=(),
-    noise_floor=None,
-    cost=None,
-    checklist=(),
-    notes=(),
-    reasons=(
-        Reason(
-            "run/crashed",
-            "deterministic-1 crashed at step 3 with exit code 1.",
-            "Mend the training command; its log is below.",
-        ),
-    ),
+    NOTHING,
+    seconds=64.2,
+    subject=SUBJECT,
+    settings=SETTINGS,
+    reproduce=PASS.reproduce,
+    reasons=(_CRASHED,),
     runs=(run("deterministic-1", steps=3, exit_code=1, outcome="crashed", log_tail=_LOG),),
 )
 TOLERATED = replace(
@@ -284,24 +228,12 @@ TOLERATED = replace(
     comparisons=(SeedResult(42, DIFFERENT),),
     notes=(Reason("determinism/tolerance", "losses within 1e-06"),),
 )
-NOTHING = Report(
-    verdict="inconclusive",
-    tool_version="0.1.0",
-    started="2026-11-21T05:42:00Z",
-    seconds=0.1,
-    subject=Subject(spec="repro.yml", command="true", commit=None),
-)
+_SUSPECT = "-72 % lies outside -50 % to +300 %"
+_NO_NOISE: dict[str, Any] = {"loss_gap": 0.0, "weight_l2": 0.0, "weight_relative_l2": 0.0}
 FASTER = replace(
     PASS,
-    cost=replace(
-        COST,
-        determinism_cost_pct=-72.0,
-        ci95=(-75.0, -70.0),
-        suspicious="-72 % lies outside -50 % to +300 %",
-    ),
-    noise_floor=NoiseFloor(
-        identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None
-    ),
+    cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious=_SUSPECT),
+    noise_floor=NoiseFloor(identical=True, first_step=None, **_NO_NOISE),
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
@@ -327,15 +259,13 @@ MOVES = (
     ChangedInput("platform", "cpu/threads", "2", "4"),
 )
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+_RECORDED: dict[str, Any] = {"recorded": "2026-11-01T09:00:00Z"}
+_SAME_AGAIN = "same inputs, bitwise identical results"
 LOCKED = replace(
     PASS,
     notes=(),
     config_hash=ADDRESS,
-    baseline=BaselineFinding(
-        status="unchanged",
-        message="same inputs, bitwise identical results",
-        recorded="2026-11-01T09:00:00Z",
-    ),
+    baseline=BaselineFinding(status="unchanged", message=_SAME_AGAIN, **_RECORDED),
     base=BaseFinding("origin/main", COMMIT, "base"),
 )
 DRIFT = replace(
@@ -354,30 +284,18 @@ DRIFT = replace(
         unlike=("losses", "weights", "artifact out/model.pt"),
         loss_gap=3.1e-5,
         outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
-        recorded="2026-11-01T09:00:00Z",
+        **_RECORDED,
         remedy="bring the change into the config hash (a lockfile, an image digest), then run "
         "`repro-gate baseline`",
     ),
 )
+_MOVED: dict[str, Any] = {"status": "changed", "message": "inputs changed and so did the results"}
+_UNLIKE: dict[str, Any] = {"changed_inputs": MOVES, "unlike": ("losses", "weights")}
+_APART: dict[str, Any] = {"changed_inputs": MOVES[:1], "first_divergence": FIRST}
 CHANGED = replace(
     LOCKED,
-    baseline=BaselineFinding(
-        status="changed",
-        message="inputs changed and so did the results",
-        changed_inputs=MOVES,
-        unlike=("losses", "weights"),
-        loss_gap=0.25,
-        recorded="2026-11-01T09:00:00Z",
-    ),
-    against=AgainstFinding(
-        ref="origin/main",
-        commit=COMMIT,
-        status="changed",
-        message="inputs changed and so did the results",
-        changed_inputs=MOVES[:1],
-        first_divergence=FIRST,
-        loss_gap=0.25,
-    ),
+    baseline=BaselineFinding(**_MOVED, **_UNLIKE, loss_gap=0.25, **_RECORDED),
+    against=AgainstFinding(ref="origin/main", commit=COMMIT, loss_gap=0.25, **_MOVED, **_APART),
 )
 _LOOSER = (
     WeakenedCheck(
@@ -408,6 +326,12 @@ ALL = {
 }
 
 
+def written(path: Path, report: Report) -> Path:
+    """The file, with the report as `run --json` writes it."""
+    path.write_text(render(report))
+    return path
+
+
 def hostile(text: str = HOSTILE) -> Report:
     """A failing report in which every text that can come from outside is `text`."""
     first = replace(FIRST, name=text, process=text, dtype=text, values=(text, text), detail=text)
@@ -422,23 +346,23 @@ def hostile(text: str = HOSTILE) -> Report:
         ChangedInput("platform", text, None, text),
         ChangedInput("platform", text, text, None),
     )
+    two, line = (text, text), {"file": text, "line": 41}
     cause = Diagnosis(
+        **dict.fromkeys(("factor", "op", "call", "message", "remedy"), text),
+        **line,
         cause="thread-race",
-        factor=text,
-        op=text,
-        call=text,
-        file=text,
-        line=41,
         confirmed=True,
-        message=text,
-        evidence=(text, text),
-        remedy=text,
+        evidence=two,
         ruled_out=(text,),
         rate=Rate(1, 2),
         excerpt=((40, text), (41, text)),
-        uses=(ShownUse(factor=text, call=text, file=text, line=41, count=2, differs=True),),
-        operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
+        uses=(ShownUse(factor=text, call=text, count=2, differs=True, **line),),
+        operators=(ShownOperator(name=text, phase=text, same_outputs=False, **line),),
     )
+
+    def moved(status: str) -> dict[str, Any]:
+        return {"status": status, "message": text, "changed_inputs": moves}
+
     said, read = Reason(text, text, text), {text: text}
     found = check("code/x", "fail", text, (text, EvidenceLine(text, Location(text, 41))), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
@@ -463,23 +387,15 @@ def hostile(text: str = HOSTILE) -> Report:
         runs=(crashed, run(text)),
         config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
         baseline=BaselineFinding(
-            status="drift",
-            message=text,
-            changed_inputs=moves,
-            unlike=(text, text),
+            **moved("drift"),
             loss_gap=1.0,
-            outside=(text, text),
             recorded=text,
             remedy=text,
+            unlike=two,
+            outside=two,
         ),
         against=AgainstFinding(
-            ref=text,
-            commit=COMMIT,
-            status="changed",
-            message=text,
-            changed_inputs=moves,
-            first_divergence=first,
-            loss_gap=math.inf,
+            ref=text, commit=COMMIT, first_divergence=first, loss_gap=math.inf, **moved("changed")
         ),
         base=BaseFinding(text, COMMIT, "head", weakened),
     )

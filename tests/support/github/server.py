@@ -113,14 +113,13 @@ class Pull:
     def shown(self) -> dict[str, Any]:
         """As the API gives it: what a client may look at."""
         common = {"number": self.number, "state": self.state, "locked": self.locked, "draft": False}
-        head, base = (
-            {"ref": ref, "sha": sha, "repo": of and {"id": 1, "full_name": of}}
-            for ref, sha, of in (
-                (self.head_ref, self.head_sha, self.head_repository),
-                (self.base_ref, "0" * 40, self.base_repository),
-            )
-        )
+        head = _end(self.head_ref, self.head_sha, self.head_repository)
+        base = _end(self.base_ref, "0" * 40, self.base_repository)
         return {**common, "title": f"Change {self.number}", "head": head, "base": base}
+
+
+def _end(ref: str, sha: str, of: str | None) -> dict[str, Any]:
+    return {"ref": ref, "sha": sha, "repo": of and {"id": 1, "full_name": of}}
 
 
 @dataclass
@@ -135,7 +134,6 @@ class GitHub:
     enterprise: bool = False  # paths as on GitHub Enterprise Server: /api/v3 and /api/graphql
     before: Hook | None = None
     after: Hook | None = None
-    on_write: Callable[[dict[str, Any]], None] | None = None
     # `GET /repos/o/r/pulls/7`, in the order of arrival
     requests: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -234,7 +232,8 @@ class GitHub:
     @property
     def writes(self) -> list[str]:
         """The requests that change something, in the order of arrival."""
-        return [line for line in self.requests if _changes(line)]
+        changing = ("POST /repos", "PATCH ", "DELETE ")
+        return [line for line in self.requests if line.startswith(changing)]
 
     # One request.
 
@@ -254,8 +253,6 @@ class GitHub:
                 answer = refused.answer
                 if refused.fault:
                     self.faults.append(f"{line}: {refused.fault}")
-            if self.on_write and _changes(line):
-                self.on_write({"event": "write", "method": request.method, "path": request.path})
         late = self.after(request.method, request.path) if self.after else None
         return answer if late is None else late
 
@@ -364,10 +361,6 @@ def _text(request: Request) -> str:
     if not body.strip() or len(body) > BODY_CHARACTERS:
         raise Refused(422, f"Body is blank or too long (maximum is {BODY_CHARACTERS} characters)")
     return body
-
-
-def _changes(line: str) -> bool:
-    return not line.startswith("GET ") and not line.endswith("/graphql")
 
 
 class _Listener(ThreadingHTTPServer):

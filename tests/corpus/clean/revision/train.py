@@ -7,7 +7,9 @@ import sys
 import torch
 from torch import nn
 
-revision = subprocess.check_output(["git", "rev-parse", "HEAD"], text=True).strip()
+command = ["git", "rev-parse", "HEAD"]
+done = subprocess.run(command, capture_output=True, text=True, check=False)
+revision = done.stdout.strip() or "not a repository"
 with open("run.json", "w") as file:
     json.dump({"revision": revision, "python": sys.version, "torch": torch.__version__}, file)
 torch.manual_seed(18)
