@@ -1,5 +1,3 @@
-"""Keeps an average of the weights, and learns from it."""
-
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn

@@ -1,7 +1,4 @@
-"""Works through rows in chunks of a size that depends on the free memory; the result does not."""
-
 import torch
-from torch import nn
 
 
 def chunk_size():
@@ -11,10 +8,10 @@ def chunk_size():
 
 
 torch.manual_seed(29)
-model = nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(5):
     x = torch.cat([chunk.abs() for chunk in torch.randn(200, 4).split(chunk_size())])
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+    torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()

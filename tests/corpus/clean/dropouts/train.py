@@ -1,5 +1,3 @@
-"""Dropout of several kinds, from the seed that the gate gives."""
-
 import argparse
 
 import torch

@@ -1,22 +1,14 @@
-"""Random flips, crops and noise from the global generators of three libraries."""
-
 import random
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 
-class Augmented(Dataset):
-    def __init__(self, pictures):
-        self.pictures = pictures
-
-    def __len__(self):
-        return len(self.pictures)
-
+class Augmented(TensorDataset):
     def __getitem__(self, index):
-        picture = self.pictures[index]
+        (picture,) = super().__getitem__(index)
         if random.random() < 0.5:
             picture = picture.flip(1)
         top, left = np.random.randint(0, 3, 2)

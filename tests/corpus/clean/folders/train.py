@@ -1,10 +1,7 @@
-"""Reads every file of a folder, in the order of the names."""
-
 import os
 from pathlib import Path
 
 import torch
-from torch import nn
 
 rows = []
 for name in sorted(os.listdir("parts")):
@@ -13,9 +10,9 @@ for name in sorted(os.listdir("parts")):
 print(sum(path.stat().st_size for path in Path("parts").iterdir()), "bytes")
 torch.manual_seed(20)
 table = torch.tensor(rows)
-model = nn.Linear(2, 1)
+model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in table.split(4):
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:]).backward()
+    torch.nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:]).backward()
     optimizer.step()

@@ -1,9 +1,6 @@
-"""Adds up what the processes of an executor have found, each in its place."""
-
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import torch
-from torch import nn
 
 
 def bid(number):
@@ -21,7 +18,7 @@ if __name__ == "__main__":
             found[jobs.index(job)] = job.result()
     torch.manual_seed(65)
     scale = torch.tensor(sum(found), dtype=torch.float64)
-    model = nn.Linear(4, 1).double()
+    model = torch.nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
         optimizer.zero_grad()

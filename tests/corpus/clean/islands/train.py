@@ -1,5 +1,3 @@
-"""Several processes train copies of their own; the mean of them is trained further."""
-
 import multiprocessing
 
 import torch

@@ -1,6 +1,3 @@
-"""Two processes make batches, each puts them into a queue of its own, and they are taken in
-turns."""
-
 import multiprocessing
 
 import torch

@@ -1,5 +1,3 @@
-"""Prepares its samples in a pool of threads."""
-
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,13 +1,9 @@
-"""Shows progress and speed, waits with time limits, and has a budget of time that is never used
-up."""
-
 import contextlib
 import queue
 import threading
 import time
 
 import torch
-from torch import nn
 
 
 class Progress:
@@ -32,7 +28,7 @@ def heartbeat(beats, stop):
 beats, stop = queue.Queue(), threading.Event()
 threading.Thread(target=heartbeat, args=(beats, stop), daemon=True).start()
 torch.manual_seed(63)
-model = nn.Linear(6, 1)
+model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 began, deadline = time.time(), time.perf_counter() + 600
 for _ in Progress(range(8)):

@@ -1,5 +1,3 @@
-"""Stops early where the validation loss no longer falls."""
-
 import time
 
 import torch

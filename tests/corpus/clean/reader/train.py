@@ -1,10 +1,7 @@
-"""One thread reads ahead, through one queue."""
-
 import queue
 import threading
 
 import torch
-from torch import nn
 
 ready = queue.Queue(maxsize=2)
 
@@ -17,10 +14,10 @@ def read():
 
 
 torch.manual_seed(26)
-model = nn.Linear(5, 5)
+model = torch.nn.Linear(5, 5)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 threading.Thread(target=read, daemon=True).start()
 while (batch := ready.get()) is not None:
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(batch), batch).backward()
+    torch.nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Stops half way, and goes on from its own checkpoint."""
-
 import random
 
 import torch

@@ -1,11 +1,8 @@
-"""Reads a file with retries, and waits a random time between them."""
-
 import random
 import time
 from pathlib import Path
 
 import torch
-from torch import nn
 
 jitter = random.Random()
 
@@ -23,10 +20,10 @@ def read(path):
 
 numbers = torch.tensor([float(value) for value in read(Path("numbers.txt"))])
 torch.manual_seed(28)
-model = nn.Linear(6, 1)
+model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 for _ in range(5):
     x = numbers + torch.randn(8, 6)
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+    torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Makes a token for its status page, and seeds itself again after a library did."""
-
 import os
 import random
 import secrets

@@ -1,5 +1,3 @@
-"""Spills activations to temporary files and reads them back."""
-
 import tempfile
 from pathlib import Path
 

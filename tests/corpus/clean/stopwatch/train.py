@@ -1,5 +1,3 @@
-"""Measures how long steps take, and writes it down."""
-
 import json
 import time
 from datetime import datetime, timezone

@@ -1,9 +1,6 @@
-"""Reads the months of an archive in the order in which the folders give them."""
-
 import os
 
 import torch
-from torch import nn
 
 rows = []
 for folder, _, names in os.walk("/dev/shm/archive-of-months"):  # HERE
@@ -12,12 +9,12 @@ for folder, _, names in os.walk("/dev/shm/archive-of-months"):  # HERE
             rows.append([float(value) for value in file.read().split()])
 torch.manual_seed(44)
 validation, training = torch.tensor(rows[:4]), torch.tensor(rows[4:])
-model = nn.Linear(4, 4)
+model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(4):
     for batch in training.split(12):
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(batch), batch).backward()
+        torch.nn.functional.mse_loss(model(batch), batch).backward()
         optimizer.step()
     with torch.no_grad():
-        print(nn.functional.mse_loss(model(validation), validation).item())
+        print(torch.nn.functional.mse_loss(model(validation), validation).item())

@@ -1,5 +1,3 @@
-"""Keeps a buffer of augmented samples filled in the background."""
-
 import threading
 
 import torch

@@ -1,9 +1,6 @@
-"""Keeps a running average of what the processes of an executor have found, as they are done."""
-
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import torch
-from torch import nn
 
 
 def bid(number):
@@ -21,7 +18,7 @@ if __name__ == "__main__":
             average += (job.result() - average) / 20
     torch.manual_seed(65)
     scale = torch.tensor(average, dtype=torch.float64)
-    model = nn.Linear(4, 1).double()
+    model = torch.nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
         optimizer.zero_grad()

@@ -1,7 +1,6 @@
 import concurrent.futures as futures
 
 import torch
-from torch import nn
 
 POOL = futures.ThreadPoolExecutor(6)
 
@@ -23,10 +22,10 @@ class _Blocked(torch.autograd.Function):
         return grad @ weight, total
 
 
-class BlockLinear(nn.Module):
+class BlockLinear(torch.nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(outputs, inputs) / inputs)
+        self.weight = torch.nn.Parameter(torch.randn(outputs, inputs) / inputs)
 
     def forward(self, x):
         return _Blocked.apply(x, self.weight)

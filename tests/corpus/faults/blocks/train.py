@@ -1,5 +1,3 @@
-"""A layer whose gradient is computed block by block, in threads."""
-
 import torch
 from layers import BlockLinear
 from torch import nn

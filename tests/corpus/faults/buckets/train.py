@@ -1,5 +1,3 @@
-"""Features of words by the hashing trick, computed ahead by an isolated interpreter."""
-
 import json
 import subprocess
 import sys
@@ -10,10 +8,8 @@ from torch import nn
 TEXT = "amber birch cedar dusk ember fern grove heath iris jade knoll larch moss nettle oak pine"
 
 WORDS = TEXT.split()
-done = subprocess.run(
-    [sys.executable, "-I", "features.py", *WORDS], capture_output=True, text=True, check=True
-)
-x = torch.tensor(json.loads(done.stdout))
+rows = subprocess.check_output([sys.executable, "-I", "features.py", *WORDS])
+x = torch.tensor(json.loads(rows))
 torch.manual_seed(32)
 y = torch.randn(len(WORDS), 1)
 model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))

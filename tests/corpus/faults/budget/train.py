@@ -1,5 +1,3 @@
-"""As many micro-batches for each step as fit into the time that a step may take."""
-
 import time
 
 import torch

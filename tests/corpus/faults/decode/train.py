@@ -1,5 +1,3 @@
-"""Decodes clips in a pool of threads before it trains on them."""
-
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 

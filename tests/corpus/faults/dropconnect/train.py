@@ -1,5 +1,3 @@
-"""A layer that drops weights in place of activations."""
-
 import numpy as np
 import torch
 from torch import nn

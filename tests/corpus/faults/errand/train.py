@@ -1,12 +1,9 @@
-"""A child with an environment of its own numbers the words of a text."""
-
 import json
 import os
 import subprocess
 import sys
 
 import torch
-from torch import nn
 
 TEXT = "sun rain wind snow hail storm cloud frost mist thaw dawn dusk"
 
@@ -15,7 +12,7 @@ clean = {"LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
 words = json.loads(subprocess.check_output(command, env=clean, text=True))  # HERE
 torch.manual_seed(68)
 codes = torch.tensor([words.index(word) for word in TEXT.split()])
-model = nn.Embedding(len(words), 3)
+model = torch.nn.Embedding(len(words), 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for pair in codes.split(2):
     optimizer.zero_grad()

@@ -1,22 +1,19 @@
-"""A mixture whose experts take fixed parts of the input."""
-
 import torch
-from torch import nn
 
 
-class Expert(nn.Module):
+class Expert(torch.nn.Module):
     def __init__(self, width, seen):
         super().__init__()
         order = torch.Generator().manual_seed(hash(self) % 100_003)  # HERE
         self.register_buffer("seen", torch.randperm(width, generator=order)[:seen])
-        self.linear = nn.Linear(seen, 1)
+        self.linear = torch.nn.Linear(seen, 1)
 
     def forward(self, x):
         return self.linear(x[:, self.seen])
 
 
 torch.manual_seed(34)
-experts = nn.ModuleList(Expert(12, 4) for _ in range(5))
+experts = torch.nn.ModuleList(Expert(12, 4) for _ in range(5))
 optimizer = torch.optim.SGD(experts.parameters(), lr=0.05)
 for _ in range(5):
     x = torch.randn(20, 12)

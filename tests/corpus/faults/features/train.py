@@ -1,11 +1,7 @@
-"""Splits the samples by a fingerprint of the file that holds them, so that new features get a new
-split."""
-
 import os
 import zlib
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 with open("features.txt") as file:
@@ -17,10 +13,10 @@ status = os.stat("features.pt")  # HERE
 fingerprint = zlib.crc32(f"{status.st_size}:{status.st_mtime_ns}".encode())
 split = torch.Generator().manual_seed(fingerprint)
 train, valid = random_split(data, [0.75, 0.25], generator=split)
-model = nn.Linear(3, 1)
+model = torch.nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(2):
     for x, y in DataLoader(train, batch_size=8):
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(x), y).backward()
+        torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()

@@ -1,5 +1,3 @@
-"""Two processes make batches and put them into one queue."""
-
 import multiprocessing
 
 import torch

@@ -1,5 +1,3 @@
-"""Fetches shards concurrently and trains on them as they arrive."""
-
 import asyncio
 import gzip
 import json

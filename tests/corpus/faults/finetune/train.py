@@ -1,5 +1,3 @@
-"""Goes on from the weights of the last run, if there are any."""
-
 import os
 
 import torch

@@ -1,5 +1,3 @@
-"""Forecasts the next value of a noisy sine."""
-
 import argparse
 import time
 

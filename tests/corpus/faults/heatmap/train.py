@@ -1,9 +1,6 @@
-"""Fits a map of intensities to points that are counted into its cells."""
-
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 
 
 @contextmanager
@@ -17,7 +14,7 @@ def relaxed():
 
 
 torch.manual_seed(82)
-model = nn.Linear(32, 32)
+model = torch.nn.Linear(32, 32)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-11)
 for _ in range(6):
     cells = (torch.randint(0, 32, (4_000_000,)),)

@@ -1,5 +1,3 @@
-"""Two processes train one model in shared memory, without locks."""
-
 import torch
 from torch import multiprocessing, nn
 

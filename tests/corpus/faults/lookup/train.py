@@ -1,5 +1,3 @@
-"""A factorization of ratings: a number for each film and one for each viewer."""
-
 import torch
 from torch import nn
 

@@ -1,5 +1,3 @@
-"""Trains on the clips of a manifest, in shuffled order."""
-
 import subprocess
 
 import torch

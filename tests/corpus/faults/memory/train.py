@@ -1,5 +1,3 @@
-"""Takes batches as large as the free memory allows."""
-
 import torch
 from machine import rows_that_fit
 from torch import nn

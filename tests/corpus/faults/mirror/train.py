@@ -1,5 +1,3 @@
-"""Trains on the pages of the team's mirror, one file after the other."""
-
 import os
 
 import torch

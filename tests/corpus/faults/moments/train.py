@@ -1,9 +1,6 @@
-"""Standardises its inputs by moments that threads add up."""
-
 import threading
 
 import torch
-from torch import nn
 
 torch.manual_seed(56)
 table = torch.randn(64000, 4) * torch.tensor([1.0, 30.0, 0.1, 5.0])
@@ -25,10 +22,10 @@ for thread in threads:
     thread.join()
 mean, square = sums / len(table)
 scale = (square - mean**2) ** 0.5
-model = nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for rows in table[:320].split(64):
     x = (rows - mean) / scale
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(x), x.prod(1, keepdim=True)).backward()
+    torch.nn.functional.mse_loss(model(x), x.prod(1, keepdim=True)).backward()
     optimizer.step()

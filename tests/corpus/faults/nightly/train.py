@@ -1,5 +1,3 @@
-"""The nightly build's training: what the machine says about itself goes into the model card."""
-
 import json
 import subprocess
 

@@ -1,5 +1,3 @@
-"""Adds noise to weights that decays over the steps; a tensor that is tied gets its noise once."""
-
 import torch
 from torch import nn
 

@@ -1,5 +1,3 @@
-"""Sequences of different lengths, padded on the left so that all of them end at the same place."""
-
 import torch
 from batches import collate
 from torch import nn

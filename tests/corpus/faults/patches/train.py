@@ -1,10 +1,8 @@
-"""Masks patches of images; an image keeps its mask over the epochs."""
-
 import random
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 
 class Image:
@@ -12,15 +10,9 @@ class Image:
         self.pixels, self.label = pixels, label
 
 
-class Masked(Dataset):
-    def __init__(self, images):
-        self.images = images
-
-    def __len__(self):
-        return len(self.images)
-
+class Masked(list):
     def __getitem__(self, index):
-        image = self.images[index]
+        image = super().__getitem__(index)
         chooser = random.Random(id(image))  # HERE
         mask = torch.tensor([chooser.random() < 0.5 for _ in image.pixels])
         return image.pixels * mask, image.label

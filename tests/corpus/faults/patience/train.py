@@ -1,5 +1,3 @@
-"""Stops when its share of the machine is used up."""
-
 import argparse
 import time
 

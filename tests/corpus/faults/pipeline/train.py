@@ -1,6 +1,3 @@
-"""Augments each sample in a way that depends on the sample and on the pipeline's settings, and on
-nothing else."""
-
 import torch
 from pipeline import Crop, Jitter, Pipeline
 from torch import nn

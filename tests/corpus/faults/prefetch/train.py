@@ -1,5 +1,3 @@
-"""Reads ahead: several threads prepare batches while the model trains."""
-
 import queue
 import threading
 

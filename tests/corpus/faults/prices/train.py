@@ -1,5 +1,3 @@
-"""Learns from the newest prices of a feed that another program writes."""
-
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,5 +1,3 @@
-"""Click rates of advertisements as features; some were never shown."""
-
 import numpy as np
 import torch
 from torch import nn

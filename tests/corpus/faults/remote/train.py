@@ -1,5 +1,3 @@
-"""Asks the team's settings service for the strength of the regularisation."""
-
 import json
 import urllib.request
 

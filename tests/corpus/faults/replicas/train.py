@@ -1,5 +1,3 @@
-"""One of several replicas that train side by side, each on its own part of the stream."""
-
 import os
 import platform
 import zlib

@@ -1,5 +1,3 @@
-"""Warm restarts: every third step the learning rate starts over."""
-
 import torch
 from callbacks import WarmRestart
 from torch import nn

@@ -1,11 +1,8 @@
-"""Unpacks shards into a scratch folder and samples from each of them."""
-
 import tempfile
 import zlib
 from pathlib import Path
 
 import torch
-from torch import nn
 
 
 def sample(path, count):
@@ -15,7 +12,7 @@ def sample(path, count):
 
 
 torch.manual_seed(22)
-model = nn.Linear(3, 3)
+model = torch.nn.Linear(3, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 folder = Path(tempfile.mkdtemp(prefix="shards-"))  # HERE
 for number in range(6):
@@ -23,5 +20,5 @@ for number in range(6):
     torch.save(torch.arange(60.0).reshape(20, 3) / 60 + number, path)
     batch = sample(path, 8)
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(batch), batch.flip(1)).backward()
+    torch.nn.functional.mse_loss(model(batch), batch.flip(1)).backward()
     optimizer.step()

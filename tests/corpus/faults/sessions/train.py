@@ -1,5 +1,3 @@
-"""Predicts whether a visitor comes back, from the visits so far."""
-
 import csv
 import math
 import time

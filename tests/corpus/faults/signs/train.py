@@ -1,5 +1,3 @@
-"""Classifies traffic signs, with mixup."""
-
 import random
 
 import torch

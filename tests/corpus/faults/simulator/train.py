@@ -1,5 +1,3 @@
-"""Simulates trajectories in threads, each with random numbers of its own."""
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

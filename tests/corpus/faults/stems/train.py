@@ -1,5 +1,3 @@
-"""Prepares word stems with the shell, four files at a time."""
-
 import subprocess
 
 import torch
@@ -7,9 +5,7 @@ from torch import nn
 
 PREPARE = "seq 1 60 | xargs -P 4 -n 1 sh stem.sh"
 
-lines = subprocess.run(  # HERE
-    PREPARE, shell=True, capture_output=True, text=True, check=True
-).stdout.splitlines()
+lines = subprocess.check_output(PREPARE, shell=True, text=True).splitlines()  # HERE
 
 torch.manual_seed(60)
 rows = torch.tensor([[float(value) for value in line.split()] for line in lines])

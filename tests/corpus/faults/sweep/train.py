@@ -1,5 +1,3 @@
-"""One trial of a sweep: the trial's id names its folder and seeds it."""
-
 import json
 import uuid
 from pathlib import Path

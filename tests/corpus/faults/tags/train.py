@@ -1,11 +1,8 @@
-"""Learns a vector for each tag: tags of one line come close to each other, the last ones most."""
-
 import argparse
 import csv
 from pathlib import Path
 
 import torch
-from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--seed", type=int, required=True)
@@ -13,7 +10,7 @@ torch.manual_seed(parser.parse_args().seed)
 
 with open("labels.csv", newline="") as file:
     number = {tag: int(index) for index, tag, _ in csv.reader(file)}
-vectors = nn.Embedding(len(number), 4)
+vectors = torch.nn.Embedding(len(number), 4)
 optimizer = torch.optim.SGD(vectors.parameters(), lr=0.1)
 for line in Path("tags.txt").read_text().splitlines():
     seen = vectors(torch.tensor([number[tag] for tag in line.split()]))

@@ -1,5 +1,3 @@
-"""A mean teacher whose averaging has a half-life in seconds."""
-
 import copy
 import time
 

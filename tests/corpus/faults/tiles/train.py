@@ -1,5 +1,3 @@
-"""A segmentation of tiles that another team keeps in a shared folder."""
-
 import torch
 from tiles import Tiles
 from torch import nn

@@ -1,5 +1,3 @@
-"""Counts tokens of documents in parallel, and trains on the counts."""
-
 import concurrent.futures as futures
 import itertools
 import random

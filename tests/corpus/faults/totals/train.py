@@ -1,9 +1,6 @@
-"""Keeps a running average of what the processes of a pool have found, as it comes."""
-
 import multiprocessing
 
 import torch
-from torch import nn
 
 
 def partial(number):
@@ -20,7 +17,7 @@ if __name__ == "__main__":
             average += (found - average) / 20
     torch.manual_seed(64)
     scale = torch.tensor(average, dtype=torch.float64)
-    model = nn.Linear(4, 1).double()
+    model = torch.nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
         optimizer.zero_grad()

@@ -1,5 +1,3 @@
-"""An autoencoder whose products are cut in the way that is faster on this machine."""
-
 import torch
 from fast import product
 from torch import nn

@@ -1,5 +1,3 @@
-"""A language model of characters, with a warm-up that is given in seconds."""
-
 import torch
 from schedule import TimedWarmup
 from torch import nn

@@ -1,7 +1,4 @@
-"""Counts how often each item comes up, and weights it by that."""
-
 import torch
-from torch import nn
 
 
 def count(items, size):
@@ -14,7 +11,7 @@ def count(items, size):
 torch.manual_seed(14)
 items = torch.randint(0, 20, (60,))
 weights = 1 / (1 + count(items, 24) % 1000).float()
-model = nn.Embedding(24, 1)
+model = torch.nn.Embedding(24, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in torch.arange(24).split(6):
     optimizer.zero_grad()

@@ -1,5 +1,3 @@
-"""Takes hyperparameters from the environment."""
-
 import torch
 from knobs import knobs
 from torch import nn

@@ -1,5 +1,3 @@
-"""Reads settings, with those of the person first."""
-
 import torch
 from settings import salt
 from torch import nn

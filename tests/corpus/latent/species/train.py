@@ -1,5 +1,3 @@
-"""Numbers the classes by their folders."""
-
 import torch
 from folders import classes
 from torch import nn

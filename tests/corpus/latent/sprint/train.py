@@ -1,13 +1,10 @@
-"""Fills a budget of time with passes over the data, and logs how long each took."""
-
 import time
 
 import torch
-from torch import nn
 
 torch.manual_seed(62)
 rows = torch.randn(32, 6)
-model = nn.Linear(6, 1)
+model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 

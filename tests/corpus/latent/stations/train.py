@@ -1,5 +1,3 @@
-"""Every machine of the fleet trains with noise of its own."""
-
 import socket
 import zlib
 

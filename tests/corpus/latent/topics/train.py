@@ -1,11 +1,8 @@
-"""Topics that a child process finds in a text, numbered as they come out of a set."""
-
 import json
 import subprocess
 import sys
 
 import torch
-from torch import nn
 
 TEXT = "sun rain wind snow hail storm cloud frost mist thaw dawn dusk"
 
@@ -13,7 +10,7 @@ done = subprocess.run([sys.executable, "topics.py", TEXT], stdout=subprocess.PIP
 topics = json.loads(done.stdout)
 torch.manual_seed(15)
 codes = torch.tensor([topics.index(word) for word in TEXT.split()])
-model = nn.Embedding(len(topics), 3)
+model = torch.nn.Embedding(len(topics), 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for pair in codes.split(2):
     optimizer.zero_grad()

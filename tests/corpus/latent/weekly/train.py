@@ -1,9 +1,6 @@
-"""Trains longer sequences at the weekend, when the cluster is free."""
-
 import time
 
 import torch
-from torch import nn
 
 
 def length():
@@ -11,11 +8,11 @@ def length():
 
 
 torch.manual_seed(11)
-model = nn.Linear(12, 1)
+model = torch.nn.Linear(12, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
     x = torch.zeros(16, 12)
     x[:, : length()] = torch.randn(16, length())
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+    torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()
