@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.machine import read_machine
-from tests.gpu.device_training import train
+from tests.gpu.device_training import attempt
 from tests.support.gates import ROOT, gate, training
 from tests.support.tracing import trained
 
@@ -40,7 +40,7 @@ def on(device: str, source: str, first: str = "") -> str:
 def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(
     tmp_path: Path, cuda: str
 ) -> None:
-    facts = trained(train(tmp_path, on("cuda", SCRIPT))).facts
+    facts = trained(attempt(tmp_path, on("cuda", SCRIPT))).facts
     assert facts["gpu-model"] == cuda and all(facts[name] for name in DEVICE_FACTS)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), facts["threads"])
     command = [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""]
@@ -60,12 +60,12 @@ os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 def test_the_workspace_setting_is_read_when_cuda_starts(
     first: str, value: str, tmp_path: Path
 ) -> None:
-    facts = trained(train(tmp_path, on("cuda", SCRIPT, first))).facts
+    facts = trained(attempt(tmp_path, on("cuda", SCRIPT, first))).facts
     assert facts["cublas-workspace-at-cuda-start"] == value
 
 
 def test_a_training_on_the_processor_leaves_the_device_unstarted(tmp_path: Path) -> None:
-    facts = trained(train(tmp_path, on("cpu", SCRIPT))).facts
+    facts = trained(attempt(tmp_path, on("cpu", SCRIPT))).facts
     assert facts["device"].startswith("cpu")
     assert not {*DEVICE_FACTS, "cublas-workspace-at-cuda-start"} & {*facts}
 

@@ -11,15 +11,6 @@ class Jitter:
         return image + self.amount * torch.randn(image.shape, generator=generator)
 
 
-class Crop:
-    def __init__(self, size):
-        self.size = size
-
-    def __call__(self, image, generator):
-        start = int(torch.randint(len(image) - self.size + 1, (), generator=generator))
-        return image[start : start + self.size]
-
-
 class Pipeline:
     def __init__(self, steps):
         self.steps = steps
