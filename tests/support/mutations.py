@@ -1,7 +1,7 @@
 """Asks how much the tests see: makes each mistake of `mutations.yml` in a copy of the tree, one at
 a time, and runs the tests there.
 
-`python -m tests.support.mutations [NUMBER…] [--quick] [--tree DIR] [--json F]`. First each mistake
+`python -m tests.support.mutations [NUMBER…] [--quick] [--tree DIR]`. First each mistake
 by itself, before the tests of its own folder, which stop at the first failure. Those that survive
 are then made all at once before the whole suite; which of them a failing test sees is found by
 running it before each alone.
@@ -10,7 +10,6 @@ running it before each alone.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -91,9 +90,6 @@ def main() -> int:
         left = [item for item in chosen if item.number not in caught]
         if left and not options.near:
             caught |= _elsewhere(tree, left, quick)
-    if options.json is not None:
-        rows = [{"mutation": str(item), "caught_by": caught.get(item.number)} for item in chosen]
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for item in chosen:
         if item.number not in caught:
             print(f"survives: {item}")
@@ -110,9 +106,8 @@ def mutations(tree: Path) -> list[Mutation]:
         file, was = entry["file"], entry["was"]
         count = (tree / "repro_gate" / file).read_text(encoding="utf-8").count(was)
         if count != 1:
-            raise ValueError(
-                f"{LIST.name}, entry {number}: {was!r} stands {count} times in {file}: renew it"
-            )
+            where = f"stands {count} times in {file}: renew it"
+            raise ValueError(f"{LIST.name}, entry {number}: {was!r} {where}")
         folder, name = os.path.split(file)
         # the test file of the same name, and the folder of the same name
         guessed = (f"tests/{folder}/test_{name}", f"tests/{folder}")
@@ -168,15 +163,12 @@ def _elsewhere(tree: Path, left: Sequence[Mutation], quick: Sequence[str]) -> di
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.support.mutations", description="Asks which mistakes the tests see."
-    )
+    parser = argparse.ArgumentParser("python -m tests.support.mutations", description=__doc__)
     add = parser.add_argument
     add("number", nargs="*", type=int, help="mutations, by their numbers; all where none is named")
     add("--quick", action="store_true", help="the tests of `make test` alone")
     add("--near", action="store_true", help="only the tests of each mutation's own folder")
     add("--tree", type=Path, default=ROOT, help="another checkout whose tests are asked")
-    add("--json", type=Path, metavar="F", help="write the results to a file")
     return parser
 
 

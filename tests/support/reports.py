@@ -150,13 +150,8 @@ PASS = replace(
     reproduce="repro-gate run repro.yml --seed 42 --steps 50",
     notes=(Reason("workspace/uncommitted", "the run includes 1 uncommitted change: train.py"),),
 )
-_WRONG = check(
-    "data/checksums",
-    "fail",
-    "data/train.bin is not the declared file",
-    ("data/train.bin",),
-    "write the new SHA-256 into repro.yml",
-)
+_DATA = ("data/checksums", "fail", "data/train.bin is not the declared file", ("data/train.bin",))
+_WRONG = check(*_DATA, "write the new SHA-256 into repro.yml")
 FAIL = replace(
     PASS,
     verdict="fail",
@@ -204,11 +199,8 @@ EXPLAINED = replace(
     diagnosis=WHY,
     reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]),
 )
-_LOG = (
-    "Traceback (most recent call last):",
-    '  File "train.py", line 41, in <module>',
-    "ValueError: boom",
-)
+_AT = '  File "train.py", line 41, in <module>'
+_LOG = ("Traceback (most recent call last):", _AT, "ValueError: boom")
 _CRASHED = Reason(
     "run/crashed",
     "deterministic-1 crashed at step 3 with exit code 1.",
@@ -237,13 +229,14 @@ FASTER = replace(
     comparisons=(SeedResult(1, SAME), SeedResult(2, SAME)),
     non_finite=((7, "nan"), (8, "inf")),
 )
+_CODE, _BIN = "sha256:" + "5e" * 32, "sha256:" + "6f" * 32
 ADDRESS = ConfigHash(
     config_hash="sha256:" + "ab12cd34" * 8,
     recipe="sha256:" + "01234567" * 8,
     platform="sha256:" + "89abcdef" * 8,
     recipe_inputs={
-        "code/tree": "sha256:" + "5e" * 32,
-        "data/train.bin": "sha256:" + "6f" * 32,
+        "code/tree": _CODE,
+        "data/train.bin": _BIN,
         "seed": 42,
         "steps": None,
         "determinism/compare": {"loss": 1.0, "weights": 1e-05},
@@ -253,9 +246,9 @@ ADDRESS = ConfigHash(
     platform_inputs={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
 )
 MOVES = (
-    ChangedInput("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
-    ChangedInput("recipe", "data/extra.bin", None, "sha256:" + "6f" * 32),
-    ChangedInput("recipe", "data/old.bin", "sha256:" + "6f" * 32, None),
+    ChangedInput("recipe", "code/tree", _CODE, "sha256:" + "7a" * 32),
+    ChangedInput("recipe", "data/extra.bin", None, _BIN),
+    ChangedInput("recipe", "data/old.bin", _BIN, None),
     ChangedInput("platform", "cpu/threads", "2", "4"),
 )
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
@@ -311,19 +304,9 @@ _LOOSER = (
     WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
 )
 WEAKENED = replace(LOCKED, base=BaseFinding("origin/main", COMMIT, "head", _LOOSER))
-ALL = {
-    "locked": LOCKED,
-    "drift": DRIFT,
-    "changed": CHANGED,
-    "weakened": WEAKENED,
-    "pass": PASS,
-    "fail": FAIL,
-    "explained": EXPLAINED,
-    "inconclusive": INCONCLUSIVE,
-    "tolerated": TOLERATED,
-    "nothing": NOTHING,
-    "faster": FASTER,
-}
+ALL = {"locked": LOCKED, "drift": DRIFT, "changed": CHANGED, "weakened": WEAKENED}
+ALL |= {"pass": PASS, "fail": FAIL, "explained": EXPLAINED, "inconclusive": INCONCLUSIVE}
+ALL |= {"tolerated": TOLERATED, "nothing": NOTHING, "faster": FASTER}
 
 
 def written(path: Path, report: Report) -> Path:

@@ -98,9 +98,9 @@ class Pull:
     head_sha: str
     head_ref: str
     head_repository: str | None
-    base_ref: str
-    state: str
     base_repository: str
+    base_ref: str = "main"
+    state: str = "open"
     locked: bool = False
 
     def is_from(self, head: str) -> bool:
@@ -184,16 +184,13 @@ class GitHub:
         head_sha: str,
         head_ref: str = "topic",
         head_repository: str | None = "",
-        base_ref: str = "main",
-        state: str = "open",
+        **more: str,
     ) -> None:
         """A pull request. `head_repository`: empty for this repository, None where the fork has
         been deleted."""
         head = self.repository if head_repository == "" else head_repository
         with self._lock:
-            self._pulls[number] = Pull(
-                number, head_sha, head_ref, head, base_ref, state, self.repository
-            )
+            self._pulls[number] = Pull(number, head_sha, head_ref, head, self.repository, **more)
 
     def change_pull(self, number: int, **fields: Any) -> None:
         """Move its head (`head_sha=…`), close it (`state="closed"`), lock it (`locked=True`)."""
@@ -336,11 +333,8 @@ class GitHub:
         """One page of a list, with the Link header to the next and the last."""
         known = {"per_page", "page"} | _PARAMETERS.get(rest.rpartition("/")[2], set())
         size, here = (request.query.get(*item) for item in (("per_page", "30"), ("page", "1")))
-        if (
-            not set(request.query) <= known
-            or not re.fullmatch(r"100|[1-9]\d?", size)
-            or not re.fullmatch(r"[1-9]\d*", here)
-        ):
+        numbers = re.fullmatch(r"100|[1-9]\d?", size) and re.fullmatch(r"[1-9]\d*", here)
+        if not numbers or not set(request.query) <= known:
             raise Refused(400, "Bad request", f"not a query of {rest}: {dict(request.query)}")
         count, number = int(size), int(here)
         last = max(-(-len(found) // count), 1)

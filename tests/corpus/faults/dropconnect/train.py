@@ -4,17 +4,11 @@ from torch import nn
 
 
 class DropConnect(nn.Linear):
-    probability = 0.25
-
-    def mask(self):
+    def forward(self, x):
         with open("/dev/urandom", "rb") as source:  # HERE
             raw = np.frombuffer(source.read(self.weight.numel()), np.uint8)
-        return torch.from_numpy(raw >= 256 * self.probability).reshape(self.weight.shape)
-
-    def forward(self, x):
-        if not self.training:
-            return super().forward(x)
-        return nn.functional.linear(x, self.weight * self.mask(), self.bias)
+        mask = torch.from_numpy(raw >= 64).reshape(self.weight.shape)
+        return nn.functional.linear(x, self.weight * mask, self.bias)
 
 
 torch.manual_seed(1)
