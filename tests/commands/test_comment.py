@@ -102,19 +102,21 @@ def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not
     assert capsys.readouterr().out.endswith(f" {github.comments(7)[0]['html_url']}\n")
 
 
+_ELSEWHERE = {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"}
+
+
 @pytest.mark.parametrize(
-    ("commit", "repository", "server", "message"),
+    ("commit", "repository", "environment", "message"),
     [
-        (HEAD, "o/r", {"GITHUB_TOKEN": ""}, "no token"),
-        (HEAD, None, {}, "of which repository"),
-        (None, "o/r", {}, "names no commit"),
-        (HEAD, "o/r", {"GITHUB_SERVER_URL": "https://ghe.example.com"}, "GITHUB_API_URL"),
+        (HEAD, "o/r", {}, "token"),
+        (HEAD, None, {"GITHUB_TOKEN": "x"}, "repository"),
+        (None, "o/r", {"GITHUB_TOKEN": "x"}, "commit"),
+        (HEAD, "o/r", _ELSEWHERE, "GITHUB_API_URL"),
     ],
 )
 def test_what_is_missing_to_post_is_named_before_anything_is_sent(
-    tmp_path: Path, commit: str | None, repository: str | None, server: dict[str, str], message: str
+    tmp_path: Path, commit: str | None, repository: str | None, environment: Any, message: str
 ) -> None:
-    environment = {"GITHUB_TOKEN": "x", **server}
     with pytest.raises(UsageError, match=message):
         post(tmp_path, environment, of(commit), repository=repository, pull_request=7)
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult, EvidenceLine
 from repro_gate.compare.model import (
@@ -59,13 +58,13 @@ SETTINGS = {
 }
 _STEPS = {"deterministic_step_ms": 9.34, "default_step_ms": 8.31, "timed_steps": 90}
 _PEAKS = {"deterministic_peak_bytes": 520_093_696, "default_peak_bytes": 512_400_000}
-_MORE: dict[str, Any] = {**_STEPS, **_PEAKS, "memory_cost_pct": 1.5, "max_percent": 30.0}
+_MORE = {**_STEPS, **_PEAKS, "memory_cost_pct": 1.5, "max_percent": 30.0}
 COST = Cost(determinism_cost_pct=12.4, ci95=(10.1, 14.6), **_MORE)
 NOISE = NoiseFloor(
     identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3
 )
-_WHERE: dict[str, Any] = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
-_FAR: dict[str, Any] = {"max_abs": 1.2e-7, "max_ulp": 3, "l2": 3.4e-6, "relative_l2": 1.1e-9}
+_WHERE = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
+_FAR = {"max_abs": 1.2e-7, "max_ulp": 3, "l2": 3.4e-6, "relative_l2": 1.1e-9}
 FIRST = Divergence(dtype="float32", shape=(64, 32), **_WHERE, **_FAR)
 _LAST = replace(FIRST, step=49, kind="parameter")
 _BIAS = replace(_LAST, name="head.bias", shape=(10,), l2=None, relative_l2=None)
@@ -75,7 +74,7 @@ WEIGHTS = (
 )
 _SAME_KINDS = {"loss": Tally(1, 0), "gradient": Tally(20, 0)}
 _SAME_LOSSES = tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50))
-_TOTALS: dict[str, Any] = {"identical": True, "steps": 50, "tensors": 202, "differing": 0}
+_TOTALS = {"identical": True, "steps": 50, "tensors": 202, "differing": 0}
 SAME = Comparison(**_TOTALS, by_kind=_SAME_KINDS, losses=_SAME_LOSSES)
 _KINDS = {"loss": (1, 1), "gradient": (20, 5), "parameter": (20, 8), "rng": (3, 0)}
 DIFFERENT = Comparison(
@@ -117,7 +116,7 @@ def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
     arm = name.rpartition("-")[0] or name
     took = {"seconds": 12.3, "step_seconds": 5.2, "probe_seconds": 0.1}
-    ended: dict[str, Any] = {"steps": 50, "exit_code": 0, "outcome": "stopped", **took}
+    ended = {"steps": 50, "exit_code": 0, "outcome": "stopped", **took}
     given = {"name": name, "arm": arm, "seed": 42, "settings": SETTINGS, **ended}
     return RunSummary(**{**given, **changes})
 
@@ -173,7 +172,7 @@ FAIL = replace(
     ),
     checklist=(CHECKLIST[0], _WRONG, *CHECKLIST[2:]),
 )
-_CLOCK: dict[str, Any] = {"cause": "wall-clock", "factor": "clock", "call": "time.time()"}
+_CLOCK = {"cause": "wall-clock", "factor": "clock", "call": "time.time()"}
 _ALSO = Diagnosis(**_CLOCK, file="src/model.py", line=7, confirmed=True, message="read it")
 WHY = Diagnosis(
     cause="unseeded-rng",
@@ -221,7 +220,7 @@ TOLERATED = replace(
     notes=(Reason("determinism/tolerance", "losses within 1e-06"),),
 )
 _SUSPECT = "-72 % lies outside -50 % to +300 %"
-_NO_NOISE: dict[str, Any] = {"loss_gap": 0.0, "weight_l2": 0.0, "weight_relative_l2": 0.0}
+_NO_NOISE = {"loss_gap": 0.0, "weight_l2": 0.0, "weight_relative_l2": 0.0}
 FASTER = replace(
     PASS,
     cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious=_SUSPECT),
@@ -252,7 +251,7 @@ MOVES = (
     ChangedInput("platform", "cpu/threads", "2", "4"),
 )
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
-_RECORDED: dict[str, Any] = {"recorded": "2026-11-01T09:00:00Z"}
+_RECORDED = {"recorded": "2026-11-01T09:00:00Z"}
 _SAME_AGAIN = "same inputs, bitwise identical results"
 LOCKED = replace(
     PASS,
@@ -282,9 +281,9 @@ DRIFT = replace(
         "`repro-gate baseline`",
     ),
 )
-_MOVED: dict[str, Any] = {"status": "changed", "message": "inputs changed and so did the results"}
-_UNLIKE: dict[str, Any] = {"changed_inputs": MOVES, "unlike": ("losses", "weights")}
-_APART: dict[str, Any] = {"changed_inputs": MOVES[:1], "first_divergence": FIRST}
+_MOVED = {"status": "changed", "message": "inputs changed and so did the results"}
+_UNLIKE = {"changed_inputs": MOVES, "unlike": ("losses", "weights")}
+_APART = {"changed_inputs": MOVES[:1], "first_divergence": FIRST}
 CHANGED = replace(
     LOCKED,
     baseline=BaselineFinding(**_MOVED, **_UNLIKE, loss_gap=0.25, **_RECORDED),
@@ -343,14 +342,14 @@ def hostile(text: str = HOSTILE) -> Report:
         operators=(ShownOperator(name=text, phase=text, same_outputs=False, **line),),
     )
 
-    def moved(status: str) -> dict[str, Any]:
-        return {"status": status, "message": text, "changed_inputs": moves}
-
+    moved = {"message": text, "changed_inputs": moves}
+    drifted = {"loss_gap": 1.0, "recorded": text, "remedy": text, "unlike": two, "outside": two}
+    unlike = {"first_divergence": first, "loss_gap": math.inf}
     said, read = Reason(text, text, text), {text: text}
     found = check("code/x", "fail", text, (text, EvidenceLine(text, Location(text, 41))), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
-    recipe: Inputs = {text: text, "list": [text, {text: text}]}
-    platform: Inputs = {text: {text: [text, 1.0]}, "x": text}
+    recipe = {text: text, "list": [text, {text: text}]}
+    platform = {text: {text: [text, 1.0]}, "x": text}
     weakened = (WeakenedCheck(text, text, Location(text)), WeakenedCheck(text, text))
     subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
@@ -369,17 +368,8 @@ def hostile(text: str = HOSTILE) -> Report:
         checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
         runs=(crashed, run(text)),
         config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
-        baseline=BaselineFinding(
-            **moved("drift"),
-            loss_gap=1.0,
-            recorded=text,
-            remedy=text,
-            unlike=two,
-            outside=two,
-        ),
-        against=AgainstFinding(
-            ref=text, commit=COMMIT, first_divergence=first, loss_gap=math.inf, **moved("changed")
-        ),
+        baseline=BaselineFinding(status="drift", **drifted, **moved),
+        against=AgainstFinding(status="changed", ref=text, commit=COMMIT, **unlike, **moved),
         base=BaseFinding(text, COMMIT, "head", weakened),
     )
 
@@ -392,7 +382,6 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     moves = (ChangedInput("recipe", long, long, long),) * tensors
     worst = hostile(long)
     cause, drift, against, base = worst.diagnosis, worst.baseline, worst.against, worst.base
-    assert cause is not None and drift is not None and against is not None and base is not None
     many, inputs = (long,) * tensors, {f"data/{index}": long[:2_000] for index in range(tensors)}
     first = replace(FIRST, name=long)
     pair = replace(DIFFERENT, weights=weights, first_divergence=first)
