@@ -51,7 +51,6 @@ def comments() -> Mapping[str, str]:
 
 
 def main() -> int:
-    """Write the pictures."""
     for name, text in comments().items():
         html = page(text)
         take(html, IMAGES / f"comment-{name}.png", height=content_height(html, WIDTH))

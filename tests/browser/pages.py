@@ -24,7 +24,6 @@ WIDTH = 1100
 
 
 def main() -> int:
-    """Write the pages and the pictures."""
     for name, height in HEIGHTS.items():
         page = html.render(load(REPORTS / f"{name}.json"))
         (DOCS / "pages" / f"{name}.html").write_text(page, encoding="utf-8")

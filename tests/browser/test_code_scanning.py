@@ -22,7 +22,6 @@ _ORIGIN = Origin("octo/training", "c" * 40, 17, 2, reports.HOSTILE[:200])
 
 @pytest.fixture(scope="module")
 def schema() -> Draft202012Validator:
-    """The schema with its formats checked."""
     if not _SCHEMA.is_file():
         missing(f"no {_SCHEMA.name}: npm ci --prefix tests/browser, on Linux")
     document: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding="utf-8-sig"))

@@ -59,7 +59,6 @@ const out = document.createElement('div'); out.id = 'found'; out.textContent = J
 
 
 def _found(markdown: str, width: int = WIDTH, height: int = HEIGHT) -> dict[str, Any]:
-    """What a look into the page found."""
     # headless Chromium's window is 500 wide at least
     narrow = f"<style>body {{ box-sizing: border-box; width: {width}px; }}</style></head>"
     shown = page(markdown).replace("</head>", narrow)

@@ -51,7 +51,6 @@ def _left(page: str, script: str, width: int = 1400) -> Any:
 
 
 def _found(page: str, expression: str, width: int = 1400) -> Any:
-    """What an expression gives in the loaded page."""
     return _left(page, _LEAVE.replace("FOUND", expression), width)
 
 

@@ -51,7 +51,6 @@ def on(gpu: str, report: Report) -> Report:
 
 
 def around(github: GitHub, write: bool = True) -> dict[str, str]:
-    """The environment of a job with a token."""
     urls = {"GITHUB_API_URL": github.url, "GITHUB_GRAPHQL_URL": github.graphql_url}
     token = github.token(write=write)
     return {**urls, "GITHUB_REPOSITORY": github.repository, "GITHUB_TOKEN": token}

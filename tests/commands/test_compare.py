@@ -31,7 +31,6 @@ def checkpoint(path: Path, bump: float = 0.0) -> str:
 
 
 def trace(folder: Path, digest: bytes) -> Path:
-    """A folder with one trace of two steps."""
     folder.mkdir()
     hello = {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False}
     writer, rows = TraceWriter(str(folder), hello), (("fc.weight", "float32", (2, 2)),)

@@ -57,7 +57,6 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
         return str(self.entry["name"])
 
 

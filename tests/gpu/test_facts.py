@@ -33,7 +33,6 @@ for step in range(2):
 
 
 def on(device: str, source: str, first: str = "") -> str:
-    """The script for one device."""
     return source.replace("DEVICE", device).replace("# first", first)
 
 

@@ -30,7 +30,6 @@ def distances(a: Path, b: Path) -> dict[str, Distance]:
 
 
 def differences(a: Artifact, b: Artifact) -> tuple[LeafDifference, ...]:
-    """What differs, without a name for the file."""
     return compare_artifacts(a, b, "")
 
 

@@ -34,7 +34,6 @@ FACTS |= {"gpus": "0", "threads": "2", "processors": "2"}
 
 
 def digest(*parts: object) -> bytes:
-    """16 bytes that stand for these parts."""
     return hashlib.sha256(repr(parts).encode()).digest()[:16]
 
 
@@ -97,8 +96,6 @@ def changed(trace: Trace, place: int, change: Callable[[Block], Block | None]) -
 
 
 def flip(row: int) -> Callable[[Block], Block]:
-    """A change of one row's digest."""
-
     def flipped(old: Block) -> Block:
         before, after = old.digests[: row * 16], old.digests[(row + 1) * 16 :]
         return replace(old, content=before + digest("other", old.step, row) + after)
@@ -107,14 +104,12 @@ def flip(row: int) -> Callable[[Block], Block]:
 
 
 def place_of(trace: Trace, step: int, kind: str) -> int:
-    """Where the first block of this kind and step stands."""
     return next(
         index for index, item in enumerate(trace.blocks) if (item.step, item.kind) == (step, kind)
     )
 
 
 def with_loss(trace: Trace, step: int, value: float) -> Trace:
-    """The trace with another loss at one step."""
     place = place_of(trace, step, "loss")
     return changed(trace, place, lambda old: replace(flip(0)(old), values=(value.hex(),)))
 
@@ -138,7 +133,6 @@ def apart(
 
 
 def arm(name: str = "deterministic", seed: int = 42) -> Arm:
-    """A arm of the gate's, by name."""
     if name == "default":
         return arms.default(seed, None)
     if name == "reseeded":

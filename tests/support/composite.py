@@ -24,7 +24,6 @@ _EXPRESSION = re.compile(
 
 
 def load(name: str) -> dict[str, Any]:
-    """One of ACTIONS, parsed."""
     document: dict[str, Any] = yaml.safe_load(ACTIONS[name].read_text(encoding="utf-8"))
     return document
 
@@ -66,7 +65,6 @@ class Job:
     def run_step(
         self, step: str, chosen: Mapping[str, Any], given: Mapping[str, str], **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a step of any action, or of a workflow."""
         names = ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")
         files = {name: self.folder / "commands" / f"{step}_{name}" for name in names}
         for file in files.values():

@@ -62,7 +62,6 @@ class Gated:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """The report's first divergence."""
         found = self.report["determinism"]["first_divergence"]
         assert found is not None, self.stdout
         return dict(found)
@@ -74,7 +73,6 @@ class Gated:
 
     @property
     def reason_ids(self) -> list[str]:
-        """The reasons' names."""
         return [item["id"] for item in self.report["reasons"]]
 
     def must(self, exit_code: int, *reasons: str) -> None:
@@ -122,7 +120,6 @@ def _cache() -> str:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """The command line of `repro-gate ARGUMENTS`."""
     return [sys.executable, "-m", "repro_gate", *map(str, arguments)]
 
 
@@ -189,10 +186,8 @@ def with_line(line: str) -> str:
 
 
 def leftovers(before: Sequence[Path]) -> list[Path]:
-    """Temporary folders of the gate that were not there before."""
     return [path for path in temporary_folders() if path not in before]
 
 
 def temporary_folders() -> list[Path]:
-    """The gate's temporary folders, of anybody."""
     return sorted(Path(os.environ.get("TMPDIR", "/tmp")).glob("repro-gate-*"))

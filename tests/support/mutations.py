@@ -134,7 +134,6 @@ def copied(tree: Path) -> Iterator[Path]:
 
 @contextmanager
 def made(tree: Path, items: Sequence[Mutation]) -> Iterator[None]:
-    """The mistakes are in the tree while this lasts."""
     paths = {item: tree / "repro_gate" / item.file for item in items}
     before = {path: path.read_text(encoding="utf-8") for path in paths.values()}
     for item, path in paths.items():
@@ -148,7 +147,6 @@ def made(tree: Path, items: Sequence[Mutation]) -> Iterator[None]:
 
 
 def _elsewhere(tree: Path, left: Sequence[Mutation], quick: Sequence[str]) -> dict[int, str]:
-    """The mutations that tests of other folders catch."""
     spread = ["-n", "2", "--no-loadscope-reorder", *(f"--ignore=tests/{name}" for name in _APART)]
     with made(tree, left):
         tests = [test for test in failing(tree, (), *quick, *spread) if "::" in test]

@@ -42,7 +42,6 @@ class Double:
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
     def measure(self, watch: Watch | None = None, **wanted: Any) -> Catalog:
-        """Measure as the gate does."""
         asked = driver.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
         return driver.measure(asked, os.environ, Sandbox(), watch or Watch())
 
@@ -64,7 +63,6 @@ RAISES = Arm(outcome="raises", message="does not have a deterministic implementa
 def row(
     case: str, off: Arm = REPEATS, on: Arm = REPEATS, dtype: str = "float32", **more: Any
 ) -> Row:
-    """Return one row, forward."""
     of = {"case": case, "dtype": dtype, "direction": "forward"}
     return Row(**{**of, "off": off, "on": on, **more})
 
@@ -74,12 +72,10 @@ def price(ratio: float, low: float, high: float) -> Price:
 
 
 def catalog(*rows: Row, **more: Any) -> Catalog:
-    """Return a whole catalog of these rows."""
     by = {"schema": "repro-gate/ops/v1", "repro_gate": "0.1.0", "command": "repro-gate ops"}
     at = {"date": "2026-11-23T00:00:00+00:00", "seconds": 321.0, "platform": PLATFORM}
     return Catalog(**{**by, **at, "complete": True, "scope": "all", "rows": rows, **more})
 
 
 def changed(given: Catalog, **more: Any) -> Catalog:
-    """Return the catalog with other values."""
     return msgspec.structs.replace(given, **more)

@@ -27,14 +27,12 @@ NOW = "2026-08-01T12:00:00Z"
 
 
 def digest(*parts: object) -> str:
-    """A digest that stands for these parts."""
     return "sha256:" + hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def config_hash_of(
     recipe: Mapping[str, InputValue] = RECIPE, platform: Mapping[str, InputValue] = CPU
 ) -> ConfigHash:
-    """The config hash of these inputs."""
     return hash_inputs(recipe, platform)
 
 
@@ -70,5 +68,4 @@ def entry(
 
 
 def baseline(*entries: Entry) -> Baseline:
-    """A baseline with these entries."""
     return Baseline({item.platform: item for item in entries})

@@ -95,7 +95,6 @@ def check(
     evidence: tuple[str | EvidenceLine, ...] = (),
     remedy: str = "",
 ) -> CheckResult:
-    """What a check found."""
     seen = tuple(EvidenceLine(item) if isinstance(item, str) else item for item in evidence)
     said = {"id": name, "status": status, "message": message, "remedy": remedy}
     return CheckResult(**said, category=name.partition("/")[0], evidence=seen)

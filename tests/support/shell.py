@@ -32,7 +32,6 @@ def shellcheck(scripts: Mapping[str, str], folder: Path) -> None:
 
 
 def script(name: str) -> ModuleType:
-    """A module of `.github/scripts`."""
     spec = importlib.util.spec_from_file_location(name, ROOT / ".github/scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

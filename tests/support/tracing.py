@@ -88,7 +88,6 @@ def names(trace: Trace, kind: str, step: int) -> list[str]:
 
 
 def blocks(trace: Trace, kind: str, step: int) -> list[Block]:
-    """The blocks of one kind at one step, in order."""
     return [block for block in trace.blocks if block.kind == kind and block.step == step]
 
 

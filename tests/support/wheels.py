@@ -93,7 +93,6 @@ def line(name: str, version: str, file: Path) -> str:
 def checkout(
     folder: Path, lock: str, name: str = "requirements.lock", run: str = "python train.py"
 ) -> Spec:
-    """A checkout with that lock, and its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(lock)
     return Spec(path=folder / "repro.yml", train=Train(run=run), env=Env(name, install=True))

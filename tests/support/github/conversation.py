@@ -64,8 +64,6 @@ def say(
     login: str = BOT,
     body: Callable[[int, Marker | None], str] | None = None,
 ) -> Posted:
-    """One run's whole `post`."""
-
     def told(room: int, _: Marker | None) -> str:
         return text_of(marker, said).partition("\n")[2][:room]
 

@@ -68,7 +68,6 @@ class Request:
     body: bytes
 
     def document(self) -> dict[str, Any]:
-        """The JSON object that it carries."""
         try:
             found = json.loads(self.body)
         except ValueError:
@@ -163,12 +162,10 @@ class GitHub:
 
     @property
     def url(self) -> str:
-        """What `GITHUB_API_URL` would be."""
         return f"http://127.0.0.1:{self.port}" + ("/api/v3" if self.enterprise else "")
 
     @property
     def graphql_url(self) -> str:
-        """What `GITHUB_GRAPHQL_URL` would be."""
         return f"http://127.0.0.1:{self.port}{'/api' if self.enterprise else ''}/graphql"
 
     def token(self, login: str = BOT, write: bool = True, value: str | None = None) -> str:
@@ -223,7 +220,6 @@ class GitHub:
         return sorted(found, key=lambda shown: int(shown["id"]))
 
     def bodies(self, number: int) -> list[str]:
-        """The texts alone."""
         return [str(item["body"]) for item in self.comments(number)]
 
     @property
@@ -347,7 +343,6 @@ class GitHub:
 
 
 def _text(request: Request) -> str:
-    """The text of a comment that is to be written."""
     document = request.document()
     body = document.get("body")
     if set(document) != {"body"} or not isinstance(body, str):
@@ -364,7 +359,6 @@ class _Listener(ThreadingHTTPServer):
     answer: Callable[[Request], Answer]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Everything else is told on standard error."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

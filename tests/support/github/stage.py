@@ -51,19 +51,16 @@ class Stage:
         return code, out.getvalue()
 
     def change(self, **changed: Any) -> None:
-        """From here on the job, or its inputs, are others."""
         of_job = {name: value for name, value in changed.items() if hasattr(self.job, name)}
         self.job = replace(self.job, **of_job)
         rest = {name: value for name, value in changed.items() if name not in of_job}
         self.inputs = replace(self.inputs, **rest)
 
     def may_not_write(self) -> None:
-        """From here on the token may only read."""
         self.change(token=Secret(self.github.token(write=False)))
 
     @property
     def posted(self) -> list[str]:
-        """The conversation's texts."""
         return self.github.bodies(7)
 
     @property
@@ -72,7 +69,6 @@ class Stage:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """What a later step reads."""
         assert self.job.output_file is not None
         return pairs(self.job.output_file.read_text())
 
