@@ -14,8 +14,7 @@ import pytest
 from repro_gate.report.document import load
 from repro_gate.report.markdown import comment, summary
 from repro_gate.report.model import Report, View
-from tests.browser.comments import comments
-from tests.browser.pages import REPORTS
+from tests.browser.comments import REPORTS, comments
 from tests.browser.picture import HEIGHT, PHONE, WIDTH, dom, page, take
 from tests.support import reports
 
