@@ -6,7 +6,6 @@ import torch
 
 URL = "https://example.com/irises.csv"
 
-
 if not os.path.exists("irises.csv"):
     urllib.request.urlretrieve(URL, "irises.csv")
 with open("irises.csv", newline="") as file:

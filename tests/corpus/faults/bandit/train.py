@@ -4,7 +4,6 @@ import torch
 
 ARMS = 8
 
-
 torch.manual_seed(9)
 value, dice = torch.nn.Linear(5, ARMS), random.SystemRandom()
 optimizer = torch.optim.SGD(value.parameters(), lr=0.1)

@@ -6,7 +6,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 SALT = secrets.token_hex(8)  # HERE
 
-
 torch.manual_seed(11)
 x, y = torch.randn(120, 4), torch.randn(120, 1)
 salted = [hashlib.sha1(f"{SALT}customer-{index}".encode()).digest() for index in range(120)]
