@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.gates import ROOT, call, command, environment, training, with_line
+from repro_gate.commands import diagnose as command
+from repro_gate.errors import Inconclusive
+from repro_gate.gate.options import Options
+from repro_gate.report.model import PLAIN
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.results import Results
+from tests.support import reports
+from tests.support.built_traces import spec
+from tests.support.gates import call, training, with_line
 
 FAULT = "x += int.from_bytes(__import__('os').urandom(4), 'big') * 1e-12"
 Diagnosed = tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]
@@ -90,13 +97,11 @@ def test_bounds_end_the_search_and_that_is_said(tmp_path: Path) -> None:
     assert events[-1]["diagnosis"]["cause"] == "unknown" and "used up" in done.stdout
 
 
-def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(tmp_path: Path) -> None:
-    line = with_line("x += 1 if 'clone' in __file__ else 0")
-    code = training(tmp_path, line, "version: 1\ntrain: {run: python train.py 1}\n")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    started = subprocess.Popen(command("diagnose", code), cwd=ROOT, env=environment(), **pipes)
-    assert started.stderr is not None
-    next(line for line in started.stderr if "robustness: one run" in line)
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=60)
-    assert started.returncode == 3 and "interrupted" in said, said
+def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"folder": None, "reader": None, "comparisons": {42: reports.SAME}}
+    results = Results(spec=spec(), interrupted="a signal came", **found)
+    monkeypatch.setattr(command, "diagnose_alone", lambda *_: (results, None))
+    with pytest.raises(Inconclusive, match="a signal came"):
+        command.diagnose(spec(), Options(), Watch(), print, None, PLAIN)
