@@ -25,6 +25,7 @@ __all__ = ["BOT", "CUT", "Answer", "GitHub"]
 BOT = "github-actions[bot]"
 REPOSITORY_ID = 1296269  # Link headers name the repository by its number, as GitHub's do
 BODY_CHARACTERS = 65_536
+_CHANGING = ("POST /repos", "PATCH ", "DELETE ")
 _VIEWER = re.compile(r"\s*(query(\s+\w+)?\s*)?\{\s*viewer\s*\{\s*login\s*\}\s*\}\s*")
 _PARAMETERS = {  # of the lists, beside `per_page` and `page`
     "pulls": {"state", "head", "base", "sort", "direction"},
@@ -133,6 +134,7 @@ class GitHub:
     enterprise: bool = False  # paths as on GitHub Enterprise Server: /api/v3 and /api/graphql
     before: Hook | None = None
     after: Hook | None = None
+    on_write: Callable[[dict[str, Any]], None] | None = None
     # `GET /repos/o/r/pulls/7`, in the order of arrival
     requests: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -181,7 +183,7 @@ class GitHub:
         head_sha: str,
         head_ref: str = "topic",
         head_repository: str | None = "",
-        **more: str,
+        **more: Any,
     ) -> None:
         """A pull request. `head_repository`: empty for this repository, None where the fork has
         been deleted."""
@@ -225,8 +227,7 @@ class GitHub:
     @property
     def writes(self) -> list[str]:
         """The requests that change something, in the order of arrival."""
-        changing = ("POST /repos", "PATCH ", "DELETE ")
-        return [line for line in self.requests if line.startswith(changing)]
+        return [line for line in self.requests if line.startswith(_CHANGING)]
 
     # One request.
 
@@ -246,6 +247,8 @@ class GitHub:
                 answer = refused.answer
                 if refused.fault:
                     self.faults.append(f"{line}: {refused.fault}")
+            if self.on_write and line.startswith(_CHANGING):
+                self.on_write({"event": "write", "method": request.method, "path": request.path})
         late = self.after(request.method, request.path) if self.after else None
         return answer if late is None else late
 

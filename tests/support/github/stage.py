@@ -89,9 +89,21 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
     with GitHub() as github:
         github.add_pull(7, HEAD)
         event = pull_request(github.repository, fork=False)
-        of = {"sha": "f" * 40, "ref": "refs/pull/7/merge", "run_id": RUN, "run_attempt": 1}
-        at = {"api_url": github.url, "graphql_url": github.graphql_url, "workspace": workspace}
-        files = {"output_file": tmp_path / "output", "summary_file": tmp_path / "summary"}
+        of: dict[str, Any] = {
+            "sha": "f" * 40,
+            "ref": "refs/pull/7/merge",
+            "run_id": RUN,
+            "run_attempt": 1,
+        }
+        at: dict[str, Any] = {
+            "api_url": github.url,
+            "graphql_url": github.graphql_url,
+            "workspace": workspace,
+        }
+        files: dict[str, Any] = {
+            "output_file": tmp_path / "output",
+            "summary_file": tmp_path / "summary",
+        }
         job = Job(
             repository=github.repository,
             event_name="pull_request",
