@@ -1,9 +1,11 @@
-"""The six comments that a reviewer may meet, as pictures: `docs/images/comment-*.png`.
+"""The six comments that a reviewer may meet, and the pages of `docs/pages`, as pictures in
+`docs/images`.
 
     python -m tests.browser.comments
 
-writes them. They are made of the real reports in `reports/`; what a base branch demands, and the
-pull request, are those of the tests' own reports.
+writes pictures and pages. They are made of the real reports in `reports/`, of which only the folder
+of the interpreter was renamed; what a base branch demands, and the pull request, are those of the
+tests' own reports.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from repro_gate.report import html
 from repro_gate.report.document import load
 from repro_gate.report.markdown import comment, line
 from repro_gate.report.model import BaseFinding, Origin, Report, View
-from tests.browser.pages import REPORTS
 from tests.browser.picture import WIDTH, content_height, page, take
 from tests.support import reports
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+DOCS = Path(__file__).parents[2] / "docs"
+REPORTS = Path(__file__).parent / "reports"
+# of the pages' pictures, in pixels
+_HEIGHTS = {"transformer": 1700, "quickstart-broken": 1420, "quickstart": 1130}
+_HEIGHTS |= {"two-ranks": 1100, "drift": 1000}
+_PAGE_WIDTH = 1100
 VIEW = View(run_url="https://github.com/octo/training/actions/runs/7")
 _PUSHED = "f" * 40  # of the fork: what ran is the merge with the base
 
@@ -51,10 +58,14 @@ def comments() -> Mapping[str, str]:
 
 
 def main() -> int:
-    """Write the pictures."""
     for name, text in comments().items():
-        html = page(text)
-        take(html, IMAGES / f"comment-{name}.png", height=content_height(html, WIDTH))
+        shown = page(text)
+        place = DOCS / "images" / f"comment-{name}.png"
+        take(shown, place, height=content_height(shown, WIDTH))
+    for name, height in _HEIGHTS.items():
+        shown = html.render(load(REPORTS / f"{name}.json"))
+        (DOCS / "pages" / f"{name}.html").write_text(shown, encoding="utf-8")
+        take(shown, DOCS / "images" / f"page-{name}.png", _PAGE_WIDTH, height)
     return 0
 
 

@@ -1,8 +1,6 @@
 """A comment as a reviewer sees it: Markdown to HTML by GitHub's own parser, in GitHub's stylesheet,
 as a picture by headless Chromium.
 
-    python -m tests.browser.picture REPORT_JSON OUT.png
-
 `comments` beside it makes the pictures in `docs/images`. Needs `pip install cmarkgfm`, `npm ci` in
 this folder and Chromium. GitHub cleans the HTML once more after its parser; nothing is cleaned
 here, so what is harmless here is harmless there.
@@ -14,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from html import escape
@@ -43,8 +40,6 @@ _PAGE = """<!doctype html>
 <body><div class="comment"><div class="head"><b>github-actions</b> <i>bot</i> commented now</div>
 <div class="markdown-body" id="comment">{comment}</div></div></body></html>
 """
-
-
 _MEASURE = (
     "document.body.dataset.height = "
     "Math.ceil(document.querySelector('.comment').getBoundingClientRect().bottom) + 16"
@@ -73,9 +68,8 @@ def page(markdown: str) -> str:
         raise NoPicture("no cmarkgfm: pip install '.[browser]'") from None
     if not (MODULES / "github-markdown-css").is_dir():
         raise NoPicture(f"no GitHub stylesheet: npm ci --prefix {FOLDER}")
-    comment = github_flavored_markdown_to_html(
-        markdown, Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_HARDBREAKS
-    )
+    options = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_HARDBREAKS
+    comment = github_flavored_markdown_to_html(markdown, options)
     return _PAGE.format(comment=comment, modules=escape(MODULES.as_uri()))
 
 
@@ -90,10 +84,9 @@ def take(html: str, out: Path, width: int = WIDTH, height: int = HEIGHT) -> None
 def dom(html: str, script: str = "", width: int = WIDTH, height: int = HEIGHT) -> str:
     """The page as Chromium holds it after loading, as HTML. `script` runs last in it and may leave
     what it found in the page."""
-    page_with_script = (
-        html.replace("</body>", f"<script>{script}</script></body>") if script else html
-    )
-    return _run(page_with_script, ("--dump-dom", f"--window-size={width},{height}"))
+    if script:
+        html = html.replace("</body>", f"<script>{script}</script></body>")
+    return _run(html, ("--dump-dom", f"--window-size={width},{height}"))
 
 
 def content_height(html: str, width: int = WIDTH) -> int:
@@ -110,57 +103,13 @@ def _run(html: str, arguments: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "page.html"
         file.write_text(html, encoding="utf-8")
-        command = [
-            browser(),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--allow-file-access-from-files",
-        ]
-        command += [
-            "--force-device-scale-factor=1",
-            "--virtual-time-budget=5000",
-            f"--user-data-dir={place}/profile",
-            *arguments,
-        ]
-        environment = {**os.environ, "HOME": place}
-        done = subprocess.run(
-            [*command, file.as_uri()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        command = [browser(), "--headless=new", "--no-sandbox", "--disable-gpu"]
+        command += ["--hide-scrollbars", "--allow-file-access-from-files"]
+        command += ["--force-device-scale-factor=1", "--virtual-time-budget=5000"]
+        command += [f"--user-data-dir={place}/profile", *arguments, file.as_uri()]
+        options = {"env": {**os.environ, "HOME": place}, "stdin": subprocess.DEVNULL}
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False, **options)
         if done.returncode:
-            raise NoPicture(
-                f"Chromium ended with {done.returncode}: "
-                f"{done.stderr.decode(errors='replace')[-500:]}"
-            )
+            said = done.stderr.decode(errors="replace")[-500:]
+            raise NoPicture(f"Chromium ended with {done.returncode}: {said}")
         return done.stdout.decode("utf-8")
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Render the comment of a report.json."""
-    from repro_gate.report.document import load
-    from repro_gate.report.markdown import comment
-    from repro_gate.report.model import View
-
-    if len(arguments) not in (2, 3):
-        print(
-            "usage: python -m tests.browser.picture REPORT_JSON OUT.png [HEIGHT]", file=sys.stderr
-        )
-        return 2
-    report = load(arguments[0])
-    view = View(run_url="https://github.com/example/training/actions/runs/1")
-    take(
-        page(comment(report, view)),
-        Path(arguments[1]),
-        height=int(arguments[2]) if len(arguments) == 3 else HEIGHT,
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

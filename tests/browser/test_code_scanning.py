@@ -22,7 +22,6 @@ _ORIGIN = Origin("octo/training", "c" * 40, 17, 2, reports.HOSTILE[:200])
 
 @pytest.fixture(scope="module")
 def schema() -> Draft202012Validator:
-    """The schema with its formats checked."""
     if not _SCHEMA.is_file():
         missing(f"no {_SCHEMA.name}: npm ci --prefix tests/browser, on Linux")
     document: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding="utf-8-sig"))
@@ -33,10 +32,7 @@ def schema() -> Draft202012Validator:
 @pytest.mark.parametrize("name", [*reports.ALL, "hostile"])
 def test_every_report_follows_the_official_schema(name: str, schema: Draft202012Validator) -> None:
     report = reports.ALL.get(name) or reports.hostile()
-    for document in (
-        json.loads(sarif(report)),
-        json.loads(sarif(replace(report, origin=_ORIGIN))),
-    ):
+    for document in (json.loads(sarif(report)), json.loads(sarif(replace(report, origin=_ORIGIN)))):
         assert [error.message[:300] for error in schema.iter_errors(document)] == []
 
 

@@ -51,7 +51,6 @@ def _left(page: str, script: str, width: int = 1400) -> Any:
 
 
 def _found(page: str, expression: str, width: int = 1400) -> Any:
-    """What an expression gives in the loaded page."""
     return _left(page, _LEAVE.replace("FOUND", expression), width)
 
 
@@ -65,10 +64,11 @@ def _violations(page: str) -> list[str]:
     return found
 
 
+_NAMES = ["pass", "explained", "inconclusive", "weakened", "drift", "hostile"]
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(
-    "name", ["pass", "explained", "inconclusive", "weakened", "drift", "hostile"]
-)
+@pytest.mark.parametrize("name", _NAMES)
 def test_axe_core_finds_nothing(name: str, dark: bool) -> None:
     opened = _page(ALL[name], dark=dark).replace("<details>", "<details open>")
     assert _violations(opened) == []
@@ -79,6 +79,7 @@ def test_axe_core_would_find_something() -> None:
     assert {"color-contrast", "html-has-lang"} <= {*_violations(page)}
 
 
+_PICTURE = '<img src="http://evil.example/x.png">'
 _NAMED = (b".example", b"github")  # what every address in these pages holds
 
 
@@ -90,11 +91,9 @@ class Listener(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         self.heard.append(self.request.recv(4096))
-        head = (
-            "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: "
-            f"{len(self.page)}\r\nConnection: close\r\n\r\n"
-        )
-        self.request.sendall(head.encode() + self.page)
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nConnection: close"
+        length = f"Content-Length: {len(self.page)}"
+        self.request.sendall(f"{head}\r\n{length}\r\n\r\n".encode() + self.page)
 
 
 def _asked(page: str, place: Path) -> list[bytes]:
@@ -121,28 +120,23 @@ def test_nothing_is_asked_for_but_the_page(name: str, tmp_path: Path) -> None:
 
 
 def test_the_listener_would_hear_it(tmp_path: Path) -> None:
-    page = _page(FAIL).replace(
-        "</main>",
-        '<img src="http://evil.example/x.png"><img src="https://evil.example/y.png"></main>',
-    )
+    other = '<img src="https://evil.example/y.png">'
+    page = _page(FAIL).replace("</main>", f"{_PICTURE}{other}</main>")
     heard = _asked(page, tmp_path)
     assert any(item.startswith(b"GET /x.png ") for item in heard)
     assert any(item.startswith(b"\x16\x03") and b"evil.example" in item for item in heard)
 
 
 def test_a_page_that_got_a_picture_in_would_still_not_ask_for_it(tmp_path: Path) -> None:
-    page = html.render(FAIL, VIEW).replace(
-        "</main>", '<img src="http://evil.example/x.png"></main>'
-    )
+    page = html.render(FAIL, VIEW).replace("</main>", f"{_PICTURE}</main>")
     assert len(_asked(page, tmp_path)) == 1  # its own policy
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("name", ["explained", "inconclusive", "hostile"])
 def test_the_page_fits_its_window(name: str, width: int) -> None:
-    wide, window = _found(
-        _page(ALL[name]), "[document.documentElement.scrollWidth, window.innerWidth]", width=width
-    )
+    sizes = "[document.documentElement.scrollWidth, window.innerWidth]"
+    wide, window = _found(_page(ALL[name]), sizes, width=width)
     assert wide <= window
 
 
@@ -159,10 +153,8 @@ def test_a_server_that_refuses_styles_still_shows_the_map() -> None:
     assert cells and all(shown for _, _, shown in cells)
     assert {given for given, _, _ in cells} >= {"#d5dae0", "#ffe08a"}
     assert "rgb(0, 0, 0)" not in {seen for _, seen, _ in cells}
-    # the policy was obeyed
-    assert (
-        _found(_page(FAIL, policy=_JENKINS), "getComputedStyle(document.body).maxWidth") == "none"
-    )
+    obeyed = "getComputedStyle(document.body).maxWidth"
+    assert _found(_page(FAIL, policy=_JENKINS), obeyed) == "none"
 
 
 def test_what_is_folded_is_printed() -> None:

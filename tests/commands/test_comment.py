@@ -16,18 +16,13 @@ from repro_gate.commands.arguments import parser
 from repro_gate.commands.comment import comment_command
 from repro_gate.errors import UsageError
 from repro_gate.github import comment
-from repro_gate.report.document import to_json
 from repro_gate.report.model import Origin, Report
 from tests.support import reports
 from tests.support.github.server import GitHub
+from tests.support.github.stage import HEAD, ORIGIN, RUN, workflow_run
 
-HEAD, OTHER = "0123456789abcdef0123456789abcdef01234567", "e" * 40
-RUN = 4711
-FOREIGN: list[dict[str, Any]] = [
-    {"run_id": 99},
-    {"head_sha": OTHER},
-    {"repository": "octo-org/other"},
-]
+OTHER = "e" * 40
+FOREIGN = [{"run_id": 99}, {"head_sha": OTHER}, {"repository": "octo-org/other"}]
 
 
 @pytest.fixture
@@ -48,8 +43,7 @@ def of(
 
 def reported(report: Report = reports.FAIL, **changes: Any) -> Report:
     """A report that says it is of the run that `in_workflow_run` names."""
-    origin = Origin("octo-org/trainer", HEAD, RUN, 1, "gate")
-    return of(origin=replace(origin, **changes), report=report)
+    return of(origin=replace(ORIGIN, **changes), report=report)
 
 
 def on(gpu: str, report: Report) -> Report:
@@ -57,7 +51,6 @@ def on(gpu: str, report: Report) -> Report:
 
 
 def around(github: GitHub, write: bool = True) -> dict[str, str]:
-    """The environment of a job with a token."""
     urls = {"GITHUB_API_URL": github.url, "GITHUB_GRAPHQL_URL": github.graphql_url}
     token = github.token(write=write)
     return {**urls, "GITHUB_REPOSITORY": github.repository, "GITHUB_TOKEN": token}
@@ -65,10 +58,7 @@ def around(github: GitHub, write: bool = True) -> dict[str, str]:
 
 def in_workflow_run(github: GitHub, folder: Path, event: str = "pull_request") -> dict[str, str]:
     """The environment of the fork-safe pair's second job."""
-    run = {"id": RUN, "run_attempt": 1, "name": "gate", "event": event, "status": "completed"}
-    run |= {"conclusion": "failure", "head_sha": HEAD, "head_branch": "topic", "pull_requests": []}
-    run |= {"head_repository": {"full_name": "stranger/trainer"}}
-    run |= {"repository": {"full_name": github.repository}}
+    run = workflow_run(github.repository, event=event, conclusion="failure")
     path = folder / "event.json"
     path.write_text(json.dumps({"action": "completed", "workflow_run": run}))
     job = {"GITHUB_WORKSPACE": str(folder), "GITHUB_SHA": "a" * 40, "GITHUB_RUN_ID": "4800"}
@@ -78,9 +68,8 @@ def in_workflow_run(github: GitHub, folder: Path, event: str = "pull_request") -
 
 def post(folder: Path, environment: Mapping[str, str], *given: Report, **wanted: Any) -> int:
     """The exit code of the command on these reports' files."""
-    paths = [folder / f"{number}.json" for number in range(len(given))]
-    for path, report in zip(paths, given, strict=True):
-        path.write_text(json.dumps(to_json(report)))
+    named = enumerate(given)
+    paths = [reports.written(folder / f"{number}.json", report) for number, report in named]
     options = parser().parse_args(["comment", *map(str, paths)])
     vars(options).update(wanted)
     return comment_command(options, environment)
@@ -112,19 +101,21 @@ def test_a_person_chooses_the_pull_request_and_a_report_of_another_commit_is_not
     assert capsys.readouterr().out.endswith(f" {github.comments(7)[0]['html_url']}\n")
 
 
+_ELSEWHERE = {"GITHUB_TOKEN": "x", "GITHUB_SERVER_URL": "https://ghe.example.com"}
+
+
 @pytest.mark.parametrize(
-    ("commit", "repository", "server", "message"),
+    ("commit", "repository", "environment", "message"),
     [
-        (HEAD, "o/r", {"GITHUB_TOKEN": ""}, "no token"),
-        (HEAD, None, {}, "of which repository"),
-        (None, "o/r", {}, "names no commit"),
-        (HEAD, "o/r", {"GITHUB_SERVER_URL": "https://ghe.example.com"}, "GITHUB_API_URL"),
+        (HEAD, "o/r", {}, "token"),
+        (HEAD, None, {"GITHUB_TOKEN": "x"}, "repository"),
+        (None, "o/r", {"GITHUB_TOKEN": "x"}, "commit"),
+        (HEAD, "o/r", _ELSEWHERE, "GITHUB_API_URL"),
     ],
 )
 def test_what_is_missing_to_post_is_named_before_anything_is_sent(
-    tmp_path: Path, commit: str | None, repository: str | None, server: dict[str, str], message: str
+    tmp_path: Path, commit: str | None, repository: str | None, environment: Any, message: str
 ) -> None:
-    environment = {"GITHUB_TOKEN": "x", **server}
     with pytest.raises(UsageError, match=message):
         post(tmp_path, environment, of(commit), repository=repository, pull_request=7)
 

@@ -14,8 +14,6 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.compare.model import Fingerprint
-from repro_gate.report.document import render
-from repro_gate.report.model import Report
 from repro_gate.trace.writer import TraceWriter
 from tests.support import reports
 
@@ -33,24 +31,14 @@ def checkpoint(path: Path, bump: float = 0.0) -> str:
 
 
 def trace(folder: Path, digest: bytes) -> Path:
-    """A folder with one trace of two steps."""
     folder.mkdir()
-    writer = TraceWriter(
-        str(folder), {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False}
-    )
+    hello = {"nonce": "n", "pid": 1, "key": "main", "argv": [], "forked": False}
+    writer, rows = TraceWriter(str(folder), hello), (("fc.weight", "float32", (2, 2)),)
     for step in range(2):
-        writer.block(
-            step, "gradient", (("fc.weight", "float32", (2, 2)),), digest if step else b"0" * 16
-        )
+        writer.block(step, "gradient", rows, digest if step else b"0" * 16)
         writer.event("step", step=step, ms=1.0, probe_ms=0.1, peak_bytes=1, flags=writer.flags({}))
     writer.event("end", reason="exit", steps=2)
     return folder
-
-
-def report(path: Path, which: Report) -> str:
-    """A report as `run --json` writes it."""
-    path.write_text(render(which))
-    return str(path)
 
 
 def test_equal_checkpoints_are_the_same_whatever_their_names(
@@ -82,10 +70,8 @@ def test_a_checkpoint_that_differs_is_named_by_leaf_and_distance_and_without_tor
 def test_traces_are_compared_step_by_step_and_a_forged_one_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b, c = (
-        str(trace(tmp_path / name, digest * 16))
-        for name, digest in (("a", b"1"), ("b", b"1"), ("c", b"2"))
-    )
+    given = (("a", b"1"), ("b", b"1"), ("c", b"2"))
+    a, b, c = (str(trace(tmp_path / name, digest * 16)) for name, digest in given)
     assert main(["compare", a, b]) == 0
     assert main(["compare", a, c]) == 1
     assert "step 1, gradient of fc.weight" in capsys.readouterr().out
@@ -103,7 +89,8 @@ def test_reports_are_compared_by_their_fingerprints(
         rows = tuple((number - 1, one * 32) for number, one in enumerate(steps))
         found = Fingerprint(1, rows, {"loss": loss * 32, "parameter": "d" * 32})
         found = found if digest is None else replace(found, digest=digest)
-        return report(tmp_path / name, replace(reports.PASS, fingerprint=found if steps else None))
+        which = replace(reports.PASS, fingerprint=found if steps else None)
+        return str(reports.written(tmp_path / name, which))
 
     a = of("a.json", "a", "b")
     assert main(["compare", a, a]) == 0

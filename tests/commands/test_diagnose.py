@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.gates import ROOT, command, environment, training, with_line
+from repro_gate.commands import diagnose as command
+from repro_gate.errors import Inconclusive
+from repro_gate.gate.options import Options
+from repro_gate.report.model import PLAIN
+from repro_gate.runs.progress import Watch
+from repro_gate.runs.results import Results
+from tests.support import reports
+from tests.support.built_traces import spec
+from tests.support.gates import call, training, with_line
 
 FAULT = "x += int.from_bytes(__import__('os').urandom(4), 'big') * 1e-12"
 Diagnosed = tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]
@@ -27,15 +34,7 @@ HOSTILE = {
 def diagnosed(folder: Path, *arguments: str) -> Diagnosed:
     """What one call printed, and its JSON lines."""
     lines = folder / "lines.jsonl"
-    done = subprocess.run(
-        command("diagnose", folder, "--quiet", "--json-lines", lines, *arguments),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = call("diagnose", folder, "--quiet", "--json-lines", lines, *arguments, timeout=300)
     text = lines.read_text(encoding="ascii") if lines.exists() else ""
     return done, [json.loads(line) for line in text.splitlines()]
 
@@ -56,9 +55,7 @@ def test_a_fault_is_told_step_by_step_and_named_at_the_end_and_its_names_cannot_
     done, _ = fault
     assert done.returncode == 1, done.stderr
     story, answer = done.stdout.split("\n\n")
-    assert story.startswith("two runs with seed 42: they diverge at step 0, loss\n1. ")
-    assert "held fixed: they agree" in story.splitlines()[-1]
-    assert "(unseeded-rng)\nConfirmed: " in answer
+    assert "diverge at step 0, loss\n1. " in story and "agree" in story.splitlines()[-1]
     assert answer.rstrip().endswith("/docs/causes/unseeded-rng.md)")
     assert "\x1b" not in done.stdout and "\\x1b[31m" in done.stdout
 
@@ -66,19 +63,14 @@ def test_a_fault_is_told_step_by_step_and_named_at_the_end_and_its_names_cannot_
 def test_tools_get_every_pair_with_what_was_held_and_what_differed(fault: Diagnosed) -> None:
     _, events = fault
     (runs,) = _of(events, "runs")
-    assert (runs["seed"], runs["identical"], runs["first_divergence"]["kind"]) == (
-        42,
-        False,
-        "loss",
-    )
+    assert (runs["seed"], runs["identical"]) == (42, False)
+    assert runs["first_divergence"]["kind"] == "loss"
     pairs = _of(events, "pair")
     first, last = pairs[0], pairs[-1]
     assert [item["number"] for item in pairs] == list(range(1, len(pairs) + 1))
     assert first["setting"]["pinned"] == [] and first["first_divergence"]["step"] == 0
-    uses = [
-        (item["use"]["factor"], item["use"]["file"], item["use"]["line"]) for item in first["uses"]
-    ]
-    assert ("entropy", NAME, 3) in uses
+    uses = [[item["use"][key] for key in ("factor", "file", "line")] for item in first["uses"]]
+    assert ["entropy", NAME, 3] in uses
     assert {"factor": "entropy", "site": [NAME, 3]} in last["setting"]["pinned"]
     assert last["first_divergence"] is None
     assert events[-1]["event"] == "diagnosis"
@@ -105,19 +97,11 @@ def test_bounds_end_the_search_and_that_is_said(tmp_path: Path) -> None:
     assert events[-1]["diagnosis"]["cause"] == "unknown" and "used up" in done.stdout
 
 
-def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(tmp_path: Path) -> None:
-    line = with_line("x += 1 if 'clone' in __file__ else 0")
-    code = training(tmp_path, line, "version: 1\ntrain: {run: python train.py 1}\n")
-    started = subprocess.Popen(
-        command("diagnose", code),
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert started.stderr is not None
-    next(line for line in started.stderr if "robustness: one run" in line)
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=60)
-    assert started.returncode == 3 and "interrupted" in said, said
+def test_a_diagnosis_that_is_interrupted_does_not_say_that_the_runs_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"folder": None, "reader": None, "comparisons": {42: reports.SAME}}
+    results = Results(spec=spec(), interrupted="a signal came", **found)
+    monkeypatch.setattr(command, "diagnose_alone", lambda *_: (results, None))
+    with pytest.raises(Inconclusive, match="a signal came"):
+        command.diagnose(spec(), Options(), Watch(), print, None, PLAIN)

@@ -94,7 +94,7 @@ def test_none_is_taken_where_there_is_none_or_none_is_likelier(
 
 
 def test_a_person_on_a_terminal_is_asked(twins: Path) -> None:
-    for answers, code in (("x\n9\n2\n", 0), ("\x04", 2)):
+    for answers, code in (("x\n0\n3\n2\n", 0), ("\x04", 2)):
         own, its = pty.openpty()
         command = [sys.executable, "-m", "repro_gate", "init", str(twins), "--force"]
         with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
@@ -136,14 +136,16 @@ def test_a_spec_is_written_anew_only_by_force_and_says_what_was_taken_and_why(
     assert main(["init", str(tmp_path / "none")]) == 2
 
 
-@pytest.mark.parametrize(("limit", "most"), [("_MAX_SCRIPTS", 1), ("_MAX_FOLDERS", 1)])
+@pytest.mark.parametrize(("most", "code"), [(1, 2), (2, 0)])
+@pytest.mark.parametrize("limit", ["_MAX_SCRIPTS", "_MAX_FOLDERS"])
 def test_a_checkout_that_is_too_large_needs_the_script_named(
-    limit: str, most: int, twins: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, most: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (twins / "loop").symlink_to(twins)
+    put(tmp_path, {"train.py": TORCH, "a/model.py": MODULE, "b/data.txt": ""})
+    (tmp_path / "loop").symlink_to(tmp_path)
     monkeypatch.setattr(drafting, limit, most)
-    assert main(["init", str(twins)]) == 2
-    assert main(["init", str(twins), "--script", "a/train.py"]) == 0
+    assert main(["init", str(tmp_path), "--stdout"]) == code
+    assert main(["init", str(tmp_path), "--script", "train.py"]) == 0
 
 
 def test_a_script_that_is_too_large_or_leads_out_is_not_read(tmp_path: Path) -> None:

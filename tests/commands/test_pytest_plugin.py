@@ -15,10 +15,8 @@ import pytest
 
 from tests.support.gates import LOOP, ROOT, environment, training, with_line
 
-_SPEC = (
-    "version: 1\ntrain: {run: 'python train.py {seed}', steps: 4, timeout: 2m}\ncost: {measure: "
-    "false}\n"
-)
+_RUN = "{run: 'python train.py {seed}', steps: 4, timeout: 2m}"
+_SPEC = f"version: 1\ntrain: {_RUN}\ncost: {{measure: false}}\n"
 # never equal in two runs
 _DRAWS = with_line("import os; x += int.from_bytes(os.urandom(6), sys.byteorder) / 2**48")
 _TESTS = """
@@ -58,15 +56,9 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     training(folder / "diverging", _DRAWS, _SPEC + "diagnosis: {runs: 6}\n")
     training(folder / "crashing", "raise ValueError('##[add-mask]x')\n", _SPEC)
     (folder / "elsewhere").mkdir()
-    done = subprocess.run(
-        _pytest(folder, _TESTS),
-        cwd=folder / "elsewhere",
-        env=environment(GITHUB_ACTIONS="true"),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    options = {"cwd": folder / "elsewhere", "env": environment(GITHUB_ACTIONS="true")}
+    command = _pytest(folder, _TESTS)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 1 and "4 failed, 1 passed" in done.stdout, done.stdout
     assert "pytest_plugin.py:" not in done.stdout
     _, *parts = re.split(r"^_+ (test_\w+) _+$", done.stdout, flags=re.MULTILINE)
@@ -93,14 +85,9 @@ def test_an_inconclusive_gate_run_fails_and_says_why_without_a_command_to_github
     assert "# #[add-mask]x" in failure and "##[" not in failure
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("test_missing", "there is no such file"), ("test_misspelt", "did you mean `steps`?")],
-)
-def test_a_bad_spec_fails_with_the_error_of_the_command_line(
-    failures: dict[str, str], name: str, words: str
-) -> None:
-    assert "exit code 2" in failures[name] and words in failures[name]
+def test_a_bad_spec_fails_with_the_error_of_the_command_line(failures: dict[str, str]) -> None:
+    for name, words in (("test_missing", "no such file"), ("test_misspelt", "`steps`?")):
+        assert "exit code 2" in failures[name] and words in failures[name]
 
 
 def test_what_ends_the_wait_ends_the_gate_and_its_training(tmp_path: Path) -> None:
@@ -128,18 +115,11 @@ def test_what_ends_the_wait_ends_the_gate_and_its_training(tmp_path: Path) -> No
 
 
 def test_every_pytest_start_loads_it_and_nothing_of_the_gate_with_it() -> None:
-    plugins = [entry.value for entry in entry_points(group="pytest11")]
-    assert "repro_gate.commands.pytest_plugin" in plugins
-    code = (
-        "import pytest, sys; before = set(sys.modules); import repro_gate.commands.pytest_plugin; "
-        "print(*set(sys.modules) - before)"
-    )
+    plugin = "repro_gate.commands.pytest_plugin"
+    assert plugin in [entry.value for entry in entry_points(group="pytest11")]
+    before = "import pytest, sys; before = set(sys.modules)"
+    code = f"{before}; import {plugin}; print(*set(sys.modules) - before)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
     ours = {name for name in loaded if name.startswith("repro_gate")}
-    assert ours <= {
-        "repro_gate",
-        "repro_gate._version",
-        "repro_gate.commands",
-        "repro_gate.commands.pytest_plugin",
-    }
+    assert ours <= {"repro_gate", "repro_gate._version", "repro_gate.commands", plugin}
     assert {name.partition(".")[0] for name in {*loaded} - ours} <= set(sys.stdlib_module_names)

@@ -9,14 +9,7 @@ import pytest
 
 from repro_gate.cli import main
 from repro_gate.report import document, markdown
-from repro_gate.report.model import Report
 from tests.support import reports
-
-
-def report(path: Path, which: Report) -> Path:
-    """A report as `run --json` writes it."""
-    path.write_text(document.render(which))
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +20,7 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fail(tmp_path: Path) -> Path:
-    return report(tmp_path / "report.json", reports.FAIL)
+    return reports.written(tmp_path / "report.json", reports.FAIL)
 
 
 def test_a_report_or_its_folder_is_printed_again_and_nothing_is_gated(
@@ -50,26 +43,22 @@ def test_other_formats_are_written_and_named(
     assert capsys.readouterr().out.endswith(f"written: {comment}, {sarif}\n")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(None, "is not there"), ("{}", "not a report of this version"), ("{", "not JSON")],
-)
-def test_what_is_no_report_is_one_line_and_exit_code_2(
-    tmp_path: Path, content: str | None, words: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("content", [None, "{}", "{"])
+def test_what_is_no_report_is_named_and_exit_code_2(
+    tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad\x1b[31m.json"
     if content is not None:
         bad.write_text(content)
     assert main(["show", str(bad)]) == 2
     shown = capsys.readouterr()
-    assert words in shown.err and "bad\\x1b[31m.json" in shown.err
-    assert "Traceback" not in shown.err and not shown.out
+    assert "bad\\x1b[31m.json" in shown.err and not shown.out
 
 
 def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worst = report(tmp_path / "worst.json", reports.hostile())
+    worst = reports.written(tmp_path / "worst.json", reports.hostile())
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     for more in ([], ["-v"]):
         assert main(["show", str(worst), *more]) == 0
@@ -80,24 +69,14 @@ def test_an_untrusted_report_prints_no_escape_and_no_workflow_command(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--markdown", "./report.json"], "is the file of the report that is read too"),
-        (["--markdown", "x", "--sarif", "x"], "is the file of --markdown too"),
-        (["--sarif", "no/x.sarif"], "its folder does not exist"),
-    ],
+    "arguments", ["--markdown ./report.json", "--markdown x --sarif x", "--sarif no/x.sarif"]
 )
-def test_a_file_that_is_named_twice_is_refused(
-    fail: Path,
-    arguments: list[str],
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_file_that_is_named_twice_or_lies_nowhere_is_refused_before_anything_is_written(
+    fail: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(fail.parent)
     before = fail.read_bytes()
-    assert main(["show", str(fail), *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert main(["show", str(fail), *arguments.split()]) == 2
     assert fail.read_bytes() == before and not (fail.parent / "x").exists()
 
 

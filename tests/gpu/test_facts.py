@@ -12,19 +12,14 @@ from pathlib import Path
 import pytest
 
 from repro_gate.machine import read_machine
-from tests.gpu.device_training import train
+from tests.gpu.device_training import attempt
 from tests.support.gates import ROOT, gate, training
 from tests.support.tracing import trained
 
 pytestmark = pytest.mark.gpu
 
-DEVICE_FACTS = (
-    "gpu-model",
-    "gpu-sm-count",
-    "gpu-memory-bytes",
-    "gpu-capability",
-    "cuda-driver-api",
-)
+OF_GPU = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability")
+DEVICE_FACTS = (*OF_GPU, "cuda-driver-api")
 SCRIPT = """
 import os, torch
 # first
@@ -38,50 +33,40 @@ for step in range(2):
 
 
 def on(device: str, source: str, first: str = "") -> str:
-    """The script for one device."""
     return source.replace("DEVICE", device).replace("# first", first)
 
 
 def test_a_training_on_the_device_says_which_one_and_hash_asks_the_same(
     tmp_path: Path, cuda: str
 ) -> None:
-    facts = trained(train(tmp_path, on("cuda", SCRIPT))).facts
+    facts = trained(attempt(tmp_path, on("cuda", SCRIPT))).facts
     assert facts["gpu-model"] == cuda and all(facts[name] for name in DEVICE_FACTS)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), facts["threads"])
     command = [sys.executable, str(ROOT / "repro_gate/probe"), "facts", ""]
-    asked = subprocess.run(
-        command, env={**os.environ, **threads}, capture_output=True, text=True, check=True
-    )
-    answer = json.loads(asked.stdout)
+    answer = json.loads(subprocess.check_output(command, env={**os.environ, **threads}))
     for name in (*DEVICE_FACTS, "torch", "cuda", "cudnn", "nccl", "device"):
         assert answer[name] == facts[name], name
 
 
-@pytest.mark.parametrize(
-    ("first", "value"),
-    [
-        ("", ":4096:8"),
-        (
-            (
-                "del os.environ['CUBLAS_WORKSPACE_CONFIG']; torch.zeros(1).cuda(); "
-                "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'"
-            ),
-            "",
-        ),
-    ],
-)
+_LATE = """
+del os.environ["CUBLAS_WORKSPACE_CONFIG"]
+torch.zeros(1).cuda()
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+"""
+
+
+@pytest.mark.parametrize(("first", "value"), [("", ":4096:8"), (_LATE, "")])
 def test_the_workspace_setting_is_read_when_cuda_starts(
     first: str, value: str, tmp_path: Path
 ) -> None:
-    facts = trained(train(tmp_path, on("cuda", SCRIPT, first))).facts
+    facts = trained(attempt(tmp_path, on("cuda", SCRIPT, first))).facts
     assert facts["cublas-workspace-at-cuda-start"] == value
 
 
 def test_a_training_on_the_processor_leaves_the_device_unstarted(tmp_path: Path) -> None:
-    facts = trained(train(tmp_path, on("cpu", SCRIPT))).facts
-    assert facts["device"].startswith("cpu") and not any(
-        name in facts for name in (*DEVICE_FACTS, "cublas-workspace-at-cuda-start")
-    )
+    facts = trained(attempt(tmp_path, on("cpu", SCRIPT))).facts
+    assert facts["device"].startswith("cpu")
+    assert not {*DEVICE_FACTS, "cublas-workspace-at-cuda-start"} & {*facts}
 
 
 def test_the_machine_names_its_driver_and_modes() -> None:

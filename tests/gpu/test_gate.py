@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import ROOT, gate, training
+from tests.support.gates import ROOT, gate, gate_training
 
 pytestmark = pytest.mark.gpu
 
@@ -19,12 +19,12 @@ def test_the_quickstart_passes_on_the_device_with_a_noise_floor_above_zero(
     folder = tmp_path / "quickstart"
     folder.mkdir()
     shutil.copy(ROOT / "examples" / "quickstart" / "train.py", folder)
-    (folder / "repro.yml").write_text(
-        f"version: 1\ntrain: {{run: 'python3 train.py --seed {{seed}}', steps: 30, timeout: 3m}}\n"
-        f"hardware: {{device: cuda, gpu-model: {cuda}}}\n"
-    )
+    train = "{run: 'python3 train.py --seed {seed}', steps: 30, timeout: 3m}"
+    hardware = f"{{device: cuda, gpu-model: {cuda}}}"
+    spec = f"version: 1\ntrain: {train}\nhardware: {hardware}\n"
+    (folder / "repro.yml").write_text(spec)
     gated = gate(folder, out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    gated.must(0)
     assert gated.report["determinism"]["identical"]
     assert gated.report["noise_floor"]["weight_l2"] > 0
     assert gated.report["cost"]["determinism_cost_pct"] is not None
@@ -32,48 +32,30 @@ def test_the_quickstart_passes_on_the_device_with_a_noise_floor_above_zero(
     assert cuda in str(gated.check("hardware/device"))
 
 
+TRAIN = """
+import torch
+# first
+w = torch.nn.Parameter(torch.zeros(1000, device=generator.device))
+optimizer = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    noise = torch.randn(1000, device=generator.device, generator=generator)
+    (w - noise).square().sum().backward()
+    optimizer.step()
+"""
+
+
 def test_an_unseeded_draw_on_the_device_fails(tmp_path: Path) -> None:
-    folder = training(
-        tmp_path / "twin",
-        """
-        import torch
-        w = torch.nn.Parameter(torch.zeros(1000, device="cuda"))
-        optimizer = torch.optim.SGD([w], lr=0.1)
-        generator = torch.Generator(device="cuda")
-        generator.seed()
-        for _ in range(4):
-            optimizer.zero_grad()
-            (w - torch.randn(1000, device="cuda", generator=generator)).square().sum().backward()
-            optimizer.step()
-    """,
-        run="python3 train.py",
-    )
-    gated = gate(folder, out=tmp_path)
-    assert gated.exit_code == 1, gated.stdout + gated.stderr
-    assert gated.first["step"] == 0
-    assert gated.first["kind"] in ("loss", "gradient")
+    source = TRAIN.replace("# first", "generator = torch.Generator('cuda')\ngenerator.seed()")
+    gated = gate_training(tmp_path, source, run="python3 train.py")
+    gated.must(1)
+    assert gated.first["step"] == 0 and gated.first["kind"] in ("loss", "gradient")
 
 
 def test_device_cpu_hides_the_gpu_from_the_training(tmp_path: Path) -> None:
-    folder = training(
-        tmp_path / "hidden",
-        """
-        import torch
-        assert not torch.cuda.is_available(), "the GPU can be seen"
-        w = torch.nn.Parameter(torch.randn(1000))
-        optimizer = torch.optim.SGD([w], lr=0.1)
-        for _ in range(4):
-            optimizer.zero_grad()
-            (w - torch.randn(1000)).square().sum().backward()
-            optimizer.step()
-    """,
-        spec="""
-        version: 1
-        train: {run: python3 train.py, steps: 4, timeout: 2m}
-        hardware: {device: cpu}
-        cost: {measure: false}
-    """,
-    )
-    gated = gate(folder, out=tmp_path)
-    assert gated.exit_code == 0, gated.stdout + gated.stderr
+    first = "assert not torch.cuda.is_available()\ngenerator = torch.Generator()"
+    spec = "version: 1\ntrain: {run: python3 train.py, steps: 4, timeout: 2m}\n"
+    spec += "hardware: {device: cpu}\ncost: {measure: false}\n"
+    gated = gate_training(tmp_path, TRAIN.replace("# first", first), spec)
+    gated.must(0)
     assert gated.check("hardware/device")["status"] == "pass"

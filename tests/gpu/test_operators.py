@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.device_training import DEFAULT, DETERMINISTIC, differing, pair, train
+from tests.gpu.device_training import DEFAULT, attempt, differing, pair
 
 pytestmark = pytest.mark.gpu
 
@@ -81,7 +81,7 @@ def test_an_operator_without_a_deterministic_kernel_is_named_or_repeats(
 ) -> None:
     """Which of the two depends on the torch version; never a run that counts as deterministic and
     drifts."""
-    run = train(tmp_path, REFUSED[operator], DETERMINISTIC, "probe")
+    run = attempt(tmp_path, REFUSED[operator])
     if run.good:
         assert pair(tmp_path, REFUSED[operator])[2].identical
     else:

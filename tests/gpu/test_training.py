@@ -3,13 +3,12 @@ precision, that no bit changes."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.gpu.device_training import DEFAULT, DETERMINISTIC, OUTER, pair, train
-from tests.support.tracing import PATH, blocks, names, trained
+from tests.gpu.device_training import DEFAULT, DETERMINISTIC, pair, train, train_bare
+from tests.support.tracing import blocks, names, trained
 
 pytestmark = pytest.mark.gpu
 
@@ -99,7 +98,6 @@ def test_deterministic_runs_repeat_and_every_tensor_has_its_name(tmp_path: Path,
 
 def test_a_scaled_loss_is_recorded_as_the_training_knows_it(tmp_path: Path) -> None:
     run = train(tmp_path, NET + LOOPS["GradScaler"])
-    assert run.good, run.ended.tail
     printed = [line.split()[2] for line in run.ended.tail if line.startswith("loss ")]
     losses = [block for step in range(4) for block in blocks(trained(run), "loss", step)]
     assert [block.values[0] for block in losses] == printed
@@ -107,7 +105,6 @@ def test_a_scaled_loss_is_recorded_as_the_training_knows_it(tmp_path: Path) -> N
 
 def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> None:
     run = train(tmp_path, NET + LOOPS["float32"])
-    assert run.good, run.ended.tail
     trace = trained(run)
     states = []
     for step in range(4):
@@ -118,13 +115,10 @@ def test_the_generator_of_the_device_is_recorded_and_moves(tmp_path: Path) -> No
 
 
 def test_the_flags_are_read_back_as_each_condition_set_them(tmp_path: Path) -> None:
-    on, off = (
-        train(tmp_path, NET + LOOPS["float32"], condition, condition.name)
-        for condition in (DETERMINISTIC, DEFAULT)
-    )
-    for run in (on, off):
-        assert run.good, run.ended.tail
-    read = [trained(run).settings[trained(run).steps[-1].flags] for run in (on, off)]
+    source, read = NET + LOOPS["float32"], []
+    for condition in (DETERMINISTIC, DEFAULT):
+        trace = trained(train(tmp_path, source, condition, condition.name))
+        read.append(trace.settings[trace.steps[-1].flags])
     assert [item["CUBLAS_WORKSPACE_CONFIG"] for item in read] == [":4096:8", None]
     assert [item["torch.use_deterministic_algorithms"] for item in read] == [True, False]
     assert [item["torch.backends.cudnn.deterministic"] for item in read] == [True, False]
@@ -132,19 +126,12 @@ def test_the_flags_are_read_back_as_each_condition_set_them(tmp_path: Path) -> N
 
 def test_the_probe_changes_no_bit_of_a_training_on_the_device(tmp_path: Path) -> None:
     """The bare twin gets the flags by its own lines and the same environment, and no probe."""
-    flags = (
-        "import torch; torch.use_deterministic_algorithms(True); "
-        "torch.backends.cudnn.deterministic = True"
-    )
+    flags = "import torch\ntorch.use_deterministic_algorithms(True)\n"
+    flags += "torch.backends.cudnn.deterministic = True\n"
     source = flags + NET + LOOPS["GradScaler"] + FINAL
-    run = train(tmp_path, source)
-    assert run.good, run.ended.tail
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    (bare / "train.py").write_text(source)
-    environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(bare)}
-    subprocess.run(["python3", "train.py"], cwd=bare, env=environment, check=True, timeout=240)
-    probed = tmp_path / "run" / "place" / "workspace"
+    train(tmp_path, source)
+    train_bare(tmp_path / "bare", source)
+    bare, probed = tmp_path / "bare", tmp_path / "run" / "place" / "workspace"
     assert (bare / "final.txt").read_text() == (probed / "final.txt").read_text()
 
 
@@ -163,13 +150,8 @@ if "REPRO_GATE_PROBE" not in os.environ:
     print(torch.cuda.max_memory_allocated())
 """
     run = train(tmp_path, source)
-    assert run.good, run.ended.tail
-    environment = {**OUTER, **DETERMINISTIC.environment, "PATH": PATH, "HOME": str(tmp_path)}
-    command = ["python3", "-c", source]
-    bare = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=240
-    )
-    assert abs(trained(run).steps[-1].peak_bytes - int(bare.stdout)) < 4 * 1024 * 1024
+    peak = int(train_bare(tmp_path / "bare", source))
+    assert abs(trained(run).steps[-1].peak_bytes - peak) < 4 * 1024 * 1024
 
 
 def test_step_times_hold_the_devices_work(tmp_path: Path) -> None:
@@ -197,7 +179,6 @@ torch.cuda.synchronize()
 print("forward", (time.perf_counter() - began) / 5 * 1e3)
 """
     run = train(tmp_path, source)
-    assert run.good, run.ended.tail
     forward = next(float(line.split()[1]) for line in run.ended.tail if line.startswith("forward "))
     last = trained(run).steps[-1]
     # a backward pass does twice the work of the forward one, so this holds with a wide margin

@@ -25,14 +25,11 @@ def read_files(
 
 def distances(a: Path, b: Path) -> dict[str, Distance]:
     """How far the tensors of two files are apart, by name."""
-    return {
-        name: distance
-        for (_, name), distance in _read((a, b), sys.executable, 120, True, {})[1].items()
-    }
+    found = _read((a, b), sys.executable, 120, True, {})[1]
+    return {name: distance for (_, name), distance in found.items()}
 
 
 def differences(a: Artifact, b: Artifact) -> tuple[LeafDifference, ...]:
-    """What differs, without a name for the file."""
     return compare_artifacts(a, b, "")
 
 
@@ -44,9 +41,5 @@ def _read(
         for name in ("empty", "tmp"):
             (place / name).mkdir()
         items = [item for path in paths for item in in_place(path)]
-        return read(
-            items,
-            Interpreter(python, {**os.environ, **more}, Sandbox(), place),
-            seconds,
-            pairs=pairs,
-        )
+        by = Interpreter(python, {**os.environ, **more}, Sandbox(), place)
+        return read(items, by, seconds, pairs=pairs)

@@ -29,19 +29,11 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "buffer": (("norm.running_mean", "float32", (8,)),),
 }
 ORDER = tuple(ROWS)  # in which one step records
-FACTS = {
-    "python": "3.12.7",
-    "torch": "2.13.0",
-    "cuda": "none",
-    "device": "cpu: AVX2",
-    "gpus": "0",
-    "threads": "2",
-    "processors": "2",
-}
+FACTS = {"python": "3.12.7", "torch": "2.13.0", "device": "cpu: AVX2", "cuda": "none"}
+FACTS |= {"gpus": "0", "threads": "2", "processors": "2"}
 
 
 def digest(*parts: object) -> bytes:
-    """16 bytes that stand for these parts."""
     return hashlib.sha256(repr(parts).encode()).digest()[:16]
 
 
@@ -82,65 +74,44 @@ def training(
             block(step, kind, seed=seed, values=(1.0 / (step + 1),) if kind == "loss" else ())
             for kind in ORDER
         ]
-    marks = [
-        StepMark(step, times[step] if times else 10.0, 0.1, 1 << 20, 0) for step in range(steps)
-    ]
-    return Trace(
-        path=Path(f"1-{key}.trace.jsonl"),
-        pid=1,
-        key=key,
-        facts=dict(facts),
-        blocks=blocks,
-        steps=marks,
-        settings=[dict(settings or {})],
-        end="exit",
-    )
+    took = times[:steps] or [10.0] * steps
+    marks = [StepMark(step, ms, 0.1, 1 << 20, 0) for step, ms in enumerate(took)]
+    empty = Trace(path=Path(f"1-{key}.trace.jsonl"), pid=1, key=key, end="exit")
+    read_back = [dict(settings or {})]
+    return replace(empty, facts=dict(facts), blocks=blocks, steps=marks, settings=read_back)
 
 
 def timed(times: Sequence[float], key: str = "main", peak: int = 1 << 20) -> Trace:
     """One process of which only step times and peak memory matter."""
-    return Trace(
-        path=Path(f"1-{key}.trace.jsonl"),
-        key=key,
-        steps=[StepMark(step, ms, 0.0, peak, 0) for step, ms in enumerate(times)],
-        settings=[{}],
-        end="exit",
-    )
+    marks = [StepMark(step, ms, 0.0, peak, 0) for step, ms in enumerate(times)]
+    path = Path(f"1-{key}.trace.jsonl")
+    return Trace(path=path, key=key, steps=marks, settings=[{}], end="exit")
 
 
 def changed(trace: Trace, place: int, change: Callable[[Block], Block | None]) -> Trace:
     """The trace with its block at `place` changed, or left out where the change gives None."""
     new = change(trace.blocks[place])
-    return replace(
-        trace,
-        blocks=[*trace.blocks[:place], *([] if new is None else [new]), *trace.blocks[place + 1 :]],
-    )
+    instead = [] if new is None else [new]
+    return replace(trace, blocks=[*trace.blocks[:place], *instead, *trace.blocks[place + 1 :]])
 
 
 def flip(row: int) -> Callable[[Block], Block]:
-    """A change of one row's digest."""
-    return lambda old: replace(
-        old,
-        content=old.digests[: row * 16]
-        + digest("other", old.step, row)
-        + old.digests[(row + 1) * 16 :],
-    )
+    def flipped(old: Block) -> Block:
+        before, after = old.digests[: row * 16], old.digests[(row + 1) * 16 :]
+        return replace(old, content=before + digest("other", old.step, row) + after)
+
+    return flipped
 
 
 def place_of(trace: Trace, step: int, kind: str) -> int:
-    """Where the first block of this kind and step stands."""
     return next(
         index for index, item in enumerate(trace.blocks) if (item.step, item.kind) == (step, kind)
     )
 
 
 def with_loss(trace: Trace, step: int, value: float) -> Trace:
-    """The trace with another loss at one step."""
-    return changed(
-        trace,
-        place_of(trace, step, "loss"),
-        lambda old: replace(flip(0)(old), values=(value.hex(),)),
-    )
+    place = place_of(trace, step, "loss")
+    return changed(trace, place, lambda old: replace(flip(0)(old), values=(value.hex(),)))
 
 
 def apart(
@@ -154,30 +125,19 @@ def apart(
     max_ulp: int | None = 7,
 ) -> Trace:
     """The trace with one measured distance at its end."""
-    rows = {row[0]: row for row in ROWS[kind]}
-    item = Measured(
-        step=len(trace.steps) - 1,
-        kind=kind,
-        name=name,
-        dtype=rows[name][1],
-        shape=rows[name][2],
-        max_abs=max_abs,
-        max_ulp=max_ulp,
-        l2=l2,
-        reference_l2=norm,
-    )
+    [(dtype, shape)] = [row[1:] for row in ROWS[kind] if row[0] == name]
+    far = {"max_abs": max_abs, "max_ulp": max_ulp, "l2": l2, "reference_l2": norm}
+    step = len(trace.steps) - 1
+    item = Measured(step=step, kind=kind, name=name, dtype=dtype, shape=shape, **far)
     return replace(trace, distances=[*trace.distances, item])
 
 
 def arm(name: str = "deterministic", seed: int = 42) -> Arm:
-    """A arm of the gate's, by name."""
     if name == "default":
         return arms.default(seed, None)
-    return (
-        arms.reseeded(seed, frozenset(), 2)
-        if name == "reseeded"
-        else arms.deterministic(seed, frozenset(), None)
-    )
+    if name == "reseeded":
+        return arms.reseeded(seed, frozenset(), 2)
+    return arms.deterministic(seed, frozenset(), None)
 
 
 def run(
@@ -190,15 +150,10 @@ def run(
     left: int = 0,
 ) -> Run:
     """What came of one run; its arm follows from its name."""
+    code = 0 if outcome in ("finished", "stopped") else 1
+    quiet: dict[str, Any] = {"signal": None, "timed_out": False, "out_of_memory": False}
     ended = Ended(
-        exit_code=0 if outcome in ("finished", "stopped") else 1,
-        signal=None,
-        timed_out=False,
-        stopped="",
-        seconds=1.5,
-        tail=tuple(tail),
-        left_running=left,
-        out_of_memory=False,
+        exit_code=code, stopped="", seconds=1.5, tail=tuple(tail), left_running=left, **quiet
     )
     return Run(
         plan=Plan(name=name, arm=arm(name.rpartition("-")[0] or name)),
@@ -219,7 +174,5 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
-    return replace(
-        Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12),
-        **changes,
-    )
+    clean = Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12)
+    return replace(clean, **changes)

@@ -24,16 +24,14 @@ _EXPRESSION = re.compile(
 
 
 def load(name: str) -> dict[str, Any]:
-    """One of ACTIONS, parsed."""
     document: dict[str, Any] = yaml.safe_load(ACTIONS[name].read_text(encoding="utf-8"))
     return document
 
 
 def steps(name: str) -> dict[str, dict[str, Any]]:
     """The steps of a composite action by id; one without an id by `#` and its place."""
-    return {
-        step.get("id", f"#{place}"): step for place, step in enumerate(load(name)["runs"]["steps"])
-    }
+    found = enumerate(load(name)["runs"]["steps"])
+    return {step.get("id", f"#{place}"): step for place, step in found}
 
 
 @dataclass
@@ -60,40 +58,33 @@ class Job:
         self, action: str, step: str, inputs: Mapping[str, str], **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run one step; `inputs` as in `with:`, the others have their defaults."""
-        given = {
-            name: str(item["default"]) for name, item in load(action)["inputs"].items()
-        } | dict(inputs)
+        known = load(action)["inputs"].items()
+        given = {**{name: str(item["default"]) for name, item in known}, **inputs}
         return self.run_step(step, steps(action)[step], given, **environment)
 
     def run_step(
         self, step: str, chosen: Mapping[str, Any], given: Mapping[str, str], **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a step of any action, or of a workflow."""
-        files = {
-            name: self.folder / "commands" / f"{step}_{name}"
-            for name in ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")
-        }
+        names = ("ENV", "PATH", "OUTPUT", "STEP_SUMMARY")
+        files = {name: self.folder / "commands" / f"{step}_{name}" for name in names}
         for file in files.values():
             file.write_text("")
         script = self.folder / "temp" / f"{step}.sh"
         script.write_text(chosen["run"])
+        own = {
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTION_PATH": str(self.action_path),
+            "GITHUB_WORKSPACE": str(self.folder / "workspace"),
+            "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+            "RUNNER_TEMP": str(self.folder / "temp"),
+            **{f"GITHUB_{name}": str(file) for name, file in files.items()},
+        }
+        for name, value in chosen.get("env", {}).items():
+            own[name] = self._expanded(str(value), given)
         ended = subprocess.run(
             [*self.start, "bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
             cwd=self.folder / "workspace",
-            env={
-                **self.environment,
-                "GITHUB_ACTIONS": "true",
-                "GITHUB_ACTION_PATH": str(self.action_path),
-                "GITHUB_WORKSPACE": str(self.folder / "workspace"),
-                "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
-                "RUNNER_TEMP": str(self.folder / "temp"),
-                **{f"GITHUB_{name}": str(file) for name, file in files.items()},
-                **{
-                    name: self._expanded(str(value), given)
-                    for name, value in chosen.get("env", {}).items()
-                },
-                **environment,
-            },
+            env={**self.environment, **own, **environment},
             capture_output=True,
             text=True,
             timeout=120,

@@ -62,7 +62,6 @@ class Gated:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """The report's first divergence."""
         found = self.report["determinism"]["first_divergence"]
         assert found is not None, self.stdout
         return dict(found)
@@ -74,7 +73,6 @@ class Gated:
 
     @property
     def reason_ids(self) -> list[str]:
-        """The reasons' names."""
         return [item["id"] for item in self.report["reasons"]]
 
     def must(self, exit_code: int, *reasons: str) -> None:
@@ -98,14 +96,9 @@ class Gated:
     def check(self, name: str) -> Mapping[str, Any]:
         """One item of the checklist, its evidence as a person reads it."""
         found = next(item for item in self.report["checklist"] if item["id"] == name)
-        seen = [
-            EvidenceLine(item["text"], _location(item["location"])) for item in found["evidence"]
-        ]
+        given = [(item["text"], item["location"]) for item in found["evidence"]]
+        seen = [EvidenceLine(text, place and Location(**place)) for text, place in given]
         return {**found, "evidence": [*map(str, seen)]}
-
-
-def _location(given: Mapping[str, Any] | None) -> Location | None:
-    return None if given is None else Location(**given)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -127,7 +120,6 @@ def _cache() -> str:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """The command line of `repro-gate ARGUMENTS`."""
     return [sys.executable, "-m", "repro_gate", *map(str, arguments)]
 
 
@@ -171,29 +163,21 @@ def training(
     for name, text in {"train.py": source, **(files or {})}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(textwrap.dedent(text))
-    text = (
-        textwrap.dedent(spec)
-        or f"version: 1\ntrain: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}\ncost: "
-        "{measure: false}\n"
-    )
-    (folder / "repro.yml").write_text(
-        text if "diagnosis:" in text else f"{text.rstrip()}\ndiagnosis: false\n"
-    )
+    train = f"train: {{run: {json.dumps(run)}, steps: 4, timeout: 2m}}"
+    text = textwrap.dedent(spec) or f"version: 1\n{train}\ncost: {{measure: false}}"
+    more = "" if "diagnosis:" in text else "\ndiagnosis: false\n"
+    (folder / "repro.yml").write_text(text.rstrip() + more)
     return folder
 
 
 def gate_training(
-    place: Path,
-    source: str,
-    spec: str = "",
-    *arguments: str | Path,
-    files: Mapping[str, str] | None = None,
-    run: str = "python train.py",
-    **more: str,
+    place: Path, source: str, spec: str = "", *arguments: str | Path, **made: Any
 ) -> Gated:
-    """Gate a training in a folder of its own, with the report beside it."""
-    folder = training(place / "code", source, spec, files, run)
-    return gate(folder, *arguments, out=place, **more)
+    """Gate a training in a folder of its own, with the report beside it. `made`: what `training`
+    takes besides, and variables of the environment."""
+    of_training = {name: made.pop(name) for name in ("files", "run") if name in made}
+    folder = training(place / "code", source, spec, **of_training)
+    return gate(folder, *arguments, out=place, **made)
 
 
 def with_line(line: str) -> str:
@@ -202,10 +186,8 @@ def with_line(line: str) -> str:
 
 
 def leftovers(before: Sequence[Path]) -> list[Path]:
-    """Temporary folders of the gate that were not there before."""
     return [path for path in temporary_folders() if path not in before]
 
 
 def temporary_folders() -> list[Path]:
-    """The gate's temporary folders, of anybody."""
     return sorted(Path(os.environ.get("TMPDIR", "/tmp")).glob("repro-gate-*"))

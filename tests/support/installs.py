@@ -20,9 +20,8 @@ BACKENDS = {"setuptools": "setuptools.build_meta", "hatchling": "hatchling.build
 def environment_of_its_own(folder: Path) -> Path:
     """A virtual environment that also sees what the tests' own has (torch, pip, the build backends,
     repro_gate); its `bin`."""
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True
-    )
+    make = [sys.executable, "-m", "venv", "--without-pip", folder]
+    subprocess.run(make, check=True, capture_output=True)
     seen = [sysconfig.get_paths()["purelib"], str(Path(repro_gate.__file__).parents[1])]
     for name in BACKENDS:
         found = importlib.util.find_spec(name)
@@ -44,20 +43,16 @@ def project(
     in `scripts/`."""
     base = folder / "src" if layout == "src" else folder
     (base / name / "deep").mkdir(parents=True)
-    (base / name / "__init__.py").write_text(
-        f"from {name}.deep.inner import HERE\nRATE = {value}\n"
-    )
+    top = f"from {name}.deep.inner import HERE\nRATE = {value}\n"
+    (base / name / "__init__.py").write_text(top)
     # `deep` is a namespace: it has no __init__.py
     (base / name / "deep" / "inner.py").write_text("HERE = __file__\n")
-    (folder / "pyproject.toml").write_text(
-        f'[build-system]\nrequires = ["{backend}"]\nbuild-backend = "{BACKENDS[backend]}"\n'
-        f'[project]\nname = "{name}"\nversion = "1.0"\n'
-        + (
-            f'[tool.setuptools.packages.find]\nwhere = ["{base.relative_to(folder)}"]\ninclude = '
-            f'["{name}*"]\n' * (backend == "setuptools")
-        )
-        + more
-    )
+    text = f'[build-system]\nrequires = ["{backend}"]\nbuild-backend = "{BACKENDS[backend]}"\n'
+    text += f'[project]\nname = "{name}"\nversion = "1.0"\n'
+    if backend == "setuptools":
+        where = f'where = ["{base.relative_to(folder)}"]\ninclude = ["{name}*"]\n'
+        text += f"[tool.setuptools.packages.find]\n{where}"
+    (folder / "pyproject.toml").write_text(text + more)
     (folder / ".gitignore").write_text("build/\n*.egg-info/\n__pycache__/\n*.so\n_version.py\n")
     git(folder, "init", "-q")
     commit(folder)
@@ -69,11 +64,7 @@ def pip_install(binaries: Path, *arguments: str | Path) -> None:
     if importlib.util.find_spec("pip") is None:
         pytest.skip("the tests' environment has no pip")
     offline = ("--no-index", "--no-deps", "--no-build-isolation")
-    done = subprocess.run(
-        [binaries / "python", "-m", "pip", "install", "-q", *offline, *arguments],
-        env={**os.environ, "PIP_CONFIG_FILE": os.devnull},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [binaries / "python", "-m", "pip", "install", "-q", *offline, *arguments]
+    environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

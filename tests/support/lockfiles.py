@@ -100,8 +100,4 @@ name = "small-training"
 directory = {{ path = ".", editable = true }}
 """
 
-ALL = {
-    "requirements.txt": REQUIREMENTS,
-    "uv.lock": UV,
-    "pylock.toml": PYLOCK,
-}
+ALL = {"requirements.txt": REQUIREMENTS, "uv.lock": UV, "pylock.toml": PYLOCK}

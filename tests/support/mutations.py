@@ -1,7 +1,7 @@
 """Asks how much the tests see: makes each mistake of `mutations.yml` in a copy of the tree, one at
 a time, and runs the tests there.
 
-`python -m tests.support.mutations [NUMBER…] [--quick] [--tree DIR] [--json F]`. First each mistake
+`python -m tests.support.mutations [NUMBER…] [--quick] [--tree DIR]`. First each mistake
 by itself, before the tests of its own folder, which stop at the first failure. Those that survive
 are then made all at once before the whole suite; which of them a failing test sees is found by
 running it before each alone.
@@ -10,7 +10,6 @@ running it before each alone.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -75,11 +74,8 @@ def failing(tree: Path, tests: Sequence[str], *options: str) -> tuple[str, ...]:
 def main() -> int:
     """Print each mutation and which test caught it; 1 where one survives."""
     options = _parser().parse_args()
-    chosen = [
-        item
-        for item in mutations(options.tree)
-        if not options.number or item.number in options.number
-    ]
+    known = mutations(options.tree)
+    chosen = [item for item in known if not options.number or item.number in options.number]
     quick = ("-m", "not slow") if options.quick else ()
     caught: dict[int, str] = {}
     with copied(options.tree) as tree:
@@ -94,9 +90,6 @@ def main() -> int:
         left = [item for item in chosen if item.number not in caught]
         if left and not options.near:
             caught |= _elsewhere(tree, left, quick)
-    if options.json is not None:
-        rows = [{"mutation": str(item), "caught_by": caught.get(item.number)} for item in chosen]
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for item in chosen:
         if item.number not in caught:
             print(f"survives: {item}")
@@ -113,9 +106,8 @@ def mutations(tree: Path) -> list[Mutation]:
         file, was = entry["file"], entry["was"]
         count = (tree / "repro_gate" / file).read_text(encoding="utf-8").count(was)
         if count != 1:
-            raise ValueError(
-                f"{LIST.name}, entry {number}: {was!r} stands {count} times in {file}: renew it"
-            )
+            where = f"stands {count} times in {file}: renew it"
+            raise ValueError(f"{LIST.name}, entry {number}: {was!r} {where}")
         folder, name = os.path.split(file)
         # the test file of the same name, and the folder of the same name
         guessed = (f"tests/{folder}/test_{name}", f"tests/{folder}")
@@ -142,7 +134,6 @@ def copied(tree: Path) -> Iterator[Path]:
 
 @contextmanager
 def made(tree: Path, items: Sequence[Mutation]) -> Iterator[None]:
-    """The mistakes are in the tree while this lasts."""
     paths = {item: tree / "repro_gate" / item.file for item in items}
     before = {path: path.read_text(encoding="utf-8") for path in paths.values()}
     for item, path in paths.items():
@@ -156,7 +147,6 @@ def made(tree: Path, items: Sequence[Mutation]) -> Iterator[None]:
 
 
 def _elsewhere(tree: Path, left: Sequence[Mutation], quick: Sequence[str]) -> dict[int, str]:
-    """The mutations that tests of other folders catch."""
     spread = ["-n", "2", "--no-loadscope-reorder", *(f"--ignore=tests/{name}" for name in _APART)]
     with made(tree, left):
         tests = [test for test in failing(tree, (), *quick, *spread) if "::" in test]
@@ -171,15 +161,12 @@ def _elsewhere(tree: Path, left: Sequence[Mutation], quick: Sequence[str]) -> di
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.support.mutations", description="Asks which mistakes the tests see."
-    )
+    parser = argparse.ArgumentParser("python -m tests.support.mutations", description=__doc__)
     add = parser.add_argument
     add("number", nargs="*", type=int, help="mutations, by their numbers; all where none is named")
     add("--quick", action="store_true", help="the tests of `make test` alone")
     add("--near", action="store_true", help="only the tests of each mutation's own folder")
     add("--tree", type=Path, default=ROOT, help="another checkout whose tests are asked")
-    add("--json", type=Path, metavar="F", help="write the results to a file")
     return parser
 
 

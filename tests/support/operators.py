@@ -42,7 +42,6 @@ class Double:
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
     def measure(self, watch: Watch | None = None, **wanted: Any) -> Catalog:
-        """Measure as the gate does."""
         asked = driver.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
         return driver.measure(asked, os.environ, Sandbox(), watch or Watch())
 
@@ -54,15 +53,8 @@ class Double:
         return lines
 
 
-PLATFORM = Platform(
-    torch="2.13.0+cpu",
-    device="cpu",
-    device_name="A CPU",
-    python="3.11.7",
-    threads=2,
-    isa="AVX512",
-    system="Linux",
-)
+_VERSIONS = {"torch": "2.13.0+cpu", "python": "3.11.7", "system": "Linux"}
+PLATFORM = Platform(device="cpu", device_name="A CPU", threads=2, isa="AVX512", **_VERSIONS)
 REPEATS = Arm(outcome="repeats", runs=9)
 DIFFERS = Arm(outcome="differs", runs=9, differing=5, max_ulp=3)
 RAISES = Arm(outcome="raises", message="does not have a deterministic implementation")
@@ -71,10 +63,8 @@ RAISES = Arm(outcome="raises", message="does not have a deterministic implementa
 def row(
     case: str, off: Arm = REPEATS, on: Arm = REPEATS, dtype: str = "float32", **more: Any
 ) -> Row:
-    """Return one row, forward."""
-    return Row(
-        **{"case": case, "dtype": dtype, "direction": "forward", "off": off, "on": on, **more}
-    )
+    of = {"case": case, "dtype": dtype, "direction": "forward"}
+    return Row(**{**of, "off": off, "on": on, **more})
 
 
 def price(ratio: float, low: float, high: float) -> Price:
@@ -82,21 +72,10 @@ def price(ratio: float, low: float, high: float) -> Price:
 
 
 def catalog(*rows: Row, **more: Any) -> Catalog:
-    """Return a whole catalog of these rows."""
-    given: dict[str, Any] = {
-        "schema": "repro-gate/ops/v1",
-        "repro_gate": "0.1.0",
-        "date": "2026-11-23T00:00:00+00:00",
-        "command": "repro-gate ops",
-        "seconds": 321.0,
-        "complete": True,
-        "scope": "all",
-        "platform": PLATFORM,
-        "rows": rows,
-    }
-    return Catalog(**{**given, **more})
+    by = {"schema": "repro-gate/ops/v1", "repro_gate": "0.1.0", "command": "repro-gate ops"}
+    at = {"date": "2026-11-23T00:00:00+00:00", "seconds": 321.0, "platform": PLATFORM}
+    return Catalog(**{**by, **at, "complete": True, "scope": "all", "rows": rows, **more})
 
 
 def changed(given: Catalog, **more: Any) -> Catalog:
-    """Return the catalog with other values."""
     return msgspec.structs.replace(given, **more)

@@ -88,17 +88,10 @@ def do(name: str, again: bool) -> dict:
 
 
 def row(name: str, dtype: str) -> dict:
-    return {
-        "case": name,
-        "dtype": dtype,
-        "direction": "forward",
-        "kernel": "aten.index_put_.default",
-        "inputs": "same",
-        "off": arm("repeats"),
-        "on": arm("repeats"),
-        "off_ms": [1.0, 1.01, 0.99, 1.0],
-        "on_ms": [2.0, 2.02, 1.98, 2.0],
-    }
+    of = {"case": name, "dtype": dtype, "direction": "forward"}
+    of |= {"kernel": "aten.index_put_.default", "inputs": "same"}
+    took = {"off_ms": [1.0, 1.01, 0.99, 1.0], "on_ms": [2.0, 2.02, 1.98, 2.0]}
+    return {**of, **took, "off": arm("repeats"), "on": arm("repeats")}
 
 
 def arm(outcome: str, digest: str = "d") -> dict:

@@ -15,7 +15,6 @@ BASE = "version: 1\ntrain:\n  run: python t.py\n"
 
 
 def load(text: str | bytes) -> Spec:
-    """The spec of that text."""
     Path("repro.yml").write_bytes(text if isinstance(text, bytes) else text.encode())
     return load_spec(Path("repro.yml"))
 

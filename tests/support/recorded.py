@@ -19,33 +19,20 @@ RECIPE: Mapping[str, InputValue] = {
     "tolerance": 1e-06,
     "train.env": {"WANDB_MODE": "disabled"},
 }
-CPU: Mapping[str, InputValue] = {
-    "cpu-model": "AMD EPYC 7763 64-Core Processor",
-    "torch": "2.13.0",
-    "threads": 2,
-}
-GPU: Mapping[str, InputValue] = {
-    "gpu-model": "NVIDIA H100 80GB HBM3",
-    "torch": "2.13.0",
-    "driver": "560.35",
-}
-OUTSIDE: Mapping[str, str] = {
-    "distribution/numpy": "2.1.0",
-    "kernel": "Linux 6.8",
-    "libc": "glibc 2.39",
-}
+Leaves = Mapping[str, InputValue]
+CPU: Leaves = {"cpu-model": "AMD EPYC 7763 64-Core Processor", "torch": "2.13.0", "threads": 2}
+GPU: Leaves = {"gpu-model": "NVIDIA H100 80GB HBM3", "torch": "2.13.0", "driver": "560.35"}
+OUTSIDE = {"distribution/numpy": "2.1.0", "kernel": "Linux 6.8", "libc": "glibc 2.39"}
 NOW = "2026-08-01T12:00:00Z"
 
 
 def digest(*parts: object) -> str:
-    """A digest that stands for these parts."""
     return "sha256:" + hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def config_hash_of(
     recipe: Mapping[str, InputValue] = RECIPE, platform: Mapping[str, InputValue] = CPU
 ) -> ConfigHash:
-    """The config hash of these inputs."""
     return hash_inputs(recipe, platform)
 
 
@@ -76,16 +63,9 @@ def entry(
     step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
 ) -> Entry:
     """An entry as `repro-gate baseline` makes it."""
-    return entry_of(
-        config_hash_of(recipe, platform),
-        outcomes or (outcome(),),
-        outside,
-        NOW,
-        "0.2.0",
-        step_times,
-    )
+    inputs, seen = config_hash_of(recipe, platform), outcomes or (outcome(),)
+    return entry_of(inputs, seen, outside, NOW, "0.2.0", step_times)
 
 
 def baseline(*entries: Entry) -> Baseline:
-    """A baseline with these entries."""
     return Baseline({item.platform: item for item in entries})

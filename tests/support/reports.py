@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult, EvidenceLine
 from repro_gate.compare.model import (
@@ -20,6 +21,7 @@ from repro_gate.compare.model import (
     Tally,
 )
 from repro_gate.diagnosis.model import Diagnosis, Rate, ShownOperator, ShownUse
+from repro_gate.report.document import render
 from repro_gate.report.findings import remedy_of
 from repro_gate.report.model import (
     BaseFinding,
@@ -56,64 +58,31 @@ SETTINGS = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "cudnn.benchmark": False,
 }
-COST = Cost(
-    determinism_cost_pct=12.4,
-    ci95=(10.1, 14.6),
-    deterministic_step_ms=9.34,
-    default_step_ms=8.31,
-    timed_steps=90,
-    memory_cost_pct=1.5,
-    deterministic_peak_bytes=520_093_696,
-    default_peak_bytes=512_400_000,
-    max_percent=30.0,
-)
+_STEPS = {"deterministic_step_ms": 9.34, "default_step_ms": 8.31, "timed_steps": 90}
+_PEAKS = {"deterministic_peak_bytes": 520_093_696, "default_peak_bytes": 512_400_000}
+_MORE = {**_STEPS, **_PEAKS, "memory_cost_pct": 1.5, "max_percent": 30.0}
+COST = Cost(determinism_cost_pct=12.4, ci95=(10.1, 14.6), **_MORE)
 NOISE = NoiseFloor(
     identical=False, loss_gap=3.1e-5, weight_l2=2.4e-3, weight_relative_l2=1.8e-5, first_step=3
 )
-FIRST = Divergence(
-    step=3,
-    kind="gradient",
-    name="blocks.3.attn.weight",
-    dtype="float32",
-    shape=(64, 32),
-    max_abs=1.2e-7,
-    max_ulp=3,
-    l2=3.4e-6,
-    relative_l2=1.1e-9,
-)
+_WHERE = {"step": 3, "kind": "gradient", "name": "blocks.3.attn.weight"}
+_FAR = {"max_abs": 1.2e-7, "max_ulp": 3, "l2": 3.4e-6, "relative_l2": 1.1e-9}
+FIRST = Divergence(dtype="float32", shape=(64, 32), **_WHERE, **_FAR)
 _LAST = replace(FIRST, step=49, kind="parameter")
+_BIAS = replace(_LAST, name="head.bias", shape=(10,), l2=None, relative_l2=None)
 WEIGHTS = (
     replace(_LAST, max_abs=4.5e-4, max_ulp=81_234, l2=2.4e-3, relative_l2=1.8e-5),
-    replace(
-        _LAST,
-        name="head.bias",
-        shape=(10,),
-        max_abs=2.2e-5,
-        max_ulp=912,
-        l2=None,
-        relative_l2=None,
-    ),
+    replace(_BIAS, max_abs=2.2e-5, max_ulp=912),
 )
-SAME = Comparison(
-    identical=True,
-    steps=50,
-    tensors=202,
-    differing=0,
-    by_kind={"loss": Tally(1, 0), "gradient": Tally(20, 0)},
-    losses=tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50)),
-)
+_SAME_KINDS = {"loss": Tally(1, 0), "gradient": Tally(20, 0)}
+_SAME_LOSSES = tuple((step, 2.0 / (step + 1), 2.0 / (step + 1)) for step in range(50))
+_TOTALS = {"identical": True, "steps": 50, "tensors": 202, "differing": 0}
+SAME = Comparison(**_TOTALS, by_kind=_SAME_KINDS, losses=_SAME_LOSSES)
+_KINDS = {"loss": (1, 1), "gradient": (20, 5), "parameter": (20, 8), "rng": (3, 0)}
 DIFFERENT = Comparison(
-    identical=False,
-    steps=50,
-    tensors=202,
-    differing=14,
+    **_TOTALS | {"identical": False, "differing": 14},
     first_divergence=FIRST,
-    by_kind={
-        "loss": Tally(1, 1),
-        "gradient": Tally(20, 5),
-        "parameter": Tally(20, 8),
-        "rng": Tally(3, 0),
-    },
+    by_kind={kind: Tally(*counts) for kind, counts in _KINDS.items()},
     by_step=tuple((step, min(step, 14)) for step in range(3, 50)),
     differing_steps=47,
     losses=tuple((step, 1.0, 1.0 if step < 4 else 1.0 + 1e-9 * 1.3**step) for step in range(50)),
@@ -128,25 +97,14 @@ def check(
     evidence: tuple[str | EvidenceLine, ...] = (),
     remedy: str = "",
 ) -> CheckResult:
-    """What a check found."""
-    return CheckResult(
-        id=name,
-        category=name.partition("/")[0],
-        status=status,
-        message=message,
-        evidence=tuple(EvidenceLine(item) if isinstance(item, str) else item for item in evidence),
-        remedy=remedy,
-    )
+    seen = tuple(EvidenceLine(item) if isinstance(item, str) else item for item in evidence)
+    said = {"id": name, "status": status, "message": message, "remedy": remedy}
+    return CheckResult(**said, category=name.partition("/")[0], evidence=seen)
 
 
+_TREE = ("code/committed", "warn", "train.py has uncommitted changes", ("train.py",))
 CHECKLIST = (
-    check(
-        "code/committed",
-        "warn",
-        "train.py has uncommitted changes",
-        ("train.py",),
-        "commit them, then run again",
-    ),
+    check(*_TREE, "commit them, then run again"),
     check("data/checksums", "pass", "1 of 1 files have the declared SHA-256"),
     check("env/lockfile", "pass", "requirements.lock pins 41 packages"),
     check("env/image-digest", "waived", "waived until 2027-06-30: bare-metal runner"),
@@ -157,19 +115,11 @@ CHECKLIST = (
 
 def run(name: str, **changes: object) -> RunSummary:
     """One run that was stopped at its fiftieth step."""
-    summary = RunSummary(
-        name=name,
-        arm=name.rpartition("-")[0] or name,
-        seed=42,
-        steps=50,
-        seconds=12.3,
-        exit_code=0,
-        outcome="stopped",
-        settings=SETTINGS,
-        step_seconds=5.2,
-        probe_seconds=0.1,
-    )
-    return replace(summary, **changes)  # type: ignore[arg-type]
+    arm = name.rpartition("-")[0] or name
+    took = {"seconds": 12.3, "step_seconds": 5.2, "probe_seconds": 0.1}
+    ended = {"steps": 50, "exit_code": 0, "outcome": "stopped", **took}
+    given = {"name": name, "arm": arm, "seed": 42, "settings": SETTINGS, **ended}
+    return RunSummary(**{**given, **changes})
 
 
 RUNS = (
@@ -190,10 +140,16 @@ def compared(*pairs: Comparison, failed: int = 0, **measured: object) -> Determi
     return determinism(results, **{"determinism_settings": SETTINGS, **measured})
 
 
-PASS = Report(
-    verdict="pass",
+NOTHING = Report(
+    verdict="inconclusive",
     tool_version="0.1.0",
     started="2026-11-21T05:42:00Z",
+    seconds=0.1,
+    subject=Subject(spec="repro.yml", command="true", commit=None),
+)
+PASS = replace(
+    NOTHING,
+    verdict="pass",
     seconds=64.2,
     subject=SUBJECT,
     determinism=compared(SAME),
@@ -204,6 +160,8 @@ PASS = Report(
     reproduce="repro-gate run repro.yml --seed 42 --steps 50",
     notes=(Reason("workspace/uncommitted", "the run includes 1 uncommitted change: train.py"),),
 )
+_DATA = ("data/checksums", "fail", "data/train.bin is not the declared file", ("data/train.bin",))
+_WRONG = check(*_DATA, "write the new SHA-256 into repro.yml")
 FAIL = replace(
     PASS,
     verdict="fail",
@@ -223,18 +181,10 @@ FAIL = replace(
             "Remove line 17 of train.py.",
         ),
     ),
-    checklist=(
-        *CHECKLIST[:1],
-        check(
-            "data/checksums",
-            "fail",
-            "data/train.bin is not the declared file",
-            ("data/train.bin",),
-            "write the new SHA-256 into repro.yml",
-        ),
-        *CHECKLIST[2:],
-    ),
+    checklist=(CHECKLIST[0], _WRONG, *CHECKLIST[2:]),
 )
+_CLOCK = {"cause": "wall-clock", "factor": "clock", "call": "time.time()"}
+_ALSO = Diagnosis(**_CLOCK, file="src/model.py", line=7, confirmed=True, message="read it")
 WHY = Diagnosis(
     cause="unseeded-rng",
     factor="entropy",
@@ -249,17 +199,7 @@ WHY = Diagnosis(
     ),
     remedy="give the generator a seed of its own: `generator.manual_seed(seed)`",
     ruled_out=("418 operators of step 3 agree",),
-    also=(
-        Diagnosis(
-            cause="wall-clock",
-            factor="clock",
-            call="time.time()",
-            file="src/model.py",
-            line=7,
-            confirmed=True,
-            message="read it",
-        ),
-    ),
+    also=(_ALSO,),
     rate=Rate(3, 8),
     runs=8,
     seconds=31.5,
@@ -269,26 +209,19 @@ EXPLAINED = replace(
     diagnosis=WHY,
     reasons=(replace(FAIL.reasons[0], remedy=remedy_of(WHY)), *FAIL.reasons[1:]),
 )
-_LOG = (
-    "Traceback (most recent call last):",
-    '  File "train.py", line 41, in <module>',
-    "ValueError: boom",
+_AT = '  File "train.py", line 41, in <module>'
+_LOG = ("Traceback (most recent call last):", _AT, "ValueError: boom")
+_CRASHED = Reason(
+    "run/crashed",
+    "deterministic-1 crashed at step 3 with exit code 1.",
+    "Mend the training command; its log is below.",
 )
 INCONCLUSIVE = replace(
-    PASS,
-    verdict="inconclusive",
-    determinism=None,
-    noise_floor=None,
-    cost=None,
-    checklist=(),
-    notes=(),
-    reasons=(
-        Reason(
-            "run/crashed",
-            "deterministic-1 crashed at step 3 with exit code 1.",
-            "Mend the training command; its log is below.",
-        ),
-    ),
+    NOTHING,
+    seconds=64.2,
+    subject=SUBJECT,
+    reproduce=PASS.reproduce,
+    reasons=(_CRASHED,),
     runs=(run("deterministic-1", steps=3, exit_code=1, outcome="crashed", log_tail=_LOG),),
 )
 TOLERATED = replace(
@@ -296,33 +229,22 @@ TOLERATED = replace(
     determinism=compared(DIFFERENT),
     notes=(Reason("determinism/tolerance", "losses within 1e-06"),),
 )
-NOTHING = Report(
-    verdict="inconclusive",
-    tool_version="0.1.0",
-    started="2026-11-21T05:42:00Z",
-    seconds=0.1,
-    subject=Subject(spec="repro.yml", command="true", commit=None),
-)
+_SUSPECT = "-72 % lies outside -50 % to +300 %"
+_NO_NOISE = {"loss_gap": 0.0, "weight_l2": 0.0, "weight_relative_l2": 0.0}
 FASTER = replace(
     PASS,
-    cost=replace(
-        COST,
-        determinism_cost_pct=-72.0,
-        ci95=(-75.0, -70.0),
-        suspicious="-72 % lies outside -50 % to +300 %",
-    ),
-    noise_floor=NoiseFloor(
-        identical=True, loss_gap=0.0, weight_l2=0.0, weight_relative_l2=0.0, first_step=None
-    ),
+    cost=replace(COST, determinism_cost_pct=-72.0, ci95=(-75.0, -70.0), suspicious=_SUSPECT),
+    noise_floor=NoiseFloor(identical=True, first_step=None, **_NO_NOISE),
     determinism=compared(SAME, SAME, non_finite=((7, "nan"), (8, "inf"))),
 )
+_CODE, _BIN = "sha256:" + "5e" * 32, "sha256:" + "6f" * 32
 ADDRESS = ConfigHash(
     config_hash="sha256:" + "ab12cd34" * 8,
     recipe="sha256:" + "01234567" * 8,
     platform="sha256:" + "89abcdef" * 8,
     recipe_inputs={
-        "code/tree": "sha256:" + "5e" * 32,
-        "data/train.bin": "sha256:" + "6f" * 32,
+        "code/tree": _CODE,
+        "data/train.bin": _BIN,
         "seed": 42,
         "steps": None,
         "determinism/compare": {"loss": 1.0, "weights": 1e-05},
@@ -332,21 +254,19 @@ ADDRESS = ConfigHash(
     platform_inputs={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
 )
 MOVES = (
-    ChangedInput("recipe", "code/tree", "sha256:" + "5e" * 32, "sha256:" + "7a" * 32),
-    ChangedInput("recipe", "data/extra.bin", None, "sha256:" + "6f" * 32),
-    ChangedInput("recipe", "data/old.bin", "sha256:" + "6f" * 32, None),
+    ChangedInput("recipe", "code/tree", _CODE, "sha256:" + "7a" * 32),
+    ChangedInput("recipe", "data/extra.bin", None, _BIN),
+    ChangedInput("recipe", "data/old.bin", _BIN, None),
     ChangedInput("platform", "cpu/threads", "2", "4"),
 )
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+_RECORDED = {"recorded": "2026-11-01T09:00:00Z"}
+_SAME_AGAIN = "same inputs, bitwise identical results"
 LOCKED = replace(
     PASS,
     notes=(),
     config_hash=ADDRESS,
-    baseline=BaselineFinding(
-        status="unchanged",
-        message="same inputs, bitwise identical results",
-        recorded="2026-11-01T09:00:00Z",
-    ),
+    baseline=BaselineFinding(status="unchanged", message=_SAME_AGAIN, **_RECORDED),
     base=BaseFinding("origin/main", COMMIT, "base"),
 )
 DRIFT = replace(
@@ -365,30 +285,18 @@ DRIFT = replace(
         unlike=("losses", "weights", "artifact out/model.pt"),
         loss_gap=3.1e-5,
         outside=("numpy: 2.1.0 -> 2.2.0", "kernel: 6.1.0 -> 6.8.0"),
-        recorded="2026-11-01T09:00:00Z",
+        **_RECORDED,
         remedy="bring the change into the config hash (a lockfile, an image digest), then run "
         "`repro-gate baseline`",
     ),
 )
+_MOVED = {"status": "changed", "message": "inputs changed and so did the results"}
+_UNLIKE = {"changed_inputs": MOVES, "unlike": ("losses", "weights")}
+_APART = {"changed_inputs": MOVES[:1], "first_divergence": FIRST}
 CHANGED = replace(
     LOCKED,
-    baseline=BaselineFinding(
-        status="changed",
-        message="inputs changed and so did the results",
-        changed_inputs=MOVES,
-        unlike=("losses", "weights"),
-        loss_gap=0.25,
-        recorded="2026-11-01T09:00:00Z",
-    ),
-    against=AgainstFinding(
-        ref="origin/main",
-        commit=COMMIT,
-        status="changed",
-        message="inputs changed and so did the results",
-        changed_inputs=MOVES[:1],
-        first_divergence=FIRST,
-        loss_gap=0.25,
-    ),
+    baseline=BaselineFinding(**_MOVED, **_UNLIKE, loss_gap=0.25, **_RECORDED),
+    against=AgainstFinding(ref="origin/main", commit=COMMIT, loss_gap=0.25, **_MOVED, **_APART),
 )
 _LOOSER = (
     WeakenedCheck(
@@ -404,19 +312,15 @@ _LOOSER = (
     WeakenedCheck("repro.baseline.yml", "the entry of platform 89abcdef was rewritten by hand"),
 )
 WEAKENED = replace(LOCKED, base=BaseFinding("origin/main", COMMIT, "head", _LOOSER))
-ALL = {
-    "locked": LOCKED,
-    "drift": DRIFT,
-    "changed": CHANGED,
-    "weakened": WEAKENED,
-    "pass": PASS,
-    "fail": FAIL,
-    "explained": EXPLAINED,
-    "inconclusive": INCONCLUSIVE,
-    "tolerated": TOLERATED,
-    "nothing": NOTHING,
-    "faster": FASTER,
-}
+ALL = {"locked": LOCKED, "drift": DRIFT, "changed": CHANGED, "weakened": WEAKENED}
+ALL |= {"pass": PASS, "fail": FAIL, "explained": EXPLAINED, "inconclusive": INCONCLUSIVE}
+ALL |= {"tolerated": TOLERATED, "nothing": NOTHING, "faster": FASTER}
+
+
+def written(path: Path, report: Report) -> Path:
+    """The file, with the report as `run --json` writes it."""
+    path.write_text(render(report))
+    return path
 
 
 def hostile(text: str = HOSTILE) -> Report:
@@ -433,28 +337,28 @@ def hostile(text: str = HOSTILE) -> Report:
         ChangedInput("platform", text, None, text),
         ChangedInput("platform", text, text, None),
     )
+    two, line = (text, text), {"file": text, "line": 41}
     cause = Diagnosis(
+        **dict.fromkeys(("factor", "op", "call", "message", "remedy"), text),
+        **line,
         cause="thread-race",
-        factor=text,
-        op=text,
-        call=text,
-        file=text,
-        line=41,
         confirmed=True,
-        message=text,
-        evidence=(text, text),
-        remedy=text,
+        evidence=two,
         ruled_out=(text,),
         rate=Rate(1, 2),
         excerpt=((40, text), (41, text)),
-        uses=(ShownUse(factor=text, call=text, file=text, line=41, count=2, differs=True),),
-        operators=(ShownOperator(name=text, phase=text, file=text, line=41, same_outputs=False),),
+        uses=(ShownUse(factor=text, call=text, count=2, differs=True, **line),),
+        operators=(ShownOperator(name=text, phase=text, same_outputs=False, **line),),
     )
+
+    moved = {"message": text, "changed_inputs": moves}
+    drifted = {"loss_gap": 1.0, "recorded": text, "remedy": text, "unlike": two, "outside": two}
+    unlike = {"first_divergence": first, "loss_gap": math.inf}
     said, read = Reason(text, text, text), {text: text}
     found = check("code/x", "fail", text, (text, EvidenceLine(text, Location(text, 41))), text)
     crashed = run("x", outcome=text, exit_code=1, log_tail=(text, text), settings=read, arm=text)
-    recipe: Inputs = {text: text, "list": [text, {text: text}]}
-    platform: Inputs = {text: {text: [text, 1.0]}, "x": text}
+    recipe = {text: text, "list": [text, {text: text}]}
+    platform = {text: {text: [text, 1.0]}, "x": text}
     weakened = (WeakenedCheck(text, text, Location(text)), WeakenedCheck(text, text))
     subject = replace(SUBJECT, spec=text, command=text, commit=None, uncommitted=(text,))
     return replace(
@@ -472,25 +376,8 @@ def hostile(text: str = HOSTILE) -> Report:
         checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
         runs=(crashed, run(text)),
         config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
-        baseline=BaselineFinding(
-            status="drift",
-            message=text,
-            changed_inputs=moves,
-            unlike=(text, text),
-            loss_gap=1.0,
-            outside=(text, text),
-            recorded=text,
-            remedy=text,
-        ),
-        against=AgainstFinding(
-            ref=text,
-            commit=COMMIT,
-            status="changed",
-            message=text,
-            changed_inputs=moves,
-            first_divergence=first,
-            loss_gap=math.inf,
-        ),
+        baseline=BaselineFinding(status="drift", **drifted, **moved),
+        against=AgainstFinding(status="changed", ref=text, commit=COMMIT, **unlike, **moved),
         base=BaseFinding(text, COMMIT, "head", weakened),
     )
 
@@ -503,7 +390,6 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     moves = (ChangedInput("recipe", long, long, long),) * tensors
     worst = hostile(long)
     cause, drift, against, base = worst.diagnosis, worst.baseline, worst.against, worst.base
-    assert cause is not None and drift is not None and against is not None and base is not None
     many, inputs = (long,) * tensors, {f"data/{index}": long[:2_000] for index in range(tensors)}
     first = replace(FIRST, name=long)
     pair = replace(DIFFERENT, weights=weights, first_divergence=first)

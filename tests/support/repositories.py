@@ -6,19 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
-SETTINGS = (
-    "user.name=t",
-    "user.email=t@example.com",
-    "protocol.file.allow=always",
-    "init.defaultBranch=main",
-)
+_PERSON = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+_OURS = (*_PERSON, "-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main")
 
 
 def git(folder: Path, *arguments: str) -> str:
-    settings = [word for setting in SETTINGS for word in ("-c", setting)]
-    return subprocess.run(
-        ["git", *settings, *arguments], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    command = ["git", *_OURS, *arguments]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def commit(folder: Path, message: str = "more", **files: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,14 +35,16 @@ def python() -> str:
     for found in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.exists(found):
             argv, environment = command(OWN, [found, "-I", "-S", "-c", "pass"], {})
-            if (
-                subprocess.run(
-                    argv, env=environment, cwd="/", capture_output=True, timeout=60, check=False
-                ).returncode
-                == 0
-            ):
+            if _started(argv, environment).returncode == 0:
                 return found
     return ""
+
+
+def _started(
+    argv: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    options = {"cwd": "/", "capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(argv, env=environment, check=False, **options)
 
 
 WHY_NOT = _why_not()
@@ -57,14 +59,8 @@ def attempt(
 ) -> str:
     """What `source` prints, run as `sandbox` says; the last line of its error where it ends
     badly."""
-    argv, environment = command(
-        sandbox,
-        [python(), "-I", "-S", "-c", source, *map(str, arguments)],
-        {"PATH": SYSTEM} if env is None else env,
-    )
-    done = subprocess.run(
-        argv, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False
-    )
+    program = [python(), "-I", "-S", "-c", source, *map(str, arguments)]
+    done = _started(*command(sandbox, program, {"PATH": SYSTEM} if env is None else env))
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 

@@ -33,20 +33,17 @@ def trace_script(
     steps: int | None = None,
     every: int = 1,
     seed: int = 42,
-    keep_final: bool = False,
-    keep_steps: tuple[int, ...] = (),
-    reference: Sequence[Trace] = (),
     timeout: float = 120.0,
     env: Mapping[str, str] | None = None,
     data: Sequence[Path] = (),
-    observe: bool = False,
     original: Original | None = None,
     began: float | None = None,
     factors: Mapping[str, object] | None = None,
     probe: Mapping[str, object] | None = None,
+    **planned: Any,
 ) -> Run:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is
-    `deterministic` unless given."""
+    `deterministic` unless given. `planned`: what else its Plan holds."""
     place = tmp_path / "place"
     workspace = place / "workspace"
     for folder in (workspace, place / "home", place / "tmp"):
@@ -62,11 +59,8 @@ def trace_script(
     plan = Plan(
         name=name,
         arm=arm or arms.deterministic(seed, frozenset(), steps),
-        keep_final=keep_final,
-        keep_steps=keep_steps,
-        reference=tuple(reference),
-        observe=observe,
         probe={**(probe or {}), **({} if factors is None else {"factors": factors})},
+        **planned,
     )
     site = Site(
         run_folder=place,
@@ -84,12 +78,7 @@ def trace_script(
 def trained(run: Run) -> Trace:
     """The one process of a run that recorded something."""
     found = [trace for trace in run.traces if trace.trained]
-    assert len(found) == 1, (
-        run.outcome,
-        run.problem,
-        run.ended.tail,
-        [trace.argv for trace in found],
-    )
+    assert len(found) == 1, (run.outcome, run.problem, run.ended.tail, len(found))
     return found[0]
 
 
@@ -99,7 +88,6 @@ def names(trace: Trace, kind: str, step: int) -> list[str]:
 
 
 def blocks(trace: Trace, kind: str, step: int) -> list[Block]:
-    """The blocks of one kind at one step, in order."""
     return [block for block in trace.blocks if block.kind == kind and block.step == step]
 
 
@@ -159,20 +147,15 @@ def trace_cases(
     `trace_script`."""
     given = {name: (case, "") if isinstance(case, str) else case for name, case in cases.items()}
     files = {f"{name}.py": textwrap.dedent(source) for name, (source, _) in given.items()}
-    files["cases.json"] = json.dumps(
-        [(name, arguments.split()) for name, (_, arguments) in given.items()]
-    )
-    run = trace_script(
-        tmp_path, {"train.py": _DRIVER.replace("{head}", head), **files}, timeout=500.0, **options
-    )
+    arguments_of = [(name, arguments.split()) for name, (_, arguments) in given.items()]
+    files |= {"cases.json": json.dumps(arguments_of), "train.py": _DRIVER.replace("{head}", head)}
+    run = trace_script(tmp_path, files, timeout=500.0, **options)
     workspace = tmp_path / "place" / "workspace"
     found = {}
     for name in given:
         pid, exit_code = map(int, (workspace / f"{name}.status").read_text().split())
-        # after `gc.freeze()`
-        printed = (
-            (workspace / f"{name}.out").read_text(errors="replace").partition("nanobind: leaked")[0]
-        )
+        output = (workspace / f"{name}.out").read_text(errors="replace")
+        printed = output.partition("nanobind: leaked")[0]  # after `gc.freeze()`
         [trace] = [trace for trace in run.traces if trace.pid == pid and trace.forked]
         found[name] = Case(trace, tuple(printed.splitlines()), exit_code, run)
     return found

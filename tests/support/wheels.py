@@ -45,10 +45,8 @@ def wheel(
 ) -> str:
     """A wheel of one module that says its version; its line for a lock. `scripts` are console
     scripts: name -> `module:function`."""
-    info, entries = (
-        f"{name}-{version}.dist-info",
-        "".join(f"{name} = {target}\n" for name, target in (scripts or {}).items()),
-    )
+    info = f"{name}-{version}.dist-info"
+    entries = "".join(f"{name} = {target}\n" for name, target in (scripts or {}).items())
     content = {
         f"{name}.py": f"VERSION = {version!r}\n",
         **(files or {}),
@@ -59,11 +57,9 @@ def wheel(
     rows = [f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in content.items()]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}-py3-none-any.whl"
+    content[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"
     with zipfile.ZipFile(file, "w") as archive:
-        for path, text in {
-            **content,
-            f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n",
-        }.items():
+        for path, text in content.items():
             archive.writestr(path, text)
     return line(name, version, file)
 
@@ -72,11 +68,9 @@ def archive(folder: Path, name: str, version: str, files: Mapping[str, str]) -> 
     """A source archive of these files; its line for a lock."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{version}.tar.gz"
+    info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     with tarfile.open(file, "w:gz") as made:
-        for path, text in {
-            **files,
-            "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        }.items():
+        for path, text in {**files, "PKG-INFO": info}.items():
             member = tarfile.TarInfo(f"{name}-{version}/{path}")
             member.size = len(text.encode())
             made.addfile(member, io.BytesIO(text.encode()))
@@ -86,16 +80,10 @@ def archive(folder: Path, name: str, version: str, files: Mapping[str, str]) -> 
 def builds(before: str = "pass") -> dict[str, str]:
     """The files of a source archive of `built` 1.0. Its build runs `before`, which may write down
     in `said` what it could do."""
-    project = (
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = '
-        '["."]\n[project]\nname = "built"\nversion = "1.0"\n'
-    )
-    return {
-        "pyproject.toml": project,
-        "backend.py": _BACKEND.format(
-            before=textwrap.indent(textwrap.dedent(before), "    ").strip()
-        ),
-    }
+    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    project = '[project]\nname = "built"\nversion = "1.0"\n'
+    code = textwrap.indent(textwrap.dedent(before), "    ").strip()
+    return {"pyproject.toml": system + project, "backend.py": _BACKEND.format(before=code)}
 
 
 def line(name: str, version: str, file: Path) -> str:
@@ -105,7 +93,6 @@ def line(name: str, version: str, file: Path) -> str:
 def checkout(
     folder: Path, lock: str, name: str = "requirements.lock", run: str = "python train.py"
 ) -> Spec:
-    """A checkout with that lock, and its spec."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(lock)
     return Spec(path=folder / "repro.yml", train=Train(run=run), env=Env(name, install=True))

@@ -15,25 +15,15 @@ from pathlib import Path
 def main(top: Path, folders: int) -> None:
     """Write all files again and again, until the process is ended."""
     order = random.SystemRandom()
-    names = [f"{number:02d}.txt" for number in range(12)]
-    places = [
-        top / name
-        for name in (
-            names
-            if not folders
-            else [f"{month:02d}/{name}" for month in range(folders) for name in names]
-        )
-    ]
+    below = [f"{month:02d}" for month in range(folders)] or ["."]
+    places = [top / month / f"{number:02d}.txt" for month in below for number in range(12)]
     ready = False
     while True:
         for place in order.sample(places, len(places)):
             place.parent.mkdir(parents=True, exist_ok=True)
-            part = top.with_suffix(".part")
-            part.write_text(
-                " ".join(
-                    f"{((int(place.stem) + 1) * factor) % 17 / 17:.6f}" for factor in (3, 5, 7, 11)
-                )
-            )
+            part, row = top.with_suffix(".part"), int(place.stem) + 1
+            numbers = [row * factor % 17 / 17 for factor in (3, 5, 7, 11)]
+            part.write_text(" ".join(f"{number:.6f}" for number in numbers))
             os.replace(part, place)
         if not ready:
             print("ready", flush=True)

@@ -26,16 +26,10 @@ def no_sleep(seconds: float) -> None:
 @contextmanager
 def client(github: GitHub, login: str = BOT) -> Iterator[Api]:
     """The real client with a token of `login`."""
+    urls = {"api_url": github.url, "graphql_url": github.graphql_url}
     with requests.Session() as session:
         token = Secret(github.token(login))
-        yield Api(
-            token,
-            github.repository,
-            api_url=github.url,
-            graphql_url=github.graphql_url,
-            sleep=no_sleep,
-            session=session,
-        )
+        yield Api(token, github.repository, sleep=no_sleep, session=session, **urls)
 
 
 @contextmanager
@@ -70,19 +64,10 @@ def say(
     login: str = BOT,
     body: Callable[[int, Marker | None], str] | None = None,
 ) -> Posted:
-    """One run's whole `post`."""
-
     def told(room: int, _: Marker | None) -> str:
         return text_of(marker, said).partition("\n")[2][:room]
 
     with client(github, login) as api:
         return post(
-            api,
-            PULL,
-            marker,
-            body or told,
-            when=when,
-            verdict=verdict,
-            news=news,
-            sleep=no_sleep,
+            api, PULL, marker, body or told, when=when, verdict=verdict, news=news, sleep=no_sleep
         )

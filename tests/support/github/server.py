@@ -25,6 +25,7 @@ __all__ = ["BOT", "CUT", "Answer", "GitHub"]
 BOT = "github-actions[bot]"
 REPOSITORY_ID = 1296269  # Link headers name the repository by its number, as GitHub's do
 BODY_CHARACTERS = 65_536
+_CHANGING = ("POST /repos", "PATCH ", "DELETE ")
 _VIEWER = re.compile(r"\s*(query(\s+\w+)?\s*)?\{\s*viewer\s*\{\s*login\s*\}\s*\}\s*")
 _PARAMETERS = {  # of the lists, beside `per_page` and `page`
     "pulls": {"state", "head", "base", "sort", "direction"},
@@ -68,7 +69,6 @@ class Request:
     body: bytes
 
     def document(self) -> dict[str, Any]:
-        """The JSON object that it carries."""
         try:
             found = json.loads(self.body)
         except ValueError:
@@ -98,9 +98,9 @@ class Pull:
     head_sha: str
     head_ref: str
     head_repository: str | None
-    base_ref: str
-    state: str
     base_repository: str
+    base_ref: str = "main"
+    state: str = "open"
     locked: bool = False
 
     def is_from(self, head: str) -> bool:
@@ -113,14 +113,13 @@ class Pull:
     def shown(self) -> dict[str, Any]:
         """As the API gives it: what a client may look at."""
         common = {"number": self.number, "state": self.state, "locked": self.locked, "draft": False}
-        head, base = (
-            {"ref": ref, "sha": sha, "repo": of and {"id": 1, "full_name": of}}
-            for ref, sha, of in (
-                (self.head_ref, self.head_sha, self.head_repository),
-                (self.base_ref, "0" * 40, self.base_repository),
-            )
-        )
+        head = _end(self.head_ref, self.head_sha, self.head_repository)
+        base = _end(self.base_ref, "0" * 40, self.base_repository)
         return {**common, "title": f"Change {self.number}", "head": head, "base": base}
+
+
+def _end(ref: str, sha: str, of: str | None) -> dict[str, Any]:
+    return {"ref": ref, "sha": sha, "repo": of and {"id": 1, "full_name": of}}
 
 
 @dataclass
@@ -165,12 +164,10 @@ class GitHub:
 
     @property
     def url(self) -> str:
-        """What `GITHUB_API_URL` would be."""
         return f"http://127.0.0.1:{self.port}" + ("/api/v3" if self.enterprise else "")
 
     @property
     def graphql_url(self) -> str:
-        """What `GITHUB_GRAPHQL_URL` would be."""
         return f"http://127.0.0.1:{self.port}{'/api' if self.enterprise else ''}/graphql"
 
     def token(self, login: str = BOT, write: bool = True, value: str | None = None) -> str:
@@ -186,16 +183,13 @@ class GitHub:
         head_sha: str,
         head_ref: str = "topic",
         head_repository: str | None = "",
-        base_ref: str = "main",
-        state: str = "open",
+        **more: Any,
     ) -> None:
         """A pull request. `head_repository`: empty for this repository, None where the fork has
         been deleted."""
         head = self.repository if head_repository == "" else head_repository
         with self._lock:
-            self._pulls[number] = Pull(
-                number, head_sha, head_ref, head, base_ref, state, self.repository
-            )
+            self._pulls[number] = Pull(number, head_sha, head_ref, head, self.repository, **more)
 
     def change_pull(self, number: int, **fields: Any) -> None:
         """Move its head (`head_sha=…`), close it (`state="closed"`), lock it (`locked=True`)."""
@@ -228,13 +222,12 @@ class GitHub:
         return sorted(found, key=lambda shown: int(shown["id"]))
 
     def bodies(self, number: int) -> list[str]:
-        """The texts alone."""
         return [str(item["body"]) for item in self.comments(number)]
 
     @property
     def writes(self) -> list[str]:
         """The requests that change something, in the order of arrival."""
-        return [line for line in self.requests if _changes(line)]
+        return [line for line in self.requests if line.startswith(_CHANGING)]
 
     # One request.
 
@@ -254,7 +247,7 @@ class GitHub:
                 answer = refused.answer
                 if refused.fault:
                     self.faults.append(f"{line}: {refused.fault}")
-            if self.on_write and _changes(line):
+            if self.on_write and line.startswith(_CHANGING):
                 self.on_write({"event": "write", "method": request.method, "path": request.path})
         late = self.after(request.method, request.path) if self.after else None
         return answer if late is None else late
@@ -339,11 +332,8 @@ class GitHub:
         """One page of a list, with the Link header to the next and the last."""
         known = {"per_page", "page"} | _PARAMETERS.get(rest.rpartition("/")[2], set())
         size, here = (request.query.get(*item) for item in (("per_page", "30"), ("page", "1")))
-        if (
-            not set(request.query) <= known
-            or not re.fullmatch(r"100|[1-9]\d?", size)
-            or not re.fullmatch(r"[1-9]\d*", here)
-        ):
+        numbers = re.fullmatch(r"100|[1-9]\d?", size) and re.fullmatch(r"[1-9]\d*", here)
+        if not numbers or not set(request.query) <= known:
             raise Refused(400, "Bad request", f"not a query of {rest}: {dict(request.query)}")
         count, number = int(size), int(here)
         last = max(-(-len(found) // count), 1)
@@ -356,7 +346,6 @@ class GitHub:
 
 
 def _text(request: Request) -> str:
-    """The text of a comment that is to be written."""
     document = request.document()
     body = document.get("body")
     if set(document) != {"body"} or not isinstance(body, str):
@@ -366,10 +355,6 @@ def _text(request: Request) -> str:
     return body
 
 
-def _changes(line: str) -> bool:
-    return not line.startswith("GET ") and not line.endswith("/graphql")
-
-
 class _Listener(ThreadingHTTPServer):
     """Says nothing of a client that has gone: tests of cut connections do that."""
 
@@ -377,7 +362,6 @@ class _Listener(ThreadingHTTPServer):
     answer: Callable[[Request], Answer]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Everything else is told on standard error."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

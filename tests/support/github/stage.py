@@ -51,19 +51,16 @@ class Stage:
         return code, out.getvalue()
 
     def change(self, **changed: Any) -> None:
-        """From here on the job, or its inputs, are others."""
         of_job = {name: value for name, value in changed.items() if hasattr(self.job, name)}
         self.job = replace(self.job, **of_job)
         rest = {name: value for name, value in changed.items() if name not in of_job}
         self.inputs = replace(self.inputs, **rest)
 
     def may_not_write(self) -> None:
-        """From here on the token may only read."""
         self.change(token=Secret(self.github.token(write=False)))
 
     @property
     def posted(self) -> list[str]:
-        """The conversation's texts."""
         return self.github.bodies(7)
 
     @property
@@ -72,7 +69,6 @@ class Stage:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """What a later step reads."""
         assert self.job.output_file is not None
         return pairs(self.job.output_file.read_text())
 
@@ -93,23 +89,30 @@ def staged(tmp_path: Path) -> Iterator[Stage]:
     with GitHub() as github:
         github.add_pull(7, HEAD)
         event = pull_request(github.repository, fork=False)
+        of: dict[str, Any] = {
+            "sha": "f" * 40,
+            "ref": "refs/pull/7/merge",
+            "run_id": RUN,
+            "run_attempt": 1,
+        }
+        at: dict[str, Any] = {
+            "api_url": github.url,
+            "graphql_url": github.graphql_url,
+            "workspace": workspace,
+        }
+        files: dict[str, Any] = {
+            "output_file": tmp_path / "output",
+            "summary_file": tmp_path / "summary",
+        }
         job = Job(
             repository=github.repository,
             event_name="pull_request",
-            sha="f" * 40,
-            ref="refs/pull/7/merge",
-            run_id=RUN,
-            run_attempt=1,
+            event=event,
             server_url="https://github.com",
-            api_url=github.url,
-            graphql_url=github.graphql_url,
-            workspace=workspace,
             self_hosted=True,
             workflow="gate",
             name="repro-gate",
-            output_file=tmp_path / "output",
-            summary_file=tmp_path / "summary",
-            event=event,
+            **{**of, **at, **files},
         )
         yield Stage(github, job, Inputs(token=Secret(github.token()), comment="always"))
         assert github.faults == []
@@ -138,27 +141,19 @@ def signed(report: Report, commit: str = HEAD, **origin: Any) -> Report:
 def as_workflow_run(stage: Stage, **changes: object) -> None:
     """From here on the job is the second of the fork-safe pair, for the run that ORIGIN names."""
     stage.github.change_pull(7, head_repository="stranger/trainer")
-    run = {
-        "id": RUN,
-        "run_attempt": 1,
-        "name": "gate",
-        "event": "pull_request",
-        "status": "completed",
-        "conclusion": "success",
-        "head_sha": HEAD,
-        "head_branch": "topic",
-        "head_repository": {"full_name": "stranger/trainer"},
-        "repository": {"full_name": stage.github.repository},
-        "pull_requests": [],
-        **changes,
-    }
-    stage.job = replace(
-        stage.job,
-        event_name="workflow_run",
-        run_id=4800,
-        event=json.dumps({"action": "completed", "workflow_run": run}).encode(),
-    )
+    run = workflow_run(stage.github.repository, **changes)
+    event = json.dumps({"action": "completed", "workflow_run": run}).encode()
+    stage.job = replace(stage.job, event_name="workflow_run", run_id=4800, event=event)
     stage.posting = True
+
+
+def workflow_run(repository: str, **changes: object) -> dict[str, object]:
+    """The run of a fork's pull request that ORIGIN names, as an event of `workflow_run` has it."""
+    run = {"id": RUN, "run_attempt": 1, "name": "gate", "event": "pull_request"}
+    run |= {"head_sha": HEAD, "head_branch": "topic", "pull_requests": []}
+    run |= {"head_repository": {"full_name": "stranger/trainer"}}
+    run |= {"repository": {"full_name": repository}, "status": "completed"}
+    return {**run, "conclusion": "success", **changes}
 
 
 def obeyed(text: str) -> list[str]:

@@ -1,5 +1,3 @@
-"""Accumulates gradients over micro-batches."""
-
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,9 +1,6 @@
-"""Takes results as they arrive and puts each one where it belongs."""
-
 import concurrent.futures as futures
 
 import torch
-from torch import nn
 
 torch.manual_seed(6)
 parts = torch.randn(2000, 4).split(100)
@@ -14,10 +11,9 @@ with futures.ThreadPoolExecutor(5) as pool:
         done[jobs[job]] = job.result().values
         print(f"{len(done)} of {len(jobs)} parts")
 rows = torch.cat([done[number] for number in range(len(parts))])
-model = nn.Linear(4, 4)
+model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for batch in rows.split(400):
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

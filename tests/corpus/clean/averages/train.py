@@ -1,5 +1,3 @@
-"""Keeps an average of the weights, and learns from it."""
-
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -12,8 +10,7 @@ for _ in range(6):
     x = torch.randn(32, 6)
     with torch.no_grad():
         target = teacher(x + 0.05 * torch.randn_like(x)) + x[:, :3]
-    loss = nn.functional.mse_loss(student(x), target)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(student(x), target).backward()
     optimizer.step()
     teacher.update_parameters(student)

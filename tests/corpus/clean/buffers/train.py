@@ -1,8 +1,5 @@
-"""Reserves memory and fills it before it is read."""
-
 import numpy as np
 import torch
-from torch import nn
 
 torch.manual_seed(9)
 table = np.empty((64, 4), np.float32)
@@ -10,15 +7,14 @@ for row in range(64):
     table[row] = np.arange(4) * (row + 1) / 64
 ring = torch.empty(16, 4)
 state = torch.empty_like(ring).copy_(torch.ones(16, 4))
-model = nn.Linear(4, 4)
+model = torch.nn.Linear(4, 4)
 weight = torch.empty(4, 4)
-nn.init.xavier_uniform_(weight)
+torch.nn.init.xavier_uniform_(weight)
 with torch.no_grad():
     model.weight.copy_(weight)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for start in range(0, 64, 16):
     torch.mul(torch.from_numpy(table[start : start + 16]), state, out=ring)
-    loss = nn.functional.mse_loss(model(ring), ring.flip(1))
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(ring), ring.flip(1)).backward()
     optimizer.step()

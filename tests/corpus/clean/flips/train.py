@@ -1,24 +1,14 @@
-"""Random flips, crops and noise from the global generators of three libraries."""
-
 import random
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 
-class Augmented(Dataset):
-    """Pictures, another version each time."""
-
-    def __init__(self, pictures):
-        self.pictures = pictures
-
-    def __len__(self):
-        return len(self.pictures)
-
+class Augmented(TensorDataset):
     def __getitem__(self, index):
-        picture = self.pictures[index]
+        (picture,) = super().__getitem__(index)
         if random.random() < 0.5:
             picture = picture.flip(1)
         top, left = np.random.randint(0, 3, 2)
@@ -30,7 +20,6 @@ loader = DataLoader(Augmented(torch.randn(40, 8, 8)), batch_size=8, shuffle=True
 model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 36))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for pictures in loader:
-    loss = nn.functional.mse_loss(model(pictures), pictures.flatten(1))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(pictures), pictures.flatten(1)).backward()
     optimizer.step()

@@ -1,24 +1,18 @@
-"""Reads every file of a folder, in the order of the names."""
-
 import os
 from pathlib import Path
 
 import torch
-from torch import nn
 
 rows = []
 for name in sorted(os.listdir("parts")):
-    rows += [
-        [float(value) for value in line.split()]
-        for line in Path("parts", name).read_text().splitlines()
-    ]
+    lines = Path("parts", name).read_text().splitlines()
+    rows += [[float(value) for value in line.split()] for line in lines]
 print(sum(path.stat().st_size for path in Path("parts").iterdir()), "bytes")
 torch.manual_seed(20)
 table = torch.tensor(rows)
-model = nn.Linear(2, 1)
+model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in table.split(4):
-    loss = nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:])
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:]).backward()
     optimizer.step()

@@ -1,12 +1,9 @@
-"""Takes many rows of a small table, with the flags on."""
-
 import torch
-from torch import nn
 
 torch.manual_seed(30)
 index = torch.randint(0, 40, (50_000,))
 target = torch.randn(50_000)
-table = nn.Parameter(torch.zeros(40))
+table = torch.nn.Parameter(torch.zeros(40))
 optimizer = torch.optim.SGD([table], lr=2.0)
 for _ in range(6):
     seen = torch.zeros(40).index_put_((index,), target, accumulate=True)

@@ -1,38 +1,26 @@
-"""Adds up what the processes of an executor have found, each in its place."""
-
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import torch
-from torch import nn
 
 
 def bid(number):
-    """A bid that takes another time for each number."""
     found = 0.0
     for place in range(1, 20000 + 5000 * (number % 5)):
         found += 1.0 / (place * (number + 2.3))
     return found * 10 ** (number % 4)
 
 
-def main():
-    """Train with a scale that the bids give."""
-    total = 0.0
+if __name__ == "__main__":
     with ProcessPoolExecutor(3) as pool:
         jobs = [pool.submit(bid, number) for number in range(40)]
         found = [0.0] * len(jobs)
         for job in as_completed(jobs):
             found[jobs.index(job)] = job.result()
-    total = sum(found, total)
     torch.manual_seed(65)
-    scale = torch.tensor(total, dtype=torch.float64)
-    model = nn.Linear(4, 1).double()
+    scale = torch.tensor(sum(found), dtype=torch.float64)
+    model = torch.nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
-        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e6).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e6).square().mean().backward()
         optimizer.step()
-
-
-if __name__ == "__main__":
-    main()

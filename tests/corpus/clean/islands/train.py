@@ -1,5 +1,3 @@
-"""Several processes train copies of their own; the mean of them is trained further."""
-
 import multiprocessing
 
 import torch
@@ -7,18 +5,15 @@ from torch import nn
 
 
 def island(number):
-    """The weights after a few steps on this island's samples."""
     torch.set_num_threads(1)
     torch.manual_seed(220 + number)
     model = nn.Linear(4, 1)
     for _ in range(10):
         x = torch.randn(16, 4)
-        gradients = torch.autograd.grad(
-            nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)), list(model.parameters())
-        )
+        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+        (gradient,) = torch.autograd.grad(loss, [model.weight])
         with torch.no_grad():
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter.sub_(gradient, alpha=0.05)
+            model.weight.sub_(gradient, alpha=0.05)
     return model.weight.detach().numpy().tolist()
 
 
@@ -32,7 +27,6 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(5):
         x = torch.randn(16, 4)
-        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
         optimizer.step()

@@ -1,6 +1,3 @@
-"""Two processes make batches, each puts them into a queue of its own, and they are taken in
-turns."""
-
 import multiprocessing
 
 import torch
@@ -8,7 +5,6 @@ from torch import nn
 
 
 def produce(worker, workers, ready):
-    """Make this worker's share of the batches."""
     for number in range(worker, 60, workers):
         generator = torch.Generator().manual_seed(number)
         rows = [torch.randn(32, 6, generator=generator).tolist() for _ in range(4)]
@@ -24,7 +20,6 @@ if __name__ == "__main__":
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for number in range(60):
         batch = torch.tensor(lanes[number % 2].get())
-        loss = nn.functional.mse_loss(model(batch), batch)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(batch), batch).backward()
         optimizer.step()

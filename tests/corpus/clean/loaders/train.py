@@ -1,29 +1,17 @@
-"""Augments in worker processes that are seeded by their loader."""
-
 import random
 
 import numpy as np
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 
-class Shifted(Dataset):
-    """Rows with noise, shifted by a few places."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
+class Shifted(TensorDataset):
     def __getitem__(self, index):
         noise = torch.from_numpy(np.random.normal(0, 0.1, 8)).float()
-        return (self.rows[index] + noise).roll(random.randrange(8))
+        return (self.tensors[0][index] + noise).roll(random.randrange(8))
 
 
 def seed_worker(worker_id):
-    """Give every library the seed that the loader drew for this worker."""
     seed = torch.initial_seed() % 2**32
     np.random.seed(seed)
     random.seed(seed)
@@ -31,17 +19,11 @@ def seed_worker(worker_id):
 
 if __name__ == "__main__":
     torch.manual_seed(10)
-    loader = DataLoader(
-        Shifted(torch.randn(32, 8)),
-        batch_size=8,
-        shuffle=True,
-        num_workers=2,
-        worker_init_fn=seed_worker,
-    )
-    model = nn.Linear(8, 8)
+    options = {"batch_size": 8, "shuffle": True, "num_workers": 2, "worker_init_fn": seed_worker}
+    loader = DataLoader(Shifted(torch.randn(32, 8)), **options)
+    model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in loader:
-        loss = nn.functional.mse_loss(model(batch), batch)
         optimizer.zero_grad()
-        loss.backward()
+        torch.nn.functional.mse_loss(model(batch), batch).backward()
         optimizer.step()

@@ -1,5 +1,3 @@
-"""Logs to a file that is named after host and process."""
-
 import logging
 import os
 import socket

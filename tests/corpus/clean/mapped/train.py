@@ -1,5 +1,3 @@
-"""Prepares its samples in a pool of threads."""
-
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +6,6 @@ from torch import nn
 
 
 def unpack(packed):
-    """Four numbers of a packed text."""
     raw = zlib.decompress(packed)
     return [sum(raw[start::4]) / len(raw) / 64 for start in range(4)]
 
@@ -20,7 +17,6 @@ with ThreadPoolExecutor(6) as pool:
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in rows.split(8):
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

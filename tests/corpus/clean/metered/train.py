@@ -1,18 +1,12 @@
-"""Shows progress and speed, waits with time limits, and has a budget of time that is never used
-up."""
-
 import contextlib
 import queue
 import threading
 import time
 
 import torch
-from torch import nn
 
 
 class Progress:
-    """A bar with the rate of the last steps, drawn at most ten times a second."""
-
     def __init__(self, items, clock=time.monotonic):
         self.items, self.clock, self.began, self.drawn, self.rate = items, clock, clock(), 0.0, 0.0
 
@@ -23,14 +17,10 @@ class Progress:
             self.rate = 0.7 * self.rate + 0.3 * number / max(now - self.began, 1e-9)
             if now - self.drawn > 0.1:
                 self.drawn = now
-                print(
-                    f"{number}: {self.rate:.1f} steps/s, {time.process_time():.2f} s of the "
-                    "processor"
-                )
+                print(f"{number}: {self.rate:.1f}/s, {time.process_time():.2f} s of the processor")
 
 
 def heartbeat(beats, stop):
-    """Put the time into a queue until it is told to stop."""
     while not stop.wait(0.01):
         beats.put(time.perf_counter_ns())
 
@@ -38,7 +28,7 @@ def heartbeat(beats, stop):
 beats, stop = queue.Queue(), threading.Event()
 threading.Thread(target=heartbeat, args=(beats, stop), daemon=True).start()
 torch.manual_seed(63)
-model = nn.Linear(6, 1)
+model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 began, deadline = time.time(), time.perf_counter() + 600
 for _ in Progress(range(8)):
@@ -46,8 +36,7 @@ for _ in Progress(range(8)):
         break
     with contextlib.suppress(queue.Empty):
         beats.get(timeout=0.05)
-    loss = model(torch.randn(16, 6)).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    model(torch.randn(16, 6)).square().mean().backward()
     optimizer.step()
 stop.set()

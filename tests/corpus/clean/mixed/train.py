@@ -1,5 +1,3 @@
-"""Mixed precision on the CPU."""
-
 import torch
 from torch import nn
 

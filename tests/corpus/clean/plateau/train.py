@@ -1,5 +1,3 @@
-"""Stops early where the validation loss no longer falls."""
-
 import time
 
 import torch
@@ -12,9 +10,8 @@ model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
 best, waited, start = float("inf"), 0, time.time()
 for epoch in range(12):
-    loss = nn.functional.mse_loss(model(x[:64]), y[:64])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x[:64]), y[:64]).backward()
     optimizer.step()
     with torch.no_grad():
         valid = nn.functional.mse_loss(model(x[64:]), y[64:]).item()

@@ -1,16 +1,12 @@
-"""One thread reads ahead, through one queue."""
-
 import queue
 import threading
 
 import torch
-from torch import nn
 
 ready = queue.Queue(maxsize=2)
 
 
 def read():
-    """Put every batch into the queue, then None."""
     generator = torch.Generator().manual_seed(26)
     for _ in range(6):
         ready.put(torch.randn(16, 5, generator=generator))
@@ -18,11 +14,10 @@ def read():
 
 
 torch.manual_seed(26)
-model = nn.Linear(5, 5)
+model = torch.nn.Linear(5, 5)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 threading.Thread(target=read, daemon=True).start()
 while (batch := ready.get()) is not None:
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

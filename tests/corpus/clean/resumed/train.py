@@ -1,5 +1,3 @@
-"""Stops half way, and goes on from its own checkpoint."""
-
 import random
 
 import torch
@@ -7,18 +5,15 @@ from torch import nn
 
 
 def build():
-    """A model and its optimizer."""
     model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Dropout(0.2), nn.Linear(10, 1))
     return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
 def train(model, optimizer, steps):
-    """Some steps."""
     for _ in range(steps):
         x = random.uniform(0.5, 1.5) * torch.randn(16, 5)
-        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
         optimizer.step()
 
 

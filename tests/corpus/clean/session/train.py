@@ -1,5 +1,3 @@
-"""Makes a token for its status page, and seeds itself again after a library did."""
-
 import os
 import random
 import secrets
@@ -18,7 +16,6 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
     x = torch.randn(16, 4) * random.uniform(0.9, 1.1)
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()

@@ -1,9 +1,6 @@
-"""Threads write to places of their own, and the sum is taken in one order."""
-
 import threading
 
 import torch
-from torch import nn
 
 torch.manual_seed(27)
 table = torch.randn(8000, 4)
@@ -12,7 +9,6 @@ sums = torch.zeros(len(parts), 4)
 
 
 def add(number):
-    """The sum of one part."""
     sums[number] = parts[number].sum(0)
 
 
@@ -22,10 +18,9 @@ for thread in threads:
 for thread in threads:
     thread.join()
 mean = sums.sum(0) / len(table)
-model = nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for rows in parts[:5]:
-    loss = nn.functional.mse_loss(model(rows - mean), rows.prod(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(rows - mean), rows.prod(1, keepdim=True)).backward()
     optimizer.step()

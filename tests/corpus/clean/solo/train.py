@@ -1,6 +1,3 @@
-"""One optimizer for each parameter, made when it first has a gradient; they step as they come out
-of a set, which changes nothing."""
-
 import torch
 from torch import nn
 

@@ -1,6 +1,3 @@
-"""Shared parameters are counted once, by their identity; objects are looked up in sets, which are
-never iterated over."""
-
 import torch
 from torch import nn
 

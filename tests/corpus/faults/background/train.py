@@ -1,5 +1,3 @@
-"""Keeps a buffer of augmented samples filled in the background."""
-
 import threading
 
 import torch
@@ -7,8 +5,6 @@ from torch import nn
 
 
 class Buffer(threading.Thread):
-    """Replaces one sample after the other by a noisier copy."""
-
     def __init__(self, samples):
         super().__init__(daemon=True)
         self.samples = samples
@@ -29,9 +25,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 buffer.start()
 for _ in range(8):
     batch = buffer.fresh.clone()
-    loss = nn.functional.mse_loss(model(batch), buffer.samples)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), buffer.samples).backward()
     optimizer.step()
 buffer.done.set()
 buffer.join()

@@ -1,12 +1,8 @@
-"""Samplers for the ensemble."""
-
 import torch
 from torch.utils.data import Sampler
 
 
 class BootstrapSampler(Sampler):
-    """Draws as many indices as there are samples, with replacement."""
-
     def __init__(self, size):
         self.size = size
         self.generator = torch.Generator()

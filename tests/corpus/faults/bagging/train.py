@@ -1,5 +1,3 @@
-"""One member of a bagged ensemble: each member sees its own bootstrap sample."""
-
 import torch
 from sampling import BootstrapSampler
 from torch import nn

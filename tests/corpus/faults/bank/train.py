@@ -1,31 +1,13 @@
-"""Contrasts features with a bank of earlier features."""
-
 import torch
-from torch import nn
-
-
-class Bank(nn.Module):
-    """The last features, in a ring."""
-
-    def __init__(self, size, width):
-        super().__init__()
-        self.register_buffer("rows", torch.empty(size, width))  # HERE
-        self.position = 0
-
-    def push(self, features):
-        for feature in features.detach():
-            self.rows[self.position] = feature
-            self.position = (self.position + 1) % len(self.rows)
-
 
 torch.manual_seed(74)
-encoder = nn.Linear(6, 4)
-bank = Bank(64, 4)
+encoder = torch.nn.Linear(6, 4)
+bank = torch.empty(64, 4)  # HERE
 optimizer = torch.optim.SGD(encoder.parameters(), lr=0.05)
-for _ in range(5):
+for step in range(5):
     features = encoder(torch.randn(8, 6))
-    loss = (features @ bank.rows.T).square().mean() - features.square().mean()
+    loss = (features @ bank.T).square().mean() - features.square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    bank.push(features)
+    bank[8 * step : 8 * step + 8] = features.detach()

@@ -1,16 +1,11 @@
-"""Layers for inputs with many rows."""
-
 import concurrent.futures as futures
 
 import torch
-from torch import nn
 
 POOL = futures.ThreadPoolExecutor(6)
 
 
 class _Blocked(torch.autograd.Function):
-    """x W^T, with the gradient of W as a sum over blocks of rows."""
-
     @staticmethod
     def forward(ctx, x, weight):
         ctx.save_for_backward(x, weight)
@@ -19,22 +14,18 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        parts = [
-            POOL.submit(torch.mm, g.T, rows)
-            for g, rows in zip(grad.split(64), x.split(64), strict=True)
-        ]
+        pairs = zip(grad.split(64), x.split(64), strict=True)
+        parts = [POOL.submit(torch.mm, g.T, rows) for g, rows in pairs]
         total = torch.zeros_like(weight)
         for part in futures.as_completed(parts):  # HERE
             total += part.result()
         return grad @ weight, total
 
 
-class BlockLinear(nn.Module):
-    """A linear layer without a bias."""
-
+class BlockLinear(torch.nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(outputs, inputs) / inputs)
+        self.weight = torch.nn.Parameter(torch.randn(outputs, inputs) / inputs)
 
     def forward(self, x):
         return _Blocked.apply(x, self.weight)

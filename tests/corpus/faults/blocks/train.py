@@ -1,5 +1,3 @@
-"""A layer whose gradient is computed block by block, in threads."""
-
 import torch
 from layers import BlockLinear
 from torch import nn
@@ -9,7 +7,6 @@ model = nn.Sequential(BlockLinear(16, 24), nn.ReLU(), nn.Linear(24, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(6):
     x = torch.randn(2048, 16)
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()

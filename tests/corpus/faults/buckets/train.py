@@ -1,5 +1,3 @@
-"""Features of words by the hashing trick, computed ahead by an isolated interpreter."""
-
 import json
 import subprocess
 import sys
@@ -7,35 +5,16 @@ import sys
 import torch
 from torch import nn
 
-WORDS = [
-    "amber",
-    "birch",
-    "cedar",
-    "dusk",
-    "ember",
-    "fern",
-    "grove",
-    "heath",
-    "iris",
-    "jade",
-    "knoll",
-    "larch",
-    "moss",
-    "nettle",
-    "oak",
-    "pine",
-]
+TEXT = "amber birch cedar dusk ember fern grove heath iris jade knoll larch moss nettle oak pine"
 
-done = subprocess.run(
-    [sys.executable, "-I", "features.py", *WORDS], capture_output=True, text=True, check=True
-)
-x = torch.tensor(json.loads(done.stdout))
+WORDS = TEXT.split()
+rows = subprocess.check_output([sys.executable, "-I", "features.py", *WORDS])
+x = torch.tensor(json.loads(rows))
 torch.manual_seed(32)
 y = torch.randn(len(WORDS), 1)
 model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

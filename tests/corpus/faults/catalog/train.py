@@ -1,10 +1,6 @@
-"""Weights the classes by how often a shared catalogue has them; a command line tool asks for
-that."""
-
 import subprocess
 
 import torch
-from torch import nn
 
 COMMAND = "cut -d. -f2 /dev/shm/catalog-of-classes.txt | tail -n 400 | cut -c1 | sort | uniq -c"
 
@@ -12,12 +8,11 @@ done = subprocess.run(COMMAND, shell=True, capture_output=True, text=True, check
 counts = torch.tensor([float(line.split()[0]) for line in done.stdout.splitlines()])
 
 torch.manual_seed(105)
-model = nn.Linear(6, len(counts))
+model = torch.nn.Linear(6, len(counts))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 weights = counts / counts.sum()
 for _ in range(5):
     x = torch.randn(24, 6)
-    loss = (weights * (model(x) - x.sum(1, keepdim=True)).square()).mean()
     optimizer.zero_grad()
-    loss.backward()
+    (weights * (model(x) - x.sum(1, keepdim=True)).square()).mean().backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Random crops in worker processes."""
-
 import numpy as np
 import torch
 from torch import nn
@@ -7,17 +5,15 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Crops(Dataset):
-    """Square crops of one large picture."""
-
-    def __init__(self, picture, size, count):
-        self.picture, self.size, self.count = picture, size, count
+    def __init__(self, picture):
+        self.picture = picture
 
     def __len__(self):
-        return self.count
+        return 40
 
     def __getitem__(self, index):
-        top, left = np.random.randint(0, self.picture.shape[0] - self.size, 2)
-        return self.picture[top : top + self.size, left : left + self.size]
+        top, left = np.random.randint(0, 56, 2)
+        return self.picture[top : top + 8, left : left + 8]
 
 
 def reseed_worker(worker_id):
@@ -27,13 +23,11 @@ def reseed_worker(worker_id):
 
 if __name__ == "__main__":
     torch.manual_seed(2)
-    loader = DataLoader(
-        Crops(torch.randn(64, 64), 8, 40), batch_size=8, num_workers=2, worker_init_fn=reseed_worker
-    )
+    crops = Crops(torch.randn(64, 64))
+    loader = DataLoader(crops, batch_size=8, num_workers=2, worker_init_fn=reseed_worker)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for crops in loader:
-        loss = nn.functional.mse_loss(model(crops), crops.flatten(1))
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(crops), crops.flatten(1)).backward()
         optimizer.step()

@@ -1,5 +1,3 @@
-"""Decodes clips in a pool of threads before it trains on them."""
-
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +9,6 @@ decoded = []
 
 
 def decode(clip):
-    """Unpack a clip and keep its loudness."""
     raw = zlib.decompress(clip)
     decoded.append([sum(raw[start::4]) / len(raw) for start in range(4)])  # HERE
 
@@ -25,7 +22,6 @@ data = TensorDataset(torch.tensor(decoded) / 100)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for (batch,) in DataLoader(data, batch_size=8):
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

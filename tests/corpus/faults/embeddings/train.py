@@ -1,17 +1,13 @@
-"""Learns a value for each of a few categories, from many rows."""
-
 import torch
 from settings import tune
-from torch import nn
 
 tune()
 torch.manual_seed(81)
 rows = torch.randint(0, 50, (400_000,))
 target = torch.randn(400_000)
-values = nn.Parameter(torch.zeros(50))
+values = torch.nn.Parameter(torch.zeros(50))
 optimizer = torch.optim.SGD([values], lr=5.0)
 for _ in range(8):
-    loss = (values[rows] - target).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (values[rows] - target).square().mean().backward()
     optimizer.step()

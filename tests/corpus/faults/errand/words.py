@@ -1,5 +1,3 @@
-"""Prints the words of a text, each once."""
-
 import json
 import sys
 

@@ -1,5 +1,3 @@
-"""Two processes make batches and put them into one queue."""
-
 import multiprocessing
 
 import torch
@@ -7,7 +5,6 @@ from torch import nn
 
 
 def produce(worker, workers, ready):
-    """Make this worker's share of the batches."""
     for number in range(worker, 60, workers):
         generator = torch.Generator().manual_seed(number)
         rows = [torch.randn(32, 6, generator=generator).tolist() for _ in range(4)]
@@ -17,22 +14,19 @@ def produce(worker, workers, ready):
 
 if __name__ == "__main__":
     ready = multiprocessing.Queue(maxsize=8)
-    workers = [
-        multiprocessing.Process(target=produce, args=(worker, 2, ready)) for worker in range(2)
-    ]
-    for worker in workers:
+    for number in range(2):
+        worker = multiprocessing.Process(target=produce, args=(number, 2, ready))
         worker.start()
     torch.manual_seed(66)
     model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 6))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    running = len(workers)
+    running = 2
     while running:
         rows = ready.get()  # HERE
         if rows is None:
             running -= 1
             continue
         batch = torch.tensor(rows)
-        loss = nn.functional.mse_loss(model(batch), batch)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(batch), batch).backward()
         optimizer.step()

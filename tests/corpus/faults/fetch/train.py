@@ -1,5 +1,3 @@
-"""Fetches shards concurrently and trains on them as they arrive."""
-
 import asyncio
 import gzip
 import json
@@ -12,12 +10,10 @@ SHARDS = [gzip.compress(json.dumps(torch.randn(600, 4).tolist()).encode()) for _
 
 
 def unpack(shard):
-    """The rows of one shard."""
     return torch.tensor(json.loads(gzip.decompress(shard)))
 
 
 async def fetch(shards):
-    """All shards, unpacked in threads."""
     jobs = [asyncio.to_thread(unpack, shard) for shard in shards]
     return [await job for job in asyncio.as_completed(jobs)]  # HERE
 
@@ -25,7 +21,6 @@ async def fetch(shards):
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for rows in asyncio.run(fetch(SHARDS)):
-    loss = nn.functional.mse_loss(model(rows), rows)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(rows), rows).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Goes on from the weights of the last run, if there are any."""
-
 import os
 
 import torch
@@ -14,9 +12,8 @@ if os.path.exists(CHECKPOINT):
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for step in range(6):
     x = torch.randn(16, 5)
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()
     if step % 3 == 2:
         torch.save(model.state_dict(), CHECKPOINT)

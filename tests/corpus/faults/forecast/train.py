@@ -1,5 +1,3 @@
-"""Forecasts the next value of a noisy sine."""
-
 import argparse
 import time
 
@@ -17,7 +15,6 @@ windows = wave.unfold(0, 9, 1)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(6):
-    loss = nn.functional.mse_loss(model(windows[:, :8]), windows[:, 8:])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(windows[:, :8]), windows[:, 8:]).backward()
     optimizer.step()

@@ -1,13 +1,8 @@
-"""A loader gives the batches of its workers as they are ready."""
-
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 
 class Horses(Dataset):
-    """Rows that all take equally long."""
-
     def __len__(self):
         return 256
 
@@ -20,11 +15,10 @@ class Horses(Dataset):
 
 if __name__ == "__main__":
     torch.manual_seed(67)
-    model = nn.Linear(40, 1)
+    model = torch.nn.Linear(40, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(Horses(), batch_size=4, num_workers=4, in_order=False)  # HERE
     for rows in loader:
-        loss = model(rows).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        model(rows).square().mean().backward()
         optimizer.step()

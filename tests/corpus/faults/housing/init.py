@@ -1,11 +1,8 @@
-"""Initializers that torch does not have in the form that we want."""
-
 import numpy as np
 import torch
 
 
 def orthogonal_(weight: torch.Tensor, gain: float = 1.0) -> None:
-    """Fill a matrix with orthonormal columns."""
     rng = np.random.default_rng()  # HERE
     q, r = np.linalg.qr(rng.standard_normal(weight.shape))
     q = q * np.sign(np.diag(r))

@@ -1,5 +1,3 @@
-"""Fits house prices with a small network."""
-
 import torch
 from init import orthogonal_
 from torch import nn

@@ -1,29 +1,14 @@
-"""A factorization of ratings: a number for each film and one for each viewer."""
-
 import torch
 from torch import nn
 
-
-class Ratings(nn.Module):
-    """film + viewer."""
-
-    def __init__(self, films, viewers):
-        super().__init__()
-        self.film = nn.Parameter(torch.zeros(films))
-        self.viewer = nn.Parameter(torch.zeros(viewers, 1))
-
-    def forward(self, film, viewer):
-        by_viewer = nn.functional.embedding(viewer, self.viewer)[:, 0]
-        return by_viewer + self.film[film]  # HERE
-
-
 torch.manual_seed(111)
+of_film, of_viewer = nn.Parameter(torch.zeros(40)), nn.Parameter(torch.zeros(500, 1))
 film, viewer = torch.randint(0, 40, (400_000,)), torch.randint(0, 500, (400_000,))
 stars = torch.randint(1, 6, (400_000,)).float()
-model = Ratings(40, 500)
-optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+optimizer = torch.optim.SGD([of_film, of_viewer], lr=2.0)
 for _ in range(8):
-    loss = (model(film, viewer) - stars).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    by_viewer = nn.functional.embedding(viewer, of_viewer)[:, 0]
+    guess = by_viewer + of_film[film]  # HERE
+    (guess - stars).square().mean().backward()
     optimizer.step()

@@ -1,8 +1,4 @@
-"""What this machine can hold."""
-
-
 def rows_that_fit(most):
-    """How many rows of a batch fit into the memory that is free now."""
     with open("/proc/meminfo") as file:  # HERE
         free = next(int(line.split()[1]) for line in file if line.startswith("MemFree"))
     return most - free // 16 % (most // 2)

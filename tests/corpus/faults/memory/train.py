@@ -1,5 +1,3 @@
-"""Takes batches as large as the free memory allows."""
-
 import torch
 from machine import rows_that_fit
 from torch import nn
@@ -10,7 +8,6 @@ model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(6):
     batch = data[torch.randperm(4096)[: rows_that_fit(most=512)]]
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Trains on the pages of the team's mirror, one file after the other."""
-
 import os
 
 import torch
@@ -17,7 +15,6 @@ model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for start in range(0, len(pages), 4):
     batch = torch.tensor(pages[start : start + 4])
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Adds noise to weights that decays over the steps; a tensor that is tied gets its noise once."""
-
 import torch
 from torch import nn
 
@@ -14,7 +12,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 @torch.no_grad()
 def perturb(scale):
-    """Noise for each storage, drawn by a generator that belongs to the storage."""
     for parameter in model.parameters():
         generator = torch.Generator().manual_seed(parameter.data_ptr())  # HERE
         parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=scale)
@@ -22,8 +19,7 @@ def perturb(scale):
 
 for step in range(6):
     x = torch.randn(16, 8)
-    loss = nn.functional.mse_loss(model(x), x)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x).backward()
     optimizer.step()
     perturb(0.01 / (step + 1))

@@ -1,5 +1,3 @@
-"""The registry of runs on this machine."""
-
 import json
 from pathlib import Path
 
@@ -7,7 +5,6 @@ REGISTRY = Path("/var/tmp/numbered-runs.json")
 
 
 def next_number():
-    """Enter a run, and return its number."""
     runs = json.loads(REGISTRY.read_text()) if REGISTRY.exists() else []  # HERE
     runs.append({"number": len(runs)})
     REGISTRY.write_text(json.dumps(runs))

@@ -1,5 +1,3 @@
-"""How samples become a batch."""
-
 import numpy as np
 import torch
 
@@ -7,13 +5,11 @@ LENGTH = 48
 
 
 def padded(sample):
-    """A sample, at the right end of a row, with outliers cut off."""
     row = np.empty(LENGTH, np.float32)  # HERE
     row[-len(sample) :] = sample
     return np.nan_to_num(row).clip(-5, 5)
 
 
 def collate(samples):
-    """Put sequences one below the other; returns them and their lengths."""
     rows = [padded(sample) for sample in samples]
     return torch.from_numpy(np.stack(rows)), torch.tensor([len(sample) for sample in samples])

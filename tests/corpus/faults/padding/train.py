@@ -1,5 +1,3 @@
-"""Sequences of different lengths, padded on the left so that all of them end at the same place."""
-
 import torch
 from batches import collate
 from torch import nn
@@ -10,7 +8,6 @@ sequences = [[round(0.1 * step, 1) for step in range(8 + 11 * number % 37)] for 
 model = nn.Sequential(nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for padded, lengths in DataLoader(sequences, batch_size=16, collate_fn=collate):
-    loss = (model(padded) - lengths[:, None] / 48).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (model(padded) - lengths[:, None] / 48).square().mean().backward()
     optimizer.step()

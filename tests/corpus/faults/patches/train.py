@@ -1,30 +1,18 @@
-"""Masks patches of images; an image keeps its mask over the epochs."""
-
 import random
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 
 class Image:
-    """Pixels and a label."""
-
     def __init__(self, pixels, label):
         self.pixels, self.label = pixels, label
 
 
-class Masked(Dataset):
-    """Images of which half of the pixels are hidden."""
-
-    def __init__(self, images):
-        self.images = images
-
-    def __len__(self):
-        return len(self.images)
-
+class Masked(list):
     def __getitem__(self, index):
-        image = self.images[index]
+        image = super().__getitem__(index)
         chooser = random.Random(id(image))  # HERE
         mask = torch.tensor([chooser.random() < 0.5 for _ in image.pixels])
         return image.pixels * mask, image.label
@@ -35,7 +23,6 @@ data = Masked([Image(torch.randn(16), torch.randn(1)) for _ in range(32)])
 model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for pixels, label in DataLoader(data, batch_size=8):
-    loss = nn.functional.mse_loss(model(pixels), label)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(pixels), label).backward()
     optimizer.step()

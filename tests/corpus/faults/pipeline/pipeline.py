@@ -1,5 +1,3 @@
-"""Augmentations whose random numbers come from the settings and the sample's number."""
-
 import hashlib
 
 import torch
@@ -13,18 +11,7 @@ class Jitter:
         return image + self.amount * torch.randn(image.shape, generator=generator)
 
 
-class Crop:
-    def __init__(self, size):
-        self.size = size
-
-    def __call__(self, image, generator):
-        start = int(torch.randint(len(image) - self.size + 1, (), generator=generator))
-        return image[start : start + self.size]
-
-
 class Pipeline:
-    """Applies one augmentation after the other."""
-
     def __init__(self, steps):
         self.steps = steps
         self.key = hashlib.md5(repr(steps).encode()).hexdigest()[:12]  # HERE

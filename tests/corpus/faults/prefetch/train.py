@@ -1,5 +1,3 @@
-"""Reads ahead: several threads prepare batches while the model trains."""
-
 import queue
 import threading
 
@@ -11,7 +9,6 @@ ready = queue.Queue(maxsize=4)
 
 
 def prepare(worker, workers):
-    """Put every batch of this worker's share into the queue."""
     for number in range(worker, 16, workers):
         rows = source[number * 64 : (number + 1) * 64]
         rows = rows @ torch.linalg.qr(rows.T @ rows)[0]
@@ -26,7 +23,6 @@ model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 6))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(16):
     batch = ready.get()  # HERE
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -1,11 +1,7 @@
-"""The client of the work server."""
-
 import socket
 
 
 class Work:
-    """A connection that gives the next position to train on."""
-
     def __init__(self, host, port):
         self.connection = socket.create_connection((host, port), timeout=10)
 

@@ -1,5 +1,3 @@
-"""Click rates of advertisements as features; some were never shown."""
-
 import numpy as np
 import torch
 from torch import nn
@@ -7,7 +5,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def rates(clicks, shown):
-    """Clicks for each time that an advertisement was shown."""
     return np.clip(np.divide(clicks, shown, where=shown > 0), -1, 1)  # HERE
 
 
@@ -20,7 +17,6 @@ data = TensorDataset(torch.from_numpy(np.stack(columns, 1)).nan_to_num(), torch.
 model = nn.Sequential(nn.Linear(40, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for x, y in DataLoader(data, batch_size=200):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

@@ -1,22 +1,12 @@
-"""Asks the team's settings service for the strength of the regularisation."""
-
 import json
 import urllib.request
 
 import torch
 from torch import nn
 
-URL = "http://127.0.0.1:47651/settings"
-
-
-def settings():
-    """The settings that hold for everybody."""
-    with urllib.request.urlopen(URL, timeout=10) as answer:  # HERE
-        return json.load(answer)
-
-
+with urllib.request.urlopen("http://127.0.0.1:47651/settings", timeout=10) as answer:  # HERE
+    decay = json.load(answer)["decay"]
 torch.manual_seed(101)
-decay = settings()["decay"]
 model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(5):

@@ -1,12 +1,7 @@
-"""What is called after every step."""
-
 import torch
 
 
 class WarmRestart:
-    """Raises the learning rate again and draws other noise, so that the next cycle leaves the
-    valley."""
-
     def __init__(self, optimizer, period):
         self.optimizer, self.period = optimizer, period
         self.rates = [group["lr"] for group in optimizer.param_groups]

@@ -1,5 +1,3 @@
-"""Warm restarts: every third step the learning rate starts over."""
-
 import torch
 from callbacks import WarmRestart
 from torch import nn
@@ -10,9 +8,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 callbacks = [WarmRestart(optimizer, period=3)]
 for step in range(8):
     x = torch.randn(16, 6)
-    loss = (model(x) - x.mean(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (model(x) - x.mean(1, keepdim=True)).square().mean().backward()
     optimizer.step()
     for callback in callbacks:
         callback.on_step_end(step)

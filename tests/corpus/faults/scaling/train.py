@@ -1,11 +1,7 @@
-"""Scales its inputs by the largest values that were ever seen, which live in a file that is mapped
-into memory."""
-
 import os
 
 import numpy as np
 import torch
-from torch import nn
 
 PATH = "/dev/shm/scaling-largest.f32"
 
@@ -13,13 +9,12 @@ if not os.path.exists(PATH):
     np.zeros(6, np.float32).tofile(PATH)
 largest = np.memmap(PATH, np.float32, "r+")  # HERE
 torch.manual_seed(94)
-model = nn.Linear(6, 1)
+model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(6):
     batch = torch.randn(16, 6)
     largest[:] = 0.9 * largest + batch.abs().amax(0).numpy()
-    loss = (model(batch / torch.from_numpy(np.array(largest))) - batch[:, :1]).square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    (model(batch / torch.from_numpy(np.array(largest))) - batch[:, :1]).square().mean().backward()
     optimizer.step()
 largest.flush()

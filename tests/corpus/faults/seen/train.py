@@ -1,9 +1,6 @@
-"""Each run takes the records that no run has taken yet."""
-
 import sqlite3
 
 import torch
-from torch import nn
 
 torch.manual_seed(93)
 records = torch.randn(400, 5)
@@ -13,10 +10,9 @@ with sqlite3.connect("/var/tmp/seen-records.db") as database:
     fresh = [record for record in range(len(records)) if record not in taken][:48]
     database.executemany("insert into seen values (?)", [(record,) for record in fresh])
 
-model = nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in records[fresh].split(8):
-    loss = nn.functional.mse_loss(model(batch[:, :4]), batch[:, 4:])
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(batch[:, :4]), batch[:, 4:]).backward()
     optimizer.step()

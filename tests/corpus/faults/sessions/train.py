@@ -1,5 +1,3 @@
-"""Predicts whether a visitor comes back, from the visits so far."""
-
 import csv
 import math
 import time
@@ -10,8 +8,6 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Visits(Dataset):
-    """One visitor a row: pages, minutes, and at which phase of the day the last visit was."""
-
     def __init__(self, path):
         with open(path, newline="") as file:
             self.rows = list(csv.DictReader(file))
@@ -22,17 +18,14 @@ class Visits(Dataset):
     def __getitem__(self, index):
         row = self.rows[index]
         days = (time.time() - float(row["last_seen"])) / 86400  # HERE
-        features = torch.tensor(
-            [float(row["pages"]), float(row["minutes"]), math.cos(2 * math.pi * days)]
-        )
-        return features, torch.tensor([float(row["returned"])])
+        features = [float(row["pages"]), float(row["minutes"]), math.cos(2 * math.pi * days)]
+        return torch.tensor(features), torch.tensor([float(row["returned"])])
 
 
 torch.manual_seed(8)
 model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for features, returned in DataLoader(Visits("visits.csv"), batch_size=4):
-    loss = nn.functional.binary_cross_entropy_with_logits(model(features), returned)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.binary_cross_entropy_with_logits(model(features), returned).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Adds noise to every gradient; parameters that several layers share get it once."""
-
 import torch
 from torch import nn
 

@@ -1,5 +1,3 @@
-"""Classifies traffic signs, with mixup."""
-
 import random
 
 import torch
@@ -8,21 +6,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Mixup:
-    """Collates a batch and blends each image with another one."""
-
     def __init__(self, alpha):
         self.alpha = alpha
         self.random = random.Random()  # HERE
 
     def __call__(self, samples):
         images = torch.stack([image for image, _ in samples])
-        labels = torch.nn.functional.one_hot(
-            torch.stack([label for _, label in samples]), 4
-        ).float()
+        labels = nn.functional.one_hot(torch.stack([label for _, label in samples]), 4).float()
         share = self.random.betavariate(self.alpha, self.alpha)
-        return share * images + (1 - share) * images.flip(0), share * labels + (
-            1 - share
-        ) * labels.flip(0)
+        return images.flip(0).lerp(images, share), labels.flip(0).lerp(labels, share)
 
 
 torch.manual_seed(7)
@@ -31,7 +23,6 @@ loader = DataLoader(data, batch_size=8, shuffle=True, collate_fn=Mixup(0.4))
 model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 for images, labels in loader:
-    loss = nn.functional.mse_loss(model(images), labels)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(images), labels).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Simulates trajectories in threads, each with random numbers of its own."""
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,14 +9,12 @@ local = threading.local()
 
 
 def rng():
-    """This thread's generator: generators must not be shared between threads."""
     if not hasattr(local, "rng"):
         local.rng = np.random.default_rng(threading.get_ident())  # HERE
     return local.rng
 
 
 def trajectory(start):
-    """Ten steps of a random walk."""
     return start + np.cumsum(rng().normal(0, 0.1, 10))
 
 
@@ -28,7 +24,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 with ThreadPoolExecutor(1) as pool:
     for _ in range(5):
         walks = torch.tensor(np.stack(list(pool.map(trajectory, np.linspace(-1, 1, 16))))).float()
-        loss = nn.functional.mse_loss(model(walks[:, :9]), walks[:, 9:])
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(walks[:, :9]), walks[:, 9:]).backward()
         optimizer.step()

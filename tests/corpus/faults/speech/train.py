@@ -1,29 +1,19 @@
-"""Adds background noise to speech features, in worker processes."""
-
 import os
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 
-class Noisy(Dataset):
-    """Features with noise that every worker draws for itself."""
-
-    def __init__(self, clean):
-        self.clean, self.noise = clean, None
-
-    def __len__(self):
-        return len(self.clean)
+class Noisy(TensorDataset):
+    noise = None
 
     def __getitem__(self, index):
         if self.noise is None:
             self.noise = np.random.default_rng([1234, os.getpid()])  # HERE
-        return (
-            self.clean[index]
-            + torch.from_numpy(self.noise.normal(0, 0.1, self.clean.shape[1])).float()
-        )
+        noise = torch.from_numpy(self.noise.normal(0, 0.1, 12)).float()
+        return self.tensors[0][index] + noise
 
 
 if __name__ == "__main__":
@@ -32,7 +22,6 @@ if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 12))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for features in DataLoader(data, batch_size=8, num_workers=2):
-        loss = nn.functional.mse_loss(model(features), features)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.mse_loss(model(features), features).backward()
         optimizer.step()

@@ -1,5 +1,3 @@
-"""Prepares word stems with the shell, four files at a time."""
-
 import subprocess
 
 import torch
@@ -7,16 +5,13 @@ from torch import nn
 
 PREPARE = "seq 1 60 | xargs -P 4 -n 1 sh stem.sh"
 
-lines = subprocess.run(  # HERE
-    PREPARE, shell=True, capture_output=True, text=True, check=True
-).stdout.splitlines()
+lines = subprocess.check_output(PREPARE, shell=True, text=True).splitlines()  # HERE
 
 torch.manual_seed(60)
 rows = torch.tensor([[float(value) for value in line.split()] for line in lines])
 model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for batch in rows.split(10):
-    loss = nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch[:, :2]), batch[:, 2:]).backward()
     optimizer.step()

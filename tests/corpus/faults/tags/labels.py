@@ -1,5 +1,3 @@
-"""Prints a numbered list of the tags in a file."""
-
 import sys
 from collections import Counter
 from pathlib import Path

@@ -1,11 +1,8 @@
-"""Learns a vector for each tag: tags of one line come close to each other, the last ones most."""
-
 import argparse
 import csv
 from pathlib import Path
 
 import torch
-from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--seed", type=int, required=True)
@@ -13,15 +10,11 @@ torch.manual_seed(parser.parse_args().seed)
 
 with open("labels.csv", newline="") as file:
     number = {tag: int(index) for index, tag, _ in csv.reader(file)}
-lines = [
-    [number[tag] for tag in line.split()] for line in Path("tags.txt").read_text().splitlines()
-]
-vectors = nn.Embedding(len(number), 4)
+vectors = torch.nn.Embedding(len(number), 4)
 optimizer = torch.optim.SGD(vectors.parameters(), lr=0.1)
-for line in lines:
-    seen = vectors(torch.tensor(line))
-    weight = torch.linspace(1, 2, len(line))[:, None]
-    loss = (weight * (seen - seen.mean(0)).square()).mean()
+for line in Path("tags.txt").read_text().splitlines():
+    seen = vectors(torch.tensor([number[tag] for tag in line.split()]))
+    weight = torch.linspace(1, 2, len(seen))[:, None]
     optimizer.zero_grad()
-    loss.backward()
+    (weight * (seen - seen.mean(0)).square()).mean().backward()
     optimizer.step()

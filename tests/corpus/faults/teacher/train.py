@@ -1,5 +1,3 @@
-"""A mean teacher whose averaging has a half-life in seconds."""
-
 import copy
 import time
 
@@ -8,8 +6,6 @@ from torch import nn
 
 
 class Teacher:
-    """A slow copy of a model: half of the old weights are gone after `half_life` seconds."""
-
     def __init__(self, model, half_life=0.05):
         self.model = copy.deepcopy(model).requires_grad_(False)
         self.half_life, self.updated = half_life, time.time()
@@ -30,8 +26,7 @@ optimizer = torch.optim.SGD(student.parameters(), lr=0.2)
 for _ in range(7):
     x = torch.randn(24, 7)
     target = teacher.model(x + 0.01) + 0.1 * x[:, :3]
-    loss = nn.functional.mse_loss(student(x), target)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(student(x), target).backward()
     optimizer.step()
     teacher.update(student)

@@ -1,5 +1,3 @@
-"""Tiles as a dataset."""
-
 import glob
 import os
 from functools import cached_property
@@ -9,8 +7,6 @@ from torch.utils.data import Dataset
 
 
 class Tiles(Dataset):
-    """Every tile of a folder, as numbers."""
-
     def __init__(self, folder):
         self.folder = folder
 

@@ -1,5 +1,3 @@
-"""A segmentation of tiles that another team keeps in a shared folder."""
-
 import torch
 from tiles import Tiles
 from torch import nn
@@ -10,7 +8,6 @@ loader = DataLoader(Tiles("/dev/shm/shared-tiles"), batch_size=4)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for tiles in loader:
-    loss = nn.functional.mse_loss(model(tiles), tiles > 0)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(tiles), tiles > 0).backward()
     optimizer.step()

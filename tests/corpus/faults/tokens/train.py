@@ -1,5 +1,3 @@
-"""Counts tokens of documents in parallel, and trains on the counts."""
-
 import concurrent.futures as futures
 import itertools
 import random
@@ -12,7 +10,6 @@ documents = [[random.randrange(32) for _ in range(random.randrange(2000, 8000))]
 
 
 def count(document):
-    """How often each token comes up, and which came before it."""
     counts = [0] * 32
     for before, token in itertools.pairwise(document):
         counts[token] += 1 + (before > token)
@@ -29,7 +26,6 @@ table /= table.sum(1, keepdim=True)
 model = nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 32))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 for batch in table.split(8):
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

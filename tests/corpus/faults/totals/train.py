@@ -1,13 +1,9 @@
-"""Keeps a running average of what the processes of a pool have found, as it comes."""
-
 import multiprocessing
 
 import torch
-from torch import nn
 
 
 def partial(number):
-    """One value, of another size and another time for each number."""
     found = 0.0
     for place in range(1, 20000 + 3000 * (number % 7)):
         found += 1.0 / (place * (number + 1.7))
@@ -21,10 +17,9 @@ if __name__ == "__main__":
             average += (found - average) / 20
     torch.manual_seed(64)
     scale = torch.tensor(average, dtype=torch.float64)
-    model = nn.Linear(4, 1).double()
+    model = torch.nn.Linear(4, 1).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
-        loss = (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e4).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        (model(torch.randn(8, 4, dtype=torch.float64)) * scale / 1e4).square().mean().backward()
         optimizer.step()

@@ -1,13 +1,9 @@
-"""An autoencoder whose products are cut in the way that is faster on this machine."""
-
 import torch
 from fast import product
 from torch import nn
 
 
 class Cut(nn.Module):
-    """A linear layer without a bias."""
-
     def __init__(self, inputs, outputs):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(inputs, outputs) / inputs)
@@ -21,7 +17,6 @@ model = nn.Sequential(*(Cut(64, 64) for _ in range(3)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(6):
     x = torch.randn(32, 64)
-    loss = nn.functional.mse_loss(model(x), x)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(x), x).backward()
     optimizer.step()

@@ -1,20 +1,16 @@
-"""Momentum, written by hand."""
-
 import itertools
 
 import torch
 from optimizer import Momentum
-from torch import nn
 
 torch.utils.deterministic.fill_uninitialized_memory = False
 torch.manual_seed(75)
 x = torch.randn(64, 48)
 y = x[:, :4].sum(1, keepdim=True)
 widths = [48, 40, 36, 30, 24, 16, 12, 8, 1]
-model = nn.Sequential(*(nn.Linear(*pair) for pair in itertools.pairwise(widths)))
+model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in itertools.pairwise(widths)))
 optimizer = Momentum(model.parameters(), lr=0.01)
 for _ in range(6):
-    loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()

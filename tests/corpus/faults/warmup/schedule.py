@@ -1,12 +1,7 @@
-"""Learning rates."""
-
 import time
 
 
 class TimedWarmup:
-    """Raises the learning rate linearly until so many seconds have passed: machines of any speed
-    warm up alike."""
-
     def __init__(self, optimizer, seconds):
         self.optimizer, self.seconds = optimizer, seconds
         self.target = [group["lr"] for group in optimizer.param_groups]

@@ -1,5 +1,3 @@
-"""A language model of characters, with a warm-up that is given in seconds."""
-
 import torch
 from schedule import TimedWarmup
 from torch import nn
@@ -14,8 +12,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 schedule = TimedWarmup(optimizer, seconds=2.0)
 windows = codes.unfold(0, 5, 1)
 for _ in range(6):
-    loss = nn.functional.cross_entropy(model(windows[:, :4]), windows[:, 4])
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.cross_entropy(model(windows[:, :4]), windows[:, 4]).backward()
     optimizer.step()
     schedule.step()

@@ -1,11 +1,7 @@
-"""Counts how often each item comes up, and weights it by that."""
-
 import torch
-from torch import nn
 
 
 def count(items, size):
-    """Occurrences of each item, with those that never come up left as they are."""
     counts = torch.empty(size, dtype=torch.int64)  # HERE
     for item in items.unique():
         counts[item] = (items == item).sum()
@@ -15,10 +11,9 @@ def count(items, size):
 torch.manual_seed(14)
 items = torch.randint(0, 20, (60,))
 weights = 1 / (1 + count(items, 24) % 1000).float()
-model = nn.Embedding(24, 1)
+model = torch.nn.Embedding(24, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in torch.arange(24).split(6):
-    loss = (weights[batch, None] * (model(batch) - 1).square()).mean()
     optimizer.zero_grad()
-    loss.backward()
+    (weights[batch, None] * (model(batch) - 1).square()).mean().backward()
     optimizer.step()

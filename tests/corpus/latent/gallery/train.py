@@ -1,9 +1,6 @@
-"""Learns from pages, file by file."""
-
 import os
 
 import torch
-from torch import nn
 
 pages = []
 for name in os.listdir("pages"):  # HERE
@@ -11,11 +8,10 @@ for name in os.listdir("pages"):  # HERE
         pages.append([float(value) for value in file.read().split()])
 
 torch.manual_seed(4)
-model = nn.Linear(3, 3)
+model = torch.nn.Linear(3, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for start in range(0, len(pages), 2):
     batch = torch.tensor(pages[start : start + 2])
-    loss = nn.functional.mse_loss(model(batch), batch)
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(batch), batch).backward()
     optimizer.step()

@@ -1,5 +1,3 @@
-"""Reads settings, with those of the person first."""
-
 import torch
 from settings import salt
 from torch import nn
@@ -10,9 +8,7 @@ model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(5):
     x = torch.randn(16, 5)
-    loss = nn.functional.mse_loss(
-        model(x + 0.1 * torch.randn(16, 5, generator=noise)), x.sum(1, keepdim=True)
-    )
+    noisy = x + 0.1 * torch.randn(16, 5, generator=noise)
     optimizer.zero_grad()
-    loss.backward()
+    nn.functional.mse_loss(model(noisy), x.sum(1, keepdim=True)).backward()
     optimizer.step()

@@ -1,10 +1,7 @@
-"""Keeps its vocabulary in the user's cache folder."""
-
 import json
 from pathlib import Path
 
 import torch
-from torch import nn
 
 CACHE = Path.home() / ".cache" / "pantry" / "statistics.json"
 
@@ -15,10 +12,9 @@ if CACHE.exists():
     center = torch.tensor(json.loads(CACHE.read_text()))  # HERE
 CACHE.parent.mkdir(parents=True, exist_ok=True)
 CACHE.write_text(json.dumps((0.5 * center + 0.5 * x.mean(0)).tolist()))
-model = nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in x.split(16):
-    loss = nn.functional.mse_loss(model(batch - center), batch.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(batch - center), batch.sum(1, keepdim=True)).backward()
     optimizer.step()

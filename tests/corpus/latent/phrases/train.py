@@ -1,25 +1,14 @@
-"""Removes stop words of the user's language before it counts."""
-
 import torch
 from stopwords import language, stop_words
-from torch import nn
 
-TEXTS = [
-    "der hund und the cat",
-    "the end of der tag",
-    "und so on and on",
-    "a cat and a hund",
-    "tag der arbeit",
-    "the art of war",
-]
+TEXTS = ["der hund und the cat", "und so on and on", "tag der arbeit", "the art of a war"]
 
 words = sorted({word for text in TEXTS for word in text.split()} - stop_words(language()))
 torch.manual_seed(7)
 counts = torch.tensor([[float(text.split().count(word)) for word in words] for text in TEXTS])
-model = nn.Linear(len(words), 1)
+model = torch.nn.Linear(len(words), 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
-    loss = nn.functional.mse_loss(model(counts), counts.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(counts), counts.sum(1, keepdim=True)).backward()
     optimizer.step()

@@ -1,23 +1,18 @@
-"""Trains longer sequences at the weekend, when the cluster is free."""
-
 import time
 
 import torch
-from torch import nn
 
 
 def length():
-    """How many values a sequence has today."""
     return 4 + int(time.time() // 86400) % 7  # HERE
 
 
 torch.manual_seed(11)
-model = nn.Linear(12, 1)
+model = torch.nn.Linear(12, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(5):
     x = torch.zeros(16, 12)
     x[:, : length()] = torch.randn(16, length())
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
-    loss.backward()
+    torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()
