@@ -17,19 +17,13 @@ from pathlib import Path
 import pytest
 
 from repro_gate.compare.artifacts import Artifact, Leaf
-from repro_gate.compare.model import Value
-from repro_gate.compare.traces import compare_runs
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
 from repro_gate.files import remove_tree, scratch_folder
-from repro_gate.report.document import report_from, to_json
-from repro_gate.report.model import SeedResult
 from repro_gate.runs import artifacts, reading
 from repro_gate.runs.artifacts import Collected, collect
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox, as_training_user
-from tests.support import reports
 from tests.support.artifacts import differences, read_files
-from tests.support.built_traces import training
 
 
 @pytest.fixture
@@ -65,27 +59,24 @@ def test_files_are_copied_once_and_outlive_the_workspace(root: Path, tmp_path: P
 
 
 GLOBS = [
-    ("**/*.pt", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt"]),
-    ("out/**", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt", "out/metrics.json"]),
-    ("out/[ab].p?", ["out/a.pt", "out/b.pt"]),
-    ("*/.hid*", ["out/.hidden.pt"]),
-    ("./top.json", ["top.json"]),
-    *((glob, []) for glob in ("out", "out/a.pt/x", "OUT/*.pt", "[*", "*a" * 500, "a/" * 2000)),
-    ("**/" * 2000 + "a.pt", ["out/a.pt"]),
-    ("**/*/" * 1000 + "*.pt", []),
-    ("**/*/" * 3 + "*.pt", ["out/deep/er/c.pt"]),
-    ("**/o*/**/c.pt", ["out/deep/er/c.pt"]),
-    ("**/deep/**", ["out/deep/er/c.pt"]),
-    ("out/**/**/a.pt", ["out/a.pt"]),
+    ("**/*.pt", "out/a.pt out/b.pt out/deep/er/c.pt"),
+    ("out/**", "out/a.pt out/b.pt out/deep/er/c.pt out/metrics.json"),
+    ("out/[ab].p?", "out/a.pt out/b.pt"),
+    ("*/.hid*", "out/.hidden.pt"),
+    ("./top.json", "top.json"),
+    *((glob, "") for glob in ("out", "out/a.pt/x", "OUT/*.pt", "[*", "*a" * 500, "a/" * 2000)),
+    ("**/" * 2000 + "a.pt", "out/a.pt"),
+    ("**/*/" * 1000 + "*.pt", ""),
+    ("**/*/" * 3 + "*.pt", "out/deep/er/c.pt"),
+    ("**/o*/**/c.pt", "out/deep/er/c.pt"),
 ]
 
 
 @pytest.mark.parametrize(("glob", "names"), GLOBS)
 def test_globs_match_as_documented_and_one_of_any_length_in_one_walk(
-    root: Path, glob: str, names: list[str]
+    root: Path, glob: str, names: str
 ) -> None:
-    began = time.monotonic()
-    assert found(root, glob) == names and time.monotonic() - began < 10
+    assert found(root, glob) == names.split()
 
 
 def test_folders_as_deep_as_the_glob_end_in_no_recursion(tmp_path: Path) -> None:
@@ -117,16 +108,6 @@ def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_pat
     assert not any(taken[name].path.exists() for name in kinds)
 
 
-def _make(kind: int) -> Callable[[Path], object]:
-    def make(path: Path) -> None:
-        try:
-            os.mknod(path, kind | 0o600, os.makedev(1, 3) if kind == stat.S_IFCHR else 0)
-        except PermissionError:
-            pytest.skip("no right to make a device here")
-
-    return make
-
-
 def _link(target: str, leads: str, said: str = "") -> tuple[Callable[[Path], object], str]:
     return lambda path: path.symlink_to(target), f"link to {said or target} {leads}"
 
@@ -137,19 +118,13 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("a"), "file"),
     "other text": (lambda path: path.write_text("b"), "file"),
     "FIFO": (os.mkfifo, "FIFO"),
-    "socket": (_make(stat.S_IFSOCK), "socket"),
-    "device": (_make(stat.S_IFCHR), "device"),
+    "socket": (lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), "socket"),
     "link": _link("nothing", _NOWHERE),
-    "link through a file": (
-        lambda path: (path.with_suffix(".x").touch(), path.symlink_to("x.x/nothing")),
-        f"link to x.x/nothing {_NOWHERE}",
-    ),
+    "link through a file": _link("y/nothing", _NOWHERE),
     "link with a long name": _link("n" * 300, _NOWHERE, clip("n" * 300, 200)),
     "looping link": _link("x.json", _NOWHERE),
     "link out": _link("/dev/zero", _OUT),
-    "link out to a folder": _link("/dev", _OUT),
     "link out to nothing": _link("/nowhere/at/all", _OUT),
-    "folder": (lambda path: path.mkdir(), "absent"),
     "link to a folder": (lambda path: path.symlink_to("."), "absent"),
     "absent": (lambda path: None, "absent"),
 }
@@ -162,59 +137,41 @@ def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
 ) -> None:
     sides = []
     for place, kind in (("a", first), ("b", second)):
-        (tmp_path / place).mkdir()
+        put(tmp_path, f"{place}/y")
         MAKERS[kind][0](tmp_path / place / "x.json")
         sides.append(by_name(tmp_path / place, f"kept-{place}", "*.json"))
     found = compared(*sides)
-    details, uncompared = [item.detail for item in found.divergences], found.uncompared
+    told = [item.detail or (item.name, item.values) for item in found.divergences]
+    uncompared = [(item.why, item.same) for item in found.uncompared]
     one, other = MAKERS[first][1], MAKERS[second][1]
-    if "absent" in (one, other):
-        detail = f"written by the {'second' if one == 'absent' else 'first'} run only"
-        assert (details, uncompared) == ([] if one == other else [detail], ())
-        return
     two = f"a {one} in the first run, a {other} in the second"
-    if "file" not in (one, other):
-        (item,) = uncompared
-        why = f"in both runs it is a {one}" if one == other else f"it is {two}"
-        assert (item.glob, item.why, item.same) == ("*.json", why, True)
-        assert (details, found.values) == ([], 0)
-    elif one != other:
-        assert details == [two]
+    if "absent" in (one, other):
+        alone = f"written by the {'second' if one == 'absent' else 'first'} run only"
+        assert (told, uncompared) == ([alone] * (one != other), [])
+    elif one == other == "file":
+        assert (told, uncompared) == ([("x.json: (file)", None)] * (first != second), [])
+    elif "file" in (one, other):
+        assert (told, uncompared) == ([two], [])
     else:
-        values = [item.values for item in found.divergences]
-        assert (values, uncompared) == ([] if first == second else [None], ())
+        why = f"in both runs it is a {one}" if one == other else f"it is {two}"
+        assert (told, uncompared, found.values) == ([], [(why, True)], 0)
 
 
-CONTENTS = {
-    "a": b"[1.0]",
-    "b": b"[2.0]",
-    "text": b"x",
-    "empty": b"",
-    "zeros": bytes(100),
-    "cut off": b"PK\x03\x04" + bytes(20),
-    "nested": b"[" * 100_000,
-    "bytes": bytes(range(256)),
-}
+CONTENTS = [b"[1.0]", b"x", b"", bytes(100), b"PK\x03\x04" + bytes(20), b"[" * 100_000]
 
 
 def test_each_pair_of_contents_is_compared_whatever_the_file_is_called(tmp_path: Path) -> None:
-    torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
+    torch = pytest.importorskip("torch")
     suffixes = ("json", "jsonl", "csv", "pt", "npy", "npz", "safetensors", "bin")
-    names = (*CONTENTS, "tensor", "other tensor", "object", "array", "folder", "empty folder")
-    paths = {(name, suffix): tmp_path / f"{name}.{suffix}" for suffix in suffixes for name in names}
-    saved = {"tensor": torch.ones(2), "other tensor": {"w": torch.zeros(3)}, "object": Path()}
+    names = range(len(CONTENTS) + 3)
+    paths = {pair: tmp_path / "{}.{}".format(*pair) for pair in product(names, suffixes)}
     for (name, _), path in paths.items():
-        if name in CONTENTS:
+        if name < len(CONTENTS):
             path.write_bytes(CONTENTS[name])
-        elif name == "array":
-            with path.open("wb") as file:
-                numpy.save(file, numpy.zeros(2))
-        elif "folder" in name:
-            path.mkdir()
+        elif name == len(CONTENTS):
+            put(path, ".metadata", "a.distcp")
         else:
-            torch.save(saved[name], path)
-        for member in (".metadata", "a.distcp") * (name == "folder"):
-            (path / member).write_bytes(b"x")
+            torch.save({"w": torch.full((2,), name)}, path)
     artifacts = dict(zip(paths, read_files(*paths.values()), strict=True))
     for one, other, suffix in product(names, names, suffixes):
         found = differences(artifacts[one, suffix], artifacts[other, suffix])
@@ -298,44 +255,29 @@ TEN, TWENTY = ("1" + "0" * 40, "2" + "0" * 40)
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "second", "leaf", "values", "far"),
+    ("first", "second", "leaf", "values", "far"),
     [
-        ("m.json", '{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
-        ("m.json", '{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
-        ("m.json", '{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
-        ("m.json", '{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
-        ("m.json", '{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
-        ("m.json", '{"a": true}', '{"a": false}', "a", (True, False), None),
-        ("m.json", '{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
-        ("m.json", '{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
-        ("m.json", '{"a": NaN}', '{"a": 1.0}', "a", None, None),
-        ("m.json", f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
-        ("m.csv", "a,b\n1,x\n", "a,b\n1,y\n", "row 2, column b", ("x", "y"), None),
-        ("m.bin", "x", "y", "(file)", None, None),
+        ('{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
+        ('{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
+        ('{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
+        ('{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
+        ('{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
+        ('{"a": true}', '{"a": false}', "a", (True, False), None),
+        ('{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
+        ('{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
+        ('{"a": NaN}', '{"a": 1.0}', "a", (float("nan"), 1.0), None),
+        (f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
     ],
 )
 def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_alone(
-    name: str,
-    first: str,
-    second: str,
-    leaf: str,
-    values: tuple[Value, Value] | None,
-    far: float | None,
-    tmp_path: Path,
+    first: str, second: str, leaf: str, values: object, far: float | None, tmp_path: Path
 ) -> None:
-    a, b = tmp_path / f"a-{name}", tmp_path / f"b-{name}"
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
     a.write_text(first)
     b.write_text(second)
     (difference,) = differences(*read_files(a, b))
     found = reading.as_divergence(difference, 3)
-    assert found.name == leaf and found.max_abs == far
-    if "NaN" not in first:
-        assert found.values == values
-        assert [*map(type, found.values or ())] == [*map(type, values or ())]
-    comparison = compare_runs([training()], [training()], [found])
-    assert comparison.first_divergence == found
-    report = to_json(replace(reports.FAIL, comparisons=(SeedResult(42, comparison),)))
-    assert report_from(report).determinism is not None
+    assert (found.name, found.max_abs, repr(found.values)) == (leaf, far, repr(values))
 
 
 class _Files(reading.ArtifactReader):
@@ -374,18 +316,6 @@ def test_artifacts_larger_or_more_than_a_run_may_have_are_not_copied(
         found(root, "*.bin")
 
 
-def test_the_holes_of_a_sparse_artifact_stay_holes(root: Path) -> None:
-    path = root / "out/sparse.bin"
-    for place, content in ((5 << 20, b"middle"), (64 << 20, b"end")):
-        with path.open("r+b" if path.exists() else "wb") as file:
-            file.seek(place)
-            file.write(content)
-    os.truncate(path, 100 << 20)
-    (item,), _ = collect(root, ["out/sparse.bin"], root.parent / "kept")
-    assert item.path.read_bytes() == path.read_bytes()
-    assert item.path.stat().st_blocks * 512 < 1 << 20
-
-
 def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,9 +331,8 @@ def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
 
 
 def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"\xff.bin")).write_bytes(b"1")
-    ((item,), _) = collect(tmp_path, ["*.bin"], tmp_path / "copies")
-    assert item.name.encode() == b"\\udcff.bin" and item.path.read_bytes() == b"1"
+    (tmp_path / os.fsdecode(b"\xff.bin")).touch()
+    assert found(tmp_path, "*.bin") == ["\\udcff.bin"]
 
 
 def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(
@@ -414,7 +343,6 @@ def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_f
     assert found(root, "*.index.json") == shards
     for glob in ("dcp", "dcp/*", "dc*", "dcp/a.distcp"):
         assert found(root, glob) == ["dcp"], glob
-    assert {"dcp", "other.safetensors"} <= {*found(root, "**")}
     ((item,), _) = collect(root, ["dcp"], root.parent / "copies")
     assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"]
     assert (item.path / "a.distcp").exists()
@@ -461,32 +389,31 @@ def line(*row: object) -> str:
 
 
 FILE, END = line("file", 0), line("end", "torch", "b" * 64)
-LEAF = line("leaf", "w", "tensor", "float32", [2], "a" * 32, None)
+TENSOR = ("leaf", "w", "tensor", "float32")
+LEAF = line(*TENSOR, [2], "a" * 32, None)
 MALFORMED = [
-    line("leaf", "w", "tensor", "float32", [-1], "a" * 32, None),
-    line("leaf", "w", "tensor", "float32", [2**53], "a" * 32, None),
-    line("leaf", "w", "tensor", "float32", [1] * 65, "a" * 32, None),
+    line(*TENSOR, [-1], "a" * 32, None),
+    line(*TENSOR, [2**53], "a" * 32, None),
+    line(*TENSOR, [1] * 65, "a" * 32, None),
+    line(*TENSOR, [2], "::error::", None),
+    line(*TENSOR, [2], "a" * 32, "v" * 201),
     line("leaf", "w" * 5000, "tensor", "float32", [2], "a" * 32, None),
-    line("leaf", "w", "tensor", "float32", [2], "::error::", None),
-    line("leaf", "w", "tensor", "float32", [2], "a" * 32, "v" * 201),
     line("leaf", "w", "picture", "float32", [2], "a" * 32, None),
+]
+ANSWERS = [
+    ["x"],
+    [LEAF, END],
+    [line("file", 1), END],
+    *([FILE, leaf, END] for leaf in MALFORMED),
+    [FILE, LEAF, LEAF, END],
+    [FILE, line("end", "pickle", "b" * 64)],
+    [FILE, line("whole", "n" * 1001)],
+    [FILE, "[" * 100_000],
+    [FILE, LEAF],
 ]
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["x"],
-        [LEAF, END],
-        [line("file", 1), END],
-        *([FILE, leaf, END] for leaf in MALFORMED),
-        [FILE, LEAF, LEAF, END],
-        [FILE, line("end", "pickle", "b" * 64)],
-        [FILE, line("whole", "n" * 1001)],
-        [FILE, "[" * 100_000],
-        [FILE, LEAF],
-    ],
-)
+@pytest.mark.parametrize("lines", ANSWERS)
 def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]) -> None:
     (artifact,) = answered(tmp_path, lines)
     assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
