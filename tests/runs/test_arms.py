@@ -37,7 +37,7 @@ def test_each_flag_that_reads_otherwise_is_named_and_what_was_set_or_does_the_sa
 def test_an_allowed_flag_is_neither_set_nor_missed(name: str) -> None:
     arm = arms.deterministic(42, frozenset({name}), None)
     assert name not in {**arm.flags, **arm.environment}
-    assert name not in arms.not_effective({**EFFECTIVE, name: "off", flags.WARN_ONLY: False}, arm)
+    assert name not in arms.not_effective({**EFFECTIVE, name: "off"}, arm)
 
 
 def test_the_default_condition_sets_the_seed_and_no_flag() -> None:

@@ -195,7 +195,7 @@ def test_the_end_of_much_output_and_of_one_endless_line_is_kept_in_bounded_memor
 
 
 SHORT = """
-import os, subprocess, sys
+import os, sys
 from pathlib import Path
 from repro_gate.runs.process import supervise
 version, group = sys.argv[1], Path(sys.argv[2])
@@ -206,26 +206,16 @@ try:
     (group / "cgroup.procs").write_text(str(os.getpid()))
 except OSError as error:
     sys.exit(f"no group: {error}")
-def run(source, tick=lambda _: None):
-    return supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60, tick=tick)
-eaten = run("x = b'x' * (600 << 20)")
-eat = [sys.executable, '-IS', '-c', 'x = bytearray(600 << 20)']
-child = run(f"import subprocess, sys; code = subprocess.call({eat}); print('exitcode :', code); sys.exit(code and 5)")
-def other_job(_):
-    subprocess.call(eat)
-    done.touch()
-done = Path(sys.argv[3])
-beside = run(f"import os, time\\nwhile not os.path.exists({str(done)!r}): time.sleep(0.05)\\nraise ValueError('its own')", other_job)
-killed = run("import os; os.kill(os.getpid(), 9)")
-print(eaten.signal, eaten.out_of_memory, child.exit_code, child.out_of_memory, killed.signal, killed.out_of_memory,
-    beside.exit_code, beside.out_of_memory, beside.group_killed, killed.group_killed, killed.machine_kills)
+for source in ("x = b'x' * (600 << 20)", "import os; os.kill(os.getpid(), 9)"):
+    ended = supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60)
+    print(ended.signal, ended.out_of_memory, ended.group_killed, ended.machine_kills)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
-def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one(
-    tmp_path: Path,
-) -> None:
+def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one() -> (
+    None
+):
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     version, top, path = next(
         (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"),
@@ -233,7 +223,7 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
     )
     group = Path(f"{top}{path}/repro-gate-test-{os.getpid()}")
     try:
-        command = [sys.executable, "-c", SHORT, version, str(group), str(tmp_path / "done")]
+        command = [sys.executable, "-c", SHORT, version, str(group)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     finally:
         if group.exists():
@@ -241,27 +231,22 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
     if done.returncode:
         assert "no group" in done.stderr, done.stderr
         pytest.skip(done.stderr.strip())
-    known, _, machine = done.stdout.strip().rpartition(" ")
-    assert known == "9 True 5 True 9 False 1 False True False" and machine in ("0", "None")
+    eaten, killed = done.stdout.splitlines()
+    assert eaten.startswith("9 True True ") and killed in ("9 False False 0", "9 False False None")
 
 
 @pytest.mark.parametrize(
     ("source", "short"),
     [
         ("raise ValueError('of its own')", False),
-        ("sys.exit(3)", False),
         ("os.kill(os.getpid(), signal.SIGTERM)", False),
         ("os.kill(os.getpid(), signal.SIGKILL)", True),
         ("sys.exit(137)", True),
-        (
-            "subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)'], check=True)",
-            True,
-        ),
-        ("raise RuntimeError('DataLoader worker (pid 7) is killed by signal: Killed. ')", True),
-        ("print('exitcode  : -9 (pid: 7)'); sys.exit(1)", True),
-        ("print('worker 2: exit code: 137'); sys.exit(1)", True),
-        ("print('train.sh: line 3:     7 Killed                  python a.py'); sys.exit(1)", True),
-        ("print('step -91, signal 95, skilled, exit code 1370'); sys.exit(1)", False),
+        ("sys.exit('died with <Signals.SIGKILL: 9>.')", True),
+        ("sys.exit('DataLoader worker (pid 7) is killed by signal: Killed. ')", True),
+        ("sys.exit('exitcode  : -9 (pid: 7)')", True),
+        ("sys.exit('worker 2: exit code: 137')", True),
+        ("sys.exit('step -91, signal 95, skilled, exit code 1370')", False),
         ("print('Killed')", None),
     ],
 )
