@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import Gated, gate_training
+from tests.support.gates import Gated, gate_training, tiered
 
 HEAD = """
 import os, time, torch
@@ -56,21 +56,19 @@ with torch.no_grad():
 torch.save(weights, "weights.pt")
 """
 )
-# Two optimizers, parameters that torch.func trains beside them, an average, odd names, and weights
+# Two optimizers, parameters that torch.func trains beside them, an average, an odd name, and weights
 # that change after the last step.
 MIXED = (
     HEAD
     + """
 class Net(nn.Linear):
-    calls, cache = 0, None
+    cache = None
     def __init__(self, *sizes):
         super().__init__(*sizes)
         self.register_parameter("w\\ud800", nn.Parameter(torch.ones(1)))
-        self.register_parameter("n" * 10_000, nn.Parameter(torch.ones(1)))
     def forward(self, x):
-        self.calls += 1
         self.cache = torch.ones(3){cache}
-        return super().forward(x) * getattr(self, "w\\ud800") + getattr(self, "n" * 10_000)
+        return super().forward(x) * getattr(self, "w\\ud800")
 class Critic(Net):
     pass
 net, critic, beside = Net(4, 1), Critic(1, 1), nn.Linear(4, 1)
@@ -92,9 +90,8 @@ try:
         first.step(), second.step()
 finally:
     net.weight.data.mul_(0.5{end})
-""".replace("\\\\", "\\")
+"""
 )
-PLACES = ("cache", "beside", "name", "end")
 ARTIFACTS = """
 version: 1
 train: {run: python train.py, timeout: 2m}
@@ -103,51 +100,38 @@ cost: {measure: false}
 """
 
 
-def mixed(folder: Path, faulty: str = "") -> Gated:
-    """The gate on the mixed training, with noise in one of PLACES."""
-    source = MIXED
-    for place in PLACES:
-        source = source.replace("{" + place + "}", " + noise()" if place == faulty else "")
-    quick = ("--fail-fast",) if faulty in ("beside", "name") else ()
-    return gate_training(folder, source, "", *quick)
-
-
 def said(gated: Gated, identifier: str) -> list[str]:
     return [item["message"] for item in gated.report["notes"] if item["id"] == identifier]
 
 
-@pytest.mark.parametrize(
-    ("source", "fault", "spec", "first", "note"),
-    [
-        (
-            BY_BACKWARD,
-            " - noise()",
-            "",
-            ("parameter", "weight"),
-            "steps are calls of backward(): no torch optimizer took a step",
-        ),
-        pytest.param(
-            ONE_EACH,
-            " + 0.01 * torch.rand(())",
-            "",
-            ("parameter", "weight"),
-            "steps are calls of backward(): each optimizer is made after one",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            STRATEGY,
-            " + noise()",
-            ARTIFACTS,
-            ("artifact", "weights.pt: (root)"),
-            "no step was recorded: the runs are compared by their artifacts alone",
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["backward", "one-each", "strategy"],
-)
-def test_a_fault_is_found_and_its_clean_twin_passes(
-    source: str, fault: str, spec: str, first: tuple[str, str], note: str, tmp_path: Path
-) -> None:
+CASES = {
+    "backward": (
+        BY_BACKWARD,
+        " - noise()",
+        "",
+        ("parameter", "weight"),
+        "steps are calls of backward(): no torch optimizer took a step",
+    ),
+    "one-each": (
+        ONE_EACH,
+        " + 0.01 * torch.rand(())",
+        "",
+        ("parameter", "weight"),
+        "steps are calls of backward(): each optimizer is made after one",
+    ),
+    "strategy": (
+        STRATEGY,
+        " + noise()",
+        ARTIFACTS,
+        ("artifact", "weights.pt: (root)"),
+        "no step was recorded: the runs are compared by their artifacts alone",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", tiered(CASES, ("backward",)))
+def test_a_fault_is_found_and_its_clean_twin_passes(case: str, tmp_path: Path) -> None:
+    source, fault, spec, first, note = CASES[case]
     bad, good = (
         gate_training(tmp_path / name, source.replace("{0}", text), spec, "--fail-fast")
         for name, text in (("bad", fault), ("good", ""))
@@ -160,38 +144,34 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
 
 
 @pytest.mark.slow
-def test_a_mixed_training_passes(tmp_path: Path) -> None:
-    good = mixed(tmp_path)
-    good.must(0)
-    assert not said(good, "unrecorded/modules")
-    assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
-
-
-@pytest.mark.slow
-def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
-    noisy = mixed(tmp_path, "cache")
-    noisy.must(0)
-    [told] = said(noisy, "unrecorded/modules")
-    assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("place", "kind", "name", "step"),
+    ("place", "kind", "name"),
     [
-        ("beside", "parameter", None, None),
-        ("name", "gradient", "Net.w\\ud800", None),
-        ("end", "parameter", None, 4),
+        ("", "", ""),
+        ("cache", "", ""),
+        ("beside", "parameter", ""),
+        ("name", "gradient", "Net.w\\ud800"),
+        ("end", "parameter", "Net.weight"),
     ],
 )
 def test_parameters_of_torch_func_of_any_name_and_changed_after_the_last_step_are_compared(
-    tmp_path: Path, place: str, kind: str, name: str | None, step: int | None
+    tmp_path: Path, place: str, kind: str, name: str
 ) -> None:
-    noisy = mixed(tmp_path, place)
-    noisy.must(1)
-    first = noisy.first
-    assert first["kind"] == kind and first["name"] == (name or first["name"])
-    assert step is None or (first["step"] == step and first["max_abs"] > 0)
+    """With noise in one place. What differs beside the training is one notice and no failure."""
+    source = MIXED
+    for other in ("cache", "beside", "name", "end"):
+        source = source.replace(f"{{{other}}}", " + noise()" if other == place else "")
+    gated = gate_training(tmp_path, source, "")
+    gated.must(int(bool(kind)))
+    if kind:
+        first = gated.first
+        assert first["kind"] == kind and name in ("", first["name"])
+        return
+    assert not said(gated, "probe/state-not-kept")  # two optimizers have a file each
+    told = said(gated, "unrecorded/modules")
+    assert len(told) == bool(place)
+    for text in told:
+        assert "module AveragedModel (no optimizer)" in text and "attribute Net.cache" in text
 
 
 UNSEEN = """

@@ -37,12 +37,10 @@ FILLED = SCALED.replace("# fill", "torch.nn.init.ones_(self.scale)")
 @pytest.mark.slow
 def test_a_parameter_that_was_never_written_fails_and_is_named(tmp_path: Path) -> None:
     gated = gate_training(tmp_path, SCALED, SPEC.replace("cost: {measure: false}\n", ""))
-    gated.must(1)
+    gated.must(1, "determinism/nonfinite")
     assert gated.report["determinism"]["identical"]
-    assert set(gated.reason_ids) == {"determinism/nonfinite"}
-    reason = gated.report["reasons"][0]
+    (reason,) = gated.report["reasons"]
     assert "parameter scale is NaN from before the first step" in reason["message"]
-    assert "uninitialized-memory" in reason["message"]
     assert "without the flags it holds other values" in reason["message"]
     assert "allow-nonfinite" in reason["remedy"]
 
@@ -98,7 +96,6 @@ def test_what_an_object_of_a_batch_holds_is_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("factor", "fails"),
     [
-        ("float('inf') if number < 2 else 1", False),  # a loss scale that is too large at first
         # a training that diverges later is its own affair
         ("float('nan') if number > 1 else 1", False),
         ("float('nan') if number > 0 else 1", True),
@@ -110,12 +107,8 @@ def test_losses_fail_where_none_is_finite_from_the_first_steps_on(
     source = LOOP.replace('record("loss", loss)', f'record("loss", loss * ({factor}))')
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fails), *(["determinism/nonfinite"] if fails else []))
-    if "nan" in factor:
-        # told even where it is no fault
-        assert [2, "nan"] in gated.report["determinism"]["non_finite"]
-    if fails:
-        message = gated.report["reasons"][0]["message"]
-        assert "no loss is finite from step 1 to the last of 4 steps" in message
+    # told even where it is no fault
+    assert [2, "nan"] in gated.report["determinism"]["non_finite"]
 
 
 WORDS = "set('the cat sat on a mat and the dog ran to it over there with all of its heart'.split())"
@@ -125,17 +118,15 @@ WORDS = "set('the cat sat on a mat and the dog ran to it over there with all of 
 def test_what_only_a_fixed_hash_seed_makes_reproducible_is_said_first(
     fault: bool, tmp_path: Path
 ) -> None:
-    words, comment = WORDS if fault else f"sorted({WORDS})", tmp_path / "comment.md"
+    words = WORDS if fault else f"sorted({WORDS})"
     source = with_line(f"x = sum(len(word) * 2**-place for place, word in enumerate({words}))")
     spec = "version: 1\ntrain: {run: python train.py}\nrobustness: {vary: [home]}\n"
-    gated = gate_training(tmp_path, source, spec, "--markdown", comment)
+    gated = gate_training(tmp_path, source, spec)
     gated.must(0)
     floor = gated.report["noise_floor"]
     assert floor["identical"] is not fault
     assert floor["reproducible_by"] == ("PYTHONHASHSEED" if fault else "")
-    said = "diverge at step 0, in loss, made reproducible by PYTHONHASHSEED"
-    for text in (" ".join(gated.stdout.split()), comment.read_text().replace("`", "")):
-        assert (said in text) is fault, text
+    assert ("made reproducible by PYTHONHASHSEED" in " ".join(gated.stdout.split())) is fault
 
 
 BACKGROUND = """
@@ -156,8 +147,6 @@ def test_a_thread_that_draws_in_the_background_is_no_divergence(
     source = BACKGROUND + with_line("time.sleep(0.02)" + ("" if fault else "; x = number"))
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fault))
-    assert gated.report["determinism"]["identical"] is not fault
-    check = gated.check("random-state/generators")
-    # `fail` where a generator's state is the first that differs
-    assert check["status"] in (("fail", "warn") if fault else ("warn",))
-    assert fault or check["evidence"][0].startswith("python: differs from ")
+    if not fault:
+        check = gated.must_warn("random-state/generators")
+        assert check["evidence"][0].startswith("python: differs from ")
