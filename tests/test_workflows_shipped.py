@@ -146,8 +146,7 @@ def test_what_native_leaves_is_posted_by_a_job_that_runs_nothing_of_the_pull_req
     jobs = example("native.yml")["jobs"]
     *_, gate, upload = jobs["gate"]["steps"]
     assert ACTIONS[gate["uses"].partition("@")[0]] == "native"
-    assert "upload-artifact" in upload["uses"] and jobs["comment"]["needs"] == "gate"
-    assert posts(jobs["comment"], jobs["gate"])
+    assert "upload-artifact" in upload["uses"] and posts(jobs["comment"], jobs["gate"])
 
 
 def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment() -> None:
@@ -196,10 +195,7 @@ def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write
     assert "repro-gate " not in jobs["propose"]["steps"][1]["run"].replace('title "Refresh', "")
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "examples/workflows").glob("*.md")), ids=lambda path: path.name
-)
-def test_the_page_of_the_examples_names_each_of_them(path: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text())
-    assert {link for link in links if link.endswith(".yml")} == {item.name for item in EXAMPLES}
-    assert all((path.parent / link).exists() for link in links)
+def test_the_page_of_the_examples_names_each_of_them() -> None:
+    page = (ROOT / "examples/workflows/README.md").read_text()
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+\.yml)", page)
+    assert {*links} == {item.name for item in EXAMPLES}

@@ -16,7 +16,13 @@ QUICK = [
     for case in cases()
     if "torch" not in case.training.command and "hangs" not in case.training.name
 ]
-ALWAYS = ("killed@deterministic-2", "path+raises@deterministic-2", "raises@reseeded", "unreadable")
+ALWAYS = (
+    "killed@deterministic-2",
+    "nothing@deterministic-2",
+    "path+raises@deterministic-2",
+    "raises@reseeded",
+    "unreadable",
+)
 SAMPLE = [
     pytest.param(case, id=case.name, marks=() if case.name in ALWAYS else pytest.mark.slow)
     for place, case in enumerate(QUICK)

@@ -101,22 +101,6 @@ def line_number(source: str, text: str) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
-@pytest.mark.slow
-def test_fail_fast_ends_the_second_run_and_leaves_the_rest_out(tmp_path: Path) -> None:
-    spec = "version: 1\ntrain: {run: python train.py, steps: 12}\n"
-    source = with_line(f"x += {CLOCK}; __import__('time').sleep(0.15)").replace(
-        "range(6)", "range(12)"
-    )
-    gated = gate_training(tmp_path, source, spec, "--fail-fast")
-    gated.must_diverge(0, "loss")
-    assert [run["name"] for run in gated.report["runs"]] == [
-        *("deterministic-1", "default-1", "default-2", "deterministic-2", "deterministic-3")
-    ]
-    last = gated.report["runs"][-1]
-    assert last["outcome"] == "interrupted" and last["steps"] < 12
-    assert "run/fail-fast" in [note["id"] for note in gated.report["notes"]]
-
-
 def test_a_crash_that_comes_only_with_the_gate_says_so(tmp_path: Path) -> None:
     """One that comes without it too: test_report."""
     source = with_line("import os\n    assert not 'REPRO_GATE_PROBE' in os.environ, 'no luck'")
@@ -143,14 +127,6 @@ def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
     with open(code / "repro.yml", "a") as spec:
         spec.write(f"{line}\n")
     gate(code, out=tmp_path).must(0)
-
-
-@pytest.mark.slow
-def test_the_number_of_a_file_is_another_one_in_each_of_two_runs(tmp_path: Path) -> None:
-    """Though files that a run left alone may be moved into the workspace of the next."""
-    source = with_line("import os\n    x += os.stat('train.py').st_ino")
-    spec = SPEC + "robustness: {vary: false}\n"
-    gate_training(tmp_path, source, spec).must_diverge(0, "loss")
 
 
 def test_what_lies_outside_the_tolerance_fails(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
-FILLED = SCALED.replace("# fill", "torch.nn.init.ones_(self.scale)")
 
 
 @pytest.mark.slow
@@ -45,52 +44,16 @@ def test_a_parameter_that_was_never_written_fails_and_is_named(tmp_path: Path) -
     assert "allow-nonfinite" in reason["remedy"]
 
 
-OBJECTS = """
-import numpy
-class Note:
-    pass
-class Items(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, place):
-        return place, [Note(), "text", place, numpy.arange(2000.0)]
-def collate(items):
-    objects = numpy.empty((len(items), 4), dtype=object)
-    for row, (_, item) in zip(objects, items):
-        row[:] = item
-    # fault
-    return torch.tensor([place for place, _ in items]), objects
-loader = iter(torch.utils.data.DataLoader(Items(), batch_size=2, collate_fn=collate))
-"""
-
-# so that addresses differ
-START = "import os; keep = [bytearray(1) for _ in range(os.getpid() % 997)]\n"
-
-
-def objects(source: str, fault: str) -> str:
-    """The training with a loader whose batches hold objects, and this fault in its batches."""
-    loader = OBJECTS.replace("# fault", fault) + "model = Scaled()"
-    return START + source.replace("model = Scaled()", loader).replace("# loss", "next(loader)")
-
-
 @pytest.mark.slow
 def test_what_is_no_fault_passes(tmp_path: Path) -> None:
-    """A batch of objects, without their addresses; a flag of cuDNN on a CPU; a mask of -inf; a
-    parameter of NaN that is allowed."""
-    source = objects("import torch\ntorch.backends.cudnn.benchmark = True\n" + SCALED, "pass")
+    """A flag of cuDNN on a CPU; a mask of -inf; a parameter of NaN that is allowed."""
+    source = "import torch\ntorch.backends.cudnn.benchmark = True\n" + SCALED
     gated = gate_training(tmp_path, source, SPEC + "determinism: {allow-nonfinite: true}\n")
     gated.must(0)
     assert gated.report["determinism"]["non_finite"]
     check = gated.check("random-state/flags")
     (line,) = check["evidence"]
     assert check["status"] == "pass" and line.endswith("no CUDA device was used")
-    assert "train.py:" in line and "torch.backends.cudnn.benchmark is True from step 0 on" in line
-
-
-@pytest.mark.slow
-def test_what_an_object_of_a_batch_holds_is_compared(tmp_path: Path) -> None:
-    source = objects(FILLED, "objects[0, 3][1000] = os.getpid()")
-    gate_training(tmp_path, source, SPEC, "--fail-fast").must_diverge(0, "batch")
 
 
 @pytest.mark.parametrize(

@@ -144,14 +144,6 @@ def test_what_was_varied_and_does_not_reach_the_numbers_raises_no_alarm(tmp_path
     assert not [item for item in found.report["notes"] if item["id"].startswith("unrecorded/")]
 
 
-@pytest.mark.slow
-def test_more_runs_exclude_rarer_faults(tmp_path: Path) -> None:
-    found = gated(tmp_path, "", SPEC + "determinism: {repeat: 4}\n")
-    found.must(0)
-    determinism = found.report["determinism"]
-    assert (determinism["runs"], determinism["bound_pct"]) == (4, 52.7)
-
-
 def test_ordinary_nondeterminism_is_shown_by_the_plain_pair(tmp_path: Path) -> None:
     line = "x += __import__('os').urandom(1)[0] if number == 2 else 0"
     found = gated(tmp_path, line, SPEC + "determinism: {repeat: 3}\n")

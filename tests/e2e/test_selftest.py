@@ -67,11 +67,10 @@ def test_what_the_quickstart_lacks_is_caught_in_others(
 
 
 def test_a_gate_whose_comparison_finds_nothing_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", environment()["PATH"])
     monkeypatch.setattr(traces, "_divergences", lambda *_: [])
     out, quickstart = tmp_path / "f.json", str(ROOT / "examples/quickstart")
     assert main(["selftest", quickstart, "--quiet", "--only", "weight", "--json", str(out)]) == 1
-    assert "not caught: weight" in capsys.readouterr().out
     assert json.loads(out.read_text())["outcome"] == "not caught"

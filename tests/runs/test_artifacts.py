@@ -153,7 +153,11 @@ def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
         assert (told, uncompared, found.values) == ([], [(why, True)], 0)
 
 
-CONTENTS = [b"[1.0]", b"x", b"", bytes(100), b"PK\x03\x04" + bytes(20), b"[" * 100_000]
+HUGE = repr({"descr": "<f4", "fortran_order": False, "shape": (2**60, 0)}).encode().ljust(118)
+CONTENTS = [
+    *(b"[1.0]", b"x", b"", bytes(100), b"PK\x03\x04" + bytes(20), b"[" * 100_000),
+    b"\x93NUMPY\x01\x00" + len(HUGE).to_bytes(2, "little") + HUGE,
+]
 
 
 def test_each_pair_of_contents_is_compared_whatever_the_file_is_called(tmp_path: Path) -> None:
