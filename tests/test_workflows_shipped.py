@@ -164,14 +164,12 @@ def test_each_cell_of_the_matrix_has_its_own_artifact_and_all_have_one_comment()
 
 
 def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
-    """The script as bash runs it, with stand-ins for Python, pip and the command: what it is given
-    is written down."""
+    """The script as bash runs it, with stand-ins that write down what they are given."""
     post = example("gpu-matrix.yml")["jobs"]["comment"]["steps"][1]["run"]
-    for name in ("a/report.json", "b/report.json", "b/report.md"):
-        (tmp_path / "reports" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "reports" / name).write_text("")
     made = tmp_path / "repro-gate-cli/bin"
-    made.mkdir(parents=True)
+    for folder in (tmp_path / "reports/a", tmp_path / "reports/b", made):
+        folder.mkdir(parents=True)
+        (folder / "report.json").touch()
     for program in (tmp_path / "python3", made / "pip", made / "repro-gate"):
         program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
         program.chmod(0o755)
@@ -179,12 +177,9 @@ def test_the_matrix_hands_every_report_to_one_command(tmp_path: Path) -> None:
     environment = {"PATH": path, "RUNNER_TEMP": str(tmp_path), "NUMBER": "7"}
     command = ["bash", "-eo", "pipefail", "-c", post]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)
-    given = (made / "repro-gate.given").read_text().split()
-    options = parser().parse_args(given)
+    options = parser().parse_args((made / "repro-gate.given").read_text().split())
     assert (options.command, options.pull_request, options.matrix) == ("comment", 7, "gpus")
-    assert [str(path) for path in options.report] == [
-        f"reports/{name}/report.json" for name in "ab"
-    ]
+    assert [str(path.parent) for path in options.report] == ["reports/a", "reports/b"]
 
 
 def test_the_nightly_job_that_writes_runs_no_training_and_the_other_cannot_write() -> None:

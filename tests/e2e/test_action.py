@@ -114,7 +114,8 @@ print("##[add-path]/forged")
 print("::stop-commands::forged")
 assert "GITHUB_OUTPUT" not in os.environ and "GITHUB_ENV" not in os.environ
 """
-    runner.check_out(spy + LOOP + "\nraise SystemExit('end ::error::forged at the end')\n")
+    ends = "if number == 3: raise SystemExit('end ::error::forged at the end')"
+    runner.check_out(spy + with_line(ends))
     secret = "ghs_" + "S3cr3t" * 6
     told = runner.step("action", secret, comment="never")
     assert told.returncode == 3, told.stdout + told.stderr  # it ends by an exception

@@ -3,14 +3,11 @@ else is no trace is refused in tests/trace/test_reader.py; here a run is what is
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
 from repro_gate.runs.launch import Run
-from repro_gate.trace import blocks
 from repro_gate.trace import format as fmt
 from tests.support.tracing import trace_script
 
@@ -57,26 +54,11 @@ def test_a_trace_that_is_forged_or_too_large_is_named_and_ends_the_run_at_once(
     assert run.ended.stopped == "trace" and run.ended.seconds < 40
 
 
-def test_a_disk_without_room_for_the_gates_digests_is_said_to_be_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(blocks, "IN_MEMORY", 10)
-    monkeypatch.setattr(os, "pwrite", full)
-    run = trace_script(tmp_path, HEAD)
-    assert "No space left on device" in untraced(run)
-    assert "free space in the temporary folder" in run.remedy
-
-
 @pytest.mark.parametrize(
     "code",
     [
-        "os.truncate(path, os.path.getsize(path) - 5)",
         "time.sleep(1); os.remove(path)",
         "os.remove(path); os.symlink('/dev/zero', path)",
-        "os.remove(path); os.mkfifo(path)",
     ],
 )
 def test_a_trace_that_is_cut_removed_or_swapped_is_no_result(code: str, tmp_path: Path) -> None:

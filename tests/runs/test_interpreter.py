@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -68,15 +66,6 @@ def test_it_is_asked_in_the_environment_of_a_deterministic_run(
     assert {**wanted, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "3"}.items() <= seen.items()
     assert not {"GITHUB_TOKEN", "REPRO_GATE_PROBE", "PYTHONPATH"} & seen.keys()
     assert not Path(seen["HOME"]).exists() and not Path(seen["TMPDIR"]).exists()
-
-
-def test_the_real_interpreter_answers_with_the_facts_of_a_trace(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    outer = {"PATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    facts = interpreter_facts(spec_of(tmp_path, "python t.py", "hardware.device=cpu"), outer)
-    assert facts["python"] == platform.python_version() and facts["torch"] == version("torch")
-    assert facts["device"].startswith("cpu") and facts["threads"] == "1" and facts["cpu-isa"]
 
 
 @pytest.mark.parametrize(
