@@ -60,13 +60,13 @@ def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_every_input_is_a_text_that_may_be_left_out_and_says_what_it_is_and_every_output_is_of_the_last_step(
+def test_every_input_may_be_left_out_and_every_output_is_of_the_step_that_publishes(
     name: str,
 ) -> None:
-    for key, item in load(name)["inputs"].items():
-        assert isinstance(item["default"], str) and item["required"] is False, key
-        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", key)
-        assert len(item["description"]) > 20 and "|" not in item["description"]
+    for item in load(name)["inputs"].values():
+        assert (
+            isinstance(item["default"], str) and item["required"] is False and item["description"]
+        )
     for key, item in load(name)["outputs"].items() if name in PUBLISHING else ():
         assert item["value"] == f"${{{{ steps.{PUBLISHING[name]}.outputs.{key} }}}}"
 

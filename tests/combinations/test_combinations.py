@@ -17,6 +17,7 @@ QUICK = [
     if "torch" not in case.training.command and "hangs" not in case.training.name
 ]
 ALWAYS = (
+    "artifact-key",
     "killed@deterministic-2",
     "nothing@deterministic-2",
     "path+raises@deterministic-2",

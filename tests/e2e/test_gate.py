@@ -21,7 +21,6 @@ from tests.support.gates import (
     LOOP,
     command,
     environment,
-    gate,
     gate_training,
     leftovers,
     temporary_folders,
@@ -30,7 +29,6 @@ from tests.support.gates import (
     with_line,
 )
 from tests.support.github.stage import obeyed
-from tests.support.repositories import git
 
 CLEAN = """
 import importlib.util, os
@@ -112,60 +110,10 @@ def test_a_crash_that_comes_only_with_the_gate_says_so(tmp_path: Path) -> None:
     assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "deterministic-2"]
 
 
-def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
-    """Which the training only asked for, and its log does not name; with the line in the spec that
-    the report names, it trains."""
-    line = "import os; there = os.path.exists('sets/mnist')"
-    source = with_line(f"{line}\n    if not there: raise RuntimeError('download error')")
-    code = training(tmp_path / "code", source, files={".gitignore": "sets/\n", "sets/mnist": "0"})
-    git(code, "init", "-q")
-    git(code, "add", "-A")
-    gated = gate(code, out=tmp_path)
-    gated.must(3, "run/crashed", "run/ignored-data")
-    line = 'data: [{path: "sets/mnist"}]'
-    assert line in gated.report["reasons"][1]["remedy"]
-    with open(code / "repro.yml", "a") as spec:
-        spec.write(f"{line}\n")
-    gate(code, out=tmp_path).must(0)
-
-
 def test_what_lies_outside_the_tolerance_fails(tmp_path: Path) -> None:
     spec = SPEC + "determinism: {compare: {loss: 1.0e-20, weights: 1.0}}\n"
     gated = gate_training(tmp_path, with_line(f"x += 1e-12 * ({CLOCK} + 1)"), spec)
     assert gated.exit_code == 1 and "determinism/outside-tolerance" in gated.reason_ids
-
-
-SAVE = (
-    LOOP
-    + """
-import json, os, time
-os.makedirs('out')
-open('out/model.bin', 'wb').write(b'1')
-json.dump({'loss': loss, 'at': AT}, open('out/m.json', 'w'))
-"""
-)
-
-
-@pytest.mark.parametrize("fault", [False, True])
-def test_artifacts_are_compared_value_by_value(fault: bool, tmp_path: Path) -> None:
-    """A tensor in a file of torch's: test_by_hand."""
-    source = SAVE.replace("AT", "time.time()" if fault else "1")
-    gated = gate_training(tmp_path, source, SPEC + "capture: {artifacts: [out/*]}\n")
-    gated.must(int(fault))
-    if fault:
-        assert (gated.first["kind"], gated.first["name"]) == ("artifact", "out/m.json: at")
-    else:
-        assert gated.report["determinism"]["by_kind"]["artifact"]["tensors"] == 2
-
-
-def test_seeds_are_gated_each_and_each_ones_own_plain_repeat_decides(tmp_path: Path) -> None:
-    spec = SPEC.replace("python train.py", "'python train.py {seed}'")
-    source = with_line(f"x += (sys.argv[1] == '2') * {CLOCK}")
-    gated = gate_training(tmp_path, source, spec + "random-state: {seeds: [1, 2]}\n")
-    gated.must(1)
-    identical = {item["seed"]: item["identical"] for item in gated.report["determinism"]["seeds"]}
-    assert identical == {1: True, 2: False}
-    assert gated.check("random-state/robust")["status"] == "skip"
 
 
 WRITES = (

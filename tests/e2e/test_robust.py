@@ -240,17 +240,6 @@ def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_control_that_fails_ends_nothing(tmp_path: Path) -> None:
-    """It notes operators, and is done once more without that note where it fails."""
-    line = f"{IN_RUN}assert sys.argv[1] == '42', 'only this seed'; x += name == 'deterministic-2'"
-    found = gated(tmp_path, line, SEEDED)
-    found.must(1)
-    assert "run/interrupted" not in found.reason_ids
-    how = "run reseeded: it exited with status 1: AssertionError: only this seed"
-    assert any(how in item["message"] for item in found.report["reasons"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("repeat", "exit_code"), [(3, 1), (2, 0)])
 def test_with_a_tolerance_the_worst_of_several_runs_decides(
     repeat: int, exit_code: int, tmp_path: Path

@@ -7,16 +7,17 @@ import json
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from repro_gate.compare.artifacts import Artifact, Leaf
+from repro_gate.compare.artifacts import Artifact
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
 from repro_gate.files import remove_tree, scratch_folder
@@ -280,19 +281,9 @@ def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_al
     assert (found.name, found.max_abs, repr(found.values)) == (leaf, far, repr(values))
 
 
-class _Files(reading.ArtifactReader):
-    """Reads files as texts, without an interpreter."""
-
-    def __init__(self) -> None:
-        self.notes = []
-
-    def contents(self, items: Sequence[Collected]) -> list[Artifact]:
-        leaves = [Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest) for item in items]
-        return [Artifact(format="opaque", digest=it.digest, leaves={"(file)": it}) for it in leaves]
-
-
 def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.ArtifactComparison:
-    reader = _Files()
+    """Without an interpreter: by their bytes."""
+    reader: Any = SimpleNamespace(contents=lambda items: [*map(reading._opaque, items)])
     return reading.differences(a, b, reader, reader, 3)
 
 
@@ -351,37 +342,29 @@ def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_f
 def test_without_an_interpreter_bytes_are_compared_and_it_is_said_where_it_was_needed(
     tmp_path: Path,
 ) -> None:
-    for name, text in (("a.log", "x"), ("b.log", "y"), ("a.json", "[1]")):
-        (tmp_path / name).write_text(text)
-    a, b = read_files(tmp_path / "a.log", tmp_path / "b.log", python="/nowhere/python")
-    assert a.format == "opaque" and not a.note
-    assert [(item.name, item.what) for item in differences(a, b)] == [("(file)", "value")]
-    (artifact,) = read_files(tmp_path / "a.json", python="/nowhere/python")
-    assert artifact.format == "opaque" and "/nowhere/python" in artifact.note
-    assert not differences(artifact, read_files(tmp_path / "a.json")[0])
+    put(tmp_path, "a.log", "b.log", "a.json")
+    nowhere = "/nowhere/python"
+    a, b, needed = read_files(*(tmp_path / name for name in os.listdir(tmp_path)), python=nowhere)
+    found = sorted((a, b, needed), key=lambda artifact: artifact.note)
+    assert {artifact.format for artifact in found} == {"opaque"}
+    assert [nowhere in artifact.note for artifact in found] == [False, False, True]
+    assert [(item.name, item.what) for item in differences(*found[:2])] == [("(file)", "value")]
 
 
-def saying(tmp_path: Path, body: str) -> str:
-    """A Python that does `body` instead of reading, with the request in `request` and the path of
-    the answer in `answer`."""
-    path = tmp_path / "python"
-    path.write_text(
-        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = "
-        f"json.load(open(sys.argv[-1]))\nanswer = request['answer']\n{body}\n"
-    )
-    path.chmod(0o755)
-    return str(path)
+def answered(folder: Path, body: str, files: str = "a", seconds: float = 60) -> list[Artifact]:
+    """What is read of JSON files of these names where a Python does `body` instead of reading."""
+    put(folder, *(f"{name}.json" for name in files))
+    python = folder / "python"
+    head = "import json, os, sys, time\nanswer = json.load(open(sys.argv[-1]))['answer']"
+    python.write_text(f"#!{sys.executable}\n{head}\n{body}\n")
+    python.chmod(0o755)
+    paths = (folder / f"{name}.json" for name in files)
+    return read_files(*paths, python=str(python), seconds=seconds)
 
 
-def answered(
-    folder: Path, lines: Sequence[str], then: str = "", files: str = "a", seconds: float = 60
-) -> list[Artifact]:
-    """What is read of JSON files of these names where a Python says these lines."""
-    for name in files:
-        (folder / f"{name}.json").write_text("[1]")
+def says(lines: Sequence[str]) -> str:
     said = "\n".join(lines) + "\n"
-    python = saying(folder, f"open(answer, 'w').write({said!r}); {then}")
-    return read_files(*(folder / f"{name}.json" for name in files), python=python, seconds=seconds)
+    return f"open(answer, 'w').write({said!r})"
 
 
 def line(*row: object) -> str:
@@ -415,18 +398,17 @@ ANSWERS = [
 
 @pytest.mark.parametrize("lines", ANSWERS)
 def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]) -> None:
-    (artifact,) = answered(tmp_path, lines)
+    (artifact,) = answered(tmp_path, says(lines))
     assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
 
 
 def test_an_answer_as_it_should_be_is_taken_and_a_link_in_its_place_is_not_followed(
     tmp_path: Path,
 ) -> None:
-    (artifact,) = answered(tmp_path, [FILE, LEAF, END])
+    (artifact,) = answered(tmp_path, says([FILE, LEAF, END]))
     assert artifact.format == "torch" and artifact.leaves["w"].shape == (2,)
     (tmp_path / "forged").write_text(f"{FILE}\n{LEAF}\n{END}\n")
-    python = saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)")
-    (artifact,) = read_files(tmp_path / "a.json", python=python)
+    (artifact,) = answered(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)")
     assert artifact.format == "opaque" and artifact.note
 
 
@@ -435,18 +417,22 @@ def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "large.json").write_text(json.dumps([*range(100)]))
     assert "more than can be told" in read_files(tmp_path / "large.json")[0].note
     leaves = [line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) for n in range(100)]
-    assert answered(tmp_path, [FILE, *leaves, END])[0].format == "opaque"
+    assert answered(tmp_path, says([FILE, *leaves, END]))[0].format == "opaque"
 
 
-def test_what_was_read_before_a_file_that_hangs_or_ends_the_reader_stays(tmp_path: Path) -> None:
-    begun, lines = time.monotonic(), [FILE, LEAF, END, line("file", 1)]
-    a, b = answered(tmp_path, lines, "time.sleep(60)", "ab", seconds=2)
-    assert (a.format, b.format) == ("torch", "opaque") and "time" in b.note
-    assert time.monotonic() - begun < 20
-    assert "time" in read_files(tmp_path / "a.json", seconds=0)[0].note
-    a, b, c = answered(tmp_path, lines, "os.abort()", "abc")
-    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque")
-    assert "ended before it had read b.json" in b.note
+@pytest.mark.parametrize(
+    ("then", "seconds", "why"),
+    [
+        ("time.sleep(600)", 5, "the time for looking inside artifacts"),
+        ("os.abort()", 60, "ended before it had read b.json"),
+    ],
+)
+def test_what_was_read_before_a_file_that_hangs_or_ends_the_reader_stays(
+    then: str, seconds: float, why: str, tmp_path: Path
+) -> None:
+    said = says([FILE, LEAF, END, line("file", 1)])
+    a, b, c = answered(tmp_path, f"{said}; {then}", "abc", seconds)
+    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque") and why in b.note
 
 
 def test_a_file_that_asks_for_memory_is_refused_by_itself(tmp_path: Path) -> None:

@@ -84,25 +84,6 @@ def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: P
     assert "by signal 9 from outside" in run.problem and "too little memory" not in run.remedy
 
 
-KILLED_WORKER = """
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 4
-    def __getitem__(self, index):
-        os.kill(os.getpid(), 9)
-one()
-for x in torch.utils.data.DataLoader(Data(), num_workers=1):
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_a_loader_worker_that_is_killed_is_a_crash_of_the_training(tmp_path: Path) -> None:
-    run = trace_script(tmp_path, TRAIN + KILLED_WORKER)
-    assert ending(run) == ("crashed", "run/crashed")
-    assert "killed by signal: Killed" in " ".join(run.ended.tail)
-
-
 @pytest.mark.slow
 def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
     tmp_path: Path,

@@ -11,7 +11,6 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
-from repro_gate.data.declared import resolve_data
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.files import remove_tree
 from repro_gate.runs.workspaces import fresh_workspace, spare_of
@@ -37,14 +36,12 @@ def test_a_snapshot_has_tracked_and_new_files_and_neither_git_folder_nor_data_no
     write(repo, data__big="x", data2="y", **{"gha-creds-0123abcd.json": "secret"})
     write(repo, **{"gha-creds-of-mine.json": "a file of the project's"})
     (repo / "pkg/model.py").unlink()
-    data = [repo.resolve() / "data"]
-    snapshot = take_snapshot(inspect_checkout(repo), tmp_path / "s", leave_out=data)
+    snapshot = take_snapshot(inspect_checkout(repo), tmp_path / "s", leave_out=[repo / "data"])
     names = [".gitignore", "data2", "gha-creds-of-mine.json", "new.py", "train.py"]
     assert tree(snapshot.root) == names
     assert (snapshot.files, snapshot.source) == (5, repo.resolve())
-    assert snapshot.notes == (
-        "gha-creds-0123abcd.json was left out: a step of the job keeps its credential there",
-    )
+    (note,) = snapshot.notes
+    assert note.startswith("gha-creds-0123abcd.json was left out")
     write(repo, train_dot_py="print(4)")
     assert (snapshot.root / "train.py").read_text() == "print(2)"
 
@@ -52,25 +49,21 @@ def test_a_snapshot_has_tracked_and_new_files_and_neither_git_folder_nor_data_no
 def test_modes_times_and_links_are_kept_and_links_are_not_followed(
     repo: Path, tmp_path: Path
 ) -> None:
-    (repo / "run.sh").write_text("#!/bin/sh")
-    (repo / "run.sh").chmod(0o755)
     write(tmp_path, outside__model_dot_py="secret")
-    (repo / "away").symlink_to(tmp_path / "outside")
-    (repo / "broken").symlink_to("nowhere")
-    commit(repo, led__model_dot_py="")
-    for name, mtime in (("run.sh", 10**18 + 7), ("pkg", 10**18 + 9)):
-        os.utime(repo / name, ns=(10**18, mtime))
+    commit(repo, led__model_dot_py="", run="#!/bin/sh")
+    (repo / "run").chmod(0o755)
     (repo / "led/model.py").unlink()
     (repo / "led").rmdir()
-    (repo / "led").symlink_to(tmp_path / "outside")  # a tracked folder that became a link
+    links = {"away": tmp_path / "outside", "broken": Path("nowhere")}
+    links["led"] = tmp_path / "outside"  # a tracked folder that became a link
+    for name, target in links.items():
+        (repo / name).symlink_to(target)
+    for name in ("run", "pkg"):
+        os.utime(repo / name, ns=(10**18, 10**18 + 7))
     snapshot = snapshot_of(repo, tmp_path).root
-    assert stat.S_IMODE((snapshot / "run.sh").stat().st_mode) == 0o755
-    assert (snapshot / "run.sh").stat().st_mtime_ns == 10**18 + 7
-    assert (snapshot / "pkg").stat().st_mtime_ns == 10**18 + 9
-    assert (
-        os.readlink(snapshot / "away") == os.readlink(snapshot / "led") == str(tmp_path / "outside")
-    )
-    assert os.readlink(snapshot / "broken") == "nowhere" and not list(snapshot.glob("model.py"))
+    assert stat.S_IMODE((snapshot / "run").stat().st_mode) == 0o755
+    assert {(snapshot / name).stat().st_mtime_ns for name in ("run", "pkg")} == {10**18 + 7}
+    assert {name: (snapshot / name).readlink() for name in links} == links
 
 
 def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
@@ -162,35 +155,32 @@ def test_what_a_run_left_alone_is_moved_and_not_copied_again(repo: Path, tmp_pat
 def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
     """Also where it put size and time back, left a second name for the file, or led to a like file
     of somebody else's."""
-    names = ("same", "bytes", "mode", "linked", "gone", "moved", "led/a", "other/a", "swapped/a")
-    write(
-        repo, **{name.replace("/", "__"): "led" if name == "led/a" else name[-1] for name in names}
-    )
+    names = ("same", "bytes", "mode", "linked", "gone", "moved", "led/a", "other/a")
+    write(repo, **{name.replace("/", "__"): name for name in names})
+    write(tmp_path, outside__a="led/a")
     snapshot, place, outside = snapshot_of(repo, tmp_path), tmp_path / "place", tmp_path / "outside"
     root = fresh_workspace(snapshot, place, (), repo).root
-    write(outside, a="led")
     _begin(place)
     times = (root / "bytes").stat()
-    (root / "bytes").write_text("x")
+    (root / "bytes").write_text("BYTES")
     os.utime(root / "bytes", ns=(times.st_atime_ns, times.st_mtime_ns))
     (root / "mode").chmod(0o600)
     os.link(root / "linked", tmp_path / "second-name")
     (root / "gone").unlink()
     (root / "moved").rename(root / "new")
-    (root / "led/a").unlink()
-    (root / "led").rmdir()
+    remove_tree(root / "led")
     (root / "led").symlink_to(outside)
-    (root / "other").rename(root / "swapped/inner")
+    (root / "other").rename(root / "inner")
     (root / "other").mkdir()
     inode = (root / "same").stat().st_ino
     root = _next(snapshot, place, repo)
     assert tree(root) == tree(snapshot.root) and (outside / "a").exists()
     for name in names:
-        assert (root / name).read_text() == (repo / name).read_text(), name
         state = (root / name).stat()
+        assert (root / name).read_text() == name
         assert (state.st_mode, state.st_nlink) == ((repo / name).stat().st_mode, 1), name
     (tmp_path / "second-name").write_text("written later")
-    assert (root / "linked").read_text() == "d" and (root / "same").stat().st_ino == inode
+    assert (root / "linked").read_text() == "linked" and (root / "same").stat().st_ino == inode
 
 
 def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(
@@ -215,26 +205,22 @@ def test_declared_data_is_linked_to_the_original(repo: Path, tmp_path: Path) -> 
     absolute = (repo.resolve() / "pkg/model.py", tmp_path / "big")
     items = tuple(map(DataItem, ("data/train.bin", "../build/set", *map(str, absolute))))
     space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo / "pkg")
-    original = repo.resolve() / "pkg/data/train.bin"
-    assert os.readlink(space.root / "pkg/data/train.bin") == str(original)
-    assert (space.root / "build/set/a").read_text() == "a"
-    assert (space.root / "build/set").is_symlink() and (space.root / "pkg/model.py").is_symlink()
-    assert not list(space.root.rglob("big"))
-    assert resolve_data(items[:1], repo / "pkg") == (original,)
+    links = {
+        str(path.relative_to(space.root)) for path in space.root.rglob("*") if path.is_symlink()
+    }
+    assert links == {"pkg/data/train.bin", "build/set", "pkg/model.py"}
+    assert all((space.root / name).readlink() == repo.resolve() / name for name in links)
 
 
 def test_overlapping_and_linked_data_never_write_through_a_link(repo: Path, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    write(disk, train_dot_bin="d", other="o")
+    write(tmp_path, disk__train_dot_bin="d", disk__other="o")
     (repo / "data").symlink_to("../disk")
     write(repo, more__a="a", more__b="b")
     items = tuple(map(DataItem, ("data/train.bin", "more/a", "more", "more/b")))
     space = fresh_workspace(snapshot_of(repo, tmp_path), tmp_path / "place", items, repo)
-    assert (space.root / "data/train.bin").read_text() == "d"
-    assert (space.root / "more/b").read_text() == "b"
-    assert tree(disk) == ["other", "train.bin"] and not (disk / "train.bin").is_symlink()
-    assert not (repo / "more/b").is_symlink()
+    for name, text in {"data/train.bin": "d", "more/b": "b"}.items():
+        assert (space.root / name).read_text() == text and not (repo / name).is_symlink()
+    assert tree(tmp_path / "disk") == ["other", "train.bin"]
 
 
 @pytest.mark.parametrize(
