@@ -3,7 +3,6 @@ something else than another."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import shutil
 import subprocess
@@ -16,12 +15,12 @@ import psutil
 import yaml
 
 from repro_gate.report.document import read_json
+from repro_gate.report.model import EXIT_CODES
 from tests.combinations.cases import Case, ends_early, expected
 from tests.support.gates import Gated, call
 from tests.support.repositories import git
 
 PROJECT = Path(__file__).parent / "project"
-EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 _FORMATS = {
     "markdown": "comment.md",
     "html": "report.html",
@@ -43,13 +42,10 @@ def problems(case: Case, folder: Path) -> list[str]:
     """Return what is wrong with a gate run of the case, a sentence each; `folder` is empty and is
     left so."""
     try:
-        gated = _gate(case, folder)
+        gated, out = _gate(case, folder), folder / "out"
         found = [*_verdict(case, gated)]
         if gated.report:
-            found += [
-                *_renderers(gated, folder / "out"),
-                *_shown_again(case, gated, folder / "out"),
-            ]
+            found += [*_renderers(gated, out), *_shown_again(case, gated, out)]
         return [*found, *_left(folder)]
     finally:
         shutil.rmtree(folder)
@@ -211,15 +207,11 @@ def _shown_again(case: Case, gated: Gated, out: Path) -> Iterator[str]:
     if done.returncode or done.stderr:
         yield f"show: exit code {done.returncode}: {done.stderr[-300:]}"
         return
-    pairs = [("terminal", *map(_without_files, (gated.stdout, done.stdout)))]
-    pairs += [
-        (name, (out / name).read_text(), (again / name).read_text()) for name in _FORMATS.values()
-    ]
-    for name, first, second in pairs:
-        if first != second:
-            lines = difflib.ndiff(first.splitlines(), second.splitlines())
-            differing = [line[:160] for line in lines if not line.startswith("  ")]
-            yield f"show: {name}: {differing[:3]}"
+    if _without_files(gated.stdout) != _without_files(done.stdout):
+        yield "show: the terminal is another one"
+    for name in _FORMATS.values():
+        if (out / name).read_text() != (again / name).read_text():
+            yield f"show: {name} is another one"
 
 
 def _without_files(text: str) -> str:

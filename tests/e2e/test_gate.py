@@ -7,10 +7,7 @@ together share a gate run.
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import subprocess
-import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,7 +25,6 @@ from tests.support.gates import (
     training,
     with_line,
 )
-from tests.support.github.stage import obeyed
 
 CLEAN = """
 import importlib.util, os
@@ -148,46 +144,9 @@ def test_a_run_that_takes_too_long_is_ended_whole(tmp_path: Path) -> None:
     gated = gate_training(tmp_path, source, SPEC.replace("train.py}", "train.py, timeout: 1s}"))
     gated.must(3, "run/timeout")
     assert "train.timeout" in gated.stdout
-    assert not _running("98765") and leftovers(before) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_everything_and_still_reports(number: int, tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    source = f"import time\nopen({str(started)!r}, 'w').close()\ntime.sleep(87654)\n"
-    folder = training(tmp_path / "code", source, run="python train.py 87654")
-    before, pipe, deadline = temporary_folders(), subprocess.PIPE, time.monotonic() + 60
-    process = subprocess.Popen(
-        command("run", folder), env=environment(), stdout=pipe, stderr=pipe, text=True
-    )
-    while not started.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 3 and "interrupted" in out
-    assert leftovers(before) == [] and not _running("87654")
-
-
-def _running(word: str) -> bool:
-    """Whether a process with `word` among its arguments runs."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if word in process.cmdline():
-                return True
-    return False
-
-
-def test_on_github_the_report_stands_between_stop_commands(tmp_path: Path) -> None:
-    source = "print('::error::forged')\nraise SystemExit(4)\n"
-    gated = gate_training(tmp_path, source, GITHUB_ACTIONS="true")
-    gated.must(3)
-    first, *_, last = gated.stdout.splitlines()
-    token = first.removeprefix("::stop-commands::")
-    assert token != first and last == f"::{token}::" and len(token) > 30
-    # in the log's end, and there it is only text
-    assert "error::forged" in gated.stderr
-    own = ("::group::run", "::endgroup::")
-    assert all(line.startswith(own) for line in obeyed(gated.stderr))
+    assert leftovers(before) == []
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not any("98765" in words for words in commands)
 
 
 CRASHED = ("determinism/crashed", "run/crashed")
