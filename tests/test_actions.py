@@ -60,9 +60,7 @@ def test_inputs_defaults_and_outputs_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_every_input_may_be_left_out_and_every_output_is_of_the_step_that_publishes(
-    name: str,
-) -> None:
+def test_every_input_may_be_left_out_and_outputs_are_of_one_step(name: str) -> None:
     for item in load(name)["inputs"].values():
         assert (
             isinstance(item["default"], str) and item["required"] is False and item["description"]
@@ -89,9 +87,7 @@ def inputs_of(action: str) -> set[str]:
     return {f"INPUT_{key.upper()}" for key in load(action)["inputs"]}
 
 
-def test_only_the_step_that_publishes_is_given_the_token_and_runs_whatever_became_of_the_gate() -> (
-    None
-):
+def test_only_the_step_that_publishes_is_given_the_token_and_it_always_runs() -> None:
     in_order = steps("docker-run")
     token = re.compile(r"inputs\.token\b")
     assert [key for key, step in in_order.items() if token.search(str(step.get("env")))] == [

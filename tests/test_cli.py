@@ -20,9 +20,7 @@ HEAVY = ["torch", "numpy", "yaml", "jsonschema", "rich", "jinja2", "requests", "
 HEAVY += ["subprocess", "asyncio"]
 
 
-def test_help_imports_nothing_that_only_a_gate_run_needs_and_no_command_imports_torch(
-    tmp_path: Path,
-) -> None:
+def test_help_imports_nothing_heavy_and_no_command_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.argv = ["repro-gate", "--help"]
@@ -68,9 +66,7 @@ def test_an_older_report_is_gone_before_anything_can_go_wrong(
     assert "repro.yml" in capsys.readouterr().err and not older.exists() and other.exists()
 
 
-def test_a_report_that_cannot_be_written_is_said_before_the_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_report_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     older = tmp_path / "older"
     older.write_text("of another run")
     assert main(["run", str(tmp_path), "--json", str(older), "--junit", str(older)]) == 2

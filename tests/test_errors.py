@@ -142,9 +142,7 @@ def taken() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_held_signal_is_obeyed_at_the_end_or_where_it_may_be(
-    taken: None, number: signal.Signals
-) -> None:
+def test_a_held_signal_is_obeyed_at_the_end(taken: None, number: signal.Signals) -> None:
     done = []
 
     def held_twice() -> None:

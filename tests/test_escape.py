@@ -138,9 +138,7 @@ def test_prose_stays_readable() -> None:
 
 @given(TEXTS)
 @example(HOSTILE)
-def test_a_workflow_message_is_one_line_that_decodes_to_what_was_meant_and_a_property_starts_no_other(
-    text: str,
-) -> None:
+def test_a_workflow_message_is_one_line_that_decodes_to_what_was_meant(text: str) -> None:
     data, value = escape.for_workflow_data(text), escape.for_workflow_property(text)
     assert "\n" not in data and "\r" not in data and re.fullmatch(r"(?:[^%]|%25|%0A)*", data)
     lines = [escape.for_terminal(line) for line in text.replace("\r\n", "\n").split("\n")]

@@ -77,9 +77,7 @@ def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
     assert not of_gpus() and "driver" not in facts and other_gpu_processes([]) is None
 
 
-def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_absent(
-    tmp_path: Path,
-) -> None:
+def test_every_gpu_is_read_and_what_it_does_not_have_is_absent(tmp_path: Path) -> None:
     install(tmp_path)
     names = ("model", "uuid", "memory", "capability", "mig", "ecc")
     rows = {
@@ -168,7 +166,7 @@ INTEL = "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t:
     ],
     ids=["Intel", "ARM", "two kinds of core", "POWER"],
 )
-def test_the_cpu_is_named_on_every_architecture(
+def test_the_cpu_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, model: str
 ) -> None:
     (tmp_path / "cpuinfo").write_text(text)
@@ -198,9 +196,7 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
         child.wait()
 
 
-def test_the_answer_does_not_follow_the_language_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_language_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     script(tmp_path, 'printf "%s, x, x, x, x, x, x\\n" "$LC_ALL"')
     assert read_machine()["driver"] == "C"

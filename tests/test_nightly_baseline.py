@@ -69,9 +69,7 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
     ("branch", "moved"),
     [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")],
 )
-def test_the_baseline_is_one_commit_on_top_of_the_one_that_was_tested_and_opened_once(
-    tmp_path: Path, branch: bool, moved: str
-) -> None:
+def test_the_baseline_is_one_commit_on_the_tested(tmp_path: Path, branch: bool, moved: str) -> None:
     asked = proposed(tmp_path, branch=branch, pulls=int(branch))
     bodies = {path: body for path, _, body in asked}
     entry = {"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}

@@ -54,9 +54,7 @@ def all_steps(path: Path) -> list[dict[str, Any]]:
     return [step for job in read(path)["jobs"].values() for step in job.get("steps", [])]
 
 
-def test_every_action_of_others_is_pinned_by_commit_says_its_version_and_has_one_everywhere() -> (
-    None
-):
+def test_every_action_of_others_is_pinned_by_one_commit_everywhere() -> None:
     pins: dict[str, set[str]] = {}
     for path in [*ALL, ROOT / "docs/action.md"]:
         for name, ref, rest in re.findall(
@@ -71,9 +69,7 @@ def test_every_action_of_others_is_pinned_by_commit_says_its_version_and_has_one
 
 
 @each
-def test_permissions_are_given_job_by_job_and_writing_has_a_reason_and_nothing_runs_for_ever_or_twice(
-    path: Path,
-) -> None:
+def test_permissions_are_given_job_by_job_and_writing_has_a_reason(path: Path) -> None:
     workflow = read(path)
     assert workflow["permissions"] == {}
     assert set(workflow["concurrency"]) == {"group", "cancel-in-progress"}
@@ -85,9 +81,7 @@ def test_permissions_are_given_job_by_job_and_writing_has_a_reason_and_nothing_r
 
 
 @each
-def test_no_token_is_left_in_a_checkout_and_no_expression_stands_in_a_script(
-    path: Path, tmp_path: Path
-) -> None:
+def test_no_token_in_a_checkout_and_no_expression_in_a_script(path: Path, tmp_path: Path) -> None:
     steps = all_steps(path)
     assert all(
         step["with"]["persist-credentials"] is False
@@ -101,9 +95,7 @@ def test_no_token_is_left_in_a_checkout_and_no_expression_stands_in_a_script(
 
 
 @each
-def test_the_action_is_given_inputs_that_it_has_and_a_job_beside_native_can_only_read(
-    path: Path,
-) -> None:
+def test_inputs_are_known_and_a_job_beside_native_can_only_read(path: Path) -> None:
     """A training that `native` gates can get hold of each later step's token, and
     `actions/checkout` has one again when the job ends."""
     for name, job in read(path)["jobs"].items():
@@ -132,9 +124,7 @@ def posts(job: dict[str, Any], gate: dict[str, Any], path: str = "") -> bool:
     )
 
 
-def test_the_pair_listens_to_each_other_and_the_half_that_writes_runs_nothing_of_the_pull_request() -> (
-    None
-):
+def test_the_half_that_writes_runs_nothing_of_the_pull_request() -> None:
     gate, comment = example("fork-safe-gate.yml"), example("fork-safe-comment.yml")
     assert comment["on"]["workflow_run"] == {"workflows": [gate["name"]], "types": ["completed"]}
     assert list(gate["on"]) == ["pull_request"]

@@ -32,9 +32,7 @@ SAMPLE = [
 
 
 @pytest.mark.parametrize("case", SAMPLE)
-def test_a_training_gets_its_verdict_whatever_the_options_and_every_renderer_says_the_same(
-    case: Case, tmp_path: Path
-) -> None:
+def test_every_renderer_says_the_verdict_that_is_due(case: Case, tmp_path: Path) -> None:
     assert problems(case, tmp_path / "case") == []
 
 

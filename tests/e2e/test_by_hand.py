@@ -133,9 +133,7 @@ def test_a_fault_is_found_and_its_clean_twin_passes(case: str, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "cache", "end"])
-def test_weights_that_change_after_the_last_step_are_compared_and_what_is_beside_is_a_notice(
-    tmp_path: Path, place: str
-) -> None:
+def test_weights_that_change_after_the_last_step_count(tmp_path: Path, place: str) -> None:
     """With noise in one place. Parameters of torch.func: tests/probe/test_manual_steps.py."""
     source = MIXED
     for other in ("cache", "end"):
@@ -173,9 +171,7 @@ w = train(0.0)
 TWO_LINES = 'repro_gate.record("loss", loss)\n        repro_gate.step()'
 
 
-def test_a_training_that_nothing_sees_is_told_where_two_lines_are_to_be_added(
-    tmp_path: Path,
-) -> None:
+def test_a_training_that_nothing_sees_is_told_where_to_add_two_lines(tmp_path: Path) -> None:
     """`record` and `step`: with them it passes, and what differs is found."""
     seen, files = MODEL.replace("# here", TWO_LINES), ("none", "clean", "faulty")
     noisy = seen.replace("{noise}", " + random.SystemRandom().random()")

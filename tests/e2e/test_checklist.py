@@ -198,9 +198,7 @@ if epoch == 1: torch.nn.MaxUnpool1d(2)(ONE, ONE.long())""".replace("ONE", "torch
     assert unpool.startswith(f"{line_of(code, 'MaxUnpool1d')}: max_unpooling2d_forward_out; ")
 
 
-def test_a_training_that_needs_an_ignored_file_does_not_run_from_a_fresh_copy(
-    tmp_path: Path,
-) -> None:
+def test_what_needs_an_ignored_file_does_not_run_from_a_fresh_copy(tmp_path: Path) -> None:
     text = source({"first": "with open('notes.cache') as file:\n    notes = file.read()"})
     files = {"notes.cache": "x"}
     code = project(tmp_path / "code", text, spec_text(""), ignored="*.cache\n", untracked=files)

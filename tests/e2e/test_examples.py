@@ -64,9 +64,7 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart",)))
-def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_broken_twin_fails_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
     step, kind, pattern, process = BROKEN[name]

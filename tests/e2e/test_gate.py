@@ -73,9 +73,7 @@ def test_clean_training_passes_and_leaves_nothing_behind(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_weight_that_is_changed_by_hand_is_found_and_a_flag_that_was_off_for_a_moment_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_flag_that_was_off_for_a_moment_is_named(tmp_path: Path) -> None:
     """A tolerance passes the one, and nothing has to fail for the other."""
     flag = "torch.use_deterministic_algorithms"
     line = f"""if step == 1: {flag}(False); {flag}(True)
@@ -125,9 +123,7 @@ raise SystemExit(9)
 
 
 @pytest.mark.parametrize("true", [True, False])
-def test_declared_data_is_read_only_and_its_checksum_must_be_true(
-    true: bool, tmp_path: Path
-) -> None:
+def test_declared_data_is_read_only_and_must_have_its_checksum(true: bool, tmp_path: Path) -> None:
     spec = SPEC + f"data: [{{path: data.bin, sha256: {sha256(b'x').hexdigest()}}}]\n"
     gated = gate_training(tmp_path, WRITES, spec, files={"data.bin": "x" if true else "y"})
     if true:
@@ -165,9 +161,7 @@ CRASHES = {  # a line of the loop -> the reasons
 
 
 @pytest.mark.parametrize("line", tiered(CRASHES, [line for line in CRASHES if "kill" not in line]))
-def test_a_crash_in_one_run_alone_is_a_fail_unless_the_machine_brought_it_about(
-    tmp_path: Path, line: str
-) -> None:
+def test_a_crash_in_one_run_is_a_fail_unless_of_the_machine(tmp_path: Path, line: str) -> None:
     """Gated without the default runs; the training knows whether it runs for the first time. More
     errors and signals: tests/runs/test_crashes.py."""
     seen = str(tmp_path / "seen")

@@ -39,9 +39,7 @@ def package(folder: Path, *how: str) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("how", [("-e",), ()], ids=["editable", "a copy"])
-def test_an_editable_package_is_trained_as_it_is_at_each_ref_and_a_copy_fails(
-    how: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_package_is_that_of_the_checkout_or_fails(how: tuple[str, ...], tmp_path: Path) -> None:
     """Installed by setuptools' finder."""
     code, path = package(tmp_path, *how)
     gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)

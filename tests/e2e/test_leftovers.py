@@ -43,9 +43,7 @@ data = prepared(os.path.join(tempfile.gettempdir(), "data.json"))
 
 
 @pytest.mark.parametrize("fault", [True, False])
-def test_what_a_later_run_reads_of_an_earlier_one_is_no_pass_and_what_each_makes_for_itself_is(
-    fault: bool, tmp_path: Path
-) -> None:
+def test_what_a_run_reads_of_an_earlier_one_is_no_pass(fault: bool, tmp_path: Path) -> None:
     """And a cache folder of the shell reaches no run."""
     (tmp_path / "shared").mkdir()
     lines = 'data = prepared(os.path.join(shared, "data.json"))' if fault else CLEAN

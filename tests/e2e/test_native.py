@@ -88,9 +88,7 @@ def check_out(job: Job, source: str) -> str:
     sys.platform != "linux" or not shutil.which("setpriv"),
     reason="/proc, and setpriv of util-linux",
 )
-def test_a_training_that_takes_over_the_later_steps_of_its_job_finds_no_token_in_any(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_training_that_takes_over_its_job_finds_no_token(root: Path, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
     stolen.mkdir()
     with GitHub() as github:

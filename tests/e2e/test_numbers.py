@@ -64,9 +64,7 @@ def test_what_is_no_fault_passes(tmp_path: Path) -> None:
         ("float('nan') if number > 0 else 1", True),
     ],
 )
-def test_losses_fail_where_none_is_finite_from_the_first_steps_on(
-    factor: str, fails: bool, tmp_path: Path
-) -> None:
+def test_losses_fail_where_none_is_ever_finite(factor: str, fails: bool, tmp_path: Path) -> None:
     source = LOOP.replace('record("loss", loss)', f'record("loss", loss * ({factor}))')
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fails), *(["determinism/nonfinite"] if fails else []))
@@ -78,7 +76,7 @@ WORDS = "set('the cat sat on a mat and the dog ran to it over there with all of 
 
 
 @pytest.mark.parametrize("fault", [True, False])
-def test_what_only_a_fixed_hash_seed_makes_reproducible_is_said_first(
+def test_what_only_a_fixed_hash_seed_makes_reproducible_is_told(
     fault: bool, tmp_path: Path
 ) -> None:
     words = WORDS if fault else f"sorted({WORDS})"
@@ -104,9 +102,7 @@ threading.Thread(target=draw, daemon=True).start()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [False, True])
-def test_a_thread_that_draws_in_the_background_is_no_divergence(
-    fault: bool, tmp_path: Path
-) -> None:
+def test_a_thread_that_draws_beside_training_is_no_divergence(fault: bool, tmp_path: Path) -> None:
     source = BACKGROUND + with_line("time.sleep(0.02)" + ("" if fault else "; x = number"))
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fault))

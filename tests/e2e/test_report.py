@@ -35,9 +35,7 @@ def diverged(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     return gate_training(folder, ALONE.replace("# here", rate), XDG_CACHE_HOME=f"{folder}/cache")
 
 
-def test_a_crash_is_inconclusive_with_its_exception_the_users_own_line_and_the_end_of_the_log(
-    tmp_path: Path,
-) -> None:
+def test_a_crash_is_inconclusive_with_its_exception_and_line(tmp_path: Path) -> None:
     """And where nothing was traced, no check is listed as skipped."""
     crashed = gate_training(tmp_path, CRASH)
     crashed.must(3, "run/crashed")
@@ -57,9 +55,7 @@ def test_a_crash_is_inconclusive_with_its_exception_the_users_own_line_and_the_e
 
 
 @pytest.mark.slow
-def test_a_pass_says_what_was_compared_and_in_one_quiet_line_what_was_never_declared(
-    passed: Gated,
-) -> None:
+def test_a_pass_says_what_was_compared_and_never_declared(passed: Gated) -> None:
     passed.must(0)
     (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
     for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,", "optimizer states"):
@@ -77,9 +73,7 @@ def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated)
 
 
 @pytest.mark.slow
-def test_the_map_and_the_growth_say_how_far_apart_over_all_steps(
-    diverged: Gated, passed: Gated
-) -> None:
+def test_the_map_and_the_growth_say_how_far_apart(diverged: Gated, passed: Gated) -> None:
     found, same = diverged.report["determinism"], passed.report["determinism"]
     cells = {(row["kind"], row["module"]): row["cells"] for row in found["heat_map"]["rows"]}
     steps, weights = found["steps"], cells["parameter", "0"]

@@ -48,9 +48,7 @@ FRAGILE = {
 
 # of what is varied; the others are slow
 @pytest.mark.parametrize("name", tiered(FRAGILE, ("path", "listing", "clock")))
-def test_a_training_that_depends_on_its_surroundings_is_repeatable_but_not_robust(
-    tmp_path: Path, name: str
-) -> None:
+def test_what_depends_on_its_surroundings_is_not_robust(tmp_path: Path, name: str) -> None:
     found = gated(tmp_path, FRAGILE[name], SPEC, "--set", "robustness.search=20")
     check = found.must_warn(ROBUST, f"in train.py:{LINE} depends on ")
     assert found.report["determinism"]["identical"]
@@ -88,9 +86,7 @@ def test_a_listing_in_another_file_is_named_though_the_training_asks_for_everyth
 
 
 @pytest.mark.parametrize("fault", [True, False])
-def test_a_set_whose_order_reaches_the_numbers_is_named_by_the_line_that_made_it(
-    tmp_path: Path, fault: bool
-) -> None:
+def test_a_set_whose_order_counts_is_named_by_its_line(tmp_path: Path, fault: bool) -> None:
     """And with the hash seed of the remedy it passes."""
     words = "words = set('the cat sat on a mat and the dog ran to it over there'.split())"
     order = "words" if fault else "sorted(words)"
@@ -168,9 +164,7 @@ def test_a_training_that_repeats_by_luck_is_no_robust_one(tmp_path: Path) -> Non
     ("vary", "exit_code", "status"),
     [("", 1, "fail"), ("{vary: [home, listing]}", 0, "pass"), ("{vary: false}", 0, "skip")],
 )
-def test_what_the_spec_does_not_vary_stays_and_strict_fails(
-    vary: str, exit_code: int, status: str, tmp_path: Path
-) -> None:
+def test_what_is_not_varied_stays(vary: str, exit_code: int, status: str, tmp_path: Path) -> None:
     strict = SPEC + "checklist: {severity: {random-state/robust: fail}}\n"
     spec = strict + (f"robustness: {vary}\n" if vary else "")
     found = gated(tmp_path, "x += crc(__import__('os').getcwd())", spec)
@@ -192,7 +186,7 @@ IN_RUN = """import os, sys, signal
         ("os.kill(os.getpid(), signal.SIGKILL)", "inconclusive", "run/killed"),
     ],
 )
-def test_a_second_run_that_fails_by_chance_never_passes(
+def test_a_run_that_fails_by_chance_never_passes(
     tmp_path: Path, how: str, verdict: str, reason: str
 ) -> None:
     """The second run is varied, and a plain repeat of the first comes through: done again, so does
@@ -208,9 +202,7 @@ def test_a_second_run_that_fails_by_chance_never_passes(
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_whenever_it_is_varied_is_not_robust_with_the_last_line_of_its_log(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_fails_whenever_it_is_varied_is_not_robust(tmp_path: Path) -> None:
     line = f"{IN_RUN}if number == 2 and varied: print('the end'); sys.exit(3)"
     found = gated(tmp_path, line, SPEC, "--set", "robustness.search=20")
     check = found.must_warn(ROBUST, "depends on the path of the checkout")
@@ -241,9 +233,7 @@ def test_a_varied_run_that_fails_for_one_seed_only_never_passes(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("repeat", "exit_code"), [(3, 1), (2, 0)])
-def test_with_a_tolerance_the_worst_of_several_runs_decides(
-    repeat: int, exit_code: int, tmp_path: Path
-) -> None:
+def test_within_a_tolerance_the_worst_decides(repeat: int, exit_code: int, tmp_path: Path) -> None:
     """The second run is within the tolerance and the third is not."""
     lines = (
         IN_RUN.replace("\n    ", "\n")

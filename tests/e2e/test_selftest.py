@@ -66,9 +66,7 @@ def test_what_the_quickstart_lacks_is_caught_in_others(
         assert rows["checkpoint"]["found"]["name"].startswith("out/checkpoint.pt: ")
 
 
-def test_a_gate_whose_comparison_finds_nothing_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blind_comparison_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", environment()["PATH"])
     monkeypatch.setattr(traces, "_divergences", lambda *_: [])
     out, quickstart = tmp_path / "f.json", str(ROOT / "examples/quickstart")

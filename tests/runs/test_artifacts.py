@@ -74,9 +74,7 @@ GLOBS = [
 
 
 @pytest.mark.parametrize(("glob", "names"), GLOBS)
-def test_globs_match_as_documented_and_one_of_any_length_in_one_walk(
-    root: Path, glob: str, names: str
-) -> None:
+def test_globs_of_any_length_match_as_documented(root: Path, glob: str, names: str) -> None:
     assert found(root, glob) == names.split()
 
 
@@ -129,9 +127,7 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("second", MAKERS)
 @pytest.mark.parametrize("first", MAKERS)
-def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
-    first: str, second: str, tmp_path: Path
-) -> None:
+def test_each_pair_of_kinds_is_compared_or_told(first: str, second: str, tmp_path: Path) -> None:
     sides = []
     for place, kind in (("a", first), ("b", second)):
         put(tmp_path, f"{place}/y")
@@ -201,7 +197,7 @@ def test_a_link_into_a_closed_folder_is_judged_before_it_is_looked_at() -> None:
     assert unmatched == ("shut/*",) and not any(item.readable for item in taken)
 
 
-def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(
+def test_a_link_that_may_not_be_followed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`/proc/1/exe` for whoever is not root: `realpath` of Python before 3.13 raises."""
@@ -219,9 +215,7 @@ def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(
     assert item.kind == f"link to /proc/1/exe {_OUT}"
 
 
-def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_them(
-    tmp_path: Path,
-) -> None:
+def test_links_into_a_varied_runs_own_folders_are_the_same(tmp_path: Path) -> None:
     sides = []
     for workspace, home in (("workspace", "home"), ("clone-two", "user")):
         root = tmp_path / "run" / workspace
@@ -287,9 +281,7 @@ def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.
     return reading.differences(a, b, reader, reader, 3)
 
 
-def test_artifacts_larger_or_more_than_a_run_may_have_are_not_copied(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifacts_above_a_limit_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "out/sparse.bin").touch()
     os.truncate(root / "out/sparse.bin", 1 << 40)  # takes no disk; filled, it would take a TiB
     kept = root.parent / "kept"
@@ -307,9 +299,7 @@ def test_artifacts_larger_or_more_than_a_run_may_have_are_not_copied(
         found(root, "*.bin")
 
 
-def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_on_a_full_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -326,9 +316,7 @@ def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:
     assert found(tmp_path, "*.bin") == ["\\udcff.bin"]
 
 
-def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(
-    root: Path,
-) -> None:
+def test_an_index_brings_its_shards_and_a_file_its_checkpoint(root: Path) -> None:
     shards = ["m-1-of-2.safetensors", "m-2-of-2.safetensors", "m.safetensors.index.json"]
     put(root, *shards, "other.safetensors", "dcp/.metadata", "dcp/a.distcp")
     assert found(root, "*.index.json") == shards
@@ -339,9 +327,7 @@ def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_f
     assert (item.path / "a.distcp").exists()
 
 
-def test_without_an_interpreter_bytes_are_compared_and_it_is_said_where_it_was_needed(
-    tmp_path: Path,
-) -> None:
+def test_without_an_interpreter_bytes_are_compared(tmp_path: Path) -> None:
     put(tmp_path, "a.log", "b.log", "a.json")
     nowhere = "/nowhere/python"
     a, b, needed = read_files(*(tmp_path / name for name in os.listdir(tmp_path)), python=nowhere)
@@ -402,9 +388,7 @@ def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]
     assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
 
 
-def test_an_answer_as_it_should_be_is_taken_and_a_link_in_its_place_is_not_followed(
-    tmp_path: Path,
-) -> None:
+def test_an_answer_is_taken_and_a_link_in_its_place_is_not(tmp_path: Path) -> None:
     (artifact,) = answered(tmp_path, says([FILE, LEAF, END]))
     assert artifact.format == "torch" and artifact.leaves["w"].shape == (2,)
     (tmp_path / "forged").write_text(f"{FILE}\n{LEAF}\n{END}\n")

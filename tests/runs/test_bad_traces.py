@@ -78,9 +78,7 @@ print('went on unseen')
 """
 
 
-def test_a_trace_that_can_no_longer_be_written_ends_the_training_and_says_why(
-    tmp_path: Path,
-) -> None:
+def test_a_trace_that_cannot_be_written_ends_the_training(tmp_path: Path) -> None:
     run = trace_script(tmp_path, HEAD + LIMITED)
     assert "File too large" in untraced(run) and "capture.every" in run.remedy
     # of its own accord, or by the gate, which saw the broken trace first

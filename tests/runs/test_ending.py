@@ -36,7 +36,7 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
         ("x = 1\nif\n", "(train.py:2)"),
     ],
 )
-def test_the_exception_that_came_last_is_told_with_the_users_own_frame(
+def test_the_last_exception_is_told_with_the_users_frame(
     source: str, said: str, tmp_path: Path
 ) -> None:
     """Of a script that lies where a run's files lie."""

@@ -57,9 +57,7 @@ def environment(facts: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def test_it_is_asked_in_the_environment_of_a_deterministic_run(
-    tmp_path: Path, outer: dict[str, str]
-) -> None:
+def test_it_is_asked_as_a_deterministic_run(tmp_path: Path, outer: dict[str, str]) -> None:
     more = ("hardware.device=cpu", "train.env={A: b}", "random-state.seed=7")
     seen = environment(interpreter_facts(spec_of(tmp_path, "python t.py", *more), outer))
     wanted = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "7", "A": "b"}
@@ -89,9 +87,7 @@ def test_the_interpreter_is_the_one_that_the_command_names_else_python(
     assert environment(facts)["ASKED_AS"] == str(tmp_path / name)
 
 
-def test_what_the_spec_names_counts_and_without_an_interpreter_it_says_what_to_do(
-    tmp_path: Path, outer: dict[str, str]
-) -> None:
+def test_what_the_spec_names_counts(tmp_path: Path, outer: dict[str, str]) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment(interpreter_facts(spec_of(tmp_path), outer))
     link(tmp_path / "other/python")
     given = f"train.env={{PATH: {tmp_path / 'other'}, PYTHONPATH: /src}}"
@@ -137,7 +133,7 @@ def test_an_answer_that_is_none_is_refused_with_the_last_that_was_said(
     assert len(caught.value.message) < 500 and caught.value.remedy
 
 
-def test_what_else_is_printed_does_not_matter(
+def test_other_lines_do_not_matter(
     tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noise = "print('{}'); print('hello')"

@@ -42,9 +42,7 @@ def ending(run: Run) -> tuple[str, str]:
         ),
     ],
 )
-def test_a_command_that_cannot_start_says_what_to_do(
-    command: str, status: int, remedy: str, tmp_path: Path
-) -> None:
+def test_what_cannot_start_is_told(command: str, status: int, remedy: str, tmp_path: Path) -> None:
     run = trace_script(tmp_path, "", command=command)
     assert ending(run) == ("crashed", "run/crashed") and run.ended.tail
     assert run.ended.exit_code == status and remedy in run.remedy
@@ -85,9 +83,7 @@ def test_a_training_killed_after_a_step_is_killed_and_never_a_result(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_that_dies_leaves_a_truncated_trace_and_no_result(tmp_path: Path) -> None:
     dies = "one()\nif os.fork() == 0:\n    one()\n    os.kill(os.getpid(), 9)\nos.wait()\none()\n"
     run = trace_script(tmp_path, TRAIN + dies)
     assert ending(run) == ("untraced", "trace/unreadable")
@@ -102,7 +98,7 @@ def test_a_rank_that_dies_without_a_word_leaves_a_truncated_trace_and_no_result(
         ("", "echo hello"),
     ],
 )
-def test_a_training_that_never_steps_or_is_no_python_has_nothing_to_compare(
+def test_without_a_step_there_is_nothing_to_compare(
     source: str, command: str, tmp_path: Path
 ) -> None:
     run = trace_script(tmp_path, source, command=command)
@@ -133,9 +129,7 @@ def test_a_text_of_the_tick_ends_the_run_early(tmp_path: Path) -> None:
     assert known == ("interrupted", "diverged", "run/ended-early")
 
 
-def test_a_training_that_does_not_leave_after_its_last_step_is_helped_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stays_on_is_helped_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "STOP_GRACE", 0.2)
     stays = f"try:\n    {ENDLESS.strip().replace(chr(10), chr(10) + '    ')}"
     run = trace_script(tmp_path, f"{stays}\nfinally:\n    time.sleep(60)\n", steps=2)

@@ -62,7 +62,7 @@ def run(
 
 
 @pytest.mark.parametrize("status", [0, 1, 255])
-def test_an_exit_code_is_given_on_and_a_command_that_waits_for_input_gets_none(
+def test_an_exit_code_is_given_on_and_there_is_no_input(
     tmp_path: Path, mark: str, status: int
 ) -> None:
     prints = "print(repr(sys.stdin.read()), flush=True); print('err', file=sys.stderr)"
@@ -73,7 +73,7 @@ def test_an_exit_code_is_given_on_and_a_command_that_waits_for_input_gets_none(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_signal_that_ended_it_is_known_also_through_a_shell(
+def test_a_signal_is_known_through_a_shell(
     tmp_path: Path, mark: str, number: signal.Signals
 ) -> None:
     assert run(tmp_path, mark, f"os.kill(os.getpid(), {int(number)})").signal == number
@@ -110,9 +110,7 @@ def test_what_a_finished_command_left_running_is_ended_and_counted(
     assert (ended.exit_code, ended.left_running, ended.timed_out) == (0, 3, False)
 
 
-def test_helpers_that_leave_by_themselves_and_processes_that_were_there_are_not_counted(
-    tmp_path: Path, mark: str
-) -> None:
+def test_helpers_that_leave_and_other_processes_are_not_counted(tmp_path: Path, mark: str) -> None:
     other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
     helper = "[sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK]"
     try:
@@ -165,9 +163,7 @@ sys.stdout.write("\\n" + "y" * 300_000)
 """
 
 
-def test_the_end_of_much_output_and_of_one_endless_line_is_kept_in_bounded_memory(
-    tmp_path: Path, mark: str
-) -> None:
+def test_the_end_of_any_output_is_kept_in_bounded_memory(tmp_path: Path, mark: str) -> None:
     tracemalloc.start()
     try:
         ended = run(tmp_path, mark, MUCH)
@@ -200,9 +196,7 @@ for source in ("x = b'x' * (600 << 20)", "import os; os.kill(os.getpid(), 9)"):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
-def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one() -> (
-    None
-):
+def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count() -> None:
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     version, top, path = next(
         (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"),

@@ -60,9 +60,7 @@ def test_the_locale_has_another_name_and_text_stays_utf_8(outer: dict[str, str])
     assert said(program, found) == "\u00fc utf-8 utf-8"
 
 
-def test_another_number_of_threads_where_asked_for_alone_and_hash_seed_where_the_arm_has_one() -> (
-    None
-):
+def test_threads_where_asked_for_alone_and_hash_seed_where_the_arm_has_one() -> None:
     eight, seed = {"OMP_NUM_THREADS": "8"}, {"PYTHONHASHSEED": "42"}
     assert "OMP_NUM_THREADS" not in environment(VARIED, eight, {})
     four = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}

@@ -29,9 +29,7 @@ def snapshot_of(folder: Path, tmp_path: Path) -> Snapshot:
     return take_snapshot(inspect_checkout(folder), tmp_path / "snapshot")
 
 
-def test_a_snapshot_has_tracked_and_new_files_and_neither_git_folder_nor_data_nor_credential(
-    repo: Path, tmp_path: Path
-) -> None:
+def test_a_snapshot_has_neither_data_nor_credential(repo: Path, tmp_path: Path) -> None:
     write(repo, new_dot_py="n", ignored_dot_log="", train_dot_py="print(2)")
     write(repo, data__big="x", data2="y", **{"gha-creds-0123abcd.json": "secret"})
     write(repo, **{"gha-creds-of-mine.json": "a file of the project's"})
@@ -46,9 +44,7 @@ def test_a_snapshot_has_tracked_and_new_files_and_neither_git_folder_nor_data_no
     assert (snapshot.root / "train.py").read_text() == "print(2)"
 
 
-def test_modes_times_and_links_are_kept_and_links_are_not_followed(
-    repo: Path, tmp_path: Path
-) -> None:
+def test_modes_times_and_links_are_kept_not_followed(repo: Path, tmp_path: Path) -> None:
     write(tmp_path, outside__model_dot_py="secret")
     commit(repo, led__model_dot_py="", run="#!/bin/sh")
     (repo / "run").chmod(0o755)
@@ -66,9 +62,7 @@ def test_modes_times_and_links_are_kept_and_links_are_not_followed(
     assert {name: (snapshot / name).readlink() for name in links} == links
 
 
-def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
-    repo: Path, tmp_path: Path
-) -> None:
+def test_submodules_and_nested_checkouts_come_along(repo: Path, tmp_path: Path) -> None:
     sub = repository(tmp_path / "sub")
     git(sub, "submodule", "--quiet", "add", str(repository(tmp_path / "inner")), "deep")
     commit(sub)
@@ -90,9 +84,7 @@ def test_submodules_and_nested_checkouts_come_with_their_own_new_files(
     assert "libs/sub" in inspect_checkout(repo).uncommitted
 
 
-def test_a_plain_folder_is_copied_without_what_machines_leave_in_it_and_special_files(
-    tmp_path: Path,
-) -> None:
+def test_a_plain_folder_is_copied_without_what_machines_leave_in_it(tmp_path: Path) -> None:
     """Nor the copy itself, where it lies inside the folder."""
     write(tmp_path, a_dot_py="", sub__b_dot_py="", env__pyvenv_dot_cfg="", env__x="")
     write(tmp_path, node_modules__x="", _dot_venv__x="")
@@ -183,9 +175,7 @@ def test_what_a_run_touched_is_copied_again(repo: Path, tmp_path: Path) -> None:
     assert (root / "linked").read_text() == "linked" and (root / "same").stat().st_ino == inode
 
 
-def test_a_folder_that_stands_in_for_another_gives_nothing_that_differs(
-    repo: Path, tmp_path: Path
-) -> None:
+def test_a_folder_in_place_of_another_gives_nothing(repo: Path, tmp_path: Path) -> None:
     """A file in a folder that was renamed has not changed since the run began, and is another
     one."""
     write(repo, one__a="1", two__a="2")
