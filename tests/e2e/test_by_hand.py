@@ -92,26 +92,22 @@ def said(gated: Gated, identifier: str) -> list[str]:
     return [item["message"] for item in gated.report["notes"] if item["id"] == identifier]
 
 
+WEIGHT = ("parameter", "weight")
+BACKWARD = "steps are calls of backward(): "
 CASES = {
     "backward": (
         BY_BACKWARD,
         " - noise()",
         "",
-        ("parameter", "weight"),
-        "steps are calls of backward(): no torch optimizer took a step",
+        WEIGHT,
+        f"{BACKWARD}no torch optimizer took a step",
     ),
     "one-each": (
-        ONE_EACH,
-        " + 0.01 * torch.rand(())",
-        "",
-        ("parameter", "weight"),
-        "steps are calls of backward(): each optimizer is made after one",
+        *(ONE_EACH, " + 0.01 * torch.rand(())", "", WEIGHT),
+        f"{BACKWARD}each optimizer is made after one",
     ),
     "strategy": (
-        STRATEGY,
-        " + noise()",
-        ARTIFACTS,
-        ("artifact", "weights.pt: (root)"),
+        *(STRATEGY, " + noise()", ARTIFACTS, ("artifact", "weights.pt: (root)")),
         "no step was recorded: the runs are compared by their artifacts alone",
     ),
 }

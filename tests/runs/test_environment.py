@@ -21,14 +21,7 @@ from repro_gate.trace.format import CONFIG_VARIABLE
 from tests.support.tracing import trace_script
 
 PLACE = Path("/place")
-SECRETS = (
-    "GITHUB_TOKEN",
-    "HF_TOKEN",
-    "SSH_AUTH_SOCK",
-    "HTTPS_PROXY",
-    "KUBECONFIG",
-    "GITHUB_OUTPUT",
-)
+SECRETS = ("GITHUB_TOKEN", "HF_TOKEN", "SSH_AUTH_SOCK", "HTTPS_PROXY", "GITHUB_OUTPUT")
 MARKS = "TOKEN SECRET PASSWORD PASSWD CREDENTIALS API_KEY APIKEY ACCESS_KEY PRIVATE COOKIE AUTH"
 PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "TORCH_", "PYTORCH_", "TRITON_", "NCCL_", "OMP_", "PYENV_")
 
@@ -79,11 +72,9 @@ def test_omp_num_threads_chooses_the_threads() -> None:
     assert (chosen["OMP_NUM_THREADS"], chosen.get("MKL_NUM_THREADS")) == ("1", None)
     both = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"}
     assert environment(shell, both)["MKL_NUM_THREADS"] == "2"
-    assert [thread_count(outer) for outer in ({}, {"OMP_NUM_THREADS": "3"}, shell)] == [
-        str(usable_processors()),
-        "3",
-        "3 and 4",
-    ]
+    three = {"OMP_NUM_THREADS": "3"}
+    counts = [thread_count(outer) for outer in ({}, three, shell)]
+    assert counts == [str(usable_processors()), "3", "3 and 4"]
 
 
 TRAIN = """

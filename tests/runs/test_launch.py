@@ -59,13 +59,8 @@ def launched(
     workspace = tmp_path / "workspace"
     for folder in (workspace, tmp_path / "home", tmp_path / "tmp"):
         folder.mkdir(exist_ok=True)
-    site = Site(
-        run_folder=tmp_path,
-        workspace=workspace,
-        cwd=workspace / cwd,
-        traces=tmp_path / "runs",
-        outer={"PATH": PATH},
-    )
+    places = {"run_folder": tmp_path, "workspace": workspace, "cwd": workspace / cwd}
+    site = Site(**places, traces=tmp_path / "runs", outer={"PATH": PATH})
     plan = Plan(name="one", arm=arms.default(seed, None))
     return launch.launch(Spec(path=tmp_path / "repro.yml", train=train), plan, site, tick)
 
