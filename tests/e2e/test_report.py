@@ -23,7 +23,7 @@ version: 1
 train: {run: python train.py, steps: 10, timeout: 2m}
 capture: {artifacts: [out.pt]}
 """
-    source = ALONE.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
+    source = CLEAN.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
     return gate_training(tmp_path_factory.mktemp("passed"), source, spec)
 
 
@@ -57,6 +57,7 @@ def test_a_crash_is_inconclusive_with_its_exception_and_line(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_pass_says_what_was_compared_and_never_declared(passed: Gated) -> None:
     passed.must(0)
+    assert passed.check("data/batches")["status"] == "pass"
     (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
     for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,", "optimizer states"):
         assert words in line, line
