@@ -110,7 +110,10 @@ def test_what_a_finished_command_left_running_is_ended_and_counted(
     assert (ended.exit_code, ended.left_running, ended.timed_out) == (0, 3, False)
 
 
-def test_helpers_that_leave_and_other_processes_are_not_counted(tmp_path: Path, mark: str) -> None:
+def test_helpers_that_leave_and_other_processes_are_not_counted(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "GRACE", 60.0)  # is not waited for
     other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
     helper = "[sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK]"
     try:
