@@ -117,7 +117,7 @@ def test_helpers_that_leave_and_other_processes_are_not_counted(
     other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
     helper = "[sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK]"
     try:
-        ended = run(tmp_path, mark, f"subprocess.Popen({helper}); time.sleep(0.7)")
+        ended = run(tmp_path, mark, f"time.sleep(0.7); subprocess.Popen({helper})")
         assert (ended.exit_code, ended.left_running) == (0, 0)
         assert other.is_running() and other.status() != psutil.STATUS_ZOMBIE
     finally:
