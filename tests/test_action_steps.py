@@ -73,38 +73,34 @@ def job_of(folder: Path, root: Path, action: str) -> Job:
     return job
 
 
-@pytest.mark.parametrize(
+each = pytest.mark.parametrize(
     ("action", "step", "phase"),
     [ENVIRONMENTS[0], pytest.param(*ENVIRONMENTS[1], marks=pytest.mark.slow)],
 )
+
+
+@each
 def test_the_gate_runs_in_an_environment_of_its_own_that_is_gone_at_the_end(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
     job = job_of(tmp_path, root, action)
     hostile = '$(touch pwned) `touch pwned` "; touch pwned; #'
-    ended = job.run(
-        action, step, {"python": sys.executable, "report": hostile, "token": TOKEN}, EXIT="3"
-    )
+    inputs = {"python": sys.executable, "report": hostile, "token": TOKEN}
+    ended = job.run(action, step, inputs, EXIT="3")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     found = json.loads((tmp_path / f"workspace/seen/{phase}.json").read_text())
     given, (isolated, path) = found["environment"], found["flags"]
     assert isolated and str(root) in path
     assert str(tmp_path / "workspace") not in path and "" not in path
-    names = {*load(action)["inputs"], "comment"}
-    assert {name for name in given if name.startswith("INPUT_")} == {
-        f"INPUT_{name.upper()}" for name in names
-    }
     # an input is no code
     assert given["INPUT_REPORT"] == hostile and not (tmp_path / "workspace/pwned").exists()
-    assert (given.get("INPUT_TOKEN"), given["INPUT_COMMENT"]) == {
-        "native": (None, "never"),
-        "comment": (TOKEN, "on-change"),
-    }[action]
+    told = (given.get("INPUT_TOKEN"), given["INPUT_COMMENT"])
+    assert told == ((None, "never") if action == "native" else (TOKEN, "on-change"))
     assert TOKEN not in json.dumps(found) or action == "comment"
     assert [item.name for item in (tmp_path / "temp").iterdir()] == [f"{step}.sh"]
 
 
-@pytest.mark.parametrize(("action", "step", "phase"), ENVIRONMENTS)
+@each
 def test_an_interpreter_that_will_not_do_is_named_with_what_will(
     action: str, step: str, phase: str, root: Path, tmp_path: Path
 ) -> None:
@@ -150,30 +146,23 @@ def values(argv: list[str], option: str) -> list[str]:
     return [after for before, after in itertools.pairwise(argv) if before == option]
 
 
-def test_the_gates_container_has_no_token_no_network_no_socket_and_few_capabilities(
-    docker: Job,
-) -> None:
+def test_the_gates_container_has_no_token_network_or_socket(docker: Job) -> None:
     argv = asked(docker, "gate")
     assert argv[-2:] == ["gate@sha256:1", "gate"]
     assert (values(argv, "--network"), values(argv, "--cap-drop")) == (["none"], ["ALL"])
     capabilities = "CHOWN DAC_OVERRIDE FOWNER KILL SETGID SETPCAP SETUID"
-    assert sorted(values(argv, "--cap-add")) == capabilities.split()
+    assert " ".join(sorted(values(argv, "--cap-add"))) == capabilities
     assert "--privileged" not in argv and values(argv, "--security-opt") == ["no-new-privileges"]
     mounts = {mount.split("target=")[1] for mount in values(argv, "--mount")}
     assert mounts == {"/github/workspace", "/github/workflow/event.json,readonly"}
-    assert TOKEN not in " ".join(argv)
     handed = {text.partition("=")[0] for text in values(argv, "--env")}
-    files = {"GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"}
-    assert handed.isdisjoint({"INPUT_TOKEN", "GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN"} | files)
+    assert handed.isdisjoint({"ACTIONS_RUNTIME_TOKEN", "GITHUB_OUTPUT", *NEVER})
     inputs = {f"INPUT_{name.upper()}" for name in load("container")["inputs"]}
-    assert inputs - handed == {"INPUT_TOKEN"}
+    assert inputs - handed == {"INPUT_TOKEN"} and TOKEN not in " ".join(argv)
 
 
-def test_whoever_publishes_is_told_what_the_code_asks_writes_two_files_and_gives_its_exit_code(
-    docker: Job,
-) -> None:
+def test_whoever_publishes_is_told_what_the_code_asks(docker: Job) -> None:
     argv = asked(docker, "publish")
-    assert argv[-1] == "publish"
     code = "".join(path.read_text() for path in (ROOT / "repro_gate").rglob("*.py"))
     wanted = set(re.findall(r'"((?:GITHUB|RUNNER)_[A-Z_]+)"', code)) - NEVER
     # all that the code asks of the runner
@@ -182,20 +171,16 @@ def test_whoever_publishes_is_told_what_the_code_asks_writes_two_files_and_gives
     assert values(argv, "--cap-add") == ["DAC_OVERRIDE"] and values(argv, "--cap-drop") == ["ALL"]
     assert docker.run("docker-run", "publish", {}, EXIT="1").returncode == 1
     writable = [mount for mount in values(argv, "--mount") if not mount.endswith(",readonly")]
-    assert [mount.split("target=")[1] for mount in writable] == [
-        "/github/file_commands/output",
-        "/github/file_commands/summary",
-    ]
+    places = [mount.split("target=/github/file_commands/")[1] for mount in writable]
+    assert places == ["output", "summary"]
     assert "INPUT_TOKEN" in values(argv, "--env") and TOKEN not in " ".join(argv)
 
 
 @pytest.mark.parametrize(
     ("gpus", "option"),
-    [("all", ["all"]), ("2", ["2"]), ("device=0,1", ['"device=0,1"']), ("none", []), ("", [])],
+    [("all", ["all"]), ("device=0,1", ['"device=0,1"']), ("none", []), ("", [])],
 )
-def test_gpus_and_shared_memory_are_those_that_were_asked_for(
-    docker: Job, gpus: str, option: list[str]
-) -> None:
+def test_gpus_and_shared_memory_are_as_asked_for(docker: Job, gpus: str, option: list[str]) -> None:
     argv = asked(docker, "gate", gpus=gpus, shm_size="8g")
     assert values(argv, "--gpus") == option and values(argv, "--shm-size") == ["8g"]
     assert ("NVIDIA_VISIBLE_DEVICES=void" in values(argv, "--env")) is not bool(option)

@@ -39,7 +39,7 @@ from repro_gate.runs import process, series
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 
-checkout, mark, moments, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+checkout, mark, moments = sys.argv[1], sys.argv[2], int(sys.argv[3])
 process.GRACE = 0.15
 
 def left():
@@ -75,28 +75,22 @@ def one(wait, numbers):
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status), time.monotonic() - began
 
-random.seed(seed)
+random.seed(1)
 before, bad = modes(), []
 _, whole = one(None, ())
 _, whole = one(None, ())
 assert not left(), "left by a gate run that was not interrupted"
-codes = {}
 for moment in range(moments):
     wait = 0.01 + (moment + random.random()) / moments * (whole - 0.01)
     numbers = [random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) for _ in range(random.choice((1, 1, 3)))]
     code, seconds = one(wait, numbers)
-    codes[code] = codes.get(code, 0) + 1
     changed = [path for path, mode in modes().items() if before[path] != mode]
     others = processes_of(UID) if os.environ["REPRO_GATE_SANDBOX"] == "own-user" else []
     found = {"processes": left() + others, "closed": len(changed), "folders": os.listdir(tempfile.gettempdir())}
     if any(found.values()) or code != 3:
         bad.append([round(wait, 3), numbers, code, found])
-        for item in psutil.process_iter(["cmdline"]):
-            if any("300." + mark in word for word in item.info["cmdline"] or []) and item.info["cmdline"][0] != sys.executable:
-                item.kill()
-        for path in changed:
-            os.chmod(path, before[path] & 0o7777)
-print(json.dumps({"bad": bad, "codes": codes, "whole": whole}))
+        break
+print(json.dumps({"bad": bad, "whole": whole}))
 """
 
 
@@ -124,7 +118,7 @@ def test_a_signal_at_any_moment_leaves_no_process_no_closed_file_and_no_folder(
     subprocess.run(["git", "init", "-q", str(checkout)], check=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(temporary)}
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(checkout), mark, str(MOMENTS), "1"],
+        [sys.executable, "-c", DRIVER, str(checkout), mark, str(MOMENTS)],
         env={**environment, "REPRO_GATE_SANDBOX": level},
         capture_output=True,
         text=True,
@@ -148,9 +142,7 @@ def taken() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_held_signal_is_obeyed_at_the_end_or_where_it_may_be(
-    taken: None, number: signal.Signals
-) -> None:
+def test_a_held_signal_is_obeyed_at_the_end(taken: None, number: signal.Signals) -> None:
     done = []
 
     def held_twice() -> None:

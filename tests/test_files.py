@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -37,21 +36,7 @@ def test_a_hostile_tree_is_removed_and_nothing_else(tmp_path: Path) -> None:
     assert not top.exists() and tree(tmp_path / "kept") == ["file"]
 
 
-def test_files_that_take_long_to_unlink_are_unlinked_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ext4 took some 3 ms for each file that had reached the disk, nearly all of it waiting: 20,000
-    files took a minute."""
-    write(tmp_path, **{f"top__{number}": "x" for number in range(200)})
-    unlink, began = os.unlink, time.monotonic()
-    monkeypatch.setattr(os, "unlink", lambda *path, **of: (time.sleep(0.02), unlink(*path, **of)))
-    remove_tree(tmp_path / "top")
-    assert time.monotonic() - began < 2 and tree(tmp_path) == []
-
-
-def test_a_link_is_removed_not_what_it_points_to_and_what_cannot_be_removed_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path) -> None:
     write(tmp_path, real__file="x")
     (tmp_path / "link").symlink_to("real")
     remove_tree(tmp_path / "link")
@@ -123,19 +108,14 @@ def test_toml_is_parsed_to_what_json_can_hold_or_refused_with_its_line() -> None
         parse_toml("a = 1\nb = \n")
     with pytest.raises(Unreadable, match="is not TOML"):
         parse_toml("a = " + "[" * 100_000)
-    file = '{url = "https://example.com/p.whl", hash = "sha256:00"}'
-    large = f'[[package]]\nname = "p"\nfiles = [{file}]\n'
+    large = '[[package]]\nname = "p"\nfiles = [{url = "https://example.com/p.whl"}]\n'
     assert len(parse_toml(large * 2_000)["package"]) == 2_000
 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "a" + ".a" * 20_000 + " = 1\n",
-        "[" + "a." * 20_000 + "a]\n" + "".join(f"{number}.x = 1\n" for number in range(4_000)),
-        "a = " + "{b = " * 2_000 + "1" + "}" * 2_000,
-    ],
-    ids=["key", "header", "deep"],
+    ["a" + ".a" * 20_000 + " = 1\n", "a = " + "{b = " * 2_000 + "1" + "}" * 2_000],
+    ids=["key", "deep"],
 )
 def test_toml_that_takes_too_much_is_refused(text: str) -> None:
     with pytest.raises(Unreadable, match=r"takes more time or memory to parse|nested too deeply"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -23,9 +22,8 @@ TWO = (
 # What nvidia-smi does: one option for each query, CSV with ", ", status 2 and a sentence on stdout
 # for a field it does not know.
 SMI = r"""
-import sys, time
-known, rows, apps, seconds = {known!r}, {rows!r}, {apps!r}, {seconds!r}
-time.sleep(seconds)
+import sys
+known, rows, apps = {known!r}, {rows!r}, {apps!r}
 if len(sys.argv) != 3 or sys.argv[2] != "--format=csv,noheader":
     sys.exit("ERROR: Option is not recognized. Please run 'nvidia-smi -h'.")
 option, _, names = sys.argv[1].partition("=")
@@ -56,9 +54,8 @@ def install(
     known: tuple[str, ...] = FIELDS,
     rows: object = TWO,
     apps: tuple[str, ...] = (),
-    seconds: float = 0.0,
 ) -> None:
-    (tmp_path / "smi.py").write_text(SMI.format(known=known, rows=rows, apps=apps, seconds=seconds))
+    (tmp_path / "smi.py").write_text(SMI.format(known=known, rows=rows, apps=apps))
     script(tmp_path, f'exec "{sys.executable}" "{tmp_path / "smi.py"}" "$@"')
 
 
@@ -74,31 +71,24 @@ def of_gpus() -> dict[str, str]:
 
 def test_without_a_gpu_the_rest_is_read_and_nothing_of_a_gpu() -> None:
     facts = read_machine()
-    assert {"cpu-count", "memory-bytes", "os", "kernel"} <= facts.keys()
-    assert int(facts["cpu-count"]) == os.cpu_count()
-    assert int(facts["memory-bytes"]) == psutil.virtual_memory().total
+    assert facts["cpu-count"] == str(os.cpu_count()) and facts["os"]
+    assert facts["memory-bytes"] == str(psutil.virtual_memory().total)
     assert facts["kernel"].endswith(os.uname().release)
-    assert not of_gpus() and "driver" not in facts
-    assert other_gpu_processes([]) is None
+    assert not of_gpus() and "driver" not in facts and other_gpu_processes([]) is None
 
 
-def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_absent(
-    tmp_path: Path,
-) -> None:
+def test_every_gpu_is_read_and_what_it_does_not_have_is_absent(tmp_path: Path) -> None:
     install(tmp_path)
-    facts = read_machine()
     names = ("model", "uuid", "memory", "capability", "mig", "ecc")
     rows = {
         f"gpu.{number}.{name}": value
         for number, row in enumerate(TWO)
         for name, value in zip(names, row[1:], strict=True)
     }
-    assert facts["driver"] == "570.86.15" and of_gpus() == rows
+    assert read_machine()["driver"] == "570.86.15" and of_gpus() == rows
     lacks = ("[N/A]", "[Not Supported]", "N/A")
     install(tmp_path, rows=(("470.1", "Tesla T4", "GPU-1", "15360 MiB", *lacks),))
-    facts = of_gpus()
-    assert facts["gpu.0.model"] == "Tesla T4"
-    assert not {"gpu.0.mig", "gpu.0.ecc", "gpu.0.capability"} & facts.keys()
+    assert [*of_gpus()] == ["gpu.0.model", "gpu.0.uuid", "gpu.0.memory"]
     install(tmp_path, (*FIELDS[:4], *FIELDS[5:]), tuple((*row[:4], *row[5:]) for row in TWO))
     without = {name: value for name, value in rows.items() if not name.endswith("capability")}
     assert of_gpus() == without
@@ -111,29 +101,25 @@ def test_every_gpu_is_read_and_what_it_or_an_older_nvidia_smi_does_not_have_is_a
         "exit 0",
         "head -c 3000000 /dev/zero",
         "printf '\\377\\376, \\n, , , , , , \\n'",
-        "kill -9 $$",
     ],
 )
 def test_an_nvidia_smi_that_fails_or_babbles_is_no_error(tmp_path: Path, body: str) -> None:
     script(tmp_path, f"PATH=/bin:/usr/bin; {body}")
-    assert not of_gpus()
-    assert not other_gpu_processes([])
+    assert not of_gpus() and not other_gpu_processes([])
 
 
 def test_an_nvidia_smi_that_cannot_be_started_or_hangs_is_given_up_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    script(tmp_path, "")
     (tmp_path / "bin/nvidia-smi").write_bytes(b"\x7fELF not really")
-    (tmp_path / "bin/nvidia-smi").chmod(0o755)
     assert "driver" not in read_machine() and other_gpu_processes([]) is None
     monkeypatch.setattr(machine, "SMI_SECONDS", 0.2)
-    install(tmp_path, seconds=600.0)
-    before = set(psutil.Process().children())  # other tests of this process may have left dead ones
+    started = tmp_path / "started"
+    script(tmp_path, f'echo $$ >>"{started}"; exec /bin/sleep 600')
     assert "driver" not in read_machine() and other_gpu_processes([]) is None
-    deadline = time.monotonic() + 10
-    while set(psutil.Process().children()) - before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert set(psutil.Process().children()) <= before
+    pids = map(int, started.read_text().split() if started.exists() else ())
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +127,6 @@ def test_an_nvidia_smi_that_cannot_be_started_or_hangs_is_given_up_and_leaves_no
     [
         ("x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
         ("Open Kernel Module for x86_64  570.86.15  Release Build  (dvs@U16-I3)", "570.86.15"),
-        ("aarch64 Kernel Module  390.157  Wed Oct 12 09:19:07 UTC 2022", "390.157"),
     ],
 )
 def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
@@ -149,38 +134,39 @@ def test_the_driver_is_the_kernel_module_that_is_loaded_and_else_asked_for(
 ) -> None:
     install(tmp_path, rows=(("1.2.3", *TWO[0][1:]),))
     assert read_machine()["driver"] == "1.2.3"
-    (tmp_path / "version").write_text(
-        f"NVRM version: NVIDIA UNIX {module}\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
-    )
+    loaded = f"NVRM version: NVIDIA UNIX {module}\nGCC version:  gcc version 12.3.0 (Ubuntu)\n"
+    (tmp_path / "version").write_text(loaded)
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
     assert read_machine()["driver"] == version
 
 
-def cores(*parts: str) -> str:
-    return "".join(
-        "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
-        f"CPU part\t: {part}\nCPU revision\t: 1\n\n"
-        for part in parts
-    )
+CORE = """processor\t: 0
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: {}
+CPU revision\t: 1
 
-
+"""
 ARM_MODEL = "implementer 0x41, architecture 8, variant 0x3, part {}, revision 1"
+INTEL = "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu\n\n"
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no /proc")
 @pytest.mark.parametrize(
     ("text", "model"),
     [
+        (INTEL * 2, "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        (CORE.format("0xd0c") * 2, ARM_MODEL.format("0xd0c")),
         (
-            "processor\t: 0\nmodel name\t: Intel(R)  Xeon(R) CPU @ 2.20GHz\nflags\t: fpu\n\n" * 2,
-            "Intel(R) Xeon(R) CPU @ 2.20GHz",
+            CORE.format("0xd05") + CORE.format("0xd0b"),
+            f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}",
         ),
-        (cores("0xd0c", "0xd0c"), ARM_MODEL.format("0xd0c")),
-        (cores("0xd05", "0xd0b"), f"{ARM_MODEL.format('0xd05')} + {ARM_MODEL.format('0xd0b')}"),
         ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
     ],
+    ids=["Intel", "ARM", "two kinds of core", "POWER"],
 )
-def test_the_cpu_is_named_on_every_architecture(
+def test_the_cpu_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, model: str
 ) -> None:
     (tmp_path / "cpuinfo").write_text(text)
@@ -204,19 +190,15 @@ def test_processes_on_the_gpus_are_listed_but_ours_and_our_children(tmp_path: Pa
         install(tmp_path, apps=apps)
         others = ("2999998 [Not Found]", "2999999 /opt/a, b/python (1024 MiB)")
         assert other_gpu_processes([os.getpid()]) == others
-        seen = other_gpu_processes([])
-        assert seen is not None and len(seen) == 4 and f"{child.pid} python (512 MiB)" in seen
+        assert len(other_gpu_processes([]) or ()) == 4
     finally:
         child.kill()
         child.wait()
 
 
-def test_the_answer_does_not_follow_the_language_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_language_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    script(tmp_path, 'printf "%s, %s\\n" "$LC_ALL" 1; [ "$1" = --query-gpu=driver_version,name ]')
-    monkeypatch.setattr(machine, "_GPU_FIELDS", {"name": "model"})
+    script(tmp_path, 'printf "%s, x, x, x, x, x, x\\n" "$LC_ALL"')
     assert read_machine()["driver"] == "C"
 
 

@@ -65,28 +65,20 @@ def proposed(folder: Path, *, branch: bool, pulls: int) -> list[tuple[str, list[
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
-def test_the_baseline_is_one_commit_on_top_of_the_one_that_was_tested(tmp_path: Path) -> None:
-    asked = proposed(tmp_path, branch=False, pulls=0)
+@pytest.mark.parametrize(
+    ("branch", "moved"),
+    [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")],
+)
+def test_the_baseline_is_one_commit_on_the_tested(tmp_path: Path, branch: bool, moved: str) -> None:
+    asked = proposed(tmp_path, branch=branch, pulls=int(branch))
     bodies = {path: body for path, _, body in asked}
     entry = {"path": "repro.baseline.yml", "mode": "100644", "type": "blob", "content": BASELINE}
     assert bodies["repos/o/r/git/trees"] == {"base_tree": "d" * 40, "tree": [entry]}
     commit = bodies["repos/o/r/git/commits"]
     assert (commit["tree"], commit["parents"]) == ("d" * 40, [SHA])
-    (opened,) = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
+    # once: at its base the branch would close its pull request
+    refs = [(path, given) for path, given, _ in asked if any("sha=" in text for text in given)]
+    assert [path for path, _ in refs] == [moved] and f"sha={'c' * 40}" in refs[0][1]
+    opened = [given for path, given, _ in asked if path == "repos/o/r/pulls"]
     told = {"head=repro-gate/baseline", "base=main", "title=Refresh repro.baseline.yml"}
-    assert told <= set(opened) and len(bodies) == len(asked)
-
-
-@pytest.mark.parametrize(
-    ("branch", "path"),
-    [(False, "repos/o/r/git/refs"), (True, "repos/o/r/git/refs/heads/repro-gate/baseline")],
-)
-def test_the_branch_moves_once_and_never_to_its_base_and_an_open_proposal_is_not_opened_twice(
-    tmp_path: Path, branch: bool, path: str
-) -> None:
-    asked = proposed(tmp_path, branch=branch, pulls=1)
-    moved = [item for item in asked if any(text.startswith("sha=") for text in item[1])]
-    ((where, given, _),) = moved
-    # at its base the branch would close its pull request
-    assert where == path and f"sha={'c' * 40}" in given
-    assert not [path for path, _, _ in asked if path == "repos/o/r/pulls"]
+    assert len(opened) == (not branch) and all(told <= {*given} for given in opened)

@@ -62,9 +62,7 @@ def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones_with_their_place(
-    checkout: Path,
-) -> None:
+def test_the_hook_lets_a_good_commit_through_and_stops_bad_ones(checkout: Path) -> None:
     def commit(name: str, message: str, text: str) -> tuple[int, str]:
         (checkout / name).write_text(text)
         git(checkout, "add", "--all")
@@ -106,9 +104,7 @@ def _arguments(tmp_path: Path, **variables: str) -> list[str]:
 
 
 @pytest.mark.parametrize("base", ["", "0123456789abcdef0123456789abcdef01234567"])
-def test_the_gitlab_job_gates_in_the_image_with_the_base_if_there_is_one_and_keeps_the_reports(
-    tmp_path: Path, base: str
-) -> None:
+def test_the_gitlab_job_gates_in_the_image_and_keeps_the_reports(tmp_path: Path, base: str) -> None:
     variables = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base} if base else {}
     isolated, module, name, *arguments = _arguments(tmp_path, **variables)
     assert (isolated, module, name) == ("-I", "-m", "repro_gate")

@@ -10,20 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # Where people read: globs from the top of the repository.
-PLACES = (
-    "repro_gate/**/*.py",
-    "repro_gate/**/*.j2",
-    "*.md",
-    "docs/**/*.md",
-    "examples/**/*.md",
-    "examples/**/*.py",
-    "examples/**/*.yml",
-    "action.yml",
-    "*/action.yml",
-    ".github/**/*.yml",
-    "Makefile",
-    "pyproject.toml",
-)
+PLACES = ("repro_gate/**/*.py", "repro_gate/**/*.j2", "*.md", "docs/**/*.md", "examples/**/*.md")
+PLACES += ("examples/**/*.py", "examples/**/*.yml", "action.yml", "*/action.yml")
+PLACES += (".github/**/*.yml", "Makefile", "pyproject.toml")
 # Retired: a pattern, and what to write instead. A space stands for any white space, a new line too.
 # Each `~` is taken out: it keeps a search for the old words, and a rename of them, from finding
 # this list.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 from allpairspy import AllPairs
@@ -79,34 +79,13 @@ def trainings() -> Sequence[Training]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the spec and the command line say besides."""
-
-    seeds: str  # one, two
-    compare: str  # bitwise, tolerance
-    repeat: int
-    allow: str  # none, one
-    every: int
-    steps: int | None  # of six that the training takes
-    warmup: int
-    vary: str  # all, list, off
-    cost: str  # off, on, limited
-    profile: str  # basic, strict, waived
-    baseline: str  # none, notice, fail
-    against: str  # none, HEAD
-    policy: str  # none, head, base
-    fail_fast: bool
-    verbose: bool  # and every trace kept
-
-
 OPTIONS: OrderedDict[str, Sequence[Any]] = OrderedDict(  # the first of each is that of a plain case
     seeds=("one", "two"),
     compare=("bitwise", "tolerance"),
     repeat=(2, 3),
     allow=("none", "one"),
     every=(1, 2, 100),
-    steps=(None, 3, 50),
+    steps=(None, 3, 50),  # of six that the training takes
     warmup=(1, 100),
     vary=("all", "list", "off"),
     cost=("off", "on", "limited"),
@@ -115,8 +94,9 @@ OPTIONS: OrderedDict[str, Sequence[Any]] = OrderedDict(  # the first of each is 
     against=("none", "HEAD"),
     policy=("none", "head", "base"),
     fail_fast=(False, True),
-    verbose=(False, True),
+    verbose=(False, True),  # and every trace kept
 )
+Options: Any = make_dataclass("Options", OPTIONS, frozen=True)
 
 
 @dataclass(frozen=True)
@@ -124,7 +104,7 @@ class Case:
     """A training under options."""
 
     training: Training
-    options: Options
+    options: Any
 
     @property
     def name(self) -> str:

@@ -98,85 +98,29 @@ def test_the_same_checkout_is_unchanged_and_a_refactor_a_no_op(code: Path, tmp_p
     assert found(gated.report["baseline"]) == ("no-op", ["code"])
 
 
-@pytest.mark.parametrize(
-    ("rule", "exit_code", "reasons"), [("notice", 0, []), ("fail", 1, ["baseline/changed"])]
-)
-def test_another_learning_rate_is_a_change(
-    rule: str, exit_code: int, reasons: list[str], code: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("rule", ["notice", "fail"])
+def test_another_learning_rate_is_a_change(rule: str, code: Path, tmp_path: Path) -> None:
     edit(code, "train.py", "weight -= 0.1 *", "weight -= 0.2 *")
     gated = gate(code, "--set", f"baseline.on-change={rule}", out=tmp_path)
-    gated.must(exit_code, *reasons)
+    gated.must(int(rule == "fail"), *(["baseline/changed"] if rule == "fail" else []))
     changed = gated.report["baseline"]
     assert found(changed) == ("changed", ["code"])
     assert {"losses", "weights", "optimizer"} <= set(changed["unlike"]) and changed["loss_gap"] > 0
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_another_library_under_the_same_config_hash_is_drift(
-    committed: Path, code: Path, tmp_path: Path
+    version: str, committed: Path, code: Path, tmp_path: Path
 ) -> None:
-    write_library(committed / "library", "1.1", 0.25)
+    write_library(committed / "library", version, 0.5 if version == "1.0" else 0.25)
     try:
         gated = gate(code, out=tmp_path)
     finally:
         write_library(committed / "library", "1.0", 0.5)
-    gated.must(1, "baseline/drift")
-    assert gated.report["baseline"]["outside"] == ["distribution/scaling: 1.0 -> 1.1"]
+    same, baseline = version == "1.0", gated.report["baseline"]
+    gated.must(int(not same), *([] if same else ["baseline/drift"]))
+    assert baseline["outside"] == ([] if same else ["distribution/scaling: 1.0 -> 1.1"])
     assert gated.report["determinism"]["identical"], "only not identical with the recorded ones"
-    again = gate(code, out=tmp_path)
-    again.must(0)
-    assert again.report["baseline"]["status"] == "unchanged", "the clean twin"
-
-
-TORCH = """
-import torch
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(2):
-    optimizer.zero_grad()
-    model(torch.randn(16, 8)).square().mean().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.slow
-def test_fewer_threads_are_another_platform_and_set_by_the_code_another_recipe(
-    code: Path, tmp_path: Path
-) -> None:
-    few = gate(code, out=tmp_path, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    few.must(0)
-    assert few.report["baseline"]["status"] == "new-platform"
-
-    (code / "train.py").write_text(TORCH)
-    (code / "repro.baseline.yml").unlink()
-    commit(code, "torch")
-    record(code)
-    baseline, printed = read_baseline(code / "repro.baseline.yml"), call("hash", code)
-    assert baseline is not None and printed.returncode == 0, printed.stderr
-    [entry] = baseline.entries.values()
-    assert entry.config_hash in printed.stdout, "the same config hash without a run"
-    edit(code, "train.py", "import torch", "import torch; torch.set_num_threads(1)")
-    status, changed = found(gate(code, out=tmp_path).report["baseline"])
-    # a change must not leave its platform to leave its baseline
-    assert status in ("changed", "no-op") and changed == ["code"]
-
-
-@pytest.mark.slow
-def test_a_training_that_looks_at_its_own_path_does_not_drift(code: Path, tmp_path: Path) -> None:
-    paths = "{str(p) for p in __import__('pathlib').Path('.').resolve().iterdir()}"
-    look = f"for path in sorted({paths}, key=hash): x = x + 1e-3 * len(path) * (x * 1.1)"
-    edit(code, "train.py", SCALED, look)
-    record(code)
-    again = gate(code, out=tmp_path)
-    again.must(0)
-    assert again.report["baseline"]["status"] == "unchanged"
-
-
-def test_a_forged_baseline_is_refused(code: Path, tmp_path: Path) -> None:
-    edit(code, "repro.baseline.yml", "seeds:", "seedz:")
-    gated = gate(code, out=tmp_path)
-    gated.must(2)
-    assert "repro.baseline.yml" in gated.stderr and "Traceback" not in gated.stderr
 
 
 def test_a_training_that_diverges_is_not_recorded(code: Path) -> None:
@@ -187,9 +131,7 @@ def test_a_training_that_diverges_is_not_recorded(code: Path) -> None:
     assert (code / "repro.baseline.yml").read_text() == before
 
 
-def test_against_a_ref_a_refactor_is_a_no_op_and_a_change_is_named(
-    code: Path, tmp_path: Path
-) -> None:
+def test_against_a_ref_a_refactor_is_no_change(code: Path, tmp_path: Path) -> None:
     same = gate(code, "--against", "HEAD~1", out=tmp_path)
     same.must(0)
     assert same.report["against"]["status"] == "unchanged"
@@ -226,9 +168,7 @@ def test_against_a_ref_its_own_data_is_trained_on(code: Path, tmp_path: Path) ->
     assert found(gated.report["against"]) == ("changed", ["data/factor.txt"]), gated.said
 
 
-def test_against_a_ref_with_a_bad_spec_is_said_before_anything_runs(
-    code: Path, tmp_path: Path
-) -> None:
+def test_a_bad_spec_of_a_ref_is_said_before_anything_runs(code: Path, tmp_path: Path) -> None:
     edit(code, "repro.yml", "version: 1", "version: 1\ncolour: red")
     edit(code, "repro.yml", "colour: red", "")
     gated = gate(code, "--against", "HEAD~1", out=tmp_path)
@@ -243,23 +183,21 @@ def test_against_a_ref_that_diverges_says_so(code: Path, tmp_path: Path) -> None
 
 
 def test_the_base_branch_judges_and_what_is_weakened_is_listed(code: Path, tmp_path: Path) -> None:
+    """What weakens a check: tests/gate."""
     asked = """version: 1
 policy: base
 checklist: {profile: basic, severity: {env/lockfile: fail}}
 env: {lockfile: requirements.txt}"""
     edit(code, "repro.yml", "version: 1", asked)
     git(code, "branch", "main-line")
-    edit(code, "repro.yml", "severity: {env/lockfile: fail}", "severity: {env/lockfile: warn}")
-    tolerance = "policy: head\ndeterminism: {compare: {loss: 0.1, weights: 0.1}}"
-    edit(code, "repro.yml", "policy: base", tolerance)
-    judged = gate(code, "--base", "main-line", out=tmp_path)
-    judged.must(1)
-    base = judged.report["base"]
-    assert base["policy"] == "base" and "env/lockfile" in judged.reason_ids
-    keys = {item["key"] for item in base["weakened"]}
-    assert {"policy", "checklist.severity", "determinism.compare"} <= keys
-    assert all(item["location"]["file"] == "repro.yml" for item in base["weakened"])
-    own = gate(code, "--base", "main-line", "--policy", "head", out=tmp_path).report["base"]
-    assert own["policy"] == "head" and {item["key"] for item in own["weakened"]} == keys
-    clean = gate(code, "--base", "HEAD", "--policy", "head", out=tmp_path)
+    clean = gate(code, "--base", "main-line", "--policy", "head", out=tmp_path)
     assert clean.report["base"]["weakened"] == []
+    edit(code, "repro.yml", "severity: {env/lockfile: fail}", "severity: {env/lockfile: warn}")
+    for policy, exit_code in (("base", 1), ("head", 0)):
+        gated = gate(code, "--base", "main-line", "--policy", policy, out=tmp_path)
+        gated.must(exit_code)
+        base = gated.report["base"]
+        (weakened,) = base["weakened"]
+        assert (base["policy"], weakened["key"]) == (policy, "checklist.severity")
+        assert weakened["location"]["file"] == "repro.yml"
+        assert ("env/lockfile" in gated.reason_ids) is (policy == "base")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gates import Gated, gate_training
+from tests.support.gates import Gated, gate_training, tiered
 
 HEAD = """
 import os, time, torch
@@ -56,45 +56,30 @@ with torch.no_grad():
 torch.save(weights, "weights.pt")
 """
 )
-# Two optimizers, parameters that torch.func trains beside them, an average, odd names, and weights
-# that change after the last step.
+# Two optimizers, an average, what a module keeps beside its weights, and weights that change after
+# the last step.
 MIXED = (
     HEAD
     + """
 class Net(nn.Linear):
-    calls, cache = 0, None
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
-        self.register_parameter("w\\ud800", nn.Parameter(torch.ones(1)))
-        self.register_parameter("n" * 10_000, nn.Parameter(torch.ones(1)))
     def forward(self, x):
-        self.calls += 1
         self.cache = torch.ones(3){cache}
-        return super().forward(x) * getattr(self, "w\\ud800") + getattr(self, "n" * 10_000)
-class Critic(Net):
-    pass
-net, critic, beside = Net(4, 1), Critic(1, 1), nn.Linear(4, 1)
+        return super().forward(x)
+net, critic = Net(4, 1), nn.Linear(1, 1)
 average = torch.optim.swa_utils.AveragedModel(nn.Linear(4, 1))
 first, second = torch.optim.Adam(net.parameters()), torch.optim.Adam(critic.parameters())
-params = {name: p.detach() for name, p in beside.named_parameters()}
-def distance(params, x, y):
-    return ((torch.func.functional_call(beside, params, (x,)) - y) ** 2).mean()
 try:
     while True:
         x, y = data()
-        grads = torch.func.grad(distance)(params, x, y)
-        params = {name: params[name] - (0.1{beside}) * grads[name] for name in params}
         first.zero_grad(), second.zero_grad()
         (critic(net(x)) - y).square().mean().backward()
-        getattr(net, "w\\ud800").grad.add_(1.0{name})
         with torch.no_grad():
             average.module.weight.mul_(0.9).add_(net.weight * (0.1{cache}))
         first.step(), second.step()
 finally:
     net.weight.data.mul_(0.5{end})
-""".replace("\\\\", "\\")
+"""
 )
-PLACES = ("cache", "beside", "name", "end")
 ARTIFACTS = """
 version: 1
 train: {run: python train.py, timeout: 2m}
@@ -103,51 +88,34 @@ cost: {measure: false}
 """
 
 
-def mixed(folder: Path, faulty: str = "") -> Gated:
-    """The gate on the mixed training, with noise in one of PLACES."""
-    source = MIXED
-    for place in PLACES:
-        source = source.replace("{" + place + "}", " + noise()" if place == faulty else "")
-    quick = ("--fail-fast",) if faulty in ("beside", "name") else ()
-    return gate_training(folder, source, "", *quick)
-
-
 def said(gated: Gated, identifier: str) -> list[str]:
     return [item["message"] for item in gated.report["notes"] if item["id"] == identifier]
 
 
-@pytest.mark.parametrize(
-    ("source", "fault", "spec", "first", "note"),
-    [
-        (
-            BY_BACKWARD,
-            " - noise()",
-            "",
-            ("parameter", "weight"),
-            "steps are calls of backward(): no torch optimizer took a step",
-        ),
-        pytest.param(
-            ONE_EACH,
-            " + 0.01 * torch.rand(())",
-            "",
-            ("parameter", "weight"),
-            "steps are calls of backward(): each optimizer is made after one",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            STRATEGY,
-            " + noise()",
-            ARTIFACTS,
-            ("artifact", "weights.pt: (root)"),
-            "no step was recorded: the runs are compared by their artifacts alone",
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["backward", "one-each", "strategy"],
-)
-def test_a_fault_is_found_and_its_clean_twin_passes(
-    source: str, fault: str, spec: str, first: tuple[str, str], note: str, tmp_path: Path
-) -> None:
+WEIGHT = ("parameter", "weight")
+BACKWARD = "steps are calls of backward(): "
+CASES = {
+    "backward": (
+        BY_BACKWARD,
+        " - noise()",
+        "",
+        WEIGHT,
+        f"{BACKWARD}no torch optimizer took a step",
+    ),
+    "one-each": (
+        *(ONE_EACH, " + 0.01 * torch.rand(())", "", WEIGHT),
+        f"{BACKWARD}each optimizer is made after one",
+    ),
+    "strategy": (
+        *(STRATEGY, " + noise()", ARTIFACTS, ("artifact", "weights.pt: (root)")),
+        "no step was recorded: the runs are compared by their artifacts alone",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", tiered(CASES, ("backward",)))
+def test_a_fault_is_found_and_its_clean_twin_passes(case: str, tmp_path: Path) -> None:
+    source, fault, spec, first, note = CASES[case]
     bad, good = (
         gate_training(tmp_path / name, source.replace("{0}", text), spec, "--fail-fast")
         for name, text in (("bad", fault), ("good", ""))
@@ -160,38 +128,22 @@ def test_a_fault_is_found_and_its_clean_twin_passes(
 
 
 @pytest.mark.slow
-def test_a_mixed_training_passes(tmp_path: Path) -> None:
-    good = mixed(tmp_path)
-    good.must(0)
-    assert not said(good, "unrecorded/modules")
-    assert not said(good, "probe/state-not-kept")  # two optimizers have a file each
-
-
-@pytest.mark.slow
-def test_what_differs_beside_the_training_is_one_notice_and_no_failure(tmp_path: Path) -> None:
-    noisy = mixed(tmp_path, "cache")
-    noisy.must(0)
-    [told] = said(noisy, "unrecorded/modules")
-    assert "module AveragedModel (no optimizer)" in told and "attribute Net.cache" in told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("place", "kind", "name", "step"),
-    [
-        ("beside", "parameter", None, None),
-        ("name", "gradient", "Net.w\\ud800", None),
-        ("end", "parameter", None, 4),
-    ],
-)
-def test_parameters_of_torch_func_of_any_name_and_changed_after_the_last_step_are_compared(
-    tmp_path: Path, place: str, kind: str, name: str | None, step: int | None
-) -> None:
-    noisy = mixed(tmp_path, place)
-    noisy.must(1)
-    first = noisy.first
-    assert first["kind"] == kind and first["name"] == (name or first["name"])
-    assert step is None or (first["step"] == step and first["max_abs"] > 0)
+@pytest.mark.parametrize("place", ["", "cache", "end"])
+def test_weights_that_change_after_the_last_step_count(tmp_path: Path, place: str) -> None:
+    """With noise in one place. Parameters of torch.func: tests/probe/test_manual_steps.py."""
+    source = MIXED
+    for other in ("cache", "end"):
+        source = source.replace(f"{{{other}}}", " + noise()" if other == place else "")
+    gated = gate_training(tmp_path, source)
+    if place == "end":
+        gated.must(1)
+        assert (gated.first["kind"], gated.first["name"]) == ("parameter", "Net.weight")
+        return
+    gated.must(0)
+    assert not said(gated, "probe/state-not-kept")  # two optimizers have a file each
+    told = " ".join(said(gated, "unrecorded/modules"))
+    for text in ("module AveragedModel (no optimizer)", "attribute Net.cache"):
+        assert (text in told) is bool(place)
 
 
 UNSEEN = """
@@ -215,9 +167,7 @@ w = train(0.0)
 TWO_LINES = 'repro_gate.record("loss", loss)\n        repro_gate.step()'
 
 
-def test_a_training_that_nothing_sees_is_told_where_two_lines_are_to_be_added(
-    tmp_path: Path,
-) -> None:
+def test_a_training_that_nothing_sees_is_told_where_to_add_two_lines(tmp_path: Path) -> None:
     """`record` and `step`: with them it passes, and what differs is found."""
     seen, files = MODEL.replace("# here", TWO_LINES), ("none", "clean", "faulty")
     noisy = seen.replace("{noise}", " + random.SystemRandom().random()")

@@ -11,7 +11,7 @@ import pytest
 
 from repro_gate.trace.notebook import place
 from tests.support.gates import ROOT, gate, tiered
-from tests.test_readme import demo, shape
+from tests.test_readme import demo, labels
 
 EXAMPLES = ROOT / "examples"
 # example -> where its broken twin's runs first diverge: step, kind, pattern of the name, process
@@ -59,15 +59,12 @@ def test_an_example_passes(name: str, tmp_path: Path) -> None:
         arms = ["deterministic", "default", "default", "deterministic", "reseeded"]
         assert [run["arm"] for run in gated.report["runs"]] == arms
         assert not floor["identical"] and floor["first_step"] is not None
-        labels = ({label for label, _ in shape(text)} for text in (demo(), gated.stdout))
-        assert next(labels) == next(labels), "the README's demo shows what a run prints"
+        assert labels(demo()) == labels(gated.stdout), "the README's demo shows what a run prints"
         assert floor["loss_gap"] > 0 and 0 < floor["weight_l2"] < math.inf
 
 
 @pytest.mark.parametrize("name", tiered(sorted(BROKEN), ("quickstart",)))
-def test_a_broken_twin_fails_where_it_diverges_and_the_cause_is_proven(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_broken_twin_fails_and_the_cause_is_proven(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ("torch",)):
         pytest.importorskip(module)
     step, kind, pattern, process = BROKEN[name]

@@ -38,32 +38,24 @@ def package(folder: Path, *how: str) -> tuple[Path, str]:
     return code, f"{binaries}:{os.environ['PATH']}"
 
 
-def test_an_editable_package_is_no_finding_and_against_a_ref_the_refs_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [("-e",), ()], ids=["editable", "a copy"])
+def test_a_package_is_that_of_the_checkout_or_fails(how: tuple[str, ...], tmp_path: Path) -> None:
     """Installed by setuptools' finder."""
-    code, path = package(tmp_path, "-e")
+    code, path = package(tmp_path, *how)
     gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
-    gated.must(0)
-    against = gated.report["against"]
-    assert against["status"] == "changed", against
-    first = against["first_divergence"]
-    assert (first["kind"], first["step"]) == ("loss", 0)
-    ours, theirs = first["values"]
-    assert theirs == pytest.approx(2 * ours) or ours == pytest.approx(2 * theirs)
-    for name in ("code/imports-checkout", "code/opened-files"):
-        assert gated.check(name)["status"] == "pass", gated.check(name)
-
-
-def test_a_copy_of_the_package_fails_and_decides_nothing(tmp_path: Path) -> None:
-    code, path = package(tmp_path)
-    gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
-    gated.must(1)
-    found = gated.check("code/imports-checkout")
-    assert "code/imports-checkout" in gated.reason_ids
-    assert found["status"] == "fail" and "pip install -e" in found["remedy"]
-    copy = r"odepack: .*/site-packages/odepack/__init__\.py, a copy that .*installed"
-    assert re.search(copy, "\n".join(found["evidence"])), found
-    against = gated.report["against"]
-    assert against["status"] == "inconclusive" and "odepack" in against["message"]
+    found, against = gated.check("code/imports-checkout"), gated.report["against"]
+    if how:
+        gated.must(0)
+        assert against["status"] == "changed", against
+        ours, theirs = against["first_divergence"]["values"]
+        assert theirs == pytest.approx(2 * ours) or ours == pytest.approx(2 * theirs)
+        assert found["status"] == gated.check("code/opened-files")["status"] == "pass"
+    else:
+        gated.must(1)
+        assert "code/imports-checkout" in gated.reason_ids and "pip install -e" in found["remedy"]
+        copy = r"odepack: .*/site-packages/odepack/__init__\.py, a copy that .*installed"
+        assert re.search(copy, "\n".join(found["evidence"])), found
+        assert against["status"] == "inconclusive" and "odepack" in against["message"]
 
 
 @pytest.mark.slow
@@ -72,17 +64,11 @@ def test_what_git_ignores_is_named_and_each_file_has_the_remedy_that_fits(tmp_pa
     suffix = os.path.basename(str(extension.__file__)).partition(".")[2]
     shutil.copy(str(extension.__file__), code / "odepack" / f"_speedups.{suffix}")
     settings, local, corpus = code / "settings.yaml", code / "build/local.yaml", tmp_path / "corpus"
-    local.parent.mkdir(exist_ok=True)
-    corpus.mkdir()
-    paths = [str(item) for item in (settings, local, *(corpus / f"{n}.json" for n in range(100)))]
-    for name in paths:
-        Path(name).write_text("{}")
-    opening = f"""
-import json, odepack._speedups
-for path in {paths}:
-    with open(path) as file:
-        file.read()
-"""
+    paths = [settings, local, *(corpus / f"{n}.json" for n in range(100))]
+    for each in paths:
+        each.parent.mkdir(exist_ok=True)
+        each.write_text("{}")
+    opening = f"import odepack._speedups\nfor path in {[*map(str, paths)]}: open(path).close()\n"
     (code / "scripts" / "train.py").write_text(opening + TRAIN)
     commit(code, "settings")
     (code / "README.md").write_text("another commit")
@@ -90,15 +76,11 @@ for path in {paths}:
     gated = gate(code, "--against", "HEAD~1", out=tmp_path, PATH=path)
     gated.must(0)
     names = ("code/imports-checkout", "code/opened-files", "data/undeclared-reads")
-    imported, opened, read = found = [gated.check(name) for name in names]
-    assert {item["status"] for item in found} == {"warn"}
+    imported, opened, read = (gated.must_warn(name)["evidence"] for name in names)
     named = f"odepack._speedups: {code}/odepack/_speedups.{suffix}, in the original checkout"
-    assert imported["evidence"] == [named]
-    by = "scripts/train.py:4: opens"
-    assert opened["evidence"] == [f"{by} {local}: {IGNORED}", f"{by} {settings}: {ABSOLUTE}"]
-    assert "by relative paths; let `train.run` make what git ignores" in opened["remedy"]
-    assert read["evidence"] == [f"{by} {corpus}/: 100 files"]
-    against = gated.report["against"]
-    assert against["status"] == "no-op"
-    same = "both ran the same odepack._speedups (1 modules that git ignores)"
-    assert same in against["message"]
+    by = "scripts/train.py:2: opens"
+    assert imported == [named]
+    assert opened == [f"{by} {local}: {IGNORED}", f"{by} {settings}: {ABSOLUTE}"]
+    assert read == [f"{by} {corpus}/: 100 files"]
+    assert gated.report["against"]["status"] == "no-op"
+    assert "odepack._speedups" in gated.report["against"]["message"]

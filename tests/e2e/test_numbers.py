@@ -31,7 +31,6 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
-FILLED = SCALED.replace("# fill", "torch.nn.init.ones_(self.scale)")
 
 
 @pytest.mark.slow
@@ -39,103 +38,57 @@ def test_a_parameter_that_was_never_written_fails_and_is_named(tmp_path: Path) -
     gated = gate_training(tmp_path, SCALED, SPEC.replace("cost: {measure: false}\n", ""))
     gated.must(1)
     assert gated.report["determinism"]["identical"]
-    assert set(gated.reason_ids) == {"determinism/nonfinite"}
+    assert {*gated.reason_ids} == {"determinism/nonfinite"}
     reason = gated.report["reasons"][0]
     assert "parameter scale is NaN from before the first step" in reason["message"]
-    assert "uninitialized-memory" in reason["message"]
     assert "without the flags it holds other values" in reason["message"]
     assert "allow-nonfinite" in reason["remedy"]
 
 
-OBJECTS = """
-import numpy
-class Note:
-    pass
-class Items(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, place):
-        return place, [Note(), "text", place, numpy.arange(2000.0)]
-def collate(items):
-    objects = numpy.empty((len(items), 4), dtype=object)
-    for row, (_, item) in zip(objects, items):
-        row[:] = item
-    # fault
-    return torch.tensor([place for place, _ in items]), objects
-loader = iter(torch.utils.data.DataLoader(Items(), batch_size=2, collate_fn=collate))
-"""
-
-# so that addresses differ
-START = "import os; keep = [bytearray(1) for _ in range(os.getpid() % 997)]\n"
-
-
-def objects(source: str, fault: str) -> str:
-    """The training with a loader whose batches hold objects, and this fault in its batches."""
-    loader = OBJECTS.replace("# fault", fault) + "model = Scaled()"
-    return START + source.replace("model = Scaled()", loader).replace("# loss", "next(loader)")
-
-
 @pytest.mark.slow
 def test_what_is_no_fault_passes(tmp_path: Path) -> None:
-    """A batch of objects, without their addresses; a flag of cuDNN on a CPU; a mask of -inf; a
-    parameter of NaN that is allowed."""
-    source = objects("import torch\ntorch.backends.cudnn.benchmark = True\n" + SCALED, "pass")
+    """A flag of cuDNN on a CPU; a mask of -inf; a parameter of NaN that is allowed."""
+    source = "import torch\ntorch.backends.cudnn.benchmark = True\n" + SCALED
     gated = gate_training(tmp_path, source, SPEC + "determinism: {allow-nonfinite: true}\n")
     gated.must(0)
     assert gated.report["determinism"]["non_finite"]
     check = gated.check("random-state/flags")
     (line,) = check["evidence"]
     assert check["status"] == "pass" and line.endswith("no CUDA device was used")
-    assert "train.py:" in line and "torch.backends.cudnn.benchmark is True from step 0 on" in line
-
-
-@pytest.mark.slow
-def test_what_an_object_of_a_batch_holds_is_compared(tmp_path: Path) -> None:
-    source = objects(FILLED, "objects[0, 3][1000] = os.getpid()")
-    gate_training(tmp_path, source, SPEC, "--fail-fast").must_diverge(0, "batch")
 
 
 @pytest.mark.parametrize(
     ("factor", "fails"),
     [
-        ("float('inf') if number < 2 else 1", False),  # a loss scale that is too large at first
         # a training that diverges later is its own affair
         ("float('nan') if number > 1 else 1", False),
         ("float('nan') if number > 0 else 1", True),
     ],
 )
-def test_losses_fail_where_none_is_finite_from_the_first_steps_on(
-    factor: str, fails: bool, tmp_path: Path
-) -> None:
+def test_losses_fail_where_none_is_ever_finite(factor: str, fails: bool, tmp_path: Path) -> None:
     source = LOOP.replace('record("loss", loss)', f'record("loss", loss * ({factor}))')
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fails), *(["determinism/nonfinite"] if fails else []))
-    if "nan" in factor:
-        # told even where it is no fault
-        assert [2, "nan"] in gated.report["determinism"]["non_finite"]
-    if fails:
-        message = gated.report["reasons"][0]["message"]
-        assert "no loss is finite from step 1 to the last of 4 steps" in message
+    # told even where it is no fault
+    assert [2, "nan"] in gated.report["determinism"]["non_finite"]
 
 
 WORDS = "set('the cat sat on a mat and the dog ran to it over there with all of its heart'.split())"
 
 
 @pytest.mark.parametrize("fault", [True, False])
-def test_what_only_a_fixed_hash_seed_makes_reproducible_is_said_first(
+def test_what_only_a_fixed_hash_seed_makes_reproducible_is_told(
     fault: bool, tmp_path: Path
 ) -> None:
-    words, comment = WORDS if fault else f"sorted({WORDS})", tmp_path / "comment.md"
+    words = WORDS if fault else f"sorted({WORDS})"
     source = with_line(f"x = sum(len(word) * 2**-place for place, word in enumerate({words}))")
     spec = "version: 1\ntrain: {run: python train.py}\nrobustness: {vary: [home]}\n"
-    gated = gate_training(tmp_path, source, spec, "--markdown", comment)
+    gated = gate_training(tmp_path, source, spec)
     gated.must(0)
     floor = gated.report["noise_floor"]
     assert floor["identical"] is not fault
     assert floor["reproducible_by"] == ("PYTHONHASHSEED" if fault else "")
-    said = "diverge at step 0, in loss, made reproducible by PYTHONHASHSEED"
-    for text in (" ".join(gated.stdout.split()), comment.read_text().replace("`", "")):
-        assert (said in text) is fault, text
+    assert ("made reproducible by PYTHONHASHSEED" in " ".join(gated.stdout.split())) is fault
 
 
 BACKGROUND = """
@@ -150,14 +103,10 @@ threading.Thread(target=draw, daemon=True).start()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [False, True])
-def test_a_thread_that_draws_in_the_background_is_no_divergence(
-    fault: bool, tmp_path: Path
-) -> None:
+def test_a_thread_that_draws_beside_training_is_no_divergence(fault: bool, tmp_path: Path) -> None:
     source = BACKGROUND + with_line("time.sleep(0.02)" + ("" if fault else "; x = number"))
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fault))
-    assert gated.report["determinism"]["identical"] is not fault
-    check = gated.check("random-state/generators")
-    # `fail` where a generator's state is the first that differs
-    assert check["status"] in (("fail", "warn") if fault else ("warn",))
-    assert fault or check["evidence"][0].startswith("python: differs from ")
+    if not fault:
+        check = gated.must_warn("random-state/generators")
+        assert check["evidence"][0].startswith("python: differs from ")

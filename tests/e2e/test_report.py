@@ -3,7 +3,6 @@ one that crashes. Each is gated once."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ version: 1
 train: {run: python train.py, steps: 10, timeout: 2m}
 capture: {artifacts: [out.pt]}
 """
-    source = ALONE.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
+    source = CLEAN.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
     return gate_training(tmp_path_factory.mktemp("passed"), source, spec)
 
 
@@ -33,21 +32,17 @@ def diverged(tmp_path_factory: pytest.TempPathFactory) -> Gated:
     """A training whose learning rate depends on the clock in its second step."""
     folder = tmp_path_factory.mktemp("diverged")
     rate = f"optimizer.param_groups[0]['lr'] = 1e-3 + (1e-9 * ({CLOCK}) if step == 1 else 0)"
-    source, sarif = ALONE.replace("# here", rate), folder / "report.sarif"
-    return gate_training(folder, source, "", "--sarif", sarif, XDG_CACHE_HOME=f"{folder}/cache")
+    return gate_training(folder, ALONE.replace("# here", rate), XDG_CACHE_HOME=f"{folder}/cache")
 
 
-def test_a_crash_is_inconclusive_with_its_exception_the_users_own_line_and_the_end_of_the_log(
-    tmp_path: Path,
-) -> None:
+def test_a_crash_is_inconclusive_with_its_exception_and_line(tmp_path: Path) -> None:
     """And where nothing was traced, no check is listed as skipped."""
     crashed = gate_training(tmp_path, CRASH)
     crashed.must(3, "run/crashed")
     (reason,) = crashed.report["reasons"]
     at = f"(train.py:{line_number(CRASH, 'luck')})"
-    how = "it exited with status 1, without the gate too: RuntimeError: out of"
-    assert f"{how} {'luck ' * 30}{at}" in reason["message"].replace("  ", " ")
-    assert "without the gate it came to its end" not in reason["remedy"]
+    assert "status 1, without the gate too: RuntimeError: out of" in reason["message"]
+    assert at in reason["message"]
     lines = crashed.stdout.splitlines()  # not wrapped
     assert any("RuntimeError: out of luck" in text and at in text for text in lines)
     assert not [text for text in lines if "skip" in text.split()[:2]], crashed.stdout
@@ -60,52 +55,26 @@ def test_a_crash_is_inconclusive_with_its_exception_the_users_own_line_and_the_e
 
 
 @pytest.mark.slow
-def test_a_pass_says_what_was_compared_and_in_one_quiet_line_what_was_never_declared(
-    passed: Gated,
-) -> None:
-    """And that environment checks were made all the same."""
+def test_a_pass_says_what_was_compared_and_never_declared(passed: Gated) -> None:
     passed.must(0)
+    assert passed.check("data/batches")["status"] == "pass"
     (line,) = (line for line in passed.stdout.splitlines() if line.lstrip().startswith("compared"))
     for words in ("6 parameters", "6 gradients", "2 batches", "1 artifact,", "optimizer states"):
         assert words in line, line
     assert passed.stdout.count("not declared: image, lockfile") == 1
-    for name in ("env/image-digest", "env/lockfile"):
-        assert passed.check(name)["status"] == "skip"
-    checks = {(item["category"], item["status"]) for item in passed.report["checklist"]}
-    assert ("env", "pass") in checks
 
 
 @pytest.mark.slow
-def test_a_cost_has_further_pairs_and_its_interval_is_told_however_wide(passed: Gated) -> None:
-    """Steps of a tiny model take a few hundred microseconds: ten of them mostly say nothing about a
-    cost."""
-    cost, runs = passed.report["cost"], [run["arm"] for run in passed.report["runs"]]
-    low, high = cost["ci95"]
-    assert low < cost["determinism_cost_pct"] < high
-    assert "with the flags, 95% interval" in " ".join(passed.stdout.split())
-    assert cost["pairs"] == runs.count("default") == runs.count("deterministic") <= 6
-    assert cost["pairs"] > 2 or (high - low) / 2 <= max(3, abs(cost["determinism_cost_pct"]) / 4)
-
-
-@pytest.mark.slow
-def test_a_learning_rate_that_differs_is_shown_with_both_values_also_as_sarif(
-    diverged: Gated, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_learning_rate_that_differs_is_shown_with_both_values(diverged: Gated) -> None:
     diverged.must_diverge(1, "optimizer", "param_groups.0.lr")
     a, b = diverged.first["values"]
     assert 1e-3 <= min(a, b) < max(a, b) < 2.1e-3
     assert f"float [], {a!r} against {b!r}" in diverged.stdout, diverged.stdout
     assert "for the other 2 runs" in diverged.stderr
-    (path,) = tmp_path_factory.getbasetemp().glob("diverged[0-9]*/report.sarif")
-    (run,) = json.loads(path.read_text())["runs"]
-    assert run["results"][0]["ruleId"] == "determinism/diverged"
-    assert run["tool"]["driver"]["informationUri"].startswith("https://")
 
 
 @pytest.mark.slow
-def test_the_map_and_the_growth_say_how_far_apart_over_all_steps(
-    diverged: Gated, passed: Gated
-) -> None:
+def test_the_map_and_the_growth_say_how_far_apart(diverged: Gated, passed: Gated) -> None:
     found, same = diverged.report["determinism"], passed.report["determinism"]
     cells = {(row["kind"], row["module"]): row["cells"] for row in found["heat_map"]["rows"]}
     steps, weights = found["steps"], cells["parameter", "0"]

@@ -30,51 +30,45 @@ def selftest(example: str, folder: Path, *arguments: str) -> tuple[Any, Done]:
 def test_every_fault_is_caught_in_the_quickstart_where_it_was_put_in(tmp_path: Path) -> None:
     document, done = selftest("quickstart", tmp_path)
     faults = {item["fault"]: item for item in document["faults"]}
-    outcomes = {name: item["outcome"] for name, item in faults.items()}
-    assert outcomes.pop("batch") == "not applicable"  # it has no DataLoader
     caught = ("weight", "optimizer", "buffer", "generator", "race", "flag", "checkpoint")
-    assert outcomes == dict.fromkeys(caught, "caught")
+    assert {name: item["outcome"] for name, item in faults.items()} == {
+        **dict.fromkeys(caught, "caught"),
+        "batch": "not applicable",  # it has no DataLoader
+    }
     told = (document["schema"], document["outcome"], document["seed"])
     assert told == ("repro-gate/selftest/v1", "caught", 42)
     for name in ("weight", "optimizer", "buffer", "race"):
         put, found = faults[name]["put"], faults[name]["found"]
         assert put == {key: found[key] for key in put} and put["step"] == 3
         assert faults[name]["reasons"] == ["determinism/diverged"]
-    assert f"parameter {faults['weight']['put']['name']}" in done.stdout
     assert faults["flag"]["reasons"] == ["random-state/flags"]
     assert "train.py:" in faults["flag"]["why"]
     assert faults["checkpoint"]["found"]["name"].startswith("out/losses.csv: ")
-    lines = done.stderr.splitlines()
-    assert lines[0] == "run 1 of 2: clean-1, 6 steps"
-    assert "weight: one flipped last bit in a weight" in lines
-    said = "all 7 faults that apply were caught where they were put in; not applicable: batch"
-    assert said in done.stdout
+    assert f"parameter {faults['weight']['put']['name']}" in done.stdout
+    assert "run 1 of 2: clean-1, 6 steps" in done.stderr.splitlines()[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "faults", "process"),
-    [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight", "optimizer"), "rank0")],
+    [("plain", ("batch", "checkpoint"), "main"), ("torchrun", ("weight",), "rank0")],
 )
 def test_what_the_quickstart_lacks_is_caught_in_others(
-    example: str, faults: tuple[str, str], process: str, tmp_path: Path
+    example: str, faults: tuple[str, ...], process: str, tmp_path: Path
 ) -> None:
     """A DataLoader, a checkpoint of torch's that only a whole run writes, several processes."""
-    first, second = faults
-    document, _ = selftest(example, tmp_path, "--quiet", "--only", first, "--only", second)
-    rows = document["faults"]
-    caught = [(fault, "caught") for fault in faults]
-    assert [(row["fault"], row["outcome"]) for row in rows] == caught
-    assert all(row["found"]["process"] == process for row in rows)
-    assert example == "torchrun" or rows[1]["found"]["name"].startswith("out/checkpoint.pt: ")
+    only = [part for fault in faults for part in ("--only", fault)]
+    document, _ = selftest(example, tmp_path, "--quiet", *only)
+    rows = {row["fault"]: row for row in document["faults"]}
+    assert {name: row["outcome"] for name, row in rows.items()} == dict.fromkeys(faults, "caught")
+    assert all(row["found"]["process"] == process for row in rows.values())
+    if example == "plain":
+        assert rows["checkpoint"]["found"]["name"].startswith("out/checkpoint.pt: ")
 
 
-def test_a_gate_whose_comparison_finds_nothing_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_blind_comparison_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", environment()["PATH"])
     monkeypatch.setattr(traces, "_divergences", lambda *_: [])
     out, quickstart = tmp_path / "f.json", str(ROOT / "examples/quickstart")
     assert main(["selftest", quickstart, "--quiet", "--only", "weight", "--json", str(out)]) == 1
-    assert "not caught: weight" in capsys.readouterr().out
     assert json.loads(out.read_text())["outcome"] == "not caught"

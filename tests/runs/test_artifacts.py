@@ -7,28 +7,24 @@ import json
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from repro_gate.compare.artifacts import Artifact, Leaf
-from repro_gate.compare.model import Value
-from repro_gate.compare.traces import compare_runs
+from repro_gate.compare.artifacts import Artifact
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import clip
 from repro_gate.files import remove_tree, scratch_folder
-from repro_gate.report.document import report_from, to_json
 from repro_gate.runs import artifacts, reading
 from repro_gate.runs.artifacts import Collected, collect
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox, as_training_user
-from tests.support import reports
 from tests.support.artifacts import differences, read_files
-from tests.support.built_traces import training
 
 
 @pytest.fixture
@@ -64,27 +60,22 @@ def test_files_are_copied_once_and_outlive_the_workspace(root: Path, tmp_path: P
 
 
 GLOBS = [
-    ("**/*.pt", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt"]),
-    ("out/**", ["out/a.pt", "out/b.pt", "out/deep/er/c.pt", "out/metrics.json"]),
-    ("out/[ab].p?", ["out/a.pt", "out/b.pt"]),
-    ("*/.hid*", ["out/.hidden.pt"]),
-    ("./top.json", ["top.json"]),
-    *((glob, []) for glob in ("out", "out/a.pt/x", "OUT/*.pt", "[*", "*a" * 500, "a/" * 2000)),
-    ("**/" * 2000 + "a.pt", ["out/a.pt"]),
-    ("**/*/" * 1000 + "*.pt", []),
-    ("**/*/" * 3 + "*.pt", ["out/deep/er/c.pt"]),
-    ("**/o*/**/c.pt", ["out/deep/er/c.pt"]),
-    ("**/deep/**", ["out/deep/er/c.pt"]),
-    ("out/**/**/a.pt", ["out/a.pt"]),
+    ("**/*.pt", "out/a.pt out/b.pt out/deep/er/c.pt"),
+    ("out/**", "out/a.pt out/b.pt out/deep/er/c.pt out/metrics.json"),
+    ("out/[ab].p?", "out/a.pt out/b.pt"),
+    ("*/.hid*", "out/.hidden.pt"),
+    ("./top.json", "top.json"),
+    *((glob, "") for glob in ("out", "out/a.pt/x", "OUT/*.pt", "[*", "*a" * 500, "a/" * 2000)),
+    ("**/" * 2000 + "a.pt", "out/a.pt"),
+    ("**/*/" * 1000 + "*.pt", ""),
+    ("**/*/" * 3 + "*.pt", "out/deep/er/c.pt"),
+    ("**/o*/**/c.pt", "out/deep/er/c.pt"),
 ]
 
 
 @pytest.mark.parametrize(("glob", "names"), GLOBS)
-def test_globs_match_as_documented_and_one_of_any_length_in_one_walk(
-    root: Path, glob: str, names: list[str]
-) -> None:
-    began = time.monotonic()
-    assert found(root, glob) == names and time.monotonic() - began < 10
+def test_globs_of_any_length_match_as_documented(root: Path, glob: str, names: str) -> None:
+    assert found(root, glob) == names.split()
 
 
 def test_folders_as_deep_as_the_glob_end_in_no_recursion(tmp_path: Path) -> None:
@@ -99,31 +90,17 @@ def test_folders_as_deep_as_the_glob_end_in_no_recursion(tmp_path: Path) -> None
 
 
 def test_links_inside_count_and_links_outside_are_never_read(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret.pt").write_text("secret")
-    (root / "out/last.pt").symlink_to("a.pt")
-    (root / "out/leak.pt").symlink_to(tmp_path / "secret.pt")
-    (root / "away").symlink_to(tmp_path)
-    (root / "run").symlink_to("out")
-    os.mkfifo(root / "out/pipe.pt")
+    put(tmp_path, "secret.pt", "work-2/x.pt")
+    links = {"out/last.pt": "a.pt", "out/leak.pt": "../../secret.pt", "away": "..", "run": "out"}
+    for name, target in {**links, "out/near.pt": "../../work-2/x.pt"}.items():
+        (root / name).symlink_to(target)
     taken = by_name(root, "kept", "out/*.pt", "away/*.pt", "run/a.pt")
     assert taken["out/last.pt"].path.read_text() == "out/a.pt" and "run/a.pt" in taken
+    assert "run/a.pt" not in found(root, "**/a.pt"), "`**` enters no linked folder"
+    outside = {name: item for name, item in taken.items() if not item.readable}
+    assert [*outside] == ["out/leak.pt", "out/near.pt"]
     assert not any(name.startswith("away") for name in taken)
-    kinds = {name: item.kind for name, item in taken.items() if not item.readable}
-    assert kinds == {
-        "out/leak.pt": f"link to {tmp_path / 'secret.pt'} that leads out of the working directory",
-        "out/pipe.pt": "FIFO",
-    }
-    assert not any(taken[name].path.exists() for name in kinds)
-
-
-def _make(kind: int) -> Callable[[Path], object]:
-    def make(path: Path) -> None:
-        try:
-            os.mknod(path, kind | 0o600, os.makedev(1, 3) if kind == stat.S_IFCHR else 0)
-        except PermissionError:
-            pytest.skip("no right to make a device here")
-
-    return make
+    assert all(_OUT in it.kind and not it.path.exists() for it in outside.values())
 
 
 def _link(target: str, leads: str, said: str = "") -> tuple[Callable[[Path], object], str]:
@@ -136,19 +113,13 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("a"), "file"),
     "other text": (lambda path: path.write_text("b"), "file"),
     "FIFO": (os.mkfifo, "FIFO"),
-    "socket": (_make(stat.S_IFSOCK), "socket"),
-    "device": (_make(stat.S_IFCHR), "device"),
+    "socket": (lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), "socket"),
     "link": _link("nothing", _NOWHERE),
-    "link through a file": (
-        lambda path: (path.with_suffix(".x").touch(), path.symlink_to("x.x/nothing")),
-        f"link to x.x/nothing {_NOWHERE}",
-    ),
+    "link through a file": _link("y/nothing", _NOWHERE),
     "link with a long name": _link("n" * 300, _NOWHERE, clip("n" * 300, 200)),
     "looping link": _link("x.json", _NOWHERE),
     "link out": _link("/dev/zero", _OUT),
-    "link out to a folder": _link("/dev", _OUT),
     "link out to nothing": _link("/nowhere/at/all", _OUT),
-    "folder": (lambda path: path.mkdir(), "absent"),
     "link to a folder": (lambda path: path.symlink_to("."), "absent"),
     "absent": (lambda path: None, "absent"),
 }
@@ -156,64 +127,48 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("second", MAKERS)
 @pytest.mark.parametrize("first", MAKERS)
-def test_each_pair_of_kinds_is_compared_told_as_another_kind_or_not_compared(
-    first: str, second: str, tmp_path: Path
-) -> None:
+def test_each_pair_of_kinds_is_compared_or_told(first: str, second: str, tmp_path: Path) -> None:
     sides = []
     for place, kind in (("a", first), ("b", second)):
-        (tmp_path / place).mkdir()
+        put(tmp_path, f"{place}/y")
         MAKERS[kind][0](tmp_path / place / "x.json")
         sides.append(by_name(tmp_path / place, f"kept-{place}", "*.json"))
     found = compared(*sides)
-    details, uncompared = [item.detail for item in found.divergences], found.uncompared
+    told = [item.detail or (item.name, item.values) for item in found.divergences]
+    uncompared = [(item.why, item.same) for item in found.uncompared]
     one, other = MAKERS[first][1], MAKERS[second][1]
-    if "absent" in (one, other):
-        detail = f"written by the {'second' if one == 'absent' else 'first'} run only"
-        assert (details, uncompared) == ([] if one == other else [detail], ())
-        return
     two = f"a {one} in the first run, a {other} in the second"
-    if "file" not in (one, other):
-        (item,) = uncompared
-        why = f"in both runs it is a {one}" if one == other else f"it is {two}"
-        assert (item.glob, item.why, item.same) == ("*.json", why, True)
-        assert (details, found.values) == ([], 0)
-    elif one != other:
-        assert details == [two]
+    if "absent" in (one, other):
+        alone = f"written by the {'second' if one == 'absent' else 'first'} run only"
+        assert (told, uncompared) == ([alone] * (one != other), [])
+    elif one == other == "file":
+        assert (told, uncompared) == ([("x.json: (file)", None)] * (first != second), [])
+    elif "file" in (one, other):
+        assert (told, uncompared) == ([two], [])
     else:
-        values = [item.values for item in found.divergences]
-        assert (values, uncompared) == ([] if first == second else [None], ())
+        why = f"in both runs it is a {one}" if one == other else f"it is {two}"
+        assert (told, uncompared, found.values) == ([], [(why, True)], 0)
 
 
-CONTENTS = {
-    "a": b"[1.0]",
-    "b": b"[2.0]",
-    "text": b"x",
-    "empty": b"",
-    "zeros": bytes(100),
-    "cut off": b"PK\x03\x04" + bytes(20),
-    "nested": b"[" * 100_000,
-    "bytes": bytes(range(256)),
-}
+HUGE = repr({"descr": "<f4", "fortran_order": False, "shape": (2**60, 0)}).encode().ljust(118)
+CONTENTS = [
+    *(b"[1.0]", b"x", b"", bytes(100), b"PK\x03\x04" + bytes(20), b"[" * 100_000),
+    b"\x93NUMPY\x01\x00" + len(HUGE).to_bytes(2, "little") + HUGE,
+]
 
 
 def test_each_pair_of_contents_is_compared_whatever_the_file_is_called(tmp_path: Path) -> None:
-    torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
+    torch = pytest.importorskip("torch")
     suffixes = ("json", "jsonl", "csv", "pt", "npy", "npz", "safetensors", "bin")
-    names = (*CONTENTS, "tensor", "other tensor", "object", "array", "folder", "empty folder")
-    paths = {(name, suffix): tmp_path / f"{name}.{suffix}" for suffix in suffixes for name in names}
-    saved = {"tensor": torch.ones(2), "other tensor": {"w": torch.zeros(3)}, "object": Path()}
+    names = range(len(CONTENTS) + 3)
+    paths = {pair: tmp_path / "{}.{}".format(*pair) for pair in product(names, suffixes)}
     for (name, _), path in paths.items():
-        if name in CONTENTS:
+        if name < len(CONTENTS):
             path.write_bytes(CONTENTS[name])
-        elif name == "array":
-            with path.open("wb") as file:
-                numpy.save(file, numpy.zeros(2))
-        elif "folder" in name:
-            path.mkdir()
+        elif name == len(CONTENTS):
+            put(path, ".metadata", "a.distcp")
         else:
-            torch.save(saved[name], path)
-        for member in (".metadata", "a.distcp") * (name == "folder"):
-            (path / member).write_bytes(b"x")
+            torch.save({"w": torch.full((2,), name)}, path)
     artifacts = dict(zip(paths, read_files(*paths.values()), strict=True))
     for one, other, suffix in product(names, names, suffixes):
         found = differences(artifacts[one, suffix], artifacts[other, suffix])
@@ -242,7 +197,7 @@ def test_a_link_into_a_closed_folder_is_judged_before_it_is_looked_at() -> None:
     assert unmatched == ("shut/*",) and not any(item.readable for item in taken)
 
 
-def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(
+def test_a_link_that_may_not_be_followed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`/proc/1/exe` for whoever is not root: `realpath` of Python before 3.13 raises."""
@@ -260,9 +215,7 @@ def test_a_link_that_may_not_be_followed_is_told_by_what_it_says(
     assert item.kind == f"link to /proc/1/exe {_OUT}"
 
 
-def test_links_into_the_runs_own_folders_are_the_same_wherever_a_varied_run_has_them(
-    tmp_path: Path,
-) -> None:
+def test_links_into_a_varied_runs_own_folders_are_the_same(tmp_path: Path) -> None:
     sides = []
     for workspace, home in (("workspace", "home"), ("clone-two", "user")):
         root = tmp_path / "run" / workspace
@@ -297,65 +250,38 @@ TEN, TWENTY = ("1" + "0" * 40, "2" + "0" * 40)
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "second", "leaf", "values", "far"),
+    ("first", "second", "leaf", "values", "far"),
     [
-        ("m.json", '{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
-        ("m.json", '{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
-        ("m.json", '{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
-        ("m.json", '{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
-        ("m.json", '{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
-        ("m.json", '{"a": true}', '{"a": false}', "a", (True, False), None),
-        ("m.json", '{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
-        ("m.json", '{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
-        ("m.json", '{"a": NaN}', '{"a": 1.0}', "a", None, None),
-        ("m.json", f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
-        ("m.csv", "a,b\n1,x\n", "a,b\n1,y\n", "row 2, column b", ("x", "y"), None),
-        ("m.bin", "x", "y", "(file)", None, None),
+        ('{"a": "abcdef12"}', '{"a": "abcdee12"}', "a", ("abcdef12", "abcdee12"), None),
+        ('{"a": 0.5}', '{"a": 0.75}', "a", (0.5, 0.75), 0.25),
+        ('{"a": 12}', '{"a": 10}', "a", (12, 10), 2.0),
+        ('{"a": 12}', '{"a": "12"}', "a", (12, "12"), None),
+        ('{"a": 1.0}', '{"a": 1}', "a", (1.0, 1), None),
+        ('{"a": true}', '{"a": false}', "a", (True, False), None),
+        ('{"a": 1}', '{"a": 1, "b": 2}', "b", None, None),
+        ('{"a": [1]}', '{"a": {"0": 1}}', "(structure)", None, None),
+        ('{"a": NaN}', '{"a": 1.0}', "a", (float("nan"), 1.0), None),
+        (f'{{"a": {TEN}}}', f'{{"a": {TWENTY}}}', "a", (TEN, TWENTY), None),
     ],
 )
 def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_alone(
-    name: str,
-    first: str,
-    second: str,
-    leaf: str,
-    values: tuple[Value, Value] | None,
-    far: float | None,
-    tmp_path: Path,
+    first: str, second: str, leaf: str, values: object, far: float | None, tmp_path: Path
 ) -> None:
-    a, b = tmp_path / f"a-{name}", tmp_path / f"b-{name}"
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
     a.write_text(first)
     b.write_text(second)
     (difference,) = differences(*read_files(a, b))
     found = reading.as_divergence(difference, 3)
-    assert found.name == leaf and found.max_abs == far
-    if "NaN" not in first:
-        assert found.values == values
-        assert [*map(type, found.values or ())] == [*map(type, values or ())]
-    comparison = compare_runs([training()], [training()], [found])
-    assert comparison.first_divergence == found
-    report = to_json(replace(reports.FAIL, determinism=reports.compared(comparison)))
-    assert report_from(report).determinism is not None
-
-
-class _Files(reading.ArtifactReader):
-    """Reads files as texts, without an interpreter."""
-
-    def __init__(self) -> None:
-        self.notes = []
-
-    def contents(self, items: Sequence[Collected]) -> list[Artifact]:
-        leaves = [Leaf(kind="bytes", dtype=None, shape=(1,), digest=item.digest) for item in items]
-        return [Artifact(format="opaque", digest=it.digest, leaves={"(file)": it}) for it in leaves]
+    assert (found.name, found.max_abs, repr(found.values)) == (leaf, far, repr(values))
 
 
 def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.ArtifactComparison:
-    reader = _Files()
+    """Without an interpreter: by their bytes."""
+    reader: Any = SimpleNamespace(contents=lambda items: [*map(reading._opaque, items)])
     return reading.differences(a, b, reader, reader, 3)
 
 
-def test_artifacts_larger_or_more_than_a_run_may_have_are_not_copied(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifacts_above_a_limit_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "out/sparse.bin").touch()
     os.truncate(root / "out/sparse.bin", 1 << 40)  # takes no disk; filled, it would take a TiB
     kept = root.parent / "kept"
@@ -373,21 +299,7 @@ def test_artifacts_larger_or_more_than_a_run_may_have_are_not_copied(
         found(root, "*.bin")
 
 
-def test_the_holes_of_a_sparse_artifact_stay_holes(root: Path) -> None:
-    path = root / "out/sparse.bin"
-    for place, content in ((5 << 20, b"middle"), (64 << 20, b"end")):
-        with path.open("r+b" if path.exists() else "wb") as file:
-            file.seek(place)
-            file.write(content)
-    os.truncate(path, 100 << 20)
-    (item,), _ = collect(root, ["out/sparse.bin"], root.parent / "kept")
-    assert item.path.read_bytes() == path.read_bytes()
-    assert item.path.stat().st_blocks * 512 < 1 << 20
-
-
-def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_on_a_full_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -400,59 +312,45 @@ def test_of_an_artifact_that_does_not_fit_on_the_disk_nothing_is_left(
 
 
 def test_a_file_name_that_is_no_utf_8_becomes_printable(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"\xff.bin")).write_bytes(b"1")
-    ((item,), _) = collect(tmp_path, ["*.bin"], tmp_path / "copies")
-    assert item.name.encode() == b"\\udcff.bin" and item.path.read_bytes() == b"1"
+    (tmp_path / os.fsdecode(b"\xff.bin")).touch()
+    assert found(tmp_path, "*.bin") == ["\\udcff.bin"]
 
 
-def test_an_index_brings_its_shards_and_a_file_of_a_distributed_checkpoint_the_folder(
-    root: Path,
-) -> None:
+def test_an_index_brings_its_shards_and_a_file_its_checkpoint(root: Path) -> None:
     shards = ["m-1-of-2.safetensors", "m-2-of-2.safetensors", "m.safetensors.index.json"]
     put(root, *shards, "other.safetensors", "dcp/.metadata", "dcp/a.distcp")
     assert found(root, "*.index.json") == shards
     for glob in ("dcp", "dcp/*", "dc*", "dcp/a.distcp"):
         assert found(root, glob) == ["dcp"], glob
-    assert {"dcp", "other.safetensors"} <= {*found(root, "**")}
     ((item,), _) = collect(root, ["dcp"], root.parent / "copies")
     assert [name for name, _, _ in item.files] == [".metadata", "a.distcp"]
     assert (item.path / "a.distcp").exists()
 
 
-def test_without_an_interpreter_bytes_are_compared_and_it_is_said_where_it_was_needed(
-    tmp_path: Path,
-) -> None:
-    for name, text in (("a.log", "x"), ("b.log", "y"), ("a.json", "[1]")):
-        (tmp_path / name).write_text(text)
-    a, b = read_files(tmp_path / "a.log", tmp_path / "b.log", python="/nowhere/python")
-    assert a.format == "opaque" and not a.note
-    assert [(item.name, item.what) for item in differences(a, b)] == [("(file)", "value")]
-    (artifact,) = read_files(tmp_path / "a.json", python="/nowhere/python")
-    assert artifact.format == "opaque" and "/nowhere/python" in artifact.note
-    assert not differences(artifact, read_files(tmp_path / "a.json")[0])
+def test_without_an_interpreter_bytes_are_compared(tmp_path: Path) -> None:
+    put(tmp_path, "a.log", "b.log", "a.json")
+    nowhere = "/nowhere/python"
+    a, b, needed = read_files(*(tmp_path / name for name in os.listdir(tmp_path)), python=nowhere)
+    found = sorted((a, b, needed), key=lambda artifact: artifact.note)
+    assert {artifact.format for artifact in found} == {"opaque"}
+    assert [nowhere in artifact.note for artifact in found] == [False, False, True]
+    assert [(item.name, item.what) for item in differences(*found[:2])] == [("(file)", "value")]
 
 
-def saying(tmp_path: Path, body: str) -> str:
-    """A Python that does `body` instead of reading, with the request in `request` and the path of
-    the answer in `answer`."""
-    path = tmp_path / "python"
-    path.write_text(
-        f"#!{sys.executable}\nimport json, os, sys, time\nrequest = "
-        f"json.load(open(sys.argv[-1]))\nanswer = request['answer']\n{body}\n"
-    )
-    path.chmod(0o755)
-    return str(path)
+def answered(folder: Path, body: str, files: str = "a", seconds: float = 60) -> list[Artifact]:
+    """What is read of JSON files of these names where a Python does `body` instead of reading."""
+    put(folder, *(f"{name}.json" for name in files))
+    python = folder / "python"
+    head = "import json, os, sys, time\nanswer = json.load(open(sys.argv[-1]))['answer']"
+    python.write_text(f"#!{sys.executable}\n{head}\n{body}\n")
+    python.chmod(0o755)
+    paths = (folder / f"{name}.json" for name in files)
+    return read_files(*paths, python=str(python), seconds=seconds)
 
 
-def answered(
-    folder: Path, lines: Sequence[str], then: str = "", files: str = "a", seconds: float = 60
-) -> list[Artifact]:
-    """What is read of JSON files of these names where a Python says these lines."""
-    for name in files:
-        (folder / f"{name}.json").write_text("[1]")
+def says(lines: Sequence[str]) -> str:
     said = "\n".join(lines) + "\n"
-    python = saying(folder, f"open(answer, 'w').write({said!r}); {then}")
-    return read_files(*(folder / f"{name}.json" for name in files), python=python, seconds=seconds)
+    return f"open(answer, 'w').write({said!r})"
 
 
 def line(*row: object) -> str:
@@ -460,45 +358,41 @@ def line(*row: object) -> str:
 
 
 FILE, END = line("file", 0), line("end", "torch", "b" * 64)
-LEAF = line("leaf", "w", "tensor", "float32", [2], "a" * 32, None)
+TENSOR = ("leaf", "w", "tensor", "float32")
+LEAF = line(*TENSOR, [2], "a" * 32, None)
 MALFORMED = [
-    line("leaf", "w", "tensor", "float32", [-1], "a" * 32, None),
-    line("leaf", "w", "tensor", "float32", [2**53], "a" * 32, None),
-    line("leaf", "w", "tensor", "float32", [1] * 65, "a" * 32, None),
+    line(*TENSOR, [-1], "a" * 32, None),
+    line(*TENSOR, [2**53], "a" * 32, None),
+    line(*TENSOR, [1] * 65, "a" * 32, None),
+    line(*TENSOR, [2], "::error::", None),
+    line(*TENSOR, [2], "a" * 32, "v" * 201),
     line("leaf", "w" * 5000, "tensor", "float32", [2], "a" * 32, None),
-    line("leaf", "w", "tensor", "float32", [2], "::error::", None),
-    line("leaf", "w", "tensor", "float32", [2], "a" * 32, "v" * 201),
     line("leaf", "w", "picture", "float32", [2], "a" * 32, None),
+]
+ANSWERS = [
+    ["x"],
+    [LEAF, END],
+    [line("file", 1), END],
+    *([FILE, leaf, END] for leaf in MALFORMED),
+    [FILE, LEAF, LEAF, END],
+    [FILE, line("end", "pickle", "b" * 64)],
+    [FILE, line("whole", "n" * 1001)],
+    [FILE, "[" * 100_000],
+    [FILE, LEAF],
 ]
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["x"],
-        [LEAF, END],
-        [line("file", 1), END],
-        *([FILE, leaf, END] for leaf in MALFORMED),
-        [FILE, LEAF, LEAF, END],
-        [FILE, line("end", "pickle", "b" * 64)],
-        [FILE, line("whole", "n" * 1001)],
-        [FILE, "[" * 100_000],
-        [FILE, LEAF],
-    ],
-)
+@pytest.mark.parametrize("lines", ANSWERS)
 def test_an_answer_that_is_none_is_not_believed(tmp_path: Path, lines: list[str]) -> None:
-    (artifact,) = answered(tmp_path, lines)
+    (artifact,) = answered(tmp_path, says(lines))
     assert artifact.format == "opaque" and artifact.note and [*artifact.leaves] == ["(file)"]
 
 
-def test_an_answer_as_it_should_be_is_taken_and_a_link_in_its_place_is_not_followed(
-    tmp_path: Path,
-) -> None:
-    (artifact,) = answered(tmp_path, [FILE, LEAF, END])
+def test_an_answer_is_taken_and_a_link_in_its_place_is_not(tmp_path: Path) -> None:
+    (artifact,) = answered(tmp_path, says([FILE, LEAF, END]))
     assert artifact.format == "torch" and artifact.leaves["w"].shape == (2,)
     (tmp_path / "forged").write_text(f"{FILE}\n{LEAF}\n{END}\n")
-    python = saying(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)")
-    (artifact,) = read_files(tmp_path / "a.json", python=python)
+    (artifact,) = answered(tmp_path, f"os.symlink({str(tmp_path / 'forged')!r}, answer)")
     assert artifact.format == "opaque" and artifact.note
 
 
@@ -507,18 +401,22 @@ def test_more_than_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "large.json").write_text(json.dumps([*range(100)]))
     assert "more than can be told" in read_files(tmp_path / "large.json")[0].note
     leaves = [line("leaf", f"w{n}", "text", "str", None, "a" * 32, None) for n in range(100)]
-    assert answered(tmp_path, [FILE, *leaves, END])[0].format == "opaque"
+    assert answered(tmp_path, says([FILE, *leaves, END]))[0].format == "opaque"
 
 
-def test_what_was_read_before_a_file_that_hangs_or_ends_the_reader_stays(tmp_path: Path) -> None:
-    begun, lines = time.monotonic(), [FILE, LEAF, END, line("file", 1)]
-    a, b = answered(tmp_path, lines, "time.sleep(60)", "ab", seconds=2)
-    assert (a.format, b.format) == ("torch", "opaque") and "time" in b.note
-    assert time.monotonic() - begun < 20
-    assert "time" in read_files(tmp_path / "a.json", seconds=0)[0].note
-    a, b, c = answered(tmp_path, lines, "os.abort()", "abc")
-    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque")
-    assert "ended before it had read b.json" in b.note
+@pytest.mark.parametrize(
+    ("then", "seconds", "why"),
+    [
+        ("time.sleep(600)", 5, "the time for looking inside artifacts"),
+        ("os.abort()", 60, "ended before it had read b.json"),
+    ],
+)
+def test_what_was_read_before_a_file_that_hangs_or_ends_the_reader_stays(
+    then: str, seconds: float, why: str, tmp_path: Path
+) -> None:
+    said = says([FILE, LEAF, END, line("file", 1)])
+    a, b, c = answered(tmp_path, f"{said}; {then}", "abc", seconds)
+    assert (a.format, b.format, c.format) == ("torch", "opaque", "opaque") and why in b.note
 
 
 def test_a_file_that_asks_for_memory_is_refused_by_itself(tmp_path: Path) -> None:

@@ -89,62 +89,52 @@ def test_two_runs_that_crash_at_one_step_say_nothing_and_at_two_steps_they_do() 
 
 def test_where_a_launcher_ended_the_other_ranks_does_not_count() -> None:
     other = training(4, key="rank1")
-    first = crash(cut(A, 2), cut(other, 2, None), name="deterministic-1")
+    first = crash(cut(A, 2), cut(other, 3, None), name="deterministic-1")
     assert divergence(first, crash(cut(A, 2), cut(other, 1, None))) is None
     assert divergence(first, crash(cut(A, 2))) is None
+    found = divergence(first, crash(cut(A, 1), cut(other, 3, None)))
+    assert found is not None and found.step == 1
+
+
+MACHINE = [
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "MemoryError",
+    "OSError: [Errno 28] No space left on device",
+    "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
+    "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+    "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.",
+    "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+    "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients",
+]
+OWN = ["RuntimeError: nan in the loss", "AssertionError", "KeyError: 'timeline'"]
+
+
+@pytest.mark.parametrize("error", [*OWN, *MACHINE])
+def test_an_error_of_the_training_is_its_own_and_what_the_machine_lacks_is_not(error: str) -> None:
+    second = crash(cut(A, 2), error=error)
+    assert crashed_by_itself(second) is (error in OWN)
+    assert (divergence(GOOD, second) is not None) is (error in OWN)
+    other = cut(changed(A, place_of(A, 1, "loss"), flip(0)), 2)
+    proven = divergence(GOOD, crash(other, error=error))
+    assert proven is not None and proven.kind == "loss", "what had diverged before"
 
 
 @pytest.mark.parametrize(
-    "word", ["RuntimeError: nan in the loss", "AssertionError", "KeyError: 'timeline'"]
-)
-def test_an_error_of_the_training_is_its_own(word: str) -> None:
-    assert crashed_by_itself(crash(A, error=word))
-
-
-@pytest.mark.parametrize(
-    "error",
+    ("number", "reason", "own"),
     [
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-        "MemoryError",
-        "OSError: [Errno 28] No space left on device",
-        "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
-        "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
-        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.",
-        "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
-        "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients",
+        (11, "run/killed", True),
+        (6, "run/killed", True),
+        (9, "run/killed", False),
+        (15, "run/killed", False),
+        (11, "run/timeout", False),
+        (11, "run/out-of-memory", False),
+        (11, "trace/unreadable", False),
     ],
 )
-def test_what_the_machine_lacks_is_not(error: str) -> None:
-    second = crash(cut(A, 2), error=error)
-    assert not crashed_by_itself(second) and divergence(GOOD, second) is None
-    other = cut(changed(A, place_of(A, 1, "loss"), flip(0)), 2)
-    assert divergence(GOOD, crash(other, error=error)) is not None, (
-        "what had diverged before is proven all the same"
-    )
-
-
-@pytest.mark.parametrize(
-    ("number", "own"), [(11, True), (6, True), (9, False), (15, False), (2, False)]
-)
-def test_a_signal_is_the_trainings_own_where_the_processor_or_abort_raises_it(
-    number: int, own: bool
+def test_an_ending_without_an_error_is_the_trainings_own_where_the_processor_or_abort_raised_it(
+    number: int, reason: str, own: bool
 ) -> None:
-    how = {"outcome": "killed", "problem": "it was ended", "reason_id": "run/killed"}
+    how = {"outcome": "killed", "problem": "it was ended", "reason_id": reason}
     killed = run("deterministic-2", cut(A, 2, None), **how)
     killed = replace(killed, ended=replace(killed.ended, exit_code=128 + number, signal=number))
     assert crashed_by_itself(killed) is own and (divergence(GOOD, killed) is not None) is own
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "run/timeout",
-        "run/out-of-memory",
-        "run/ended-early",
-        "trace/unreadable",
-        "probe/untraced-process",
-    ],
-)
-def test_other_endings_say_nothing(reason: str) -> None:
-    how = {"outcome": "timed-out", "problem": "no", "reason_id": reason}
-    assert divergence(GOOD, run("deterministic-2", cut(A, 2), **how)) is None

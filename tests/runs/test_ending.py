@@ -25,17 +25,6 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
 
-def crash(tmp_path: Path, source: str) -> list[str]:
-    """The log of a script that lies where a run's files lie."""
-    folder = tmp_path / "run" / "workspace"
-    folder.mkdir(parents=True)
-    (folder / "train.py").write_text(source)
-    done = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    return done.stderr.splitlines()
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -47,10 +36,16 @@ def crash(tmp_path: Path, source: str) -> list[str]:
         ("x = 1\nif\n", "(train.py:2)"),
     ],
 )
-def test_the_exception_that_came_last_is_told_with_the_users_own_frame(
+def test_the_last_exception_is_told_with_the_users_frame(
     source: str, said: str, tmp_path: Path
 ) -> None:
-    found = last_exception([*crash(tmp_path, source), "bye"])
+    """Of a script that lies where a run's files lie."""
+    script = tmp_path / "run/workspace/train.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(source)
+    command = [sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
+    found = last_exception([*done.stderr.splitlines(), "bye"])
     assert found.endswith(said) and "Error: " in found
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 import pytest
 
 from repro_gate.errors import Inconclusive
@@ -59,9 +57,7 @@ def environment(facts: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def test_it_is_asked_in_the_environment_of_a_deterministic_run(
-    tmp_path: Path, outer: dict[str, str]
-) -> None:
+def test_it_is_asked_as_a_deterministic_run(tmp_path: Path, outer: dict[str, str]) -> None:
     more = ("hardware.device=cpu", "train.env={A: b}", "random-state.seed=7")
     seen = environment(interpreter_facts(spec_of(tmp_path, "python t.py", *more), outer))
     wanted = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "7", "A": "b"}
@@ -70,21 +66,10 @@ def test_it_is_asked_in_the_environment_of_a_deterministic_run(
     assert not Path(seen["HOME"]).exists() and not Path(seen["TMPDIR"]).exists()
 
 
-def test_the_real_interpreter_answers_with_the_facts_of_a_trace(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    outer = {"PATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    facts = interpreter_facts(spec_of(tmp_path, "python t.py", "hardware.device=cpu"), outer)
-    assert facts["python"] == platform.python_version() and facts["torch"] == version("torch")
-    assert facts["device"].startswith("cpu") and facts["threads"] == "1" and facts["cpu-isa"]
-
-
 @pytest.mark.parametrize(
     ("run", "name"),
     [
-        ("python t.py", "bin/python"),
         ("torchrun t.py", "bin/python"),
-        ("python3.99 t.py", "bin/python3.99"),
         ("A=1 B='x y' exec python3.99 t.py", "bin/python3.99"),
         ("{other}/python t.py", "other/python"),
         ("./python t.py", "bin/python"),
@@ -102,9 +87,7 @@ def test_the_interpreter_is_the_one_that_the_command_names_else_python(
     assert environment(facts)["ASKED_AS"] == str(tmp_path / name)
 
 
-def test_what_the_spec_names_counts_and_without_an_interpreter_it_says_what_to_do(
-    tmp_path: Path, outer: dict[str, str]
-) -> None:
+def test_what_the_spec_names_counts(tmp_path: Path, outer: dict[str, str]) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment(interpreter_facts(spec_of(tmp_path), outer))
     link(tmp_path / "other/python")
     given = f"train.env={{PATH: {tmp_path / 'other'}, PYTHONPATH: /src}}"
@@ -118,6 +101,9 @@ def test_what_the_spec_names_counts_and_without_an_interpreter_it_says_what_to_d
         interpreter_facts(spec_of(tmp_path), outer)
 
 
+SAYS = "import json; print(json.dumps({'python': '3', 'torch': '2', **%s}))"
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
@@ -126,23 +112,12 @@ def test_what_the_spec_names_counts_and_without_an_interpreter_it_says_what_to_d
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended with status -9"),
         ("print('{\"python\": 1')", "cannot say"),
         ("print('[]')", "cannot say"),
-        ('print(\'{"python": "3", "torch": null}\')', "cannot say"),
-        ('print(\'{"python": "3", "torch": "2", "x": {}}\')', "cannot say"),
-        ('print(\'{"python": "3"}\')', "has no torch"),
-        (
-            'print("torch cannot be imported: OSError"); print(\'{"python": "3"}\')',
-            "has no torch: torch cannot be imported: OSError$",
-        ),
-        ("import json; print(json.dumps({'python': '3', 'torch': '2' * 5000}))", "cannot say"),
-        (
-            "import json; print(json.dumps({'python': '3', 'torch': '2', **dict.fromkeys(map(str, range(300)), '')}))",
-            "cannot say",
-        ),
+        (SAYS % "{'x': None}", "cannot say"),
+        (SAYS % "{'x': '2' * 5000}", "cannot say"),
+        (SAYS % "dict.fromkeys(map(str, range(300)), '')", "cannot say"),
         ("print('{\"a\":' * 20000)", "cannot say"),
-        (
-            'import os; print(\'{"python": "3", "torch": "2"}\', flush=True); os._exit(1)',
-            "cannot say",
-        ),
+        (f"{SAYS % {}}; import sys; sys.exit(1)", "cannot say"),
+        ("print('why'); print('{\"python\": \"3\"}')", "has no torch: why$"),
     ],
 )
 def test_an_answer_that_is_none_is_refused_with_the_last_that_was_said(
@@ -158,26 +133,30 @@ def test_an_answer_that_is_none_is_refused_with_the_last_that_was_said(
     assert len(caught.value.message) < 500 and caught.value.remedy
 
 
-def test_what_else_is_printed_does_not_matter(
+def test_other_lines_do_not_matter(
     tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noise, facts = "print('{}'); print('hello'); ", {"python": "3", "torch": "2", "threads": "4"}
-    said = {**facts, "threads": 4}
-    asks(tmp_path, monkeypatch, f"import json; {noise}print(json.dumps({said})); {noise}")
-    assert interpreter_facts(spec_of(tmp_path), outer) == facts
+    noise = "print('{}'); print('hello')"
+    asks(tmp_path, monkeypatch, "\n".join((noise, SAYS % "{'threads': 4}", noise)))
+    found = interpreter_facts(spec_of(tmp_path), outer)
+    assert found == {"python": "3", "torch": "2", "threads": "4"}
 
 
+HANGS = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "600"])
+open(sys.argv[0] + ".pid", "w").write(str(child.pid))
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("program", [HANGS, "while True: print('x' * 100000)"])
 def test_an_interpreter_that_hangs_is_ended_and_so_is_what_it_started_and_endless_output_too(
-    tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    program: str, tmp_path: Path, outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter, "ASK_SECONDS", 1.0)
-    starts = (
-        "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); open(sys.argv[0] + "
-        "'.pid', 'w').write(str(p.pid)); p.wait()"
-    )
-    for program in (starts, "while True: print('x' * 100000)"):
-        asks(tmp_path, monkeypatch, program)
-        with pytest.raises(Inconclusive, match="no answer in 1 s"):
-            interpreter_facts(spec_of(tmp_path), outer)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "ask.py.pid").read_text()), 0)
+    asks(tmp_path, monkeypatch, program)
+    with pytest.raises(Inconclusive, match="no answer in 1 s"):
+        interpreter_facts(spec_of(tmp_path), outer)
+    pids = [path.read_text() for path in tmp_path.glob("*.pid")]
+    assert not any(psutil.pid_exists(int(pid)) for pid in pids if pid)

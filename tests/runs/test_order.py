@@ -9,29 +9,12 @@ from typing import Any
 import pytest
 
 from repro_gate.compare.model import Comparison, Divergence
+from repro_gate.runs import order
 from repro_gate.runs.launch import Plan, Run
-from repro_gate.runs.order import (
-    KEPT,
-    MEASURED,
-    further_pair,
-    gate_runs,
-    may_take_over,
-    pair,
-    replay,
-    to_measure,
-)
+from repro_gate.runs.order import further_pair, gate_runs, to_measure
 from repro_gate.runs.process import Ended
-from repro_gate.spec.model import (
-    VARIED,
-    AllowedFlag,
-    Capture,
-    CostBudget,
-    Determinism,
-    RandomState,
-    Robustness,
-    Spec,
-    Train,
-)
+from repro_gate.spec import model
+from repro_gate.spec.model import CostBudget, Determinism, RandomState, Spec, Train
 from tests.support.built_traces import timed, training
 
 
@@ -40,7 +23,7 @@ def spec(*seeds: int, measure: bool = True, steps: int | None = 50) -> Spec:
         path=Path("/repro.yml"),
         train=Train(run="python train.py", steps=steps),
         random_state=RandomState(seeds or (42,)),
-        determinism=Determinism(allow=(AllowedFlag("NCCL_ALGO", "one GPU"),)),
+        determinism=Determinism(allow=(model.AllowedFlag("NCCL_ALGO", "one GPU"),)),
         cost=CostBudget(measure=measure),
     )
 
@@ -53,7 +36,7 @@ def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
     assert seconds == {"deterministic-2": "deterministic-1", "default-2": "default-1"}
     assert [plan.name for plan in plans if plan.observe] == ["deterministic-1"]
     assert {plan.name: plan.varied for plan in plans if plan.varied} == {
-        "deterministic-2": frozenset(VARIED)
+        "deterministic-2": frozenset(model.VARIED)
     }
     assert all("NCCL_ALGO" not in plan.arm.environment for plan in plans)
 
@@ -111,22 +94,21 @@ def test_further_pairs_are_run_while_they_help_and_as_many_as_are_asked_for(
 def test_a_run_that_ended_badly_is_followed_by_no_further_pair() -> None:
     asked = replace(spec(), train=Train(run="x", warmup=0))
     runs = [timed_run(plan, 10.0 + place) for place, plan in enumerate(gate_runs(asked, 2))]
-    names = [plan.name for plan in further_pair(asked, runs, 5, 99.0)]
-    assert names == ["deterministic-3", "default-3"]
-    assert further_pair(asked, [*runs[:-1], replace(runs[-1], outcome="crashed")], 5, 99.0) == []
+    assert further_pair(asked, runs, 5, 99.0)
+    assert not further_pair(asked, [*runs[:-1], replace(runs[-1], outcome="crashed")], 5, 99.0)
 
 
 def test_the_second_run_of_a_pair_gets_files_of_its_own_until_the_pair_is_identical() -> None:
     plans = {plan.name: plan for plan in gate_runs(spec(), 2)}
     second = plans["deterministic-2"]
     same = Comparison(identical=True, steps=1, tensors=1, differing=0)
-    assert [plan for plan in plans.values() if not may_take_over(plan, None)] == [second]
-    assert may_take_over(second, same)
-    assert not may_take_over(second, replace(same, identical=False))
+    assert [plan for plan in plans.values() if not order.may_take_over(plan, None)] == [second]
+    assert order.may_take_over(second, same)
+    assert not order.may_take_over(second, replace(same, identical=False))
 
 
 def test_each_seed_has_a_pair_and_more_deterministic_runs_are_plain_and_come_last() -> None:
-    more, varied = Determinism(repeat=3), Robustness(("path",))
+    more, varied = Determinism(repeat=3), model.Robustness(("path",))
     asked = replace(spec(1, 2, measure=False), determinism=more, robustness=varied)
     plans = [(item.name, item.second_of, *item.varied) for item in gate_runs(asked, 2)]
     assert plans == [
@@ -143,9 +125,9 @@ def test_each_seed_has_a_pair_and_more_deterministic_runs_are_plain_and_come_las
 
 def test_the_control_takes_few_steps_and_a_replay_ends_with_the_step_that_it_keeps() -> None:
     assert [gate_runs(spec(steps=steps), 2)[-1].arm.steps for steps in (None, 50, 1)] == [2, 2, 1]
-    first, second = replay(spec(), 42, (1, 3))
+    first, second = order.replay(spec(), 42, (1, 3))
     assert (first.keep_steps, first.arm.steps, second.second_of) == ((1, 3), 4, first.name)
-    assert replay(spec(), 42, (-1,))[0].arm.steps == 1
+    assert order.replay(spec(), 42, (-1,))[0].arm.steps == 1
 
 
 def diverged(step: int, steps: int = 50, **more: Any) -> Comparison:
@@ -158,18 +140,18 @@ def run(seconds: float = 4.0, size: int = 10, tensors: int = 1) -> Run:
     rows = tuple((f"fc{number}.weight", "float32", (size,)) for number in range(tensors))
     trace.tables = [("parameter", rows)]
     ended = Ended(exit_code=0, seconds=seconds)
-    return Run(plan=pair(spec(), 42)[0], outcome="finished", ended=ended, traces=(trace,))
+    return Run(plan=order.pair(spec(), 42)[0], outcome="finished", ended=ended, traces=(trace,))
 
 
 def test_a_divergence_is_measured_to_the_end_where_there_is_room() -> None:
     found = to_measure(spec(), diverged(3, steps=1000), run(), whole=True)
     assert found[0] == 3 and found[-1] == 999 and len(found) == 101
     assert list(found) == sorted(set(found))
-    every = replace(spec(), capture=Capture(every=20))
+    every = replace(spec(), capture=model.Capture(every=20))
     for asked, divergence, second, steps in (
         (spec(), diverged(47), run(), (47, 48, 49)),
-        (spec(), diverged(3), run(size=KEPT // 4 // 3), (3, 26, 49)),  # room for three
-        (spec(), diverged(3), run(tensors=MEASURED // 2), (3, 49)),
+        (spec(), diverged(3), run(size=order.KEPT // 4 // 3), (3, 26, 49)),  # room for three
+        (spec(), diverged(3), run(tensors=order.MEASURED // 2), (3, 49)),
         (every, diverged(0), run(), (0, 20, 40, 49)),  # others are not recorded
         (spec(), diverged(3), run(seconds=400), (3,)),  # a long run
         (spec(), diverged(3, detail="recorded in the first run only"), run(), ()),

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -60,22 +61,19 @@ def run(
     )
 
 
-@pytest.mark.parametrize("status", [0, 1, 2, 74, 255])
-def test_an_exit_code_is_given_on(tmp_path: Path, mark: str, status: int) -> None:
-    ended = run(
-        tmp_path,
-        mark,
-        f"print('out'); print('err', file=sys.stderr); sys.stdout.flush(); sys.exit({status})",
-    )
-    known = (ended.exit_code, ended.signal, ended.timed_out, ended.stopped)
-    assert known == (status, None, False, "")
-    assert (ended.left_running, ended.out_of_memory) == (0, False)
-    assert sorted(ended.tail) == ["err", "out"]
+@pytest.mark.parametrize("status", [0, 1, 255])
+def test_an_exit_code_is_given_on_and_there_is_no_input(
+    tmp_path: Path, mark: str, status: int
+) -> None:
+    prints = "print(repr(sys.stdin.read()), flush=True); print('err', file=sys.stderr)"
+    ended = run(tmp_path, mark, f"{prints}; sys.exit({status})")
     assert 0 < ended.seconds < 30
+    known = replace(ended, seconds=0.0, machine_kills=None)
+    assert known == Ended(exit_code=status, tail=("''", "err"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_signal_that_ended_it_is_known_also_through_a_shell(
+def test_a_signal_is_known_through_a_shell(
     tmp_path: Path, mark: str, number: signal.Signals
 ) -> None:
     assert run(tmp_path, mark, f"os.kill(os.getpid(), {int(number)})").signal == number
@@ -100,8 +98,8 @@ print("started", flush=True)
 
 
 def test_a_timeout_ends_the_whole_family_daemons_included(tmp_path: Path, mark: str) -> None:
-    ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", timeout=1.5)
-    assert ended.timed_out and ended.tail == ("started",) and 1.4 < ended.seconds < 10
+    ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", timeout=3)
+    assert ended.timed_out and ended.seconds >= 3 and ended.tail in ((), ("started",))
 
 
 def test_what_a_finished_command_left_running_is_ended_and_counted(
@@ -112,10 +110,19 @@ def test_what_a_finished_command_left_running_is_ended_and_counted(
     assert (ended.exit_code, ended.left_running, ended.timed_out) == (0, 3, False)
 
 
-def test_helpers_that_leave_by_themselves_are_not_counted(tmp_path: Path, mark: str) -> None:
+def test_helpers_that_leave_and_other_processes_are_not_counted(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "GRACE", 60.0)  # is not waited for
+    other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
     helper = "[sys.executable, '-IS', '-c', 'import time; time.sleep(0.5)', MARK]"
-    ended = run(tmp_path, mark, f"subprocess.Popen({helper})")
-    assert (ended.exit_code, ended.left_running) == (0, 0)
+    try:
+        ended = run(tmp_path, mark, f"time.sleep(0.7); subprocess.Popen({helper})")
+        assert (ended.exit_code, ended.left_running) == (0, 0)
+        assert other.is_running() and other.status() != psutil.STATUS_ZOMBIE
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its_children_along(
@@ -129,45 +136,22 @@ def test_a_killed_child_is_the_commands_own_affair_and_a_killed_leader_takes_its
     assert (died.signal, died.left_running) == (9, 1)
 
 
-def test_a_reason_of_the_tick_ends_the_run_and_is_no_death_of_its_own(
-    tmp_path: Path, mark: str
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_a_reason_of_the_tick_and_an_exception_in_it_end_everything(
+    tmp_path: Path, mark: str, error: type[BaseException] | None
 ) -> None:
-    seen: list[int] = []
-
     def tick(alive: list[psutil.Process]) -> str | None:
-        seen.append(len(alive))
-        return "enough" if len(alive) >= 4 else None
-
-    ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
-    assert (ended.stopped, ended.timed_out) == ("enough", False)
-    # leader, child, the one that left the group, the daemon, perhaps the daemon's dead parent
-    assert max(seen) in (4, 5)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_exception_in_the_tick_kills_everything_before_it_goes_on(
-    tmp_path: Path, mark: str, error: type[BaseException]
-) -> None:
-    began = time.monotonic()
-
-    def tick(alive: list[psutil.Process]) -> str | None:
-        if time.monotonic() - began > 1:
+        # leader, child, the one that left the group, the daemon, perhaps the daemon's dead parent
+        if len(alive) < 4:
+            return None
+        if error is not None:
             raise error
-        return None
+        return "enough"
 
-    with pytest.raises(error):
-        run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
+    with pytest.raises(error) if error is not None else nullcontext():
+        ended = run(tmp_path, mark, FAMILY + "time.sleep(300)", tick=tick)
+        assert (ended.stopped, ended.timed_out) == ("enough", False)
     assert left(mark) == []
-
-
-def test_processes_that_were_there_before_are_left_alone(tmp_path: Path, mark: str) -> None:
-    other = psutil.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
-    try:
-        assert run(tmp_path, mark, "time.sleep(0.7)").left_running == 0
-        assert other.is_running() and other.status() != psutil.STATUS_ZOMBIE
-    finally:
-        other.kill()
-        other.wait()
 
 
 MUCH = """
@@ -182,9 +166,7 @@ sys.stdout.write("\\n" + "y" * 300_000)
 """
 
 
-def test_the_end_of_much_output_and_of_one_endless_line_is_kept_in_bounded_memory(
-    tmp_path: Path, mark: str
-) -> None:
+def test_the_end_of_any_output_is_kept_in_bounded_memory(tmp_path: Path, mark: str) -> None:
     tracemalloc.start()
     try:
         ended = run(tmp_path, mark, MUCH)
@@ -198,12 +180,8 @@ def test_the_end_of_much_output_and_of_one_endless_line_is_kept_in_bounded_memor
     assert sum(map(len, ended.tail)) <= process.TAIL_BYTES and set(ended.tail[-1]) == {"y"}
 
 
-def test_a_command_that_waits_for_input_gets_none(tmp_path: Path, mark: str) -> None:
-    assert run(tmp_path, mark, "print(repr(sys.stdin.read()))").tail == ("''",)
-
-
 SHORT = """
-import os, subprocess, sys
+import os, sys
 from pathlib import Path
 from repro_gate.runs.process import supervise
 version, group = sys.argv[1], Path(sys.argv[2])
@@ -214,26 +192,14 @@ try:
     (group / "cgroup.procs").write_text(str(os.getpid()))
 except OSError as error:
     sys.exit(f"no group: {error}")
-def run(source, tick=lambda _: None):
-    return supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60, tick=tick)
-eaten = run("x = b'x' * (600 << 20)")
-eat = [sys.executable, '-IS', '-c', 'x = bytearray(600 << 20)']
-child = run(f"import subprocess, sys; code = subprocess.call({eat}); print('exitcode :', code); sys.exit(code and 5)")
-def other_job(_):
-    subprocess.call(eat)
-    done.touch()
-done = Path(sys.argv[3])
-beside = run(f"import os, time\\nwhile not os.path.exists({str(done)!r}): time.sleep(0.05)\\nraise ValueError('its own')", other_job)
-killed = run("import os; os.kill(os.getpid(), 9)")
-print(eaten.signal, eaten.out_of_memory, child.exit_code, child.out_of_memory, killed.signal, killed.out_of_memory,
-    beside.exit_code, beside.out_of_memory, beside.group_killed, killed.group_killed, killed.machine_kills)
+for source in ("x = b'x' * (600 << 20)", "import os; os.kill(os.getpid(), 9)"):
+    ended = supervise([sys.executable, "-IS", "-c", source], cwd=Path("/"), env={}, timeout=60)
+    print(ended.signal, ended.out_of_memory, ended.group_killed, ended.machine_kills)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
-def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_other_is_taken_for_one(
-    tmp_path: Path,
-) -> None:
+def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count() -> None:
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     version, top, path = next(
         (("1", "/sys/fs/cgroup/memory", line[2]) for line in lines if line[1] == "memory"),
@@ -241,7 +207,7 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
     )
     group = Path(f"{top}{path}/repro-gate-test-{os.getpid()}")
     try:
-        command = [sys.executable, "-c", SHORT, version, str(group), str(tmp_path / "done")]
+        command = [sys.executable, "-c", SHORT, version, str(group)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     finally:
         if group.exists():
@@ -249,27 +215,22 @@ def test_a_kill_for_want_of_memory_is_known_by_the_kernels_own_count_and_no_othe
     if done.returncode:
         assert "no group" in done.stderr, done.stderr
         pytest.skip(done.stderr.strip())
-    known, _, machine = done.stdout.strip().rpartition(" ")
-    assert known == "9 True 5 True 9 False 1 False True False" and machine in ("0", "None")
+    eaten, killed = done.stdout.splitlines()
+    assert eaten.startswith("9 True True ") and killed in ("9 False False 0", "9 False False None")
 
 
 @pytest.mark.parametrize(
     ("source", "short"),
     [
         ("raise ValueError('of its own')", False),
-        ("sys.exit(3)", False),
         ("os.kill(os.getpid(), signal.SIGTERM)", False),
         ("os.kill(os.getpid(), signal.SIGKILL)", True),
         ("sys.exit(137)", True),
-        (
-            "subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)'], check=True)",
-            True,
-        ),
-        ("raise RuntimeError('DataLoader worker (pid 7) is killed by signal: Killed. ')", True),
-        ("print('exitcode  : -9 (pid: 7)'); sys.exit(1)", True),
-        ("print('worker 2: exit code: 137'); sys.exit(1)", True),
-        ("print('train.sh: line 3:     7 Killed                  python a.py'); sys.exit(1)", True),
-        ("print('step -91, signal 95, skilled, exit code 1370'); sys.exit(1)", False),
+        ("sys.exit('died with <Signals.SIGKILL: 9>.')", True),
+        ("sys.exit('DataLoader worker (pid 7) is killed by signal: Killed. ')", True),
+        ("sys.exit('exitcode  : -9 (pid: 7)')", True),
+        ("sys.exit('worker 2: exit code: 137')", True),
+        ("sys.exit('step -91, signal 95, skilled, exit code 1370')", False),
         ("print('Killed')", None),
     ],
 )

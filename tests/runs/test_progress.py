@@ -61,9 +61,7 @@ def test_a_divergence_is_told_once_and_stays_the_state() -> None:
     assert "diverged" not in said and said[-2:] == [differs, 4]
 
 
-def test_the_state_in_which_a_run_ends_early_is_not_that_of_the_step_which_another_run_goes_on_with() -> (
-    None
-):
+def test_the_state_in_which_a_run_ends_early_is_of_no_step() -> None:
     final = [
         block(3, kind, seed="after three steps") for kind in ("parameter", "optimizer", "buffer")
     ]

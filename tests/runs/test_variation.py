@@ -29,9 +29,6 @@ def test_the_folders_of_both_runs_have_names_of_one_length_and_differ() -> None:
     assert all(len(one) == len(two) and one != two for one, two in pairs)
     assert places(VARIED) == SECOND and places(()) == FIRST
     assert places({"home"}) == variation.Places(FIRST.workspace, SECOND.home, FIRST.tmp)
-
-
-def test_a_text_of_the_varied_run_names_its_folders_as_the_first_runs() -> None:
     text = "saved /tmp/g/run/{}/out.pt, /tmp/g/run/{}"
     assert as_first(text.format("clone-two", "tm2")) == text.format("workspace", "tmp")
     assert as_first("/run/users /run/clone-two.py") == "/run/users /run/clone-two.py"
@@ -44,18 +41,14 @@ def said(program: str, env: dict[str, str]) -> str:
     return done.stdout.decode().lower().strip()
 
 
-@pytest.mark.parametrize("zone", ["", "UTC", "EST5EDT", "PST8PDT"])
+@pytest.mark.parametrize("zone", ["UTC", "EST5EDT"])
 def test_the_time_zone_is_another_one(zone: str) -> None:
     """As the C library reads it, with and without tzdata."""
-    program = "import time; print(time.localtime(1_700_000_000).tm_hour)"
-    outer = {"TZ": zone} if zone else {}
-    hour, other = said(program, outer), said(program, environment({"timezone"}, outer, {}))
-    assert hour != other
+    program, outer = "import time; print(time.localtime(1_700_000_000).tm_hour)", {"TZ": zone}
+    assert said(program, outer) != said(program, environment({"timezone"}, outer, {}))
 
 
-@pytest.mark.parametrize(
-    "outer", [{}, {"LANG": "C.UTF-8"}, {"LANG": "en_US.UTF-8", "LC_ALL": "C"}, {"LANG": "C.utf8"}]
-)
+@pytest.mark.parametrize("outer", [{}, {"LANG": "C.UTF-8"}, {"LANG": "en_US.UTF-8", "LC_ALL": "C"}])
 def test_the_locale_has_another_name_and_text_stays_utf_8(outer: dict[str, str]) -> None:
     found = environment({"locale"}, outer, {})
     assert found and found.keys() == (outer.keys() or {"LANG"})
@@ -67,9 +60,7 @@ def test_the_locale_has_another_name_and_text_stays_utf_8(outer: dict[str, str])
     assert said(program, found) == "\u00fc utf-8 utf-8"
 
 
-def test_another_number_of_threads_where_asked_for_alone_and_hash_seed_where_the_arm_has_one() -> (
-    None
-):
+def test_threads_where_asked_for_alone_and_hash_seed_where_the_arm_has_one() -> None:
     eight, seed = {"OMP_NUM_THREADS": "8"}, {"PYTHONHASHSEED": "42"}
     assert "OMP_NUM_THREADS" not in environment(VARIED, eight, {})
     four = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}

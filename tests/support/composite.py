@@ -87,7 +87,7 @@ class Job:
             env={**self.environment, **own, **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,  # a venv on a busy machine takes minutes
             check=False,
         )
         self.outputs[step] = pairs(files["OUTPUT"].read_text())
