@@ -112,18 +112,10 @@ def lines() -> tuple[tuple[Used, ...], tuple[Used, ...]]:
     return (same, one), (same, other)
 
 
-def operator(name: str, outputs: str, inputs: str = "i", **more: object) -> OperatorLine:
-    given = {
-        "process": "main",
-        "count": 1,
-        "phase": "backward",
-        "node": "N",
-        "file": "net.py",
-        "line": 41,
-        "simple": False,
-        **more,
-    }
-    return OperatorLine(op=name, inputs=(inputs,), outputs=(outputs,), **given)  # type: ignore[arg-type]
+def operator(name: str, outputs: str) -> OperatorLine:
+    given: dict[str, Any] = {"process": "main", "count": 1, "phase": "backward", "node": "N"}
+    given |= {"file": "net.py", "line": 41, "simple": False}
+    return OperatorLine(op=name, inputs=("i",), outputs=(outputs,), **given)
 
 
 def explained(
@@ -152,13 +144,7 @@ KERNEL = Fault(factor="none", shows=False, kind="gradient")
 
 
 @pytest.mark.parametrize(
-    ("factor", "cause"),
-    [
-        ("entropy", "unseeded-rng"),
-        ("clock", "wall-clock"),
-        ("listing", "file-order"),
-        ("identity", "process-identity"),
-    ],
+    ("factor", "cause"), [("entropy", "unseeded-rng"), ("listing", "file-order")]
 )
 def test_a_draw_of_one_line_is_the_cause_in_two_pairs(factor: str, cause: str) -> None:
     world = World(faults=[at(factor, "data.py", 41)])
@@ -168,19 +154,10 @@ def test_a_draw_of_one_line_is_the_cause_in_two_pairs(factor: str, cause: str) -
     assert any("bitwise identical up to step 9" in item for item in found.evidence)
 
 
-def test_what_differs_and_changes_no_number_is_told_apart_by_experiment() -> None:
-    decoys = [at("entropy", "log.py", line) for line in range(1, 9)]
-    decoys.append(at("clock", "log.py", 30))
-    found = explained(World(faults=[at("clock", "sched.py", 5)], decoys=decoys), pairs=12)
-    assert told(found) == ("wall-clock", "sched.py", 5, True) and found.also == ()
-
-
 def test_two_causes_are_both_found_also_the_one_that_shows_later() -> None:
-    one, other = at("entropy", "a.py", 1), at("clock", "b.py", 2)
-    found = explained(World(faults=[one, other]), pairs=12)
-    assert {item.file for item in (found, *found.also)} == {"a.py", "b.py"}
-    late = replace(other, step=6, kind="gradient")
-    found = explained(World(faults=[one, late]), pairs=8)
+    one, late = at("entropy", "a.py", 1), at("clock", "b.py", 2, step=6, kind="gradient")
+    decoys = [at("clock", "log.py", line) for line in range(1, 9)]
+    found = explained(World(faults=[one, late], decoys=decoys), pairs=20)
     causes = [(item.cause, item.file) for item in (found, *found.also)]
     assert causes == [("unseeded-rng", "a.py"), ("wall-clock", "b.py")]
     assert any("diverge only at step 6" in item for item in found.evidence)
@@ -215,20 +192,12 @@ def test_what_is_not_a_race_must_be_gone_twice_where_threads_run() -> None:
     assert explained(lucky, pairs=12).cause == "unknown"
 
 
-def test_addresses_are_pinned_as_a_whole_and_the_line_is_the_first_whose_values_differ() -> None:
-    world = World(faults=[Fault(factor="addresses", shows=False, kind="batch")])
-    assert told(explained(world))[:3] == ("process-identity", "net.py", 7)
-    asked = world.asked[-1]
-    assert asked.lines and Unit("clock") in asked.pinned and Unit("addresses") not in asked.pinned
-
-
 INDEX_PUT = tuple(operator("aten.index_put_.default", outputs) for outputs in "ab")
 
 
 @pytest.mark.parametrize("distinct", [3, 1])
 def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed(distinct: int) -> None:
-    same = operator("aten.mm.default", "m", node="M")
-    world = World(faults=[KERNEL], operators=[INDEX_PUT, (same, same)], distinct=distinct)
+    world = World(faults=[KERNEL], operators=[INDEX_PUT], distinct=distinct)
     found = explained(world)
     # not confirmed where all replays agree
     assert told(found) == ("nondeterministic-op", "net.py", 41, distinct > 1)
@@ -272,8 +241,6 @@ def test_a_race_that_never_comes_back_names_the_line_that_takes_results_as_they_
     for pairs, confirmed in ((6, True), (2, False)):
         found = explained(World(faults=[RACE], decoys=[taken]), pairs=pairs)
         assert told(found) == ("thread-race", "pool.py", 9, confirmed)
-    library = at("threads", "", 0, handed=True)  # no line of the training takes them
-    assert told(explained(World(faults=[RACE], decoys=[library])))[1:3] == ("pool.py", 8)
     other = explained(World(faults=[HIDDEN], decoys=[RACE, taken]), pairs=20)
     assert (other.cause, other.file) == ("unknown", "")
 
@@ -288,7 +255,7 @@ def test_a_divergence_that_comes_later_by_chance_confirms_nothing() -> None:
         return World(faults=[sums], decoys=[at("clock", "log.py", 3)], late=late, luck=luck)
 
     found = explained(world(0, 2, 1, 3), pairs=20)
-    assert (found.cause, found.also) == ("process-identity", ())
+    assert (found.factor, found.also) == ("addresses", ())
     assert explained(world(0, 0, 2, 1, 3), pairs=20).factor == "addresses", "the same at first"
     lucky = world(0, 2, 1, 3, luck=lambda number: number not in (1, 3))
     assert explained(lucky, pairs=6).factor != "clock"
@@ -316,7 +283,7 @@ def test_a_call_that_draws_is_tried_before_an_import_that_does() -> None:
     assert told(found) == ("unseeded-rng", "train.py", 9, True) and found.one_of == ()
     assert len(world.asked) == 3  # watched, operators, that line alone
     needed = explained(World(faults=imports[3:4], decoys=imports[:3]), pairs=12)
-    assert told(needed)[2:] == (4, True)
+    assert told(needed)[2:] == (4, True), "the clean twin"
 
 
 def test_an_agreeing_set_that_was_not_reduced_is_one_of_these_lines_and_never_confirmed() -> None:
@@ -324,7 +291,8 @@ def test_an_agreeing_set_that_was_not_reduced_is_one_of_these_lines_and_never_co
     *decoys, fault = (at("entropy", *site, direct=False) for site in sites)
     found = explained(World(faults=[fault], decoys=decoys), pairs=4)
     assert told(found) == ("unseeded-rng", "log.py", 1, False)
-    assert [(item.file, item.line) for item in found.one_of] == sites
+    assert [(item.file, item.line) for item in found.one_of] == sites and found.also == ()
+    assert any("fewer of these 6" in item for item in found.evidence)
     assert any(item.startswith("seen: with all of them held") for item in found.evidence)
     assert not any(item.startswith("confirmed") for item in found.evidence)
 
@@ -336,8 +304,6 @@ def test_lines_that_agreed_in_fewer_pairs_than_it_takes_are_named_all_the_same()
     needed = at("entropy", "train.py", 7, direct=False)
     found = explained(World(faults=[needed], decoys=decoys), pairs=3)
     assert told(found) == ("unseeded-rng", "train.py", 7, False)
-    two = World(faults=[needed, replace(needed, site=("b.py", 2))], decoys=decoys)
-    assert explained(two, pairs=4).cause != "unknown"
 
 
 def test_factors_as_a_whole_that_were_not_reduced_are_named_and_no_line_is() -> None:
@@ -389,22 +355,6 @@ def test_a_pair_that_agrees_but_ends_before_the_divergence_shows_something_only_
     assert gone(Pair(steps=steps), Divergence(step=9, kind="optimizer", name=name)) is is_gone
 
 
-@pytest.mark.parametrize("other", ["clock", "listing"])
-def test_lines_that_were_enough_are_told_though_the_runs_did_not_last_to_leave_some_out(
-    other: str,
-) -> None:
-    needed = [at("clock", "a.py", 3), at(other, "a.py", 8)]
-    # one is watched, one line alone is not enough, all together are; one of the three has nothing
-    # to do with it
-    world = World(faults=needed, decoys=[at("clock", "log.py", 1)])
-    found = explained(world, pairs=3)
-    assert told(found) == ("wall-clock", "a.py", 3, False)
-    assert {item.line for item in found.one_of} == {1, 3, 8} and found.also == ()
-    assert any("fewer of these 3" in item for item in found.evidence)
-    whole = explained(world, pairs=20)
-    assert [item.confirmed for item in (whole, *whole.also)] == [True, True]
-
-
 def test_a_nan_that_comes_from_the_fill_is_named_by_the_line_that_reserved_the_memory() -> None:
     decoys = [at("memory", "net.py", line) for line in (1, 2, 3)]
     world = World(faults=[at("memory", "bank.py", 9)], decoys=decoys)
@@ -422,7 +372,6 @@ FEED = at("files", "feed.py", 4, outside=True)
     ("fault", "cause"),
     [
         (FEED, "external-input"),
-        (replace(FEED, factor="network"), "external-input"),
         (replace(FEED, factor="leftovers"), "leftover-state"),
         (replace(FEED, factor="clock"), "wall-clock"),  # of a child: `date`
         (replace(FEED, direct=False), "external-input"),

@@ -99,6 +99,7 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
         assert found.file == "" and len(training.runs) <= 6, name
         left = [item.factor for item in found.one_of] or [found.factor]
         assert name in left and found.confirmed == (left == [found.factor])
+        assert not found.confirmed or {name} in training.runs  # alone
     # two that decide only together are among those that are named
     training = Training("path", "clock", uses={"path": 2, "clock": 5})
     found = training.found()
@@ -122,11 +123,8 @@ def test_the_line_is_the_first_that_was_told_something_else_before_the_divergenc
     said = [use("path", 1), use("path", 3, "2", 1), use("path", 2, "2")]
     said += [use("home", 4, "2"), use("path", 5, "2", 9)]
     assert lines(plain, said, "path") == [2, 3]
-    imported = use("listing", 1, "2", call="import torch")
-    assert lines([], [imported, use("listing", 9, "2", 2, call="os.listdir(top)")], "listing") == [
-        9,
-        1,
-    ]
+    imported, asked = use("listing", 1, "2", call="import torch"), use("listing", 9, "2", 2)
+    assert lines([], [imported, asked], "listing") == [9, 1]
     # a process number is no host name
     pids = [[use("identity", 3, digest, source="os.getpid")] for digest in "12"]
     assert lines(pids[0], pids[1], "identity") == []
