@@ -132,9 +132,7 @@ RUNS = ("core.fsmonitor", "core.pager", "core.sshCommand", "diff.evil.textconv",
 FILTERS = ("clean", "smudge", "process")
 
 
-def test_nothing_that_the_repository_configures_is_run(
-    repo: Path, tmp_path: Path, evil: Path
-) -> None:
+def test_nothing_that_is_configured_is_run(repo: Path, tmp_path: Path, evil: Path) -> None:
     commit(repo, _dot_gitattributes="* filter=evil diff=evil\n")
     hooks = tmp_path / "hooks"
     hooks.mkdir()
@@ -204,9 +202,7 @@ def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -
     assert lfs_pointers(repo) == ("a.bin",)
 
 
-def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(
-    repo: Path, tmp_path: Path, evil: Path
-) -> None:
+def test_asking_for_contents_runs_nothing(repo: Path, tmp_path: Path, evil: Path) -> None:
     module = f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{evil}\n'
     write(repo, _dot_gitattributes="* filter=lfs\n", _dot_gitmodules=module)
     git(repo, "add", "-A")

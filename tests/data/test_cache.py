@@ -80,9 +80,7 @@ def test_what_has_not_changed_is_not_read_again(place: Path, read: list[str]) ->
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_what_changed_is_read_again_though_it_kept_its_size_and_time(
-    place: Path, read: list[str], replaced: bool
-) -> None:
+def test_what_kept_its_size_and_time_is_read(place: Path, read: list[str], replaced: bool) -> None:
     verified(place, "data", "one")
     for path in (place / "data/large", place / "one"):
         was, new = path.stat(), path.with_name("other") if replaced else path
@@ -143,7 +141,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_cache_that_cannot_be_trusted_is_a_note_and_no_wrong_answer(
+def test_a_cache_that_is_not_to_be_trusted_is_a_note(
     place: Path, read: list[str], how: str
 ) -> None:
     verified(place, "one")
@@ -163,9 +161,7 @@ def test_the_cache_is_this_users_alone_and_one_of_another_or_that_cannot_be_writ
     verified(place, "one", noted=True)
 
 
-def test_the_entries_used_longest_ago_go_first(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_used_longest_ago_go_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
     for number in range(5):
         opened = DataCache(place / FILE)

@@ -33,7 +33,7 @@ def digests(listing: Listing, kind: str) -> list[bytes]:
     ]
 
 
-def test_threads_give_the_digests_of_the_files_and_name_the_one_that_fails(
+def test_threads_digest_and_name_what_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = hashing.list_files
@@ -75,9 +75,7 @@ def test_a_file_is_read_whole_at_any_size(tmp_path: Path, size: int) -> None:
     assert sum(told) == size
 
 
-def test_a_file_that_is_not_what_it_was_is_refused_also_where_it_changes_between_two_pieces(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_changes_before_or_between_two_pieces_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(2 * MIB))
     before = identity(os.stat(path))
@@ -94,9 +92,7 @@ def test_a_file_that_is_not_what_it_was_is_refused_also_where_it_changes_between
             digest_file(path, known, KINDS)
 
 
-def test_an_interrupt_ends_the_threads_at_their_next_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_ends_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashing, "_PROGRESS_EVERY", 0.0)
     with (tmp_path / "large").open("wb") as file:
         file.truncate(64 << 30)  # a minute and more to read

@@ -207,9 +207,7 @@ def test_the_operator_that_got_the_same_bits_and_gave_others_is_replayed(distinc
 
 
 @pytest.mark.parametrize(("later", "steps"), [(0, 3), (2, 20)])
-def test_where_a_divergence_moves_the_operators_of_all_early_steps_are_recorded(
-    later: int, steps: int
-) -> None:
+def test_where_a_divergence_moves_all_early_steps_are_recorded(later: int, steps: int) -> None:
     world = World(faults=[KERNEL], late=lambda number: later)
     explained(world)
     assert next(item.steps for item in world.asked if item.operators) == steps
@@ -261,9 +259,7 @@ def test_a_divergence_that_comes_later_by_chance_confirms_nothing() -> None:
     assert explained(lucky, pairs=6).factor != "clock"
 
 
-def test_a_divergence_that_comes_later_than_in_the_gates_own_pair_is_looked_for_in_longer_runs() -> (
-    None
-):
+def test_a_divergence_that_comes_later_is_looked_for_in_longer_runs() -> None:
     world = World(faults=[at("entropy", "a.py", 4, step=1)], late=lambda number: 3)
     assert told(explained(world, pairs=12)) == ("unseeded-rng", "a.py", 4, True)
     assert [item.steps for item in world.asked[:2]] == [2, None]
@@ -329,9 +325,7 @@ def test_operators_that_agree_in_a_pair_without_the_divergence_rule_out_nothing(
 
 
 @pytest.mark.parametrize(("factor", "pairs"), [("memory", 6), ("addresses", 7)])
-def test_a_line_that_was_ruled_out_is_not_the_one_that_a_whole_factor_reached(
-    factor: str, pairs: int
-) -> None:
+def test_a_line_that_was_ruled_out_is_not_blamed_again(factor: str, pairs: int) -> None:
     """Two lines asked for memory or an address and are not to blame: what is to blame asked in C,
     and its line is found by its values."""
     decoys = [at(factor, "train.py", line) for line in (16, 17)]
@@ -348,9 +342,7 @@ def test_a_line_that_was_ruled_out_is_not_the_one_that_a_whole_factor_reached(
     ("steps", "name", "is_gone"),
     [(5, "steps", True), (5, "w.exp_avg", False), (10, "w.exp_avg", True)],
 )
-def test_a_pair_that_agrees_but_ends_before_the_divergence_shows_something_only_of_its_length(
-    steps: int, name: str, is_gone: bool
-) -> None:
+def test_a_pair_that_ends_too_soon_shows_nothing(steps: int, name: str, is_gone: bool) -> None:
     """With its clock pinned, a training that ends after some seconds ends sooner."""
     assert gone(Pair(steps=steps), Divergence(step=9, kind="optimizer", name=name)) is is_gone
 
@@ -377,9 +369,7 @@ FEED = at("files", "feed.py", 4, outside=True)
         (replace(FEED, direct=False), "external-input"),
     ],
 )
-def test_what_came_from_outside_is_observed_with_both_digests_where_all_else_is_pinned(
-    fault: Fault, cause: str
-) -> None:
+def test_what_came_from_outside_is_observed_with_both_digests(fault: Fault, cause: str) -> None:
     world = World(faults=[fault], decoys=[at("clock", "log.py", 3)])
     found = explained(world, pairs=12)
     assert told(found) == (cause, "feed.py", 4, False) and found.ruled_out

@@ -72,9 +72,7 @@ def test_what_a_line_uses_is_tried_first_and_the_line_is_named() -> None:
     assert WHERE in found.evidence[0]
 
 
-def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_asked_for_last() -> (
-    None
-):
+def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> None:
     asked = {"path": 1, "environment": 2, "home": 3}
     by = {"environment": "wandb.init()", "home": "import torch"}
     training = Training("hash-seed", uses=asked, by=by)
@@ -134,9 +132,7 @@ def test_the_line_is_the_first_that_was_told_something_else_before_the_divergenc
     assert lines(plain, said, "clock") == [2, 1, 3]
 
 
-def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_changes_nothing() -> (
-    None
-):
+def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named() -> None:
     found = Training("hash-seed").found()
     assert (found.factor, found.file) == ("hash-seed", "")
     assert at_line(found, "hash-seed", None) == found

@@ -66,9 +66,7 @@ def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole
     assert (found.unit, found.use.site) == (Unit("addresses"), ("train.py", 4))
 
 
-def test_a_line_that_went_two_ways_is_the_one_before_and_the_training_comes_before_workers() -> (
-    None
-):
+def test_the_line_before_two_ways_is_told_and_workers_come_last() -> None:
     one, other = ([line(at) for at in (1, 2, last)] for last in (3, 7))
     assert first_difference(one, other) == one[1]
     assert first_difference(one, one) is None
@@ -107,9 +105,7 @@ def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_
     assert [item.use.site[1] for item in suspects(first, second, 0)] == [4, 3, 1, 2]
 
 
-def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> (
-    None
-):
+def test_a_line_that_asks_for_a_file_gives_way_to_the_line_that_reads_it() -> None:
     asks, other = (use("leftovers", 1, digest, source="/x" + ASKED) for digest in "ac")
     reads = use("leftovers", 2, "b", source="/x")
     assert tried([asks], [other, reads]) == [Unit("leftovers", ("train.py", 2))]

@@ -28,9 +28,7 @@ def read(folder: Path, name: str, text: str) -> Lock:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_lock_as_its_tool_writes_it_pins_everything_and_a_weak_hash_is_named_with_its_line(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_lock_pins_everything_and_a_weak_hash_is_named(name: str, tmp_path: Path) -> None:
     lock = read(tmp_path, name, ALL[name])
     assert (lock.faults, lock.path) == ((), name)
     pins = {pin.name: pin for pin in lock.pins}
@@ -68,7 +66,7 @@ def test_a_lock_as_its_tool_writes_it_pins_everything_and_a_weak_hash_is_named_w
         ("uv.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\n', "six: no hash"),
     ],
 )
-def test_what_a_toml_lock_leaves_open_is_one_fault(
+def test_what_a_lock_leaves_open_is_a_fault(
     name: str, text: str, fault: str, tmp_path: Path
 ) -> None:
     (found,) = read(tmp_path, name, text).faults
@@ -161,9 +159,7 @@ def test_the_key_that_is_wrong_is_named(text: str, message: str, tmp_path: Path)
             read(tmp_path, name, text)
 
 
-def test_a_name_that_uv_would_take_for_an_option_or_a_line_is_no_requirement(
-    tmp_path: Path,
-) -> None:
+def test_a_name_that_uv_would_take_for_an_option_is_no_requirement(tmp_path: Path) -> None:
     for name in ("-e /x", "x\\n-e /y", "x --hash"):
         text = f'[[packages]]\nname = "{name}"\nversion = "1"\nwheels = [{{ hashes = {{ sha256 = "{A[7:]}" }} }}]'
         try:
@@ -202,9 +198,7 @@ def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> No
     "line",
     ["-r more.txt", "-rmore.txt", "--requirement=more.txt", "import torch", "a==1; " + "(" * 3_900],
 )
-def test_another_file_and_what_is_no_requirement_are_refused_with_the_line(
-    line: str, tmp_path: Path
-) -> None:
+def test_other_files_and_no_requirements_are_refused(line: str, tmp_path: Path) -> None:
     with pytest.raises(LockfileError, match=r"^a.lock:2: .*: write it with `uv pip compile"):
         read(tmp_path, "a.lock", f"idna==3.10 --hash={A}\n{line}\n")
 
@@ -227,9 +221,7 @@ def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:
         *((name, None) for name in ("poetry.lock", "pdm.lock", "pyproject.toml", "setup.py")),
     ],
 )
-def test_the_kind_follows_from_the_name_and_another_format_is_told_the_command(
-    name: str, kind: str | None, tmp_path: Path
-) -> None:
+def test_the_kind_follows_from_the_name(name: str, kind: str | None, tmp_path: Path) -> None:
     assert kind_of(name) == kind
     if kind is None:
         said = f"^{name}: is no requirements, pylock.toml or uv.lock: .*`uv pip compile"

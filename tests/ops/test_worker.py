@@ -108,7 +108,7 @@ def test_every_case_of_the_table_makes_its_inputs(torch: Any, size: int) -> None
 
 @pytest.mark.parametrize(
     ("pattern", "count"),
-    [("", 2), ("SORT", 1), ("kernel/*", 2), ("*sum", 1), ("c*m", 1), ("none", 0)],
+    [("", 2), ("SORT", 1), ("kernel/*", 2), ("c*m", 1), ("none", 0)],
 )
 def test_a_pattern_is_text_or_a_shell_pattern(pattern: str, count: int) -> None:
     assert len(matching([case("sort"), case("cumsum")], pattern)) == count
@@ -179,9 +179,7 @@ def test_the_list_has_the_controls_the_torch_and_what_fits(ask: Callable[..., Li
 
 
 @pytest.mark.slow
-def test_the_row_that_ends_the_process_has_begun_and_can_be_left_out(
-    ask: Callable[..., Lines], tmp_path: Path
-) -> None:
+def test_a_row_that_ends_the_process_had_begun(ask: Callable[..., Lines], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import os\n"
         "def dies(torch, device, dtype):\n"

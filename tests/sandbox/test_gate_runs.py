@@ -7,12 +7,12 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,8 @@ def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
     """The report of one gate run as `level` says; the traces lie beside the checkout."""
     out, traces = checkout.parent / f"{level}.json", checkout.parent / f"traces-{level}"
     written = ("--json", out, "--keep-traces", traces)
-    said, _, code = start(level, checkout, "run", checkout, *written, **environment).rpartition(
-        "\n"
-    )
-    return (
-        read_json(out) if out.exists() else {"verdict": "error", "code": int(code), "message": said}
-    )
+    said = start(level, checkout, "run", checkout, *written, **environment)
+    return read_json(out) if out.exists() else {"verdict": "error", "message": said}
 
 
 def logs(report: Mapping[str, Any]) -> str:
@@ -127,9 +123,7 @@ def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
     }
 
 
-def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outside_the_checkout(
-    tmp_path: Path,
-) -> None:
+def test_the_verdict_is_that_of_one_user(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", RECORDED)
     before = tree(checkout)
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
@@ -149,34 +143,6 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
     assert kept
     assert {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
-
-
-@pytest.mark.slow
-def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
-    """Each ends every process of the training's user: at once they would kill each other's runs."""
-    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.2)")
-    checkouts = [project(tmp_path / name, slow) for name in "ab"]
-    with ThreadPoolExecutor(2) as pool:
-        reports = list(pool.map(lambda checkout: gate(checkout, "own-user"), checkouts))
-    assert [report["verdict"] for report in reports] == ["pass", "pass"], reports
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("named", [True, False])
-def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: bool) -> None:
-    """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is
-    closed, the checkout inside it is not."""
-    checkout = project(tmp_path / "p", RECORDED)
-    (tmp_path / "t").mkdir()  # as /tmp of the image, outside the workspace
-    folder = {"GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p")}
-    (checkout / "repro.yml").write_text(
-        "version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n"
-    )
-    (checkout / "train.py").write_text(
-        "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
-    )
-    report = gate(checkout, "own-user", TMPDIR=str(tmp_path / "t"), **folder)
-    assert report["verdict"] == "pass", report
 
 
 # Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from
@@ -240,13 +206,8 @@ def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path:
     same = gate(checkout, "same-user")
     assert [run["outcome"] for run in same["runs"]] == ["crashed"] * 2
     succeeded = json.loads(logs(same).rpartition("succeeded: ")[2])
-    assert {
-        "signal the gate",
-        "credential of the checkout",
-        "change the checkout",
-        "list the snapshot",
-        "change the shims",
-    } <= set(succeeded)
+    reached = ("signal the gate", "credential of the checkout", "change the checkout")
+    assert {*reached, "list the snapshot", "change the shims"} <= set(succeeded)
     assert not any("TOKEN" in name for name in succeeded)
 
 
@@ -268,9 +229,7 @@ os.mkfifo(failure)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["own-user", "same-user"])
-def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(
-    tmp_path: Path, level: str
-) -> None:
+def test_a_trace_swapped_for_a_link_or_a_pipe_is_not_read(tmp_path: Path, level: str) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('{"e": "hello", "nonce": "top-secret"}\n')
     secret.chmod(0o600)
@@ -288,9 +247,8 @@ def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
         "version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n"
     )
     report = gate(checkout, "own-user")
-    assert (report["verdict"], report["code"]) == ("error", 3)
-    assert "training user cannot use" in report["message"]
-    assert ".git/config" in report["message"]
+    assert report["message"].endswith("\n3")
+    assert re.search(r"training user cannot use .*\.git/config", report["message"])
 
 
 @pytest.mark.slow

@@ -21,9 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_one_gate_run_after_the_other_has_the_same_path_and_two_at_once_do_not_share(
-    folder: Path,
-) -> None:
+def test_the_path_is_the_same_each_time_and_two_at_once_do_not_share(folder: Path) -> None:
     paths = []
     for _ in range(3):
         with fixed_folder() as place:
@@ -87,9 +85,7 @@ def test_what_is_not_this_users_own_folder_is_left_alone(folder: Path) -> None:
     assert not list(folder.glob("*.lock"))
 
 
-def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_lock_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another gate may end, and remove its lock, between the opening and the locking here: a third
     would make that lock anew."""
     lock = folder / "a.lock"
