@@ -124,17 +124,6 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
     assert said == {"uid": os.geteuid(), "did": ["secret", "marker", "checkout", "root"]}
 
 
-def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> None:
-    given = {**environment(place), "UV_INDEX": "https://user:secret@pypi.example.org/simple"}
-    spec = checkout(place / "c", source(place))
-    with (
-        pytest.raises(Inconclusive, match=r"built==1\.0") as caught,
-        installed(spec, place / "c", given, OWN, cache_root=place / "cache"),
-    ):
-        pass
-    assert "secret" not in caught.value.message
-
-
 def _run(made: Mapping[str, str], code: str, user: Sandbox = OWN) -> str:
     """What `code` prints in the environment, as the training's user."""
     python = shutil.which("python", path=made["PATH"]) or ""

@@ -25,10 +25,7 @@ def row(torch: Any) -> Measured:
     numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0))
 
     def made(
-        function: Any,
-        direction: str = "forward",
-        settings: Settings | None = None,
-        **kwargs: Any,
+        function: Any, direction: str = "forward", settings: Settings | None = None, **kwargs: Any
     ) -> Row:
         case = Case("kernel/tried", lambda _: Sample(function, [numbers.clone()]), **kwargs)
         found = Measurement(torch, load, case, "float32", direction)

@@ -26,10 +26,7 @@ def test_operators_are_measured_as_a_user_of_its_own(
     folder = tmp_path_factory.mktemp("operators")
     system = Path(tempfile.gettempdir())
     # the system's own keeps its bits
-    for above in (
-        folder,
-        *folder.parents[: len(folder.relative_to(system).parts) - 1],
-    ):
+    for above in (folder, *folder.parents[: len(folder.relative_to(system).parts) - 1]):
         above.chmod(0o755)
     double = Double(folder, monkeypatch)
     double.set("repeats", "crash", "process")

@@ -107,8 +107,7 @@ def test_every_case_of_the_table_makes_its_inputs(torch: Any, size: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("pattern", "count"),
-    [("", 2), ("SORT", 1), ("kernel/*", 2), ("c*m", 1), ("none", 0)],
+    ("pattern", "count"), [("", 2), ("SORT", 1), ("kernel/*", 2), ("c*m", 1), ("none", 0)]
 )
 def test_a_pattern_is_text_or_a_shell_pattern(pattern: str, count: int) -> None:
     assert len(matching([case("sort"), case("cumsum")], pattern)) == count
