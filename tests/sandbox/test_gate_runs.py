@@ -93,19 +93,8 @@ def logs(report: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
-    """The reader lies in the gate's own temporary folder: it says value by value what differs, and
-    nothing of it is left."""
-    differing = RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}')
-    report = gate(project(tmp_path / "p", differing), "own-user")
-    assert report["verdict"] == "fail", report
-    assert report["determinism"]["first_divergence"]["name"] == "out/metrics.json: at"
-    assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
-
-
-@pytest.mark.slow
 def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> None:
-    """A file that this user wrote is changed with that user's rights, and found."""
+    """A file that this user wrote is changed and read with that user's rights, value by value."""
     checkout, out = project(tmp_path / "p", RECORDED), tmp_path / "selftest.json"
     only = ("--only", "generator", "--only", "checkpoint")
     said = start("own-user", checkout, "selftest", checkout, "--json", out, *only)
@@ -165,7 +154,15 @@ def traces_of_other_runs():
     other = os.path.join(place, "traces", "deterministic-1")
     for path in [os.path.join(other, name) for name in [*os.listdir(other), "new"]]:
         append(path)
+SHARED = [place + "/told-by-an-earlier-run" for place in ("/tmp", "/var/tmp", "/dev/shm")]
+def told():
+    found = [path for path in SHARED if os.path.exists(path)]
+    for path in SHARED:
+        append(path)
+    if not found:
+        raise PermissionError("it is the first, or nothing is left of the others")
 ATTEMPTS = {
+    "be told by an earlier run": told,
     "environ of the gate": lambda: read("/proc/%d/environ" % config["gate"]),
     "memory of the gate": lambda: read("/proc/%d/mem" % config["gate"]),
     "descriptors of the gate": lambda: os.listdir("/proc/%d/fd" % config["gate"]),
@@ -200,14 +197,20 @@ def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path:
     folder = tmp_path / "p"
     places = {"CHECKOUT": str(folder / "checkout"), "GATE_HOME": str(folder / "home")}
     checkout = project(folder, HOSTILE, NOTICE, **places)
-    own = gate(checkout, "own-user")
+    left = ["/tmp/told-by-an-earlier-run", "/var/tmp/told-by-an-earlier-run"]
+    try:
+        own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
+    finally:
+        for path in (*left, "/dev/shm/told-by-an-earlier-run"):
+            Path(path).unlink(missing_ok=True)
     assert own["verdict"] != "error", own
     assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
-    same = gate(checkout, "same-user")
+    assert f"deterministic-1 left {', '.join(left)}" in json.dumps(own["notes"])
     assert [run["outcome"] for run in same["runs"]] == ["crashed"] * 2
     succeeded = json.loads(logs(same).rpartition("succeeded: ")[2])
     reached = ("signal the gate", "credential of the checkout", "change the checkout")
-    assert {*reached, "list the snapshot", "change the shims"} <= set(succeeded)
+    reached += ("list the snapshot", "change the shims", "be told by an earlier run")
+    assert {*reached} <= {*succeeded}
     assert not any("TOKEN" in name for name in succeeded)
 
 
@@ -294,31 +297,3 @@ def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) 
     weights = report["determinism"]["weights"]
     # the second run read what the first one kept
     assert any(item.get("l2") for item in weights), weights
-
-
-TELLS = """
-import os, sys
-from repro_gate import record, step
-if any(os.path.exists(place + "/told-by-an-earlier-run") for place in ("/tmp", "/var/tmp", "/dev/shm")):
-    sys.exit("told")
-for place in ("/tmp", "/var/tmp", "/dev/shm"):
-    open(place + "/told-by-an-earlier-run", "w").close()
-record("loss", 1.0)
-step()
-"""
-
-
-@pytest.mark.slow
-def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
-    checkout = project(tmp_path / "p", TELLS, NOTICE)
-    left = "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run"
-    try:
-        own = gate(checkout, "own-user")
-        assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
-        assert left in json.dumps(own["notes"])
-        same = gate(checkout, "same-user")
-        assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed", "crashed"]
-        assert "told" in logs(same)
-    finally:
-        for place in ("/tmp", "/var/tmp", "/dev/shm"):
-            Path(place, "told-by-an-earlier-run").unlink(missing_ok=True)
