@@ -3,18 +3,8 @@ aligned by what it is and not by position."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from repro_gate.diagnosis.operators import around, culprit
-from repro_gate.trace.model import OperatorLine
-
-
-def call(
-    name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False
-) -> OperatorLine:
-    given: dict[str, Any] = {"process": "main", "count": 1, "phase": "forward", "node": ""}
-    given |= {"file": "net.py", "line": line, "simple": simple}
-    return OperatorLine(op=name, inputs=(inputs,), outputs=(outputs,), **given)
+from tests.support.uses import call
 
 
 def test_the_first_with_equal_inputs_and_other_outputs_is_it_and_one_more_shifts_nothing() -> None:

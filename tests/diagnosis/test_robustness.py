@@ -3,8 +3,6 @@ each test says what a run would show."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from repro_gate.diagnosis.model import Diagnosis, Exhausted
 from repro_gate.diagnosis.robustness import (
     SURROUNDINGS,
@@ -16,30 +14,17 @@ from repro_gate.diagnosis.robustness import (
 )
 from repro_gate.spec.model import THREADS, VARIED
 from repro_gate.trace.model import Used
+from tests.support.uses import use
 
 WHERE = "at step 3 (loss)"
-
-
-def use(factor: str, line: int, digest: str = "1", step: int = 0, **more: Any) -> Used:
-    source = "platform.node" if factor == "identity" else factor
-    given = {"process": "main", "file": "train.py", "call": "f()", "count": 1, "direct": True}
-    made = {"factor": factor, "source": source, "line": line, "digest": digest, "step": step}
-    return Used(**{**given, **made, **more})
 
 
 class Training:
     """A training that is another one where all of `needs` is varied together, and whose lines use
     what `uses` says."""
 
-    def __init__(
-        self,
-        *needs: str,
-        uses: dict[str, int] | None = None,
-        most: int = 99,
-        racy: bool = False,
-        by: dict[str, str] | None = None,
-    ) -> None:
-        self.needs, self.uses, self.by = set(needs), uses or {}, by or {}
+    def __init__(self, *needs: str, uses=(), most: int = 99, racy: bool = False, by=()) -> None:
+        self.needs, self.uses, self.by = set(needs), dict(uses), dict(by)
         self.most, self.racy = most, racy
         self.runs: list[frozenset[str]] = []
 
@@ -118,14 +103,15 @@ def test_the_line_is_the_first_that_was_told_something_else_before_the_divergenc
         return [item.site[1] for item in differing(plain, varied, name, 3)]
 
     plain = [use("path", 1), use("path", 2), use("path", 3)]
-    said = [use("path", 1), use("path", 3, "2", 1), use("path", 2, "2")]
-    said += [use("home", 4, "2"), use("path", 5, "2", 9)]
+    said = [use("path", 1), use("path", 3, "2", step=1), use("path", 2, "2")]
+    said += [use("home", 4, "2"), use("path", 5, "2", step=9)]
     assert lines(plain, said, "path") == [2, 3]
-    imported, asked = use("listing", 1, "2", call="import torch"), use("listing", 9, "2", 2)
+    imported, asked = use("listing", 1, "2", call="import torch"), use("listing", 9, "2", step=2)
     assert lines([], [imported, asked], "listing") == [9, 1]
     # a process number is no host name
-    pids = [[use("identity", 3, digest, source="os.getpid")] for digest in "12"]
-    assert lines(pids[0], pids[1], "identity") == []
+    for source, told_by in (("os.getpid", []), ("platform.node", [3])):
+        names = [[use("identity", 3, digest, source=source)] for digest in "12"]
+        assert lines(*names, "identity") == told_by
     # the one that read a clock more often comes first
     plain = [use("clock", 1), use("clock", 2, count=9), use("clock", 3)]
     said = [use("clock", 1, "2"), use("clock", 2, "2", count=4), use("clock", 3, "2")]

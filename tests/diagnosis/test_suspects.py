@@ -3,18 +3,11 @@ and the first line that did."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from repro_gate.diagnosis.model import Unit
 from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
-
-
-def use(factor: str, line: int, digest: str = "a", **more: Any) -> Used:
-    given = {"process": "main", "step": 0, "source": "f", "file": "train.py" if line else ""}
-    given |= {"call": "f()", "count": 1, "direct": True}
-    return Used(**{**given, "factor": factor, "line": line, "digest": digest, **more})
+from tests.support.uses import use
 
 
 def tried(first: list[Used], second: list[Used], until: int = 0) -> list[Unit]:
