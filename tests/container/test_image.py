@@ -62,29 +62,31 @@ def test_the_base_is_named_by_digest_and_is_the_tests_own(facts: dict[str, Any])
     assert f"VERSION_CODENAME={suite()}" in facts["release"]
 
 
-def test_its_first_process_is_roots(configuration: dict[str, Any], facts: dict[str, Any]) -> None:
+def test_its_first_process_is_the_gates(configuration: dict[str, Any]) -> None:
     assert configuration["Entrypoint"] == ["/entrypoint"]
-    # a container action must be: GitHub's documentation of Dockerfile instructions, USER
-    assert facts["user"] == 0
     assert not configuration.get("User")
     assert not configuration.get("Volumes")
 
 
-def test_the_training_has_a_user_and_a_python_of_its_own(facts: dict[str, Any]) -> None:
-    assert facts["training"] == ["training", GID, "/nonexistent", "/usr/sbin/nologin"]
-    assert facts["python"] == "/opt/venv/bin/python"
-    assert facts["missing"] == []  # git and setpriv
-
-
-def test_nothing_in_it_builds_gives_rights_or_is_left_over(facts: dict[str, Any]) -> None:
-    for name in ("builders", "raised", "writable", "caches"):
-        assert facts[name] == [], name
-
-
-def test_the_gates_environment_is_compiled_and_its_own_alone(facts: dict[str, Any]) -> None:
-    assert facts["gate_modules"] == ""
-    assert facts["gate_version"] == __version__
-    assert facts["gate_compiled"] == "True"
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("user", 0),  # a container action must be root: GitHub's documentation of USER
+        ("training", ["training", GID, "/nonexistent", "/usr/sbin/nologin"]),
+        ("python", "/opt/venv/bin/python"),  # the training's own
+        ("missing", []),  # git and setpriv
+        ("builders", []),
+        ("raised", []),
+        ("writable", []),
+        ("caches", []),
+        ("gate_modules", ""),
+        ("gate_version", __version__),
+        ("gate_compiled", "True"),
+        ("environment_on_top", ""),
+    ],
+)
+def test_a_program_sees_this_in_it(facts: dict[str, Any], name: str, expected: object) -> None:
+    assert facts[name] == expected
 
 
 def test_a_checkout_cannot_put_its_modules_before_the_gates(facts: dict[str, Any]) -> None:
@@ -105,7 +107,3 @@ def test_nvidias_runtime_is_asked_for_and_sandbox_is_on(facts: dict[str, Any]) -
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         "REPRO_GATE_SANDBOX": "own-user",
     }.items() <= facts["environment"].items()
-
-
-def test_an_environment_of_the_users_can_be_made_on_top(facts: dict[str, Any]) -> None:
-    assert facts["environment_on_top"] == ""

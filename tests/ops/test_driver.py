@@ -13,9 +13,8 @@ import pytest
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.ops import process
-from repro_gate.ops.catalog import Catalog, Row
+from repro_gate.ops.catalog import Catalog
 from repro_gate.ops.process import Line, Worker, ask
-from repro_gate.ops.state import Kept
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
 from tests.support.operators import Double
@@ -94,22 +93,6 @@ def test_a_python_without_torch_no_program_and_an_empty_pattern_are_said(double:
     assert "--python" in refused.value.remedy
     with pytest.raises(UsageError, match="--python /nowhere: is no program"):
         double.measure(python="/nowhere")
-
-
-@pytest.fixture
-def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A Ctrl-C once so many rows are kept; none any more without a number."""
-    real = Kept.add
-
-    def after(rows: int | None = None) -> None:
-        def add(self: Kept, phase: int, row: Row) -> None:
-            if phase == 0 and len(self.phases[0]) == rows:
-                raise KeyboardInterrupt
-            real(self, phase, row)
-
-        monkeypatch.setattr(Kept, "add", add)
-
-    return after
 
 
 class _Told(Watch):
@@ -226,10 +209,9 @@ def test_a_worker_that_only_begins_rows_ends_the_measurement(double: Double) -> 
 
 
 def test_an_own_operator_that_cannot_be_executed_is_an_error(double: Double) -> None:
-    double.set(cases={"user/no-kernel": {}})
+    double.set(cases={"user/no-kernel": {}, "user/add": {}})
     with pytest.raises(UsageError, match="--op no-kernel: cannot be executed"):
-        double.measure(own=("no-kernel",))
-    double.set(cases={"user/add": {}})
+        double.measure(own=("no-kernel", "add"))
     assert double.measure(own=("add",)).complete
 
 
