@@ -24,6 +24,7 @@ from repro_gate.spec.model import Env, Spec
 from tests.support.built_traces import evidence
 from tests.support.gates import LOOP
 from tests.support.lockfiles import ALL
+from tests.support.starting import ran
 from tests.support.tracing import trace_script
 from tests.support.wheels import SYSTEM, archive, builds, checkout, outer, wheel
 
@@ -33,10 +34,7 @@ HASH = f"--hash=sha256:{'0' * 64}"
 
 
 def python(environment: Mapping[str, str], code: str, name: str = "python") -> str:
-    command = [name, "-c", code] if code else [name]
-    return subprocess.run(
-        command, env=dict(environment), check=True, capture_output=True, text=True, cwd="/"
-    ).stdout.strip()
+    return ran([name, "-c", code] if code else [name], environment, check=True).stdout.strip()
 
 
 def seen(spec: Spec, environment: Mapping[str, str], cache: Path, code: str) -> str:

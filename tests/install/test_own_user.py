@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from repro_gate.install.install import environments_root, installed
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import OWN_USER, Sandbox
 from repro_gate.sandbox.start import command
-from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_user, python
+from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_user, python, ran
 from tests.support.wheels import archive, builds, checkout, outer, wheel
 
 pytestmark = needs_own_user
@@ -127,7 +126,5 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
 def _run(made: Mapping[str, str], code: str, user: Sandbox = OWN) -> str:
     """What `code` prints in the environment, as the training's user."""
     python = shutil.which("python", path=made["PATH"]) or ""
-    argv, variables = command(user, [python, "-c", code], {"PATH": made["PATH"]})
-    return subprocess.run(
-        argv, env=variables, cwd="/", check=True, capture_output=True, text=True
-    ).stdout.strip()
+    started = command(user, [python, "-c", code], {"PATH": made["PATH"]})
+    return ran(*started, check=True).stdout.strip()

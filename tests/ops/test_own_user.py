@@ -15,7 +15,7 @@ from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.operators import Double
-from tests.support.starting import OWN, needs_own_user, python
+from tests.support.starting import OWN, alone, needs_own_user, python
 
 pytestmark = [needs_own_user, pytest.mark.slow]
 
@@ -36,11 +36,9 @@ def test_operators_are_measured_as_a_user_of_its_own(
     )
     (double.folder / "measured.txt").touch()
     os.chown(double.folder / "measured.txt", UID, -1)
-    with confined(OWN, os.environ, Path.cwd(), within_reach=[double.folder]):
-        found = measure(Wanted(device="cpu", python=python()), os.environ, OWN, Watch())
-    assert [row.off.outcome for row in found.rows] == [
-        "repeats",
-        "crash",
-        "differs",
-    ] and found.complete
-    assert processes_of(UID) == []
+    with alone():
+        with confined(OWN, os.environ, Path.cwd(), within_reach=[double.folder]):
+            found = measure(Wanted(device="cpu", python=python()), os.environ, OWN, Watch())
+        assert processes_of(UID) == []
+    outcomes = [row.off.outcome for row in found.rows]
+    assert outcomes == ["repeats", "crash", "differs"] and found.complete

@@ -45,14 +45,6 @@ def written(place: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
-    path.write_bytes(b"secret")
-    path.chmod(0o600)
-    return path
-
-
 def owner_and_mode(path: Path) -> tuple[int, int, int]:
     state = os.stat(path)
     return state.st_uid, state.st_gid, state.st_mode & 0o777

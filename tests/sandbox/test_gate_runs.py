@@ -21,10 +21,10 @@ import pytest
 from repro_gate.report.document import read_json
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
-from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python
+from tests.support.gates import ROOT
+from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python, ran
 
 pytestmark = needs_own_user
-ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = sysconfig.get_path("platlib")
 NOTICE = "baseline: {on-change: notice}\n"
 RECORDED = """
@@ -74,9 +74,7 @@ def start(level: str, checkout: Path, *arguments: str | Path, **more: str) -> st
     environment = {"PATH": path, "HOME": str(home), "TMPDIR": str(temporary), **more}
     environment = {"REPRO_GATE_SANDBOX": level, "GITHUB_TOKEN": "secret", **environment}
     command = [sys.executable, "-m", "repro_gate", *map(str, arguments)]
-    done = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = ran(command, environment, ROOT, timeout=280)
     return f"{done.stdout}{done.stderr}\n{done.returncode}"
 
 

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from repro_gate.sandbox.reexec import (
-    HANDED,
-    TAKEN_OUT,
-    handed_over,
-    secret_names,
-    start_anew,
-    taken_out,
-)
+from repro_gate.sandbox import reexec
+from repro_gate.sandbox.reexec import HANDED, TAKEN_OUT, handed_over, start_anew
+from tests.support.gates import ROOT
+from tests.support.starting import ran
 
-ROOT = Path(__file__).resolve().parents[2]
 # Says its process id before and after, and what the world sees of it then.
 GATE = """
 import json, os, sys
@@ -40,14 +34,8 @@ print(json.dumps(found))
 def gate(tmp_path: Path, *flags: str, **environment: str) -> tuple[list[str], dict[str, object]]:
     script = tmp_path / "gate.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + GATE)
-    done = subprocess.run(
-        [sys.executable, *flags, str(script), "--an", "argument"],
-        env={"PATH": os.environ["PATH"], **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    command = [sys.executable, *flags, str(script), "--an", "argument"]
+    done = ran(command, {"PATH": os.environ["PATH"], **environment}, check=True)
     *started, found = done.stdout.splitlines()
     return started, json.loads(found)
 
@@ -88,10 +76,7 @@ def test_memory_is_hidden_from_then_on() -> None:
         "repro_gate.sandbox.reexec import handed_over; say = lambda: "
         "print(ctypes.CDLL(None).prctl(3)); say(); handed_over(); say()"  # 3: PR_GET_DUMPABLE
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["1", "0"]
+    assert ran([sys.executable, "-c", program], check=True).stdout.split() == ["1", "0"]
 
 
 def test_only_a_file_without_a_name_is_believed(tmp_path: Path) -> None:
@@ -140,5 +125,5 @@ PWD OLDPWD GPG_KEY TRITON_DUMP_PASSES LD_LIBRARY_PATH
 
 def test_names_tell_secrets_from_the_rest() -> None:
     secret, leads, plain = SECRET.split(), LEADS.split(), PLAIN.split()
-    assert secret_names([*secret, *leads, *plain]) == tuple(sorted(secret))
-    assert taken_out([*secret, *leads, *plain]) == tuple(sorted([*secret, *leads]))
+    assert reexec.secret_names([*secret, *leads, *plain]) == tuple(sorted(secret))
+    assert reexec.taken_out([*secret, *leads, *plain]) == tuple(sorted([*secret, *leads]))

@@ -17,7 +17,7 @@ from repro_gate.sandbox import self_test
 from repro_gate.sandbox.identity import chown_to_training
 from repro_gate.sandbox.self_test import ATTEMPTS, Exposure, prove
 from repro_gate.sandbox.start import command
-from tests.support.starting import OWN, SAME, SYSTEM, needs_own_user
+from tests.support.starting import OWN, SAME, SYSTEM, needs_own_user, ran
 
 pytestmark = needs_own_user
 
@@ -124,14 +124,9 @@ def test_the_same_attempts_succeed_where_nobody_keeps_them_apart(tmp_path: Path)
     token = private_file(tmp_path, "token", 0o600)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as gate:
         places = {"unreadable": [str(token)], "unwritable": [str(tmp_path)]}
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(ATTEMPTS)],
-            input=trial(gate=gate.pid, forbidden=["MARK"], **places),
-            env={**os.environ, "MARK": "1"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        asked = trial(gate=gate.pid, forbidden=["MARK"], **places)
+        program = [sys.executable, "-I", "-S", str(ATTEMPTS)]
+        done = ran(program, {**os.environ, "MARK": "1"}, input=asked, check=True)
         gate.kill()
     said = json.loads(done.stdout)["succeeded"]
     assert len(said) == 100
@@ -157,7 +152,7 @@ def test_a_user_namespace_opens_nothing(scratch: Path, tmp_path: Path) -> None:
     """
     start = ["unshare", "-Urm", "/bin/sh", "-c", program, "sh", str(tmp_path), str(os.getpid())]
     argv, given = command(OWN, start, {"PATH": f"{SYSTEM}:/sbin"})
-    done = subprocess.run(argv, env=given, cwd=scratch, capture_output=True, text=True, check=False)
+    done = ran(argv, given, scratch)
     if done.stderr.startswith("unshare:"):
         pytest.skip("this kernel grants no user namespace")
     assert done.stdout == "0\n", done.stdout
@@ -172,19 +167,13 @@ def test_an_attempt_that_succeeds_does_no_harm(tmp_path: Path) -> None:
     path = private_file(folder, "file", 0o600)
     places = {"unreadable": [str(path)], "unwritable": [str(folder), str(path)]}
     program = (
-        'cat /proc/self/mounts > "$1/before"; "$2" -I -S "$3"; cat /proc/self/mounts > "$1/after"'
+        'cat /proc/self/mounts >"$1/before"; "$2" -I -S "$3"; cat /proc/self/mounts >"$1/after"'
     )
     command = ["unshare", "--mount", "/bin/sh", "-c", program, "sh", str(tmp_path)]
-    before = (os.stat(path), os.listdir(folder))
-    subprocess.run(
-        [*command, sys.executable, str(ATTEMPTS)],
-        input=trial(gate=2**22 + 1, **places).encode(),
-        capture_output=True,
-        check=True,
-    )
+    before = os.stat(path)
+    asked = trial(gate=2**22 + 1, **places)
+    ran([*command, sys.executable, str(ATTEMPTS)], input=asked, check=True)
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text() != ""
-    after = (os.stat(path), os.listdir(folder))
-    assert [(was.st_mode, was.st_mtime_ns, names) for was, names in (before, after)] == [
-        (before[0].st_mode, before[0].st_mtime_ns, ["file"])
-    ] * 2
-    assert path.read_text() == "secret"
+    now = os.stat(path)
+    assert (now.st_mode, now.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert os.listdir(folder) == ["file"] and path.read_text() == "secret"

@@ -14,19 +14,11 @@ from repro_gate.runs.process import Ended, supervise
 from repro_gate.sandbox.identity import UID, Sandbox
 from repro_gate.sandbox.start import command, end_all, processes_of
 from tests.support import starting
-from tests.support.starting import OWN, READ, SAME, SYSTEM, attempt, needs_own_user, python
+from tests.support.starting import OWN, READ, SAME, SYSTEM, attempt, needs_own_user, python, ran
 
 pytestmark = needs_own_user
 DONE = ("1", "signalled", "traced", "root", "unshared", "opened")
 SLEEP = [python(), "-I", "-S", "-c", "import time; time.sleep(300)"]
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
-    path.write_text("secret")
-    path.chmod(0o600)
-    return path
 
 
 @pytest.fixture
@@ -36,12 +28,6 @@ def bystander() -> Iterator[int]:
     with subprocess.Popen(SLEEP, env={"GITHUB_TOKEN": "secret"}) as process:
         yield process.pid
         process.kill()
-
-
-def ran(argv: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        argv, env=environment, cwd="/", capture_output=True, text=True, check=False
-    )
 
 
 def test_one_user_changes_no_command_and_a_user_of_its_own_is_never_root() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 
 from repro_gate import files
 from repro_gate.sandbox.cleanup import fixed_folder
+from tests.support.gates import ROOT
+from tests.support.starting import ran
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     def told(options: str) -> str:
         given = ["sh", options, str(folder / "mount"), sys.executable, program]
         command = ["unshare", "--mount", "sh", "-c", mounted, *given]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = ran(command, cwd=ROOT)
         return done.stdout + done.stderr
 
     if "made" not in told("exec"):
@@ -65,9 +66,7 @@ with fixed_folder() as place:
     print(place, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    killed = subprocess.run(
-        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
-    )
+    killed = ran([sys.executable, "-c", program, str(folder)], cwd=ROOT)
     left = Path(killed.stdout.strip())
     assert left.is_dir() and (left / "left").is_dir()
     with fixed_folder() as place:

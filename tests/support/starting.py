@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +23,18 @@ from repro_gate.sandbox.start import command
 OWN = Sandbox(OWN_USER, UID, GID)
 SAME = Sandbox()
 SYSTEM = "/usr/bin:/bin"
+
+
+def ran(
+    program: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path = "/",
+    check: bool = False,
+    **more: Any,
+) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, and what it said."""
+    given = {"env": env, "cwd": cwd, "timeout": 60, "capture_output": True, "text": True, **more}
+    return subprocess.run(program, check=check, **given)
 
 
 def _why_not() -> str:
@@ -35,18 +51,25 @@ def python() -> str:
     for found in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.exists(found):
             argv, environment = command(OWN, [found, "-I", "-S", "-c", "pass"], {})
-            if (
-                subprocess.run(
-                    argv, env=environment, cwd="/", capture_output=True, timeout=60, check=False
-                ).returncode
-                == 0
-            ):
+            # more than once: another test may end all processes of that user at this moment
+            if any(ran(argv, environment).returncode == 0 for _ in range(3)):
                 return found
     return ""
 
 
 WHY_NOT = _why_not()
 needs_own_user = pytest.mark.skipif(bool(WHY_NOT), reason=f"no user of its own here: {WHY_NOT}")
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One test at a time on this machine: all of them share the training's user, and each ends all
+    of that user's processes."""
+    with Path(tempfile.gettempdir(), f"repro-gate-sandbox-tests-{os.getuid()}.lock").open(
+        "w"
+    ) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def attempt(
@@ -57,14 +80,8 @@ def attempt(
 ) -> str:
     """What `source` prints, run as `sandbox` says; the last line of its error where it ends
     badly."""
-    argv, environment = command(
-        sandbox,
-        [python(), "-I", "-S", "-c", source, *map(str, arguments)],
-        {"PATH": SYSTEM} if env is None else env,
-    )
-    done = subprocess.run(
-        argv, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False
-    )
+    program = [python(), "-I", "-S", "-c", source, *map(str, arguments)]
+    done = ran(*command(sandbox, program, {"PATH": SYSTEM} if env is None else env))
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
