@@ -102,7 +102,7 @@ def test_a_folder_of_dvc_is_compared_with_the_md5_of_dvcs_listing(tmp_path: Path
     assert verify_data(items[:1], tmp_path)[0].matches is False
 
 
-def test_what_is_declared_twice_is_read_once_whatever_its_time(tmp_path: Path) -> None:
+def test_what_is_declared_twice_is_read_once(tmp_path: Path) -> None:
     write(tmp_path, a="abc")
     told: list[tuple[int, int]] = []
     items = DataItem("a"), DataItem("./a"), DataItem(str(tmp_path / "a"))
@@ -110,6 +110,3 @@ def test_what_is_declared_twice_is_read_once_whatever_its_time(tmp_path: Path) -
     assert [(item.path, item.actual) for item in found] == [(item.path, SHA) for item in items]
     assert told[-1] == (3, 3)
     assert verify_data((), tmp_path, progress=lambda done, total: None) == ()
-    for beyond in (-(2**33), 2**33):  # the clock
-        os.utime(tmp_path / "a", (beyond, beyond))
-        assert verify_data(items[:1], tmp_path)[0].actual == SHA
