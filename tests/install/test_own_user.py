@@ -6,19 +6,18 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import remove_tree
 from repro_gate.install.install import environments_root, installed
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import OWN_USER, Sandbox
 from repro_gate.sandbox.start import command
-from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_user, python, ran
+from tests.support import starting
+from tests.support.starting import SAME, attempt, needs_own_user, open_folder, python, ran
 from tests.support.wheels import archive, builds, checkout, outer, wheel
 
 pytestmark = needs_own_user
@@ -46,16 +45,14 @@ for name, act in {{
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user may enter (pytest closes its own to others), with a secret that only
-    the gate may read and a `python` that every user may start."""
-    folder = Path(tempfile.mkdtemp(prefix="repro-gate-test-")).resolve()
-    folder.chmod(0o755)
-    (folder / "bin").mkdir()
-    (folder / "bin/python").symlink_to(python())
-    (folder / "secret").write_text("s")
-    (folder / "secret").chmod(0o600)
-    yield folder
-    remove_tree(folder)
+    """A folder that every user may enter, with a secret that only the gate may read and a `python`
+    that every user may start."""
+    with open_folder() as folder:
+        (folder / "bin").mkdir()
+        (folder / "bin/python").symlink_to(python())
+        (folder / "secret").write_text("s")
+        (folder / "secret").chmod(0o600)
+        yield folder
 
 
 def environment(place: Path) -> dict[str, str]:
@@ -82,10 +79,14 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
         installed(spec, place / "c", given, OWN, cache_root=cache) as made,
     ):
         module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
-        assert attempt(OWN, READ, module) == "1"
+        assert attempt(OWN, starting.READ, module) == "1"
         # what later gate runs start from
         new = module.with_name("new.py")
-        for act, path in ((APPEND, module), (APPEND, new), (LIST, root / "uv")):
+        for act, path in (
+            (starting.APPEND, module),
+            (starting.APPEND, new),
+            (starting.LIST, root / "uv"),
+        ):
             assert attempt(OWN, act, path).startswith("PermissionError")
         yield made
 

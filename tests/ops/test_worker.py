@@ -16,8 +16,8 @@ from repro_gate.ops.worker.main import assign, matching
 
 Lines = list[dict[str, Any]]
 Rows = dict[tuple[str, str, str], dict[str, Any]]
-_SOME = ["kernel/sum", "kernel/put_ (no accumulate)", "kernel/dropout", "kernel/LSTM"]
-_SOME += ["optimizer/Adam (foreach)", "opinfo/addmm", "opinfo/empty"]
+_SOME = ["kernel/sum", "kernel/put_ (no accumulate)", "kernel/dropout", "opinfo/addmm"]
+_SOME += ["optimizer/Adam (foreach)", "opinfo/empty"]
 DET = "deterministic"
 _LIST = """Sets …, they will throw a :class:`RuntimeError` when called.
 
@@ -104,29 +104,53 @@ def _rows(lines: Lines) -> Rows:
     return {(row["case"], row["dtype"], row["direction"]): row for row in rows}
 
 
+_OWN = """
+import os
+def dies(torch, device, dtype):
+    return lambda: os._exit(9)
+def lives(torch, device, dtype):
+    x = torch.randn(100)
+    return lambda: x.sin()
+"""
+
+
 @pytest.mark.slow
-def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Lines]) -> None:
+def test_what_ends_the_process_had_begun_and_two_make_equal_inputs(
+    ask: Callable[..., Lines], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(_OWN)
+    names = ["mine:dies", "mine:lives", "mine:missing"]
+    dies, *others = ([f"user/{name}", "float32", "forward"] for name in names)
     listed = [
         [name, "float32", direction]
         for name in _SOME
         for direction in ("forward", "backward")
         if direction == "forward" or not name.startswith(("optimizer", "opinfo/empty"))
     ]
-    request = {"mode": "measure", "rows": [[*key, False] for key in listed]}
-    first = ask(**request, settings={"repeats": 1, "contended": 1})
+
+    def asked(status: int, keys: list[list[str]], **settings: Any) -> Lines:
+        rows = [[*key, False] for key in keys]
+        own = {"user": names, "path": [str(tmp_path)]}
+        return ask(status, mode="measure", rows=rows, settings=settings, **own)
+
+    first = asked(9, [*listed, dies], repeats=1, contended=1)
     again = {"repeats": 0, "contended": 0, "price": 0, "sizes": 1, "record": False}
-    rows, second = _rows(first), _rows(ask(**request, settings=again))
+    last = asked(0, [*listed, *others], **again)
+    rows, second = _rows(first), _rows(last)
     began = [line["began"] for line in first if "began" in line]
-    assert began == listed == [list(key) for key in rows] and first[-1] == {"done": True}
+    assert began == [*listed, dies] and listed == [list(key) for key in rows]
+    assert first[-1] == {"began": dies} and last[-1] == {"done": True}
     for key, row in rows.items():
         assert row["inputs"] == second[key]["inputs"]
         if row["off"]["outcome"] == "repeats":
             assert second[key]["off"]["digests"][0] == row["off"]["digests"][0], key
-    forward = {key[0]: row for key, row in rows.items() if key[2] == "forward"}
-    came = {name: (row["off"]["outcome"], row["on"]["outcome"]) for name, row in forward.items()}
+    came = {key[0]: (row["off"]["outcome"], row["on"]["outcome"]) for key, row in rows.items()}
     assert came["kernel/sum"] == came["opinfo/addmm"] == ("repeats", "repeats")
-    assert came["kernel/put_ (no accumulate)"][1] == "raises"
+    assert rows["kernel/put_ (no accumulate)", "float32", "forward"]["on"]["outcome"] == "raises"
     assert came["opinfo/empty"] == ("uninitialised", "repeats")
+    lives, missing = (second[tuple(key)]["off"] for key in others)
+    assert lives["outcome"] == "repeats" and missing["outcome"] == "no-kernel"
+    assert "missing" in missing["message"]
 
 
 @pytest.mark.slow
@@ -138,24 +162,3 @@ def test_the_list_has_the_controls_the_torch_and_what_fits(ask: Callable[..., Li
     listed = [line["listed"] for line in lines if "listed" in line]
     assert ["kernel/put_ (accumulate)", "float32", "backward"] in listed
     assert not any(name == "opinfo/index_put" for name, *_ in listed)
-
-
-@pytest.mark.slow
-def test_a_row_that_ends_the_process_had_begun(ask: Callable[..., Lines], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import os\n"
-        "def dies(torch, device, dtype):\n"
-        "    return lambda: os._exit(9)\n"
-        "def lives(torch, device, dtype):\n"
-        "    x = torch.randn(100)\n"
-        "    return lambda: x.sin()\n",
-        encoding="utf-8",
-    )
-    names = ["mine:dies", "mine:lives", "mine:missing"]
-    rows = [[f"user/{name}", "float32", "forward", False] for name in names]
-    request = {"mode": "measure", "user": names, "path": [str(tmp_path)], "settings": {}}
-    lines = ask(9, **request, rows=rows)
-    assert lines[-1]["began"][0] == "user/mine:dies" and not _rows(lines)
-    lives, missing = _rows(ask(**request, rows=rows[1:])).values()
-    assert lives["off"]["outcome"] == "repeats" and missing["off"]["outcome"] == "no-kernel"
-    assert "missing" in missing["off"]["message"]

@@ -1,15 +1,12 @@
-"""A temporary folder that another user may enter, since pytest's own are closed to others and
-closed again whenever a session begins. And one test at a time."""
+"""A temporary folder that another user may enter, and one test at a time."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from repro_gate.files import remove_tree
 from tests.support import starting
 
 
@@ -22,11 +19,9 @@ def alone() -> Iterator[None]:
 
 @pytest.fixture
 def tmp_path(alone: None) -> Iterator[Path]:
-    """A folder of mode 0755 whose path others may pass."""
-    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    remove_tree(folder)
+    """One that another user may enter."""
+    with starting.open_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from repro_gate.errors import Inconclusive
+from repro_gate.files import remove_tree
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
 from repro_gate.sandbox.selection import choose
 from repro_gate.sandbox.start import command
@@ -70,6 +71,16 @@ def alone() -> Iterator[None]:
     ) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder of mode 0755 whose path others may pass, since pytest's own are closed to others,
+    and closed again whenever a session begins."""
+    folder = Path(tempfile.mkdtemp(prefix="sandbox-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    remove_tree(folder)
 
 
 def attempt(
