@@ -58,9 +58,7 @@ def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
 PLAIN = [".gitignore", "pkg/model.py", "train.py"]
 
 
-def test_a_worktree_and_a_repository_without_a_commit_are_checkouts(
-    repo: Path, tmp_path: Path
-) -> None:
+def test_a_worktree_and_one_without_a_commit_are_checkouts(repo: Path, tmp_path: Path) -> None:
     place, empty = tmp_path / "tree", tmp_path / "empty"
     git(repo, "worktree", "add", "-q", str(place), "-b", "other")
     empty.mkdir()

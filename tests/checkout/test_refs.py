@@ -158,7 +158,7 @@ def test_nothing_is_written_through_a_link(checkout: Path, tmp_path: Path, blob:
 
 
 @pytest.mark.parametrize("kind", ["long name", "deep", "folder as file", "empty link"])
-def test_what_cannot_be_written_is_an_error(
+def test_an_unwritable_tree_is_refused(
     checkout: Path, tmp_path: Path, blob: str, kind: str
 ) -> None:
     inner = deep = forged(checkout, ("100644", "b", blob))

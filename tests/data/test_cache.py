@@ -141,9 +141,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_cache_that_is_not_to_be_trusted_is_a_note(
-    place: Path, read: list[str], how: str
-) -> None:
+def test_a_cache_that_cannot_be_trusted_is_a_note(place: Path, read: list[str], how: str) -> None:
     verified(place, "one")
     SPOILED[how](place / FILE)
     verified(place, "one", noted=True)

@@ -33,9 +33,7 @@ def digests(listing: Listing, kind: str) -> list[bytes]:
     ]
 
 
-def test_threads_digest_and_name_what_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_digest_and_tell_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = hashing.list_files
 
     def then_removed(path: Path) -> Listing:

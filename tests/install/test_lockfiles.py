@@ -66,9 +66,7 @@ def test_a_lock_pins_everything_and_a_weak_hash_is_named(name: str, tmp_path: Pa
         ("uv.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\n', "six: no hash"),
     ],
 )
-def test_what_a_lock_leaves_open_is_a_fault(
-    name: str, text: str, fault: str, tmp_path: Path
-) -> None:
+def test_what_a_lock_leaves_open_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
     (found,) = read(tmp_path, name, text).faults
     assert found.startswith(f"{name}:") and fault in found
     if "other" in text:  # relative to the lock

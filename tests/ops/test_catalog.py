@@ -85,9 +85,7 @@ def test_hostile_json_is_refused_in_one_line(tmp_path: Path, content: str | byte
     assert refused.value.message.isprintable() and len(refused.value.message) < 600
 
 
-def test_missing_and_large_files_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_and_a_large_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, WHOLE_TEXT)
     monkeypatch.setattr(file, "MAX_BYTES", len(WHOLE_TEXT))
     assert read(path) == WHOLE

@@ -20,9 +20,7 @@ def run(*more: str) -> int:
     return main(["ops", "--device", "cpu", "--python", sys.executable, *more])
 
 
-def test_a_measurement_is_printed_written_kept_and_compared_with_an_older_one(
-    double: Double, tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_catalog_is_kept_and_compared(double: Double, tmp_path: Path, capsys: Capture) -> None:
     double.set("repeats", "races")
     files = {name: tmp_path / f"ops.{name}" for name in ("json", "markdown", "html")}
     old = tmp_path / "old.json"
@@ -43,9 +41,7 @@ def test_a_measurement_is_printed_written_kept_and_compared_with_an_older_one(
 
 
 @pytest.mark.parametrize("part", [("--only", "races"), ("--quick",)])
-def test_only_a_catalog_of_all_is_kept(
-    double: Double, capsys: Capture, part: tuple[str, ...]
-) -> None:
+def test_only_a_whole_one_is_kept(double: Double, capsys: Capture, part: tuple[str, ...]) -> None:
     folder = double.cache / "repro-gate" / "ops"
     double.set("repeats", "races")
     assert run(*part, "--quiet") == 0 and not list(folder.iterdir())

@@ -28,9 +28,7 @@ def kinds(before: Catalog, after: Catalog) -> list[tuple[str, str]]:
     ],
 )
 @pytest.mark.parametrize("flags", ["off", "on"])
-def test_an_outcome_that_changed_is_told_both_ways_and_by_arm(
-    was: Arm, now: Arm, there: str, back: str, flags: str
-) -> None:
+def test_a_change_is_told_both_ways(was: Arm, now: Arm, there: str, back: str, flags: str) -> None:
     before, after = (catalog(row("a"), row("x", **{flags: arm})) for arm in (was, now))
     assert kinds(before, after) == [(there, "x")]
     assert kinds(after, before) == [(back, "x")]

@@ -125,7 +125,7 @@ def test_an_interrupted_measurement_goes_on(double: Double, interrupt: Callable[
 
 
 @pytest.mark.parametrize("how", ["fresh", "another torch", "own"])
-def test_what_may_differ_is_measured_anew(
+def test_what_may_differ_is_redone(
     double: Double, interrupt: Callable[..., None], how: str
 ) -> None:
     cases = {"user/a": {}, "user/b": {}} if how == "own" else {"kernel/a": {}, "kernel/b": {}}

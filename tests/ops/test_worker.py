@@ -115,9 +115,7 @@ def lives(torch, device, dtype):
 
 
 @pytest.mark.slow
-def test_what_ends_the_process_had_begun_and_two_make_equal_inputs(
-    ask: Callable[..., Lines], tmp_path: Path
-) -> None:
+def test_two_processes_make_equal_results(ask: Callable[..., Lines], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(_OWN)
     names = ["mine:dies", "mine:lives", "mine:missing"]
     dies, *others = ([f"user/{name}", "float32", "forward"] for name in names)

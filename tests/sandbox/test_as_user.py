@@ -120,9 +120,7 @@ def test_a_trace_swapped_as_it_is_opened_never_shows_the_secret(
         read(trace)
 
 
-def test_artifacts_are_what_training_could_read(
-    written: Path, secret: Path, tmp_path: Path
-) -> None:
+def test_artifacts_are_what_training_can_read(written: Path, secret: Path, tmp_path: Path) -> None:
     (written / "out").mkdir()
     os.symlink(written / "trace", written / "out" / "inside.pt")
     os.symlink("/proc/self/environ", written / "out" / "environ.pt")
