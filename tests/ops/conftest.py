@@ -28,14 +28,14 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A Ctrl-C once so many rows are kept; none any more without a number."""
+    """A Ctrl-C once so many rows of a phase are kept; none any more without a number."""
     real = Kept.add
 
-    def after(rows: int | None = None) -> None:
-        def add(self: Kept, phase: int, row: Row) -> None:
-            if phase == 0 and len(self.phases[0]) == rows:
+    def after(rows: int | None = None, phase: int = 0) -> None:
+        def add(self: Kept, now: int, row: Row) -> None:
+            if now == phase and len(self.phases[phase]) == rows:
                 raise KeyboardInterrupt
-            real(self, phase, row)
+            real(self, now, row)
 
         monkeypatch.setattr(Kept, "add", add)
 

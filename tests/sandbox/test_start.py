@@ -21,6 +21,12 @@ DONE = ("1", "signalled", "traced", "root", "unshared", "opened")
 SLEEP = [python(), "-I", "-S", "-c", "import time; time.sleep(300)"]
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not end by itself is not waited for."""
+    monkeypatch.setattr("repro_gate.runs.process.GRACE", 0.2)
+
+
 @pytest.fixture
 def bystander() -> Iterator[int]:
     """A process of the gate's own user, as the gate or the runner is: its environment holds a
