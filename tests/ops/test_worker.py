@@ -104,6 +104,31 @@ def _rows(lines: Lines) -> Rows:
     return {(row["case"], row["dtype"], row["direction"]): row for row in rows}
 
 
+@pytest.mark.slow
+def test_two_processes_make_equal_results(ask: Callable[..., Lines]) -> None:
+    listed = [
+        [name, "float32", direction]
+        for name in _SOME
+        for direction in ("forward", "backward")
+        if direction == "forward" or not name.startswith(("optimizer", "opinfo/empty"))
+    ]
+    request = {"mode": "measure", "rows": [[*key, False] for key in listed]}
+    first = ask(**request, settings={"repeats": 1, "contended": 1})
+    again = {"repeats": 0, "contended": 0, "price": 0, "sizes": 1, "record": False}
+    rows, second = _rows(first), _rows(ask(**request, settings=again))
+    began = [line["began"] for line in first if "began" in line]
+    assert began == listed == [list(key) for key in rows] and first[-1] == {"done": True}
+    for key, row in rows.items():
+        assert row["inputs"] == second[key]["inputs"]
+        if row["off"]["outcome"] == "repeats":
+            assert second[key]["off"]["digests"][0] == row["off"]["digests"][0], key
+    forward = {key[0]: row for key, row in rows.items() if key[2] == "forward"}
+    came = {name: (row["off"]["outcome"], row["on"]["outcome"]) for name, row in forward.items()}
+    assert came["kernel/sum"] == came["opinfo/addmm"] == ("repeats", "repeats")
+    assert came["kernel/put_ (no accumulate)"][1] == "raises"
+    assert came["opinfo/empty"] == ("uninitialised", "repeats")
+
+
 _OWN = """
 import os
 def dies(torch, device, dtype):
@@ -115,40 +140,16 @@ def lives(torch, device, dtype):
 
 
 @pytest.mark.slow
-def test_two_processes_make_equal_results(ask: Callable[..., Lines], tmp_path: Path) -> None:
+def test_a_row_that_ends_the_process_had_begun(ask: Callable[..., Lines], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(_OWN)
-    names = ["mine:dies", "mine:lives", "mine:missing"]
-    dies, *others = ([f"user/{name}", "float32", "forward"] for name in names)
-    listed = [
-        [name, "float32", direction]
-        for name in _SOME
-        for direction in ("forward", "backward")
-        if direction == "forward" or not name.startswith(("optimizer", "opinfo/empty"))
-    ]
-
-    def asked(status: int, keys: list[list[str]], **settings: Any) -> Lines:
-        rows = [[*key, False] for key in keys]
-        own = {"user": names, "path": [str(tmp_path)]}
-        return ask(status, mode="measure", rows=rows, settings=settings, **own)
-
-    first = asked(9, [*listed, dies], repeats=1, contended=1)
-    again = {"repeats": 0, "contended": 0, "price": 0, "sizes": 1, "record": False}
-    last = asked(0, [*listed, *others], **again)
-    rows, second = _rows(first), _rows(last)
-    began = [line["began"] for line in first if "began" in line]
-    assert began == [*listed, dies] and listed == [list(key) for key in rows]
-    assert first[-1] == {"began": dies} and last[-1] == {"done": True}
-    for key, row in rows.items():
-        assert row["inputs"] == second[key]["inputs"]
-        if row["off"]["outcome"] == "repeats":
-            assert second[key]["off"]["digests"][0] == row["off"]["digests"][0], key
-    came = {key[0]: (row["off"]["outcome"], row["on"]["outcome"]) for key, row in rows.items()}
-    assert came["kernel/sum"] == came["opinfo/addmm"] == ("repeats", "repeats")
-    assert rows["kernel/put_ (no accumulate)", "float32", "forward"]["on"]["outcome"] == "raises"
-    assert came["opinfo/empty"] == ("uninitialised", "repeats")
-    lives, missing = (second[tuple(key)]["off"] for key in others)
-    assert lives["outcome"] == "repeats" and missing["outcome"] == "no-kernel"
-    assert "missing" in missing["message"]
+    names = ["mine:lives", "mine:missing", "mine:dies"]
+    rows = [[f"user/{name}", "float32", "forward", False] for name in names]
+    own = {"user": names, "path": [str(tmp_path)], "settings": {}}
+    lines = ask(9, mode="measure", rows=rows, **own)
+    assert lines[-1]["began"][0] == "user/mine:dies"
+    lives, missing = _rows(lines).values()
+    assert lives["off"]["outcome"] == "repeats" and missing["off"]["outcome"] == "no-kernel"
+    assert "missing" in missing["off"]["message"]
 
 
 @pytest.mark.slow

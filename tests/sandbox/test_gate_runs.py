@@ -289,7 +289,8 @@ def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) 
     if not torch_is_in_reach():
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
     spec = f"{NOTICE}diagnosis: false\n"
-    report = gate(project(tmp_path / "p", TRAINED, spec, PYTHONPATH=LIBRARIES), "own-user")
+    checkout = project(tmp_path / "p", TRAINED, spec, PYTHONPATH=LIBRARIES)
+    report = gate(checkout, "own-user")
     assert report["verdict"] == "fail", (report["reasons"], report["notes"])
     first = report["determinism"]["first_divergence"]
     assert first["step"] == 1 and first["kind"] in ("loss", "gradient", "buffer")
