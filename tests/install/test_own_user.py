@@ -14,17 +14,13 @@ import pytest
 from repro_gate.errors import Inconclusive
 from repro_gate.install.install import environments_root, installed
 from repro_gate.sandbox.confinement import confined
-from repro_gate.sandbox.identity import OWN_USER, Sandbox
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.start import command
 from tests.support import starting
-from tests.support.starting import SAME, attempt, needs_own_user, open_folder, python, ran
+from tests.support.starting import OTHER, SAME, attempt, needs_own_user, open_folder, python, ran
 from tests.support.wheels import archive, builds, checkout, outer, wheel
 
 pytestmark = needs_own_user
-# A user for this process alone: whoever else tests with the usual one meanwhile would end what runs
-# here.
-OWN = Sandbox(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
-
 # What code that is built could do, tried while it is built.
 ATTEMPTS = """
 said.update(uid=os.getuid(), did=[])
@@ -73,13 +69,13 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
     """The environment of a training with a user of its own, who reads what is installed and can
     write to none of it."""
     given, cache, spec = environment(place), place / "cache", checkout(place / "c", lock)
-    root = environments_root(given, cache, OWN)
+    root = environments_root(given, cache, OTHER)
     with (
-        confined(OWN, given, place / "c", within_reach=[root]),
-        installed(spec, place / "c", given, OWN, cache_root=cache) as made,
+        confined(OTHER, given, place / "c", within_reach=[root]),
+        installed(spec, place / "c", given, OTHER, cache_root=cache) as made,
     ):
         module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
-        assert attempt(OWN, starting.READ, module) == "1"
+        assert attempt(OTHER, starting.READ, module) == "1"
         # what later gate runs start from
         new = module.with_name("new.py")
         for act, path in (
@@ -87,7 +83,7 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
             (starting.APPEND, new),
             (starting.LIST, root / "uv"),
         ):
-            assert attempt(OWN, act, path).startswith("PermissionError")
+            assert attempt(OTHER, act, path).startswith("PermissionError")
         yield made
 
 
@@ -95,7 +91,7 @@ def test_built_code_is_neither_the_gate_nor_the_training(place: Path) -> None:
     lock = source(place) + wheel(place / "index", "tiny", "1.0")
     with trained(place, lock) as made:
         said = json.loads(_run(made, "import built, tiny; print(built.SAID)"))
-        assert said["did"] == [] and said["uid"] not in (os.geteuid(), OWN.uid)
+        assert said["did"] == [] and said["uid"] not in (os.geteuid(), OTHER.uid)
 
 
 def test_wheels_alone_go_through_a_cache_that_no_training_can_enter(place: Path) -> None:
@@ -112,7 +108,7 @@ def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Pa
     (place / "cache").mkdir()
     (place / "cache/environments").symlink_to(place / "private")
     with pytest.raises(Inconclusive, match="it is a link"):
-        environments_root(environment(place), place / "cache", OWN)
+        environments_root(environment(place), place / "cache", OTHER)
     assert (place / "private").stat().st_mode & 0o777 == 0o700
 
 
@@ -124,7 +120,7 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
     assert said == {"uid": os.geteuid(), "did": ["secret", "marker", "checkout", "root"]}
 
 
-def _run(made: Mapping[str, str], code: str, user: Sandbox = OWN) -> str:
+def _run(made: Mapping[str, str], code: str, user: Sandbox = OTHER) -> str:
     """What `code` prints in the environment, as the training's user."""
     python = shutil.which("python", path=made["PATH"]) or ""
     started = command(user, [python, "-c", code], {"PATH": made["PATH"]})

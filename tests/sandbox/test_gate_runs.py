@@ -4,7 +4,6 @@ record through the SDK, which takes a tenth of a second."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from repro_gate.report.document import read_json
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.gates import ROOT
-from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python, ran
+from tests.support.starting import OWN, SYSTEM, attempt, modes, needs_own_user, python, ran
 
 pytestmark = needs_own_user
 LIBRARIES = sysconfig.get_path("platlib")
@@ -103,16 +102,9 @@ def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> 
     assert list((tmp_path / "p/tmp").iterdir()) == [] and processes_of(UID) == []
 
 
-def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
-    states = {str(path): os.lstat(path) for path in sorted(folder.rglob("*"))}
-    return {
-        path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in states.items()
-    }
-
-
 def test_the_verdict_is_that_of_one_user(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", RECORDED)
-    before = tree(checkout)
+    before = modes(checkout)
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
     assert (own["subject"]["sandbox"], same["subject"]["sandbox"]) == ("own-user", "same-user")
@@ -125,7 +117,7 @@ def test_the_verdict_is_that_of_one_user(tmp_path: Path) -> None:
     )
     assert statuses == others
     # owners, modes and times: nothing was changed, or it was given back
-    assert tree(checkout) == before
+    assert modes(checkout) == before
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
     assert kept
@@ -278,15 +270,10 @@ for number in range(3):
 """
 
 
-@functools.cache
-def torch_is_in_reach() -> bool:
-    source = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')"
-    return attempt(OWN, source, LIBRARIES).endswith("there")
-
-
 @pytest.mark.slow
 def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) -> None:
-    if not torch_is_in_reach():
+    importing = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')"
+    if not attempt(OWN, importing, LIBRARIES).endswith("there"):
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
     spec = f"{NOTICE}diagnosis: false\n"
     checkout = project(tmp_path / "p", TRAINED, spec, PYTHONPATH=LIBRARIES)

@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import command, processes_of
 from repro_gate.sandbox.unreadable import private_folders, runner_files, unreadable
-from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, needs_own_user
+from tests.support.starting import APPEND, LIST, OWN, READ, SAME, attempt, modes, needs_own_user
 
 pytestmark = needs_own_user
 RUNNER = 1001
@@ -51,11 +50,6 @@ def variables(root: Path) -> dict[str, str]:
         "HOME": str(root / "home"),
         "PATH": "/usr/bin:/bin",
     }
-
-
-def modes(root: Path) -> Mapping[str, tuple[int, int, int]]:
-    found = {str(path): os.lstat(path) for path in [root, *root.rglob("*")]}
-    return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in found.items()}
 
 
 def roots(root: Path) -> tuple[Path, ...]:

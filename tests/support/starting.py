@@ -17,11 +17,14 @@ import pytest
 
 from repro_gate.errors import Inconclusive
 from repro_gate.files import remove_tree
+from repro_gate.sandbox import selection
 from repro_gate.sandbox.identity import GID, OWN_USER, UID, Sandbox
-from repro_gate.sandbox.selection import choose
 from repro_gate.sandbox.start import command
 
 OWN = Sandbox(OWN_USER, UID, GID)
+# A user for this process alone: whoever else tests with the usual one meanwhile would end what runs
+# here, or take it for what a training left.
+OTHER = Sandbox(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
 SAME = Sandbox()
 SYSTEM = "/usr/bin:/bin"
 
@@ -40,7 +43,9 @@ def ran(
 
 def _why_not() -> str:
     try:
-        choose({}, OWN_USER)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(selection, "_OWN_USER", OTHER)
+            selection.choose({}, OWN_USER)
     except Inconclusive as error:
         return error.message
     return "" if python() else "there is no Python that every user of this machine may start"
@@ -51,9 +56,8 @@ def python() -> str:
     """An interpreter that the training's user can start; empty where there is none."""
     for found in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.exists(found):
-            argv, environment = command(OWN, [found, "-I", "-S", "-c", "pass"], {})
-            # more than once: another test may end all processes of that user at this moment
-            if any(ran(argv, environment).returncode == 0 for _ in range(3)):
+            argv, environment = command(OTHER, [found, "-I", "-S", "-c", "pass"], {})
+            if ran(argv, environment).returncode == 0:
                 return found
     return ""
 
@@ -81,6 +85,12 @@ def open_folder() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     remove_tree(folder)
+
+
+def modes(root: Path) -> Mapping[str, tuple[int, int, int]]:
+    """Mode, owner and time of everything in a folder and of itself, as nobody may change them."""
+    found = {str(path): os.lstat(path) for path in [root, *root.rglob("*")]}
+    return {path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in found.items()}
 
 
 def attempt(
