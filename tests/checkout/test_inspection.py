@@ -55,22 +55,19 @@ def test_every_kind_of_uncommitted_change_is_named(repo: Path) -> None:
     )
 
 
-def test_a_repository_without_a_commit_works(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    write(tmp_path, a="1")
-    checkout = inspect_checkout(tmp_path)
-    assert checkout.is_git and checkout.commit is None and checkout.uncommitted == ("a",)
-
-
 PLAIN = [".gitignore", "pkg/model.py", "train.py"]
 
 
-def test_a_worktree_is_a_checkout_of_its_own(repo: Path, tmp_path: Path) -> None:
-    place = tmp_path / "tree"
+def test_a_worktree_and_one_without_a_commit_are_checkouts(repo: Path, tmp_path: Path) -> None:
+    place, empty = tmp_path / "tree", tmp_path / "empty"
     git(repo, "worktree", "add", "-q", str(place), "-b", "other")
-    write(place, new="1")
-    checkout = inspect_checkout(place)
-    assert checkout.root == place.resolve() and checkout.uncommitted == ("new",)
+    empty.mkdir()
+    git(empty, "init", "-q")
+    for folder, head in ((place, git(repo, "rev-parse", "HEAD")), (empty, None)):
+        write(folder, new="1")
+        checkout = inspect_checkout(folder)
+        assert (checkout.root, checkout.commit) == (folder.resolve(), head)
+        assert checkout.is_git and checkout.uncommitted == ("new",)
     assert tree(snapshot_of(place, tmp_path).root) == sorted(["new", *PLAIN])
 
 
@@ -132,10 +129,9 @@ RUNS = ("core.fsmonitor", "core.pager", "core.sshCommand", "diff.evil.textconv",
 FILTERS = ("clean", "smudge", "process")
 
 
-def test_nothing_that_the_repository_configures_is_run(
-    repo: Path, tmp_path: Path, evil: Path
-) -> None:
-    commit(repo, _dot_gitattributes="* filter=evil diff=evil\n")
+def test_nothing_that_is_configured_is_run(repo: Path, tmp_path: Path, evil: Path) -> None:
+    module = f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{evil}\n'
+    commit(repo, _dot_gitattributes="* filter=evil diff=evil\n", _dot_gitmodules=module)
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     for hook in HOOKS:
@@ -149,6 +145,7 @@ def test_nothing_that_the_repository_configures_is_run(
     os.utime(repo / "pkg/model.py", ns=(1, 1))
     assert inspect_checkout(repo).uncommitted == ("train.py",)
     snapshot_of(repo, tmp_path)
+    assert submodules(repo) == lfs_pointers(repo) == () and len(tracked_files(repo)) == 5
     assert not (tmp_path / "ran").exists()
 
 
@@ -202,15 +199,3 @@ def test_lfs_pointers_are_found_by_content_and_judged_by_attribute(repo: Path) -
     (repo / "d.bin").unlink()
     (repo / "d.bin").symlink_to("a.bin")
     assert lfs_pointers(repo) == ("a.bin",)
-
-
-def test_asking_for_submodules_and_pointers_runs_nothing_of_the_repository(
-    repo: Path, tmp_path: Path, evil: Path
-) -> None:
-    module = f'[submodule "x"]\n\tpath = x\n\turl = u\n\tupdate = !{evil}\n'
-    write(repo, _dot_gitattributes="* filter=lfs\n", _dot_gitmodules=module)
-    git(repo, "add", "-A")
-    for key in ("core.fsmonitor", *(f"filter.lfs.{name}" for name in FILTERS)):
-        git(repo, "config", key, str(evil))
-    assert submodules(repo) == () and lfs_pointers(repo) == () and len(tracked_files(repo)) == 5
-    assert not (tmp_path / "ran").exists()

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 TOKEN = "ghs_ThisIsTheTokenThatMustNotBeRead000000"
@@ -24,7 +25,9 @@ FILE_COMMANDS = ("set_output", "step_summary", "set_env", "add_path", "save_stat
 # the runner's file commands end in one; here the attacker even knows it
 SUFFIX = "5f1c8a52-3b1e-4f52-9d07-6d0f6e1d4a77"
 GITHUB = Path("/github")
-TEMPORARY = GITHUB / "runner_temp"
+WORKSPACE, TEMPORARY = GITHUB / "workspace", GITHUB / "runner_temp"
+TEMPORARY_EVENT = TEMPORARY / "_github_workflow/event.json"
+PACKAGES = "lib/python3.11/site-packages"
 CREDENTIALS = TEMPORARY / f"git-credentials-{SUFFIX}.config"
 SOCKET = "/var/run/docker.sock"
 _LEFT_BEHIND = "left-behind-by-an-earlier-run"
@@ -55,38 +58,24 @@ def attempts() -> dict[str, Callable[[], str]]:
         "signal any other user's process": lambda: first(others(), signalled),
         "connect to the Docker socket": lambda: connected(SOCKET),
         "read the event": lambda: read(GITHUB / "workflow/event.json"),
-        "read the event through the runner's temporary folder": lambda: read(
-            TEMPORARY / "_github_workflow/event.json"
-        ),
+        "read the event in the runner's temporary folder": lambda: read(TEMPORARY_EVENT),
         "list the runner's file commands": lambda: listed(GITHUB / "file_commands"),
         "list the runner's temporary folder": lambda: listed(TEMPORARY),
         "list the runner's home": lambda: listed(GITHUB / "home"),
         "leave a file in the runner's home": lambda: made_in(GITHUB / "home"),
         "read the credential of the checkout": lambda: contains(
-            GITHUB / "workspace/.git/config", "AUTHORIZATION"
+            WORKSPACE / ".git/config", "AUTHORIZATION"
         ),
-        "read the credential that checkout keeps apart": lambda: contains(
-            CREDENTIALS, "AUTHORIZATION"
-        ),
-        "list the workspace": lambda: listed(GITHUB / "workspace"),
-        "change the code in the workspace": lambda: opened(
-            GITHUB / "workspace/train.py", os.O_WRONLY | os.O_APPEND
-        ),
-        "leave a file in the workspace": lambda: made_in(GITHUB / "workspace"),
-        "leave a hook in the workspace's repository": lambda: made_in(
-            GITHUB / "workspace/.git/hooks"
-        ),
-        "change the gate": lambda: first(
-            package(), lambda path: opened(path, os.O_WRONLY | os.O_APPEND)
-        ),
-        "put a module beside the gate's": lambda: made_in(
-            Path("/opt/gate/lib/python3.11/site-packages")
-        ),
-        "put a module beside torch": lambda: made_in(
-            Path("/opt/venv/lib/python3.11/site-packages")
-        ),
-        "change the entrypoint": lambda: opened("/entrypoint", os.O_WRONLY | os.O_APPEND),
-        "change the list of users": lambda: opened("/etc/passwd", os.O_WRONLY | os.O_APPEND),
+        "read the credential kept apart": lambda: contains(CREDENTIALS, "AUTHORIZATION"),
+        "list the workspace": lambda: listed(WORKSPACE),
+        "change the code in the workspace": lambda: appended(WORKSPACE / "train.py"),
+        "leave a file in the workspace": lambda: made_in(WORKSPACE),
+        "leave a hook in the repository": lambda: made_in(WORKSPACE / ".git/hooks"),
+        "change the gate": lambda: first(package(), appended),
+        "put a module beside the gate's": lambda: made_in(Path("/opt/gate", PACKAGES)),
+        "put a module beside torch": lambda: made_in(Path("/opt/venv", PACKAGES)),
+        "change the entrypoint": lambda: appended("/entrypoint"),
+        "change the list of users": lambda: appended("/etc/passwd"),
         "read the passwords": lambda: read("/etc/shadow"),
         "put a program on the gate's PATH": lambda: made_in(Path("/usr/local/bin")),
         "become root": lambda: called(os.setuid, 0),
@@ -98,26 +87,18 @@ def attempts() -> dict[str, Callable[[], str]]:
         "reach what is root's as root in a namespace of its own": namespaced,
         "hold a capability": capability,
         "gain privileges by starting a program": no_new_privileges,
-        "change what an earlier run recorded": lambda: first(
-            recorded(), lambda path: opened(path, os.O_WRONLY | os.O_APPEND)
-        ),
-        "change what the probe goes by": lambda: opened(
-            probe_configuration(), os.O_WRONLY | os.O_APPEND
-        ),
+        "change what an earlier run recorded": lambda: first(recorded(), appended),
+        "change what the probe goes by": lambda: appended(probe_configuration()),
         "put a shim before the gate's": lambda: made_in(probe_configuration().parent / "bin"),
-        "read the snapshot of the checkout": lambda: listed(
-            own_traces().parent.parent / "snapshot"
-        ),
-        "list the gate's temporary folder": lambda: listed(own_traces().parent.parent),
+        "read the snapshot of the checkout": lambda: listed(gates_folder() / "snapshot"),
+        "list the gate's temporary folder": lambda: listed(gates_folder()),
         "leave a process behind": left_behind,
     }
     for name in FILE_COMMANDS:
         for folder in (GITHUB / "file_commands", TEMPORARY / "_runner_file_commands"):
             path = folder / f"{name}_{SUFFIX}"
-            found[f"write the runner's command {path}"] = lambda path=path: opened(
-                path, os.O_WRONLY | os.O_APPEND
-            )  # type: ignore[misc]
-            found[f"read the runner's command {path}"] = lambda path=path: opened(path, os.O_RDONLY)  # type: ignore[misc]
+            found[f"write the runner's command {path}"] = partial(appended, path)
+            found[f"read the runner's command {path}"] = partial(opened, path, os.O_RDONLY)
     return found
 
 
@@ -206,6 +187,10 @@ def opened(path: str | Path, flags: int) -> str:
     return "opened"
 
 
+def appended(path: str | Path) -> str:
+    return opened(path, os.O_WRONLY | os.O_APPEND)
+
+
 def listed(path: str | Path) -> str:
     return f"{len(os.listdir(path))} entries"
 
@@ -263,12 +248,10 @@ def namespaced() -> str:
         Path("/proc/self", name).write_text(content, encoding="ascii")
     wanted: tuple[Callable[[], str], ...] = (
         lambda: read(GITHUB / "workflow/event.json"),
-        lambda: opened(
-            TEMPORARY / f"_runner_file_commands/set_env_{SUFFIX}", os.O_WRONLY | os.O_APPEND
-        ),
+        lambda: appended(TEMPORARY / f"_runner_file_commands/set_env_{SUFFIX}"),
         lambda: read("/proc/1/environ"),
         lambda: connected(SOCKET),
-        lambda: opened("/entrypoint", os.O_WRONLY | os.O_APPEND),
+        lambda: appended("/entrypoint"),
         lambda: signalled(1),
     )
     why = []
@@ -320,7 +303,7 @@ def no_new_privileges() -> str:
 
 def package() -> Iterator[Path]:
     """The gate's own files, as it finds them."""
-    yield from Path("/opt/gate/lib/python3.11/site-packages/repro_gate").rglob("*.py")
+    yield from Path("/opt/gate", PACKAGES, "repro_gate").rglob("*.py")
 
 
 def probe_configuration() -> Path:
@@ -329,8 +312,13 @@ def probe_configuration() -> Path:
 
 
 def own_traces() -> Path:
-    """This run's folder in that of all runs, which lies in the gate's temporary folder."""
+    """This run's folder in that of all runs, which lies in the gate's."""
     return Path(json.loads(probe_configuration().read_text(encoding="utf-8"))["traces"])
+
+
+def gates_folder() -> Path:
+    """The gate's temporary folder."""
+    return own_traces().parent.parent
 
 
 def recorded() -> Iterator[Path]:

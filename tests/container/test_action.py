@@ -135,9 +135,7 @@ def test_the_jobs_summary_and_the_one_comment_by_the_tokens_owner_say_it(step: S
     assert step.ended.outputs["comment_url"] == comment["html_url"]
 
 
-def test_a_failure_is_annotated_in_files_of_the_repository_and_a_pass_is_not(
-    broken: Step, passing: Step
-) -> None:
+def test_a_failure_is_annotated_and_a_pass_is_not(broken: Step, passing: Step) -> None:
     found = re.findall(r"^::error .*file=([^,:]+)", broken.ended.log, re.MULTILINE)
     assert found
     assert all((broken.ended.layout.workspace / name).is_file() for name in found), found
@@ -154,9 +152,7 @@ def test_the_log_gives_no_token_away_and_leaves_no_group_open(step: Step) -> Non
     assert all(re.search(rf"^::{re.escape(token)}::$", log, re.MULTILINE) for token in stopped)
 
 
-def test_the_workspace_is_as_it_was_but_for_the_report_and_nothing_in_it_is_roots(
-    step: Step,
-) -> None:
+def test_the_workspace_is_as_it_was_but_for_the_report(step: Step) -> None:
     layout = step.ended.layout
     after = state_of(layout.workspace, without=(REPORT,))
     assert after.keys() == step.before.keys()
@@ -272,9 +268,7 @@ def test_a_job_that_is_cancelled_finds_its_folders_as_they_were(
     assert {state[1] for state in after.values()} == {layout.root.stat().st_uid}
 
 
-def test_another_phase_than_the_actions_is_refused_by_the_entrypoint(
-    engine: Engine, image: Image
-) -> None:
+def test_another_phase_than_the_actions_is_refused(engine: Engine, image: Image) -> None:
     command = [*engine.run, "--rm", "--network=none", image.name, "deploy"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

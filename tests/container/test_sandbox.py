@@ -128,9 +128,7 @@ def test_the_attacker_was_gated_like_anybody_as_another_user(attacked: Attacked)
     assert attacked.ended.report["subject"]["sandbox"] == "own-user"
 
 
-def test_the_token_is_in_the_line_that_masks_it_and_nowhere_else_in_what_the_action_leaves(
-    attacked: Attacked,
-) -> None:
+def test_the_token_is_in_the_line_that_masks_it_alone(attacked: Attacked) -> None:
     ended, layout = attacked.ended, attacked.ended.layout
     files = [*(layout.workspace / "repro-gate-report").iterdir(), layout.command_file("set_output")]
     left = [ended.summary, *(path.read_text(encoding="utf-8") for path in files)]

@@ -61,27 +61,19 @@ HASHED = "outs:\n- path: a\n  md5: "
     ("text", "line", "said"),
     [
         (HASHED + "abc\n  hash: md5\n", 3, "no md5 as DVC 3 takes it"),
-        (HASHED + "g" * 32 + "\n  hash: md5\n", 3, "no md5"),
-        (HASHED + "a" * 32 + "\n  hash: sha3\n", 3, "no md5"),
         (HASHED + "a" * 32 + "\n", 3, "no md5"),
         ("outs:\n- path: /etc/passwd\n", 2, "leads out of the checkout"),
         ("outs:\n- path: ../../x\n", 2, "leads out of the checkout"),
         ("wdir: /etc\nouts:\n- path: passwd\n", 3, "leads out of the checkout"),
         ("outs:\n- md5: " + "a" * 32 + "\n", 2, "an out without a path"),
         ('outs:\n- path: "\\0"\n', 2, "holds a character"),
-        ("outs: []\n", 1, "names no outs"),
-        ("deps: [x]\n", 1, "names no outs"),
         ("", 1, "names no outs"),
         ("outs: [\n", 2, ""),
         ("outs:\n- !!python/object:os.system {path: a}\n", 2, "is not supported"),
-        ("a: &a [1, 2]\nb: [" + "*a, " * 9000 + "]\n", 2, "aliases are not supported"),
-        ("outs: [" + "1, " * 10_000 + "]\n", 1, "more than 10,000 values"),
         ("outs: " + "[" * 5000, 1, "nested deeper than"),
     ],
 )
-def test_a_wrong_dvc_file_is_a_problem_with_its_line(
-    tmp_path: Path, text: str, line: int, said: str
-) -> None:
+def test_a_wrong_dvc_file_has_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/a.dvc").write_text(text)
     problem = the_problem(tmp_path, "sub/a.dvc")
@@ -92,8 +84,6 @@ def test_a_wrong_dvc_file_is_a_problem_with_its_line(
 def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path: Path) -> None:
     write(tmp_path, sound="abc")
     wrong = "outs:\n- md5: abc\n  path: a\n- path: sound\n- size: 3\n- path: ../x\n"
-    (tmp_path / "a.dvc").write_text(f"{wrong}outs: 1\n")
-    assert the_problem(tmp_path, "a.dvc").location.line == 7
     (tmp_path / "a.dvc").write_text(wrong)
     problem = the_problem(tmp_path, "a.dvc")
     assert problem.location == Location("a.dvc", 2)
@@ -103,20 +93,16 @@ def test_all_that_is_wrong_in_one_file_is_one_problem_of_limited_length(tmp_path
     assert len(problem.message) < 1_000 and problem.message.endswith("and 990 more")
 
 
-def test_a_size_is_a_number_or_is_not_looked_at_and_an_md5_of_digits_alone_is_still_text(
-    tmp_path: Path,
-) -> None:
-    for size, kept in (("3", 3), ("0x3", 3), ("-1", None), ("x", None), ("[1]", None)):
-        for digits in ("1" * 32, "0" * 32, "12345678901234567890123456e00001"):
-            text = f"outs:\n- path: a\n  size: {size}\n  md5: {digits}\n  hash: md5\n"
-            (tmp_path / "a.dvc").write_text(text)
-            ((item,), problems) = expanded(tmp_path, "a.dvc")
-            assert (item.size, item.md5, problems) == (kept, digits, ())
+def test_a_size_is_a_number_and_an_md5_of_digits_alone_is_text(tmp_path: Path) -> None:
+    digits = "12345678901234567890123456e00001"
+    for size, kept in (("3", 3), ("-1", None), ("x", None)):
+        text = f"outs:\n- path: a\n  size: {size}\n  md5: {digits}\n  hash: md5\n"
+        (tmp_path / "a.dvc").write_text(text)
+        ((item,), problems) = expanded(tmp_path, "a.dvc")
+        assert (item.size, item.md5, problems) == (kept, digits, ())
 
 
-def test_the_checkout_is_the_bound_not_the_folder_of_the_spec_and_outside_it_its_own_folder(
-    tmp_path: Path,
-) -> None:
+def test_the_checkout_is_the_bound_and_outside_it_a_files_own_folder(tmp_path: Path) -> None:
     (tmp_path / "in/.git").mkdir(parents=True)
     inside, leaving = "outs:\n- path: ../data\n", "outs:\n- path: ../../data\n"
     write(tmp_path / "in", specs__a_dot_dvc=inside, specs__b_dot_dvc=leaving)
@@ -147,9 +133,7 @@ def test_what_is_no_readable_file_is_a_problem_not_a_hang(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("target", ["../secret.yml", ".git/config"])
-def test_a_dvc_file_that_is_a_link_out_of_the_checkout_is_not_read(
-    tmp_path: Path, target: str
-) -> None:
+def test_a_dvc_file_that_leads_out_of_the_checkout_is_not_read(tmp_path: Path, target: str) -> None:
     """What is wrong with one is told in its own words."""
     secret = "outs:\n- path: words-of-somebody://x\n"
     (tmp_path / "secret.yml").write_text(secret)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -21,16 +22,13 @@ SHA, MD5 = hashlib.sha256(b"abc").hexdigest(), hashlib.md5(b"abc").hexdigest()
 @pytest.mark.parametrize(
     ("item", "matches", "wrong"),
     [
-        (DataItem("a", SHA), True, ()),
         (DataItem("./a", "0" * 64), False, (f"./a: sha256 expected {'0' * 64}, found {SHA}",)),
         (DataItem("a", SHA, MD5, 3, ("a.dvc", 2)), True, ()),
         (DataItem("a", SHA, MD5, 4), False, ("a: size expected 4 bytes, found 3",)),
-        (DataItem("a", size=4), False, ("a: size expected 4 bytes, found 3",)),
         (DataItem("a", size=3), None, ()),
         (DataItem("a", SHA, "0" * 32), False, (f"a: md5 expected {'0' * 32}, found {MD5}",)),
         (DataItem("a", None, MD5), True, ()),
         (DataItem("a"), None, ()),
-        (DataItem("b", SHA), False, ("b does not exist",)),
         (DataItem("b", size=3), False, ("b does not exist",)),
         (DataItem("broken"), False, ("broken/sub/link does not exist",)),
     ],
@@ -50,8 +48,9 @@ def test_every_declared_digest_and_the_size_must_be_true(
 def test_a_loop_of_links_and_a_pipe_are_problems_not_hangs(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(".")
     os.mkfifo(tmp_path / "pipe")
-    for finding in verify_data((DataItem("."), DataItem("pipe")), tmp_path):
-        assert finding.actual is None and "cannot be read" in finding.problem
+    loop, pipe = verify_data((DataItem("."), DataItem("pipe")), tmp_path)
+    assert loop.actual is None and "leads back to a folder above it" in loop.problem
+    assert pipe.actual is None and "cannot be read" in pipe.problem
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="GNU tools")
@@ -86,21 +85,24 @@ def test_a_write_to_declared_data_is_named_and_a_link_to_it_is_none(tmp_path: Pa
     assert found == ("data/b", "data/c", "one", "two")
 
 
-def test_a_folder_of_dvc_is_compared_with_dvcs_md5(tmp_path: Path) -> None:
-    write(tmp_path, data__a="foo", data__b="bar")
-    listing = (
-        '[{"md5": "acbd18db4cc2f85cedef654fccc4a4d8", "relpath": "a"}, {"md5": '
-        '"37b51d194a7513e45b56f6524f2d51f2", "relpath": "b"}]'
-    )
-    md5 = hashlib.md5(listing.encode()).hexdigest() + ".dir"
-    # 7: of a folder DVC counts fewer files than lie there, and its md5 is of each that counts
-    items = (DataItem("data", None, md5, 7), DataItem("data", None, md5.removesuffix(".dir")))
+def test_a_folder_of_dvc_is_compared_with_the_md5_of_dvcs_listing(tmp_path: Path) -> None:
+    write(tmp_path, data__a="foo", data__sub__b="bar", data__é="foo", outside__c="left out")
+    write(tmp_path, data___dot_git__config="left out")
+    (tmp_path / "data" / os.fsdecode(b"\xff")).write_text("bar")
+    (tmp_path / "data/𝄞").write_text("bar")
+    (tmp_path / "data/linked").symlink_to("../outside")
+    foo, bar = "acbd18db4cc2f85cedef654fccc4a4d8", "37b51d194a7513e45b56f6524f2d51f2"
+    names = {"a": foo, "sub/b": bar, "é": foo, os.fsdecode(b"\xff"): bar, "𝄞": bar}
+    listing = [{"md5": md5, "relpath": name} for name, md5 in sorted(names.items())]
+    md5 = hashlib.md5(json.dumps(listing).encode()).hexdigest() + ".dir"
+    # of a folder DVC counts fewer bytes than lie there, and its md5 is of each that counts
+    items = (DataItem("data", None, md5, 15), DataItem("data", None, md5.removesuffix(".dir")))
     assert [item.matches for item in verify_data(items, tmp_path)] == [True, False]
-    (tmp_path / "data/b").write_text("baz")
+    (tmp_path / "data/sub/b").write_text("baz")
     assert verify_data(items[:1], tmp_path)[0].matches is False
 
 
-def test_what_is_declared_twice_is_read_once_whatever_its_time(tmp_path: Path) -> None:
+def test_what_is_declared_twice_is_read_once(tmp_path: Path) -> None:
     write(tmp_path, a="abc")
     told: list[tuple[int, int]] = []
     items = DataItem("a"), DataItem("./a"), DataItem(str(tmp_path / "a"))
@@ -108,6 +110,3 @@ def test_what_is_declared_twice_is_read_once_whatever_its_time(tmp_path: Path) -
     assert [(item.path, item.actual) for item in found] == [(item.path, SHA) for item in items]
     assert told[-1] == (3, 3)
     assert verify_data((), tmp_path, progress=lambda done, total: None) == ()
-    for beyond in (-(2**33), 2**33):  # the clock
-        os.utime(tmp_path / "a", (beyond, beyond))
-        assert verify_data(items[:1], tmp_path)[0].actual == SHA

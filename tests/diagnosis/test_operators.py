@@ -3,27 +3,18 @@ aligned by what it is and not by position."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from repro_gate.diagnosis.operators import around, culprit
-from repro_gate.trace.model import OperatorLine
+from tests.support.uses import call
 
 
-def call(
-    name: str, inputs: str, outputs: str, *, line: int = 5, simple: bool = False
-) -> OperatorLine:
-    given: dict[str, Any] = {"process": "main", "count": 1, "phase": "forward", "node": ""}
-    given |= {"file": "net.py", "line": line, "simple": simple}
-    return OperatorLine(op=name, inputs=(inputs,), outputs=(outputs,), **given)
-
-
-def test_the_first_with_equal_inputs_and_other_outputs_is_it() -> None:
-    first = [call("aten.mm", "i", "m"), call("aten.put", "m", "p1"), call("aten.relu", "p1", "r1")]
-    second = [call("aten.mm", "i", "m"), call("aten.put", "m", "p2"), call("aten.relu", "p2", "r2")]
-    found = culprit(first, second)
-    assert found is not None
-    assert found.operator == first[1]
-    assert found.equal_before == 1
+def test_the_first_with_equal_inputs_and_other_outputs_is_it_and_one_more_shifts_nothing() -> None:
+    first, second = (
+        [call("aten.mm", "i", "m"), call("aten.put", "m", put), call("aten.relu", put, put)]
+        for put in ("p1", "p2")
+    )
+    for other in (second, [call("aten.copy", "x", "x"), *second]):
+        found = culprit(first, other)
+        assert found is not None and (found.operator, found.equal_before) == (first[1], 1)
 
 
 def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
@@ -40,14 +31,6 @@ def test_the_neighbours_of_the_first_that_gave_other_bits_are_shown() -> None:
         (False, False),
     ]
     assert around(first, first) == ()
-
-
-def test_one_operator_more_in_a_run_shifts_nothing() -> None:
-    first = [call("aten.mm", "i", "m"), call("aten.put", "m", "p1")]
-    second = [call("aten.copy", "x", "x"), call("aten.mm", "i", "m"), call("aten.put", "m", "p2")]
-    found = culprit(first, second)
-    assert found is not None
-    assert found.operator == first[1]
 
 
 def test_an_element_wise_operator_is_never_it_and_what_was_written_before_it_is_told() -> None:

@@ -3,7 +3,7 @@ each test says what a run would show."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from repro_gate.diagnosis.model import Diagnosis, Exhausted
 from repro_gate.diagnosis.robustness import (
@@ -16,30 +16,17 @@ from repro_gate.diagnosis.robustness import (
 )
 from repro_gate.spec.model import THREADS, VARIED
 from repro_gate.trace.model import Used
+from tests.support.uses import use
 
 WHERE = "at step 3 (loss)"
-
-
-def use(factor: str, line: int, digest: str = "1", step: int = 0, **more: Any) -> Used:
-    source = "platform.node" if factor == "identity" else factor
-    given = {"process": "main", "file": "train.py", "call": "f()", "count": 1, "direct": True}
-    made = {"factor": factor, "source": source, "line": line, "digest": digest, "step": step}
-    return Used(**{**given, **made, **more})
 
 
 class Training:
     """A training that is another one where all of `needs` is varied together, and whose lines use
     what `uses` says."""
 
-    def __init__(
-        self,
-        *needs: str,
-        uses: dict[str, int] | None = None,
-        most: int = 99,
-        racy: bool = False,
-        by: dict[str, str] | None = None,
-    ) -> None:
-        self.needs, self.uses, self.by = set(needs), uses or {}, by or {}
+    def __init__(self, *needs: str, uses=(), most: int = 99, racy: bool = False, by=()) -> None:
+        self.needs, self.uses, self.by = set(needs), dict(uses), dict(by)
         self.most, self.racy = most, racy
         self.runs: list[frozenset[str]] = []
 
@@ -53,8 +40,8 @@ class Training:
             told.append(use(called(name), line, "2" if name in varied else "1", **asked))
         return Outcome(self.racy or self.needs <= varied, tuple(told))
 
-    def found(self) -> Diagnosis:
-        found = diagnose(VARIED, 3, WHERE, self)
+    def found(self, names: Sequence[str] = VARIED) -> Diagnosis:
+        found = diagnose(names, 3, WHERE, self)
         assert found is not None
         return found
 
@@ -72,9 +59,7 @@ def test_what_a_line_uses_is_tried_first_and_the_line_is_named() -> None:
     assert WHERE in found.evidence[0]
 
 
-def test_what_lines_ask_for_is_tried_before_what_needs_no_call_and_what_nobody_asked_for_last() -> (
-    None
-):
+def test_what_lines_ask_for_is_tried_first_and_what_nobody_asked_for_last() -> None:
     asked = {"path": 1, "environment": 2, "home": 3}
     by = {"environment": "wandb.init()", "home": "import torch"}
     training = Training("hash-seed", uses=asked, by=by)
@@ -99,6 +84,11 @@ def test_what_no_line_uses_is_found_by_halves_and_no_line_is_named() -> None:
         assert found.file == "" and len(training.runs) <= 6, name
         left = [item.factor for item in found.one_of] or [found.factor]
         assert name in left and found.confirmed == (left == [found.factor])
+    # what is left over where the runs end was not varied alone
+    for name in VARIED[:6]:
+        training = Training(name, most=5)
+        found = training.found(VARIED[:6])
+        assert {name} in training.runs or not found.confirmed
     # two that decide only together are among those that are named
     training = Training("path", "clock", uses={"path": 2, "clock": 5})
     found = training.found()
@@ -119,26 +109,22 @@ def test_the_line_is_the_first_that_was_told_something_else_before_the_divergenc
         return [item.site[1] for item in differing(plain, varied, name, 3)]
 
     plain = [use("path", 1), use("path", 2), use("path", 3)]
-    said = [use("path", 1), use("path", 3, "2", 1), use("path", 2, "2")]
-    said += [use("home", 4, "2"), use("path", 5, "2", 9)]
+    said = [use("path", 1), use("path", 3, "2", step=1), use("path", 2, "2")]
+    said += [use("home", 4, "2"), use("path", 5, "2", step=9)]
     assert lines(plain, said, "path") == [2, 3]
-    imported = use("listing", 1, "2", call="import torch")
-    assert lines([], [imported, use("listing", 9, "2", 2, call="os.listdir(top)")], "listing") == [
-        9,
-        1,
-    ]
+    imported, asked = use("listing", 1, "2", call="import torch"), use("listing", 9, "2", step=2)
+    assert lines([], [imported, asked], "listing") == [9, 1]
     # a process number is no host name
-    pids = [[use("identity", 3, digest, source="os.getpid")] for digest in "12"]
-    assert lines(pids[0], pids[1], "identity") == []
+    for source, told_by in (("os.getpid", []), ("platform.node", [3])):
+        names = [[use("identity", 3, digest, source=source)] for digest in "12"]
+        assert lines(*names, "identity") == told_by
     # the one that read a clock more often comes first
     plain = [use("clock", 1), use("clock", 2, count=9), use("clock", 3)]
     said = [use("clock", 1, "2"), use("clock", 2, "2", count=4), use("clock", 3, "2")]
     assert lines(plain, said, "clock") == [2, 1, 3]
 
 
-def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named_and_none_changes_nothing() -> (
-    None
-):
+def test_a_line_that_was_seen_to_depend_on_the_hash_seed_is_named() -> None:
     found = Training("hash-seed").found()
     assert (found.factor, found.file) == ("hash-seed", "")
     assert at_line(found, "hash-seed", None) == found

@@ -3,18 +3,11 @@ and the first line that did."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from repro_gate.diagnosis.model import Unit
 from repro_gate.diagnosis.suspects import first_difference, shown, started, suspects
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
-
-
-def use(factor: str, line: int, digest: str = "a", **more: Any) -> Used:
-    given = {"process": "main", "step": 0, "source": "f", "file": "train.py" if line else ""}
-    given |= {"call": "f()", "count": 1, "direct": True}
-    return Used(**{**given, "factor": factor, "line": line, "digest": digest, **more})
+from tests.support.uses import use
 
 
 def tried(first: list[Used], second: list[Used], until: int = 0) -> list[Unit]:
@@ -66,24 +59,22 @@ def test_a_line_that_makes_a_set_of_tensors_is_a_suspect_that_is_held_as_a_whole
     assert (found.unit, found.use.site) == (Unit("addresses"), ("train.py", 4))
 
 
-def test_a_line_that_went_two_ways_is_the_one_before() -> None:
-    one = [line(at) for at in (1, 2, 3)]
-    other = [line(at) for at in (1, 2, 7)]
+def test_the_line_before_two_ways_is_told_and_workers_come_last() -> None:
+    one, other = ([line(at) for at in (1, 2, last)] for last in (3, 7))
     assert first_difference(one, other) == one[1]
     assert first_difference(one, one) is None
+    one, other = ([line(1, digest, process="Worker-1"), line(9, digest)] for digest in "xy")
+    assert first_difference(one, other) == one[1]
 
 
 def test_where_a_set_came_in_another_order_the_line_that_made_it_is_told() -> None:
-    def run(*lines: tuple[int, str, str]) -> list[Used]:
-        return [line(*given) for given in lines]
-
-    one = run((1, "s", "other"), (2, "s", ""), (7, "s", "abc"), (8, "s", "abc"), (9, "a", "abc"))
-    other = run((1, "s", "rehto"), (2, "s", ""), (7, "s", "cab"), (8, "s", "cab"), (9, "b", "cab"))
-    assert first_difference(one, other) == one[2]
-    assert (
-        first_difference(run((1, "s", "abc"), (9, "a", "")), run((1, "s", "cab"), (9, "b", "")))
-        == run((9, "a", ""))[0]
+    one, other = (
+        [line(1, "s", before), line(7, "s", order), line(8, "s", order), line(9, digest, order)]
+        for before, order, digest in (("other", "abc", "a"), ("rehto", "cab", "b"))
     )
+    assert first_difference(one, other) == one[1]
+    # a set of another line is not to blame
+    assert first_difference([one[1], line(9, "a")], [other[1], line(9, "b")]) == line(9, "a")
 
 
 def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them() -> None:
@@ -93,13 +84,6 @@ def test_what_takes_results_as_they_come_stands_for_the_threads_that_made_them()
     )
     assert [item.use.site for item in suspects(first, second, 0)] == [("train.py", 5)]
     assert [item.site[1] for item in started(first, "threads")] == [5, 3]
-
-
-def test_the_training_process_comes_before_its_workers() -> None:
-    one, other = ([line(1, digest, process="Worker-1"), line(9, digest)] for digest in "xy")
-    found = first_difference(one, other)
-    assert found is not None
-    assert found.site == ("train.py", 9)
 
 
 def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_both() -> None:
@@ -114,9 +98,7 @@ def test_a_call_of_a_library_comes_before_an_import_and_a_lines_own_call_before_
     assert [item.use.site[1] for item in suspects(first, second, 0)] == [4, 3, 1, 2]
 
 
-def test_a_line_that_only_asks_whether_a_file_is_there_gives_way_to_the_line_that_reads_it() -> (
-    None
-):
+def test_a_line_that_asks_for_a_file_gives_way_to_the_line_that_reads_it() -> None:
     asks, other = (use("leftovers", 1, digest, source="/x" + ASKED) for digest in "ac")
     reads = use("leftovers", 2, "b", source="/x")
     assert tried([asks], [other, reads]) == [Unit("leftovers", ("train.py", 2))]

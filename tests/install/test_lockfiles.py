@@ -28,9 +28,7 @@ def read(folder: Path, name: str, text: str) -> Lock:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_lock_as_its_tool_writes_it_pins_everything_and_a_weak_hash_is_named_with_its_line(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_lock_pins_everything_and_a_weak_hash_is_named(name: str, tmp_path: Path) -> None:
     lock = read(tmp_path, name, ALL[name])
     assert (lock.faults, lock.path) == ((), name)
     pins = {pin.name: pin for pin in lock.pins}
@@ -68,9 +66,7 @@ def test_a_lock_as_its_tool_writes_it_pins_everything_and_a_weak_hash_is_named_w
         ("uv.lock", '[[package]]\nname = "six"\nversion = "1.17.0"\n', "six: no hash"),
     ],
 )
-def test_what_a_toml_lock_leaves_open_is_one_fault(
-    name: str, text: str, fault: str, tmp_path: Path
-) -> None:
+def test_what_a_lock_leaves_open_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
     (found,) = read(tmp_path, name, text).faults
     assert found.startswith(f"{name}:") and fault in found
     if "other" in text:  # relative to the lock
@@ -81,13 +77,10 @@ def test_what_a_toml_lock_leaves_open_is_one_fault(
     ("line", "fault"),
     [
         ("torch==2.13.0", "torch: no hash"),
-        ("torch>=2", "torch: `>=2` is no one version"),
         ("torch", "torch: `any version` is no one version"),
         (f"torch==2.* --hash={A}", "torch: `==2.*` is no one version"),
-        (f"torch==2.13.0,>1 --hash={A}", "is no one version"),
         (f"torch==2.13.0 --hash=md5:{'a' * 32}", "torch: md5:"),
         (f"torch==2.13.0 --hash={A[:-1]}", "is not a digest that pins a file"),
-        (f"torch==2.13.0 --hash=sha256:{'g' * 64}", "is not a digest that pins a file"),
         ("torch==2.13.0 \\\n# why\n  --hash=" + A, "torch: no hash"),  # pip ends it there, too
         ("-e .", "`-e .` has no hash"),
         ("x @ git+https://example.com/x.git@main", "is a path or a repository"),
@@ -108,7 +101,6 @@ def test_what_no_hash_checks_is_named_with_its_line(line: str, fault: str, tmp_p
         (f"torch==2.13.0+cpu --hash={A}", "torch", "2.13.0+cpu"),
         (f"T_G[full]==2.6 ; sys_platform == 'linux' --hash={A}", "t-g", "2.6"),
         (f"torch===2.13.0 \\\n  --hash={A} \\\n  --hash {A}", "torch", "2.13.0"),
-        (f"torch==2.13.0 --hash={A}  # the one that works", "torch", "2.13.0"),
         (f"torch==2.13.0 --hash={A} \\", "torch", "2.13.0"),
         # a pattern that looks again at every blank would take minutes
         (f"torch==2.13.0{' ' * 1_000_000}--hash={A}", "torch", "2.13.0"),
@@ -126,21 +118,10 @@ def test_what_a_hash_checks_is_pinned_and_installed_by_one_line(
     assert not any(pin.requirement for pin in lock.pins[:-1])  # options
 
 
-NO_LOCKS = ["", "\0", "[[package]\n", "{", "- a: [", "[" * 100_000, "=" * 50_000, "(" * 3_900]
-# lines that join or say nothing
-LONG = ["\n" * 100_000, "\\\n" * 100_000, "a" + " " * 100_000 + "?\n", "x" * 100_000 + "!\n"]
-
-TYPES = [
-    ("package = 1\npackages = 1\n", "package"),
-    ("[[package]]\nname = 3\n[[packages]]\nname = 3\n", r"\$.package\[0\].name"),
-    ("a" + ".a" * 10_000 + " = 1\n", "takes more time or memory to parse than 20,006 characters"),
-    ('lock-version = "2.0"\n', "lock-version|pins nothing"),
-    ('[[packages]]\nname = "-e /x"\nversion = "1"\n', "pins nothing"),
-]
-
-
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("text", NO_LOCKS, ids=range(len(NO_LOCKS)))
+@pytest.mark.parametrize(
+    "text", ["", "\0", "[" * 100_000, "(" * 3_900], ids=["empty", "nul", "deep", "requirement"]
+)
 def test_what_is_no_lock_is_refused_with_its_name(name: str, text: str, tmp_path: Path) -> None:
     with pytest.raises(LockfileError, match=f"^{name.replace('.', '[.]')}[:0-9]*: "):
         read(tmp_path, name, text)
@@ -148,30 +129,34 @@ def test_what_is_no_lock_is_refused_with_its_name(name: str, text: str, tmp_path
 
 def test_lines_that_join_or_say_nothing_cost_no_time(tmp_path: Path) -> None:
     began = time.process_time()
-    for text in LONG:
+    for text in ("\n" * 100_000, "\\\n" * 100_000, "a" + " " * 100_000 + "?\n"):
         with pytest.raises(LockfileError):
             read(tmp_path, "a.lock", text)
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize(("text", "message"), TYPES[:4])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[package]]\nname = 3\n[[packages]]\nname = 3\n", r"\$.package\[0\].name"),
+        ("a" + ".a" * 10_000 + " = 1\n", "takes more time or memory to parse"),
+        ('lock-version = "2.0"\n', "lock-version|pins nothing"),
+    ],
+    ids=["type", "time", "version"],
+)
 def test_the_key_that_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
     for name in ("uv.lock", "pylock.toml"):
         with pytest.raises(LockfileError, match=f"^{name}: .*({message})"):
             read(tmp_path, name, text)
 
 
-def test_a_name_that_uv_would_take_for_an_option_or_a_line_is_no_requirement(
-    tmp_path: Path,
-) -> None:
-    for name in ("-e /x", "x\\n-e /y", "x --hash"):
-        text = f'[[packages]]\nname = "{name}"\nversion = "1"\nwheels = [{{ hashes = {{ sha256 = "{A[7:]}" }} }}]'
-        try:
-            lock = read(tmp_path, "pylock.toml", text)
-        except LockfileError as error:
-            assert "is no requirement" in str(error)
-        else:
-            assert not any(pin.requirement for pin in lock.pins)
+def test_a_name_that_uv_would_take_for_an_option_is_no_requirement(tmp_path: Path) -> None:
+    wheels = f'version = "1"\nwheels = [{{ hashes = {{ sha256 = "{A[7:]}" }} }}]'
+    for name in ("-e /x", "x --hash"):
+        lock = read(tmp_path, "pylock.toml", f'[[packages]]\nname = "{name}"\n{wheels}')
+        assert [pin.requirement for pin in lock.pins] == [""]
+    with pytest.raises(LockfileError, match="is no requirement"):
+        read(tmp_path, "pylock.toml", f'[[packages]]\nname = "x\\n-e /y"\n{wheels}')
 
 
 def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> None:
@@ -200,11 +185,9 @@ def test_bytes_size_number_and_place_of_a_file_are_bounded(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "line",
-    ["-r more.txt", "-rmore.txt", "--requirement=more.txt", "import torch", "a==1; " + "(" * 3_900],
+    ["-rmore.txt", "--requirement=more.txt", "import torch", "a==1; " + "(" * 3_900],
 )
-def test_another_file_and_what_is_no_requirement_are_refused_with_the_line(
-    line: str, tmp_path: Path
-) -> None:
+def test_other_files_and_no_requirements_are_refused(line: str, tmp_path: Path) -> None:
     with pytest.raises(LockfileError, match=r"^a.lock:2: .*: write it with `uv pip compile"):
         read(tmp_path, "a.lock", f"idna==3.10 --hash={A}\n{line}\n")
 
@@ -219,17 +202,13 @@ def test_a_header_inside_a_text_moves_no_line(tmp_path: Path) -> None:
     ("name", "kind"),
     [
         ("requirements.lock", "requirements"),
-        ("requirements-train.txt", "requirements"),
         ("poetry-requirements.txt", "requirements"),
         ("uv.lock", "uv"),
         ("pylock.train.toml", "pylock"),
-        *((name, None) for name in ("environment.yml", "gpu.conda-lock.yml", "Pipfile.lock")),
-        *((name, None) for name in ("poetry.lock", "pdm.lock", "pyproject.toml", "setup.py")),
+        *((name, None) for name in ("environment.yml", "Pipfile.lock", "poetry.lock", "setup.py")),
     ],
 )
-def test_the_kind_follows_from_the_name_and_another_format_is_told_the_command(
-    name: str, kind: str | None, tmp_path: Path
-) -> None:
+def test_the_kind_follows_from_the_name(name: str, kind: str | None, tmp_path: Path) -> None:
     assert kind_of(name) == kind
     if kind is None:
         said = f"^{name}: is no requirements, pylock.toml or uv.lock: .*`uv pip compile"

@@ -6,27 +6,21 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import Inconclusive
-from repro_gate.files import remove_tree
 from repro_gate.install.install import environments_root, installed
 from repro_gate.sandbox.confinement import confined
-from repro_gate.sandbox.identity import OWN_USER, Sandbox
+from repro_gate.sandbox.identity import Sandbox
 from repro_gate.sandbox.start import command
-from tests.support.starting import APPEND, LIST, READ, SAME, attempt, needs_own_user, python
+from tests.support import starting
+from tests.support.starting import OTHER, SAME, attempt, needs_own_user, open_folder, python, ran
 from tests.support.wheels import archive, builds, checkout, outer, wheel
 
 pytestmark = needs_own_user
-# A user for this process alone: whoever else tests with the usual one meanwhile would end what runs
-# here.
-OWN = Sandbox(OWN_USER, 64400 + os.getpid() % 1000, 64400 + os.getpid() % 1000)
-
 # What code that is built could do, tried while it is built.
 ATTEMPTS = """
 said.update(uid=os.getuid(), did=[])
@@ -47,16 +41,14 @@ for name, act in {{
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user may enter (pytest closes its own to others), with a secret that only
-    the gate may read and a `python` that every user may start."""
-    folder = Path(tempfile.mkdtemp(prefix="repro-gate-test-")).resolve()
-    folder.chmod(0o755)
-    (folder / "bin").mkdir()
-    (folder / "bin/python").symlink_to(python())
-    (folder / "secret").write_text("s")
-    (folder / "secret").chmod(0o600)
-    yield folder
-    remove_tree(folder)
+    """A folder that every user may enter, with a secret that only the gate may read and a `python`
+    that every user may start."""
+    with open_folder() as folder:
+        (folder / "bin").mkdir()
+        (folder / "bin/python").symlink_to(python())
+        (folder / "secret").write_text("s")
+        (folder / "secret").chmod(0o600)
+        yield folder
 
 
 def environment(place: Path) -> dict[str, str]:
@@ -77,27 +69,29 @@ def trained(place: Path, lock: str) -> Iterator[Mapping[str, str]]:
     """The environment of a training with a user of its own, who reads what is installed and can
     write to none of it."""
     given, cache, spec = environment(place), place / "cache", checkout(place / "c", lock)
-    root = environments_root(given, cache, OWN)
+    root = environments_root(given, cache, OTHER)
     with (
-        confined(OWN, given, place / "c", within_reach=[root]),
-        installed(spec, place / "c", given, OWN, cache_root=cache) as made,
+        confined(OTHER, given, place / "c", within_reach=[root]),
+        installed(spec, place / "c", given, OTHER, cache_root=cache) as made,
     ):
         module = next(Path(made["VIRTUAL_ENV"]).rglob("tiny.py"))
-        assert attempt(OWN, READ, module) == "1"
+        assert attempt(OTHER, starting.READ, module) == "1"
         # what later gate runs start from
         new = module.with_name("new.py")
-        for act, path in ((APPEND, module), (APPEND, new), (LIST, root / "uv")):
-            assert attempt(OWN, act, path).startswith("PermissionError")
+        for act, path in (
+            (starting.APPEND, module),
+            (starting.APPEND, new),
+            (starting.LIST, root / "uv"),
+        ):
+            assert attempt(OTHER, act, path).startswith("PermissionError")
         yield made
 
 
-def test_built_code_is_neither_the_gate_nor_the_training_and_no_training_writes_to_what_it_made(
-    place: Path,
-) -> None:
+def test_built_code_is_neither_the_gate_nor_the_training(place: Path) -> None:
     lock = source(place) + wheel(place / "index", "tiny", "1.0")
     with trained(place, lock) as made:
         said = json.loads(_run(made, "import built, tiny; print(built.SAID)"))
-        assert said["did"] == [] and said["uid"] not in (os.geteuid(), OWN.uid)
+        assert said["did"] == [] and said["uid"] not in (os.geteuid(), OTHER.uid)
 
 
 def test_wheels_alone_go_through_a_cache_that_no_training_can_enter(place: Path) -> None:
@@ -114,7 +108,7 @@ def test_a_link_in_the_cache_folder_keeps_the_mode_of_what_it_leads_to(place: Pa
     (place / "cache").mkdir()
     (place / "cache/environments").symlink_to(place / "private")
     with pytest.raises(Inconclusive, match="it is a link"):
-        environments_root(environment(place), place / "cache", OWN)
+        environments_root(environment(place), place / "cache", OTHER)
     assert (place / "private").stat().st_mode & 0o777 == 0o700
 
 
@@ -126,21 +120,8 @@ def test_the_same_code_with_the_gates_own_user_shows_what_is_kept_from_it(place:
     assert said == {"uid": os.geteuid(), "did": ["secret", "marker", "checkout", "root"]}
 
 
-def test_a_password_in_an_index_address_never_meets_built_code(place: Path) -> None:
-    given = {**environment(place), "UV_INDEX": "https://user:secret@pypi.example.org/simple"}
-    spec = checkout(place / "c", source(place))
-    with (
-        pytest.raises(Inconclusive, match=r"built==1\.0") as caught,
-        installed(spec, place / "c", given, OWN, cache_root=place / "cache"),
-    ):
-        pass
-    assert "secret" not in caught.value.message
-
-
-def _run(made: Mapping[str, str], code: str, user: Sandbox = OWN) -> str:
+def _run(made: Mapping[str, str], code: str, user: Sandbox = OTHER) -> str:
     """What `code` prints in the environment, as the training's user."""
     python = shutil.which("python", path=made["PATH"]) or ""
-    argv, variables = command(user, [python, "-c", code], {"PATH": made["PATH"]})
-    return subprocess.run(
-        argv, env=variables, cwd="/", check=True, capture_output=True, text=True
-    ).stdout.strip()
+    started = command(user, [python, "-c", code], {"PATH": made["PATH"]})
+    return ran(*started, check=True).stdout.strip()

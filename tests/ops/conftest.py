@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from repro_gate.ops.catalog import Row
 from repro_gate.ops.process import WORKER
+from repro_gate.ops.state import Kept
 from tests.support.operators import Double
 
 Lines = list[dict[str, Any]]
@@ -22,6 +24,22 @@ Lines = list[dict[str, Any]]
 @pytest.fixture
 def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
     return Double(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A Ctrl-C once so many rows of a phase are kept; none any more without a number."""
+    real = Kept.add
+
+    def after(rows: int | None = None, phase: int = 0) -> None:
+        def add(self: Kept, now: int, row: Row) -> None:
+            if now == phase and len(self.phases[phase]) == rows:
+                raise KeyboardInterrupt
+            real(self, now, row)
+
+        monkeypatch.setattr(Kept, "add", add)
+
+    return after
 
 
 @pytest.fixture(scope="module")

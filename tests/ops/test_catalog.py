@@ -25,11 +25,14 @@ WHOLE = catalog(
     row("kernel/put_", on=RAISES, kernel="aten.put_.default"),
     row("kernel/weird"),
 )
+WHOLE_TEXT = text(WHOLE)
 
 
 def written(folder: Path, document: Any) -> Path:
     path = folder / "ops.json"
-    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    if not isinstance(document, bytes):
+        document = (document if isinstance(document, str) else json.dumps(document)).encode()
+    path.write_bytes(document)
     return path
 
 
@@ -37,8 +40,8 @@ def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path
     path = tmp_path / "deep" / "ops.json"
     file.write(path, WHOLE)
     assert read(path) == WHOLE and path.stat().st_mode & 0o777 == 0o600
-    assert text(WHOLE).isascii() and text(WHOLE).count('\n  {"case": "kernel') == len(WHOLE.rows)
-    schema, document = json.loads(file.schema_text()), json.loads(text(WHOLE))
+    assert WHOLE_TEXT.isascii() and WHOLE_TEXT.count('\n  {"case": "kernel') == len(WHOLE.rows)
+    schema, document = json.loads(file.schema_text()), json.loads(WHOLE_TEXT)
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(document)
     assert file.PATH.read_text() == file.schema_text(), "python -m repro_gate.ops.catalog"
@@ -54,19 +57,12 @@ def test_what_is_written_is_read_again_and_follows_the_published_schema(tmp_path
     ("change", "said"),
     [
         ({"schema": "repro-gate/report/v1"}, "$.schema"),
-        ({"rows": [{"case": "x" * 301}]}, "<= 300"),
-        ({"rows": None}, "$.rows"),
         ({"rows": json.loads(text(catalog(row("x"))))["rows"] * (file.MAX_ROWS + 1)}, "$.rows"),
-        ({"platform": {}}, "`torch`"),
-        ({"seconds": -1}, ">= 0"),
         ({"seconds": "\x1b[31m"}, "$.seconds"),
-        ({"notes": ["n"] * 101}, "<= 100"),
     ],
 )
-def test_what_is_no_catalog_is_refused_and_the_place_is_named(
-    tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
-    path = written(tmp_path, {**json.loads(text(WHOLE)), **change})
+def test_what_is_no_catalog_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = written(tmp_path, {**json.loads(WHOLE_TEXT), **change})
     with pytest.raises(UsageError) as refused:
         read(path)
     assert str(path) in refused.value.message and said in refused.value.message
@@ -76,41 +72,28 @@ def test_what_is_no_catalog_is_refused_and_the_place_is_named(
 @pytest.mark.parametrize(
     "content",
     [
-        "",
-        "[]",
-        "{",
-        "\ufeff{}",
         '{"schema": ' + "[" * 100_000,
         '{"later":' + "[" * 50_000 + "]" * 50_000 + "}",
-        '{"seconds": 1e999}',
         '{"seconds": NaN}',
-        *(
-            text(WHOLE).replace('"runs": 9', f'"runs": {10**digits - 1}')
-            for digits in (19, 20, 400)
-        ),
+        WHOLE_TEXT.replace('"runs": 9', f'"runs": {10**400}'),
+        b'{"schema": "\xff\xfe"}',
     ],
 )
-def test_hostile_json_is_refused_in_one_printable_line(tmp_path: Path, content: str) -> None:
+def test_hostile_json_is_refused_in_one_line(tmp_path: Path, content: str | bytes) -> None:
     with pytest.raises(UsageError, match="not a catalog of operators") as refused:
         read(written(tmp_path, content))
     assert refused.value.message.isprintable() and len(refused.value.message) < 600
 
 
-def test_bytes_that_are_no_text_a_missing_file_and_a_large_one_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "raw").write_bytes(b'{"schema": "\xff\xfe"}')
-    monkeypatch.setattr(file, "MAX_BYTES", 10_000)
-    (tmp_path / "large").write_text(" " * 10_001)
-    said = {
-        "raw": "not a catalog",
-        "missing": "is not there",
-        "large": "larger than",
-        ".": "not a regular file",
-    }
-    for name, words in said.items():
-        with pytest.raises(UsageError, match=words):
-            read(tmp_path / name)
+def test_none_and_a_large_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, WHOLE_TEXT)
+    monkeypatch.setattr(file, "MAX_BYTES", len(WHOLE_TEXT))
+    assert read(path) == WHOLE
+    path.write_text(f"{WHOLE_TEXT} ")
+    with pytest.raises(UsageError, match="larger than"):
+        read(path)
+    with pytest.raises(UsageError, match="is not there"):
+        read(tmp_path / "missing")
 
 
 def test_a_platform_finds_its_own_catalog_and_no_other(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from repro_gate.errors import Inconclusive, UsageError
 from repro_gate.ops import process
-from repro_gate.ops.catalog import Catalog, Row
+from repro_gate.ops.catalog import Catalog
 from repro_gate.ops.process import Line, Worker, ask
-from repro_gate.ops.state import Kept
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
 from tests.support.operators import Double
@@ -54,10 +53,8 @@ def test_each_outcome_is_found_and_its_clean_twin_repeats(double: Double) -> Non
 
 
 @pytest.mark.slow
-def test_what_crashes_hangs_or_takes_the_memory_is_a_row_and_the_rest_is_measured(
-    double: Double, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "ROW_SECONDS", 2.0)
+def test_what_ends_the_process_is_a_row(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "ROW_SECONDS", 5.0)  # a busy machine takes one for a row
     monkeypatch.setattr(process, "MEMORY_SHARE", 0.0)
     monkeypatch.setattr(process, "LEAST_MEMORY", 200 << 20)
     two = {"kernel/crash": {"dtypes": ["float32", "int64"]}}
@@ -66,7 +63,7 @@ def test_what_crashes_hangs_or_takes_the_memory_is_a_row_and_the_rest_is_measure
     ended = "it ended the process with signal 6"
     expected = {
         "repeats": ("repeats", ""),
-        "hang": ("timeout", "no answer in 2 s"),
+        "hang": ("timeout", "no answer in 5 s"),
         "eats": ("crash", "it took more than 200 MiB of memory"),
         "crash-later": ("crash", f"in a second process: {ended}"),
         "last": ("repeats", ""),
@@ -78,9 +75,7 @@ def test_what_crashes_hangs_or_takes_the_memory_is_a_row_and_the_rest_is_measure
         assert row.off.outcome == outcome and row.off.message.startswith(message), row
 
 
-@pytest.mark.parametrize(
-    ("name", "came"), [("races", "repeats"), ("repeats", "differs"), ("repeats", "no-kernel")]
-)
+@pytest.mark.parametrize(("name", "came"), [("races", "repeats"), ("repeats", "differs")])
 def test_a_wrong_control_means_no_catalog(double: Double, name: str, came: str) -> None:
     double.set("repeats", controls={name: came})
     with pytest.raises(Inconclusive, match=f"control/{name} came out wrong: {came}") as refused:
@@ -88,9 +83,7 @@ def test_a_wrong_control_means_no_catalog(double: Double, name: str, came: str) 
     assert refused.value.exit_code == 3 and double.executed() == []
 
 
-def test_a_python_without_torch_no_program_and_a_pattern_that_nothing_fits_are_said(
-    double: Double,
-) -> None:
+def test_a_python_without_torch_no_program_and_an_empty_pattern_are_said(double: Double) -> None:
     double.set("repeats")
     with pytest.raises(UsageError, match="no case fits"):
         double.measure(pattern="nothing like it")
@@ -100,22 +93,6 @@ def test_a_python_without_torch_no_program_and_a_pattern_that_nothing_fits_are_s
     assert "--python" in refused.value.remedy
     with pytest.raises(UsageError, match="--python /nowhere: is no program"):
         double.measure(python="/nowhere")
-
-
-@pytest.fixture
-def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A Ctrl-C once so many rows are kept; none any more without a number."""
-    real = Kept.add
-
-    def after(rows: int | None = None) -> None:
-        def add(self: Kept, phase: int, row: Row) -> None:
-            if phase == 0 and len(self.phases[0]) == rows:
-                raise KeyboardInterrupt
-            real(self, phase, row)
-
-        monkeypatch.setattr(Kept, "add", add)
-
-    return after
 
 
 class _Told(Watch):
@@ -128,9 +105,7 @@ class _Told(Watch):
         self.lines.append(text)
 
 
-def test_an_interrupted_measurement_goes_on_if_it_is_the_same(
-    double: Double, interrupt: Callable[..., None]
-) -> None:
+def test_an_interrupted_measurement_goes_on(double: Double, interrupt: Callable[..., None]) -> None:
     names = ["a", "races", "c", "d", "e"]
     double.set(*names)
     interrupt(3)
@@ -138,19 +113,22 @@ def test_an_interrupted_measurement_goes_on_if_it_is_the_same(
     assert not first.complete and list(outcomes(first)) == names[:3]
     interrupt(0)
     assert not double.measure(quick=True).rows, "another command"
-    interrupt()
+    interrupt(1, phase=1)
     double.executed()
     watch = _Told()
-    second = double.measure(watch)
-    assert second.complete and list(outcomes(second)) == names
+    assert not double.measure(watch).complete
     assert double.executed()[:2] == ["1 kernel/d float32", "1 kernel/e float32"]
     assert any("3 rows are known from an interrupted start" in line for line in watch.lines)
+    interrupt()
+    last = double.measure()
+    assert last.complete and list(outcomes(last)) == names
+    assert double.executed() == [f"2 kernel/{name} float32" for name in names[1:]]
     double.measure()
     assert len(double.executed()) == 10, "a complete one leaves nothing to go on with"
 
 
 @pytest.mark.parametrize("how", ["fresh", "another torch", "own"])
-def test_what_may_be_another_by_now_is_measured_anew(
+def test_what_may_differ_is_redone(
     double: Double, interrupt: Callable[..., None], how: str
 ) -> None:
     cases = {"user/a": {}, "user/b": {}} if how == "own" else {"kernel/a": {}, "kernel/b": {}}
@@ -165,7 +143,7 @@ def test_what_may_be_another_by_now_is_measured_anew(
     assert len(double.executed()) == 4 and found.scope == ("some" if own else "all")
 
 
-@pytest.mark.parametrize("damage", [b"[1, {", b"\xff\xfe\n", b"[3, {}]\n", b'[1, {"case": 5}]\n'])
+@pytest.mark.parametrize("damage", [b"[1, {", b'[1, {"case": 5}]\n'])
 def test_a_line_that_cannot_be_read_is_measured_again(
     double: Double, interrupt: Callable[..., None], damage: bytes
 ) -> None:
@@ -180,19 +158,15 @@ def test_a_line_that_cannot_be_read_is_measured_again(
     assert not list(double.cache.rglob("*.partial"))
 
 
-@pytest.mark.parametrize("home", [False, True])
 def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
-    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: bool
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("HOME")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    (tmp_path / "file").write_text("no folder")
-    if home:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     double.set("a")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     watch = _Told()
     assert double.measure(watch).complete
-    assert any("cannot be written" in line for line in watch.lines) == home
+    assert any("cannot be written" in line for line in watch.lines)
 
 
 @pytest.mark.parametrize(
@@ -201,14 +175,11 @@ def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
         "not JSON",
         "[" * 100_000,
         '{"began": ["' + "x" * 301 + '", "float32", "forward"]}',
-        '{"row": {"off": {"outcome": "excellent"}}}',
-        '{"row": {"off_ms": [1e308]}}',
-        '{"listed": ["k", "float32"]}',
         "x" * (2 << 20),
         "",  # nothing at all, in time
     ],
 )
-def test_a_worker_that_writes_nonsense_or_nothing_ends_the_measurement(
+def test_nonsense_ends_a_measurement(
     double: Double, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.setattr(process, "START_SECONDS", 5.0 if line else 0.5)
@@ -236,19 +207,14 @@ def test_a_worker_that_only_begins_rows_ends_the_measurement(double: Double) -> 
         double.measure()
 
 
-def test_an_own_operator_that_cannot_be_executed_is_an_error_with_its_reason(
-    double: Double,
-) -> None:
-    double.set(cases={"user/no-kernel": {}})
+def test_an_own_operator_that_cannot_be_executed_is_an_error(double: Double) -> None:
+    double.set(cases={"user/no-kernel": {}, "user/add": {}})
     with pytest.raises(UsageError, match="--op no-kernel: cannot be executed"):
-        double.measure(own=("no-kernel",))
-    double.set(cases={"user/add": {}})
+        double.measure(own=("no-kernel", "add"))
     assert double.measure(own=("add",)).complete
 
 
-def test_a_request_does_not_follow_what_an_earlier_worker_put_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_follows_no_planted_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, victim = tmp_path / "worker.py", tmp_path / "victim"
     program.write_text(
         "import json, os, sys\n"

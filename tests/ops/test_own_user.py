@@ -4,7 +4,6 @@ a row, and nothing of it is left."""
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,17 @@ from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 from tests.support.operators import Double
-from tests.support.starting import OWN, needs_own_user, python
+from tests.support.starting import OWN, alone, needs_own_user, open_folder, python
 
 pytestmark = [needs_own_user, pytest.mark.slow]
 
 
-def test_operators_are_measured_as_a_user_of_its_own(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path_factory.mktemp("operators")
-    system = Path(tempfile.gettempdir())
-    # the system's own keeps its bits
-    for above in (
-        folder,
-        *folder.parents[: len(folder.relative_to(system).parts) - 1],
-    ):
-        above.chmod(0o755)
-    double = Double(folder, monkeypatch)
+def test_operators_are_measured_as_a_user_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with alone(), open_folder() as folder:
+        measured(Double(folder, monkeypatch))
+
+
+def measured(double: Double) -> None:
     double.set("repeats", "crash", "process")
     script = double.folder / "ops_worker.py"
     script.write_text(
@@ -41,9 +34,6 @@ def test_operators_are_measured_as_a_user_of_its_own(
     os.chown(double.folder / "measured.txt", UID, -1)
     with confined(OWN, os.environ, Path.cwd(), within_reach=[double.folder]):
         found = measure(Wanted(device="cpu", python=python()), os.environ, OWN, Watch())
-    assert [row.off.outcome for row in found.rows] == [
-        "repeats",
-        "crash",
-        "differs",
-    ] and found.complete
     assert processes_of(UID) == []
+    outcomes = [row.off.outcome for row in found.rows]
+    assert outcomes == ["repeats", "crash", "differs"] and found.complete

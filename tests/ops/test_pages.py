@@ -52,9 +52,7 @@ def test_each_row_stands_where_it_belongs_and_what_repeats_is_told_with_what_it_
 
 
 @pytest.mark.parametrize("form", ["txt", "md", "html"])
-def test_every_form_shows_counts_the_rate_and_the_tables_of_which_a_long_one_is_cut(
-    form: str,
-) -> None:
+def test_every_form_shows_counts_and_tables_of_which_a_long_one_is_cut(form: str) -> None:
     text = re.sub(r"[`|]|<[^>]*>", " ", render(page_of(WHOLE), form))
     text = re.sub(" +", " ", text)
     for words in (

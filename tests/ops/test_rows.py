@@ -22,7 +22,6 @@ def arm(outcome: Outcome = "repeats", *digests: str, runs: int = 8) -> Arm:
     [
         (arm(), arm(runs=1), ("repeats", 9, 0)),
         (arm(), arm("repeats", "other", runs=1), ("differs", 9, 1)),
-        (arm("repeats", "a", "b"), arm("repeats", "a", "b", runs=1), ("repeats", 9, 0)),
         (arm("repeats", "a", "b"), arm("repeats", "a", "c", runs=2), ("differs", 10, 2)),
         (arm("uninitialised"), arm("repeats", "other", runs=1), ("uninitialised", 8, 0)),
         (arm("differs"), arm("repeats", "other", runs=1), ("differs", 9, 5)),
@@ -30,7 +29,6 @@ def arm(outcome: Outcome = "repeats", *digests: str, runs: int = 8) -> Arm:
         (arm(), arm("timeout", runs=0), ("timeout", 8, 0)),
         (arm("differs"), arm("crash", runs=0), ("differs", 8, 4)),
         (arm(), arm("raises", runs=0), ("differs", 8, 0)),
-        (arm(), arm("no-kernel", runs=0), ("differs", 8, 0)),
     ],
 )
 def test_a_fresh_process_counts(first: Arm, again: Arm, expected: tuple[str, int, int]) -> None:
@@ -49,17 +47,16 @@ def test_the_price_is_the_ratio_with_the_interval_of_the_gates_own_cost() -> Non
     assert found.ratio == pytest.approx((math.prod(slow) / math.prod(fast)) ** 0.25)
     assert inverse is not None and inverse.ratio == pytest.approx(1 / found.ratio)
     assert inverse.high < 1
-    same = price_of([1.0, 1.2, 0.8, 1.1], [1.1, 0.9, 1.0, 1.2])
-    assert same is not None and same.low < 1 < same.high
 
 
 def test_the_price_spans_both_processes() -> None:
     dear, cheap = (
         row("k/x", on_ms=(on, on * 1.01, on * 0.99), off_ms=(1.0, 1.01, 0.99)) for on in (4.0, 1.0)
     )
-    price = merged(dear, cheap).price
-    assert price is not None and price.ratio == pytest.approx(2.0)
-    assert price.low < 1 < 4 < price.high
+    for first, second in ((dear, cheap), (cheap, dear)):
+        price = merged(first, second).price
+        assert price is not None and price.ratio == pytest.approx(2.0)
+        assert price.low < 1 < 4 < price.high
     assert merged(dear, None).price is None, "one process times what looked apart by chance, too"
 
 

@@ -3,8 +3,6 @@ in two processes, and what is known of a row that ends the process."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,12 @@ from repro_gate.ops.worker import bits
 from repro_gate.ops.worker.case import FLOATS, Case, Sample
 from repro_gate.ops.worker.cases import catalog
 from repro_gate.ops.worker.main import assign, matching
-from tests.support.gates import ROOT
 
 Lines = list[dict[str, Any]]
 Rows = dict[tuple[str, str, str], dict[str, Any]]
-_SOME = [
-    "kernel/sum",
-    "kernel/put_ (no accumulate)",
-    "kernel/dropout",
-    "kernel/LSTM",
-    "optimizer/Adam (foreach)",
-    "opinfo/addmm",
-    "opinfo/empty",
-    "opinfo/sin",
-]
+_SOME = ["kernel/sum", "kernel/put_ (no accumulate)", "kernel/dropout", "opinfo/addmm"]
+_SOME += ["optimizer/Adam (foreach)", "opinfo/empty"]
+DET = "deterministic"
 _LIST = """Sets …, they will throw a :class:`RuntimeError` when called.
 
     The following normally-nondeterministic operations will act
@@ -59,12 +49,8 @@ def case(operator: str, entry: str = "") -> Case:
 @pytest.mark.parametrize(
     ("device", "documented", "missing"),
     [
-        ("cpu", [{"forward": "deterministic"}, {}, {}], ["MaxUnpool1d"]),
-        (
-            "cuda",
-            [{"forward": "deterministic"}, {"backward": "deterministic"}, {"backward": "raises"}],
-            ["MaxUnpool1d"],
-        ),
+        ("cpu", [{"forward": DET}, {}, {}], ["MaxUnpool1d"]),
+        ("cuda", [{"forward": DET}, {"backward": DET}, {"backward": "raises"}], ["MaxUnpool1d"]),
     ],
 )
 def test_an_entry_is_told_to_its_case_by_device_and_direction(
@@ -107,8 +93,7 @@ def test_every_case_of_the_table_makes_its_inputs(torch: Any, size: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("pattern", "count"),
-    [("", 2), ("SORT", 1), ("kernel/*", 2), ("*sum", 1), ("c*m", 1), ("none", 0)],
+    ("pattern", "count"), [("", 2), ("SORT", 1), ("kernel/*", 2), ("c*m", 1), ("none", 0)]
 )
 def test_a_pattern_is_text_or_a_shell_pattern(pattern: str, count: int) -> None:
     assert len(matching([case("sort"), case("cumsum")], pattern)) == count
@@ -119,31 +104,8 @@ def _rows(lines: Lines) -> Rows:
     return {(row["case"], row["dtype"], row["direction"]): row for row in rows}
 
 
-_SIZES = """
-import torch
-from repro_gate.ops.worker.cases import catalog
-cases = {item.name: item for item in catalog(torch, "cpu", {})[0]}
-for name in ("opinfo/sin", "opinfo/kron"):
-    print(cases[name].make(torch, "cpu", "float32", "forward", 0).inputs[0].numel())
-"""
-
-
 @pytest.mark.slow
-def test_samples_grow_but_for_one_whose_result_would_grow_by_the_square() -> None:
-    """In a process of its own: to import PyTorch's samples changes a process for good."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _SIZES],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    sin, kron = map(int, done.stdout.split())
-    assert sin >= 1 << 17 > kron > 0, done.stderr
-
-
-@pytest.mark.slow
-def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Lines]) -> None:
+def test_two_processes_make_equal_results(ask: Callable[..., Lines]) -> None:
     listed = [
         [name, "float32", direction]
         for name in _SOME
@@ -167,6 +129,29 @@ def test_two_processes_make_equal_inputs_and_equal_results(ask: Callable[..., Li
     assert came["opinfo/empty"] == ("uninitialised", "repeats")
 
 
+_OWN = """
+import os
+def dies(torch, device, dtype):
+    return lambda: os._exit(9)
+def lives(torch, device, dtype):
+    x = torch.randn(100)
+    return lambda: x.sin()
+"""
+
+
+@pytest.mark.slow
+def test_a_row_that_ends_the_process_had_begun(ask: Callable[..., Lines], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(_OWN)
+    names = ["mine:lives", "mine:missing", "mine:dies"]
+    rows = [[f"user/{name}", "float32", "forward", False] for name in names]
+    own = {"user": names, "path": [str(tmp_path)], "settings": {}}
+    lines = ask(9, mode="measure", rows=rows, **own)
+    assert lines[-1]["began"][0] == "user/mine:dies"
+    lives, missing = _rows(lines).values()
+    assert lives["off"]["outcome"] == "repeats" and missing["off"]["outcome"] == "no-kernel"
+    assert "missing" in missing["off"]["message"]
+
+
 @pytest.mark.slow
 def test_the_list_has_the_controls_the_torch_and_what_fits(ask: Callable[..., Lines]) -> None:
     lines = ask(mode="list", pattern="*put_*", settings={"repeats": 12, "price": 0})
@@ -176,26 +161,3 @@ def test_the_list_has_the_controls_the_torch_and_what_fits(ask: Callable[..., Li
     listed = [line["listed"] for line in lines if "listed" in line]
     assert ["kernel/put_ (accumulate)", "float32", "backward"] in listed
     assert not any(name == "opinfo/index_put" for name, *_ in listed)
-
-
-@pytest.mark.slow
-def test_the_row_that_ends_the_process_has_begun_and_can_be_left_out(
-    ask: Callable[..., Lines], tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import os\n"
-        "def dies(torch, device, dtype):\n"
-        "    return lambda: os._exit(9)\n"
-        "def lives(torch, device, dtype):\n"
-        "    x = torch.randn(100)\n"
-        "    return lambda: x.sin()\n",
-        encoding="utf-8",
-    )
-    names = ["mine:dies", "mine:lives", "mine:missing"]
-    rows = [[f"user/{name}", "float32", "forward", False] for name in names]
-    request = {"mode": "measure", "user": names, "path": [str(tmp_path)], "settings": {}}
-    lines = ask(9, **request, rows=rows)
-    assert lines[-1]["began"][0] == "user/mine:dies" and not _rows(lines)
-    lives, missing = _rows(ask(**request, rows=rows[1:])).values()
-    assert lives["off"]["outcome"] == "repeats" and missing["off"]["outcome"] == "no-kernel"
-    assert "missing" in missing["off"]["message"]

@@ -60,9 +60,7 @@ def name() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/dev/shm"])
-def test_what_is_left_in_a_shared_place_is_removed_whatever_its_modes(
-    place: str, name: str
-) -> None:
+def test_what_is_left_in_a_shared_place_is_removed(place: str, name: str) -> None:
     top = Path(place, name)
     assert attempt(OWN, LEAVE, top) == "left"
     assert sweep(SAME) == Left() and top.exists()  # one user for both: what is whose cannot be told
@@ -71,9 +69,7 @@ def test_what_is_left_in_a_shared_place_is_removed_whatever_its_modes(
     assert sweep(OWN) == Left()
 
 
-def test_a_folder_for_everybody_is_looked_into_and_what_is_others_or_declared_stays(
-    tmp_path: Path,
-) -> None:
+def test_what_is_others_or_declared_stays(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "shared" / "inner").mkdir(parents=True)
     for folder in (tmp_path, tmp_path / "shared", tmp_path / "shared" / "inner"):
@@ -92,9 +88,7 @@ def test_a_folder_for_everybody_is_looked_into_and_what_is_others_or_declared_st
     assert (tmp_path / "set" / "deep").is_dir()
 
 
-def test_a_mounted_folder_that_everybody_may_write_to_is_a_shared_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_mount_is_a_shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volume = tmp_path / "a volume"
     volume.mkdir()
     volume.chmod(0o777)
@@ -107,9 +101,7 @@ def test_a_mounted_folder_that_everybody_may_write_to_is_a_shared_place(
     assert sweep(OWN).removed == (str(volume / "x"),)
 
 
-def test_a_place_that_is_too_full_of_others_files_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_is_too_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = tmp_path / "full"
     (full / "below").mkdir(parents=True)
     for folder in (full, full / "below"):
@@ -121,9 +113,7 @@ def test_a_place_that_is_too_full_of_others_files_is_named(
     assert sweep(OWN) == Left((), (str(full / "below"),))
 
 
-def test_shared_memory_queues_and_semaphores_of_system_v_are_removed_or_end_the_gating(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_objects_of_system_v_are_removed_or_end_the_gating(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attempt(OWN, SYSTEM_V) == "True True True" == attempt(OWN, REOPENED)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "run", lambda *_, **__: None)

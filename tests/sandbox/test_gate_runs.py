@@ -4,15 +4,14 @@ record through the SDK, which takes a tenth of a second."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,10 @@ import pytest
 from repro_gate.report.document import read_json
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
-from tests.support.starting import OWN, SYSTEM, attempt, needs_own_user, python
+from tests.support.gates import ROOT
+from tests.support.starting import OWN, SYSTEM, attempt, modes, needs_own_user, python, ran
 
 pytestmark = needs_own_user
-ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = sysconfig.get_path("platlib")
 NOTICE = "baseline: {on-change: notice}\n"
 RECORDED = """
@@ -74,9 +73,7 @@ def start(level: str, checkout: Path, *arguments: str | Path, **more: str) -> st
     environment = {"PATH": path, "HOME": str(home), "TMPDIR": str(temporary), **more}
     environment = {"REPRO_GATE_SANDBOX": level, "GITHUB_TOKEN": "secret", **environment}
     command = [sys.executable, "-m", "repro_gate", *map(str, arguments)]
-    done = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = ran(command, environment, ROOT, timeout=280)
     return f"{done.stdout}{done.stderr}\n{done.returncode}"
 
 
@@ -84,12 +81,8 @@ def gate(checkout: Path, level: str, **environment: str) -> Mapping[str, Any]:
     """The report of one gate run as `level` says; the traces lie beside the checkout."""
     out, traces = checkout.parent / f"{level}.json", checkout.parent / f"traces-{level}"
     written = ("--json", out, "--keep-traces", traces)
-    said, _, code = start(level, checkout, "run", checkout, *written, **environment).rpartition(
-        "\n"
-    )
-    return (
-        read_json(out) if out.exists() else {"verdict": "error", "code": int(code), "message": said}
-    )
+    said = start(level, checkout, "run", checkout, *written, **environment)
+    return read_json(out) if out.exists() else {"verdict": "error", "message": said}
 
 
 def logs(report: Mapping[str, Any]) -> str:
@@ -97,19 +90,8 @@ def logs(report: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_artifacts_that_differ_are_read_as_the_trainings_user(tmp_path: Path) -> None:
-    """The reader lies in the gate's own temporary folder: it says value by value what differs, and
-    nothing of it is left."""
-    differing = RECORDED.replace('{"loss": 0.5}', '{"loss": 0.5, "at": os.urandom(8).hex()}')
-    report = gate(project(tmp_path / "p", differing), "own-user")
-    assert report["verdict"] == "fail", report
-    assert report["determinism"]["first_divergence"]["name"] == "out/metrics.json: at"
-    assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
-
-
-@pytest.mark.slow
 def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> None:
-    """A file that this user wrote is changed with that user's rights, and found."""
+    """A file that this user wrote is changed and read with that user's rights, value by value."""
     checkout, out = project(tmp_path / "p", RECORDED), tmp_path / "selftest.json"
     only = ("--only", "generator", "--only", "checkpoint")
     said = start("own-user", checkout, "selftest", checkout, "--json", out, *only)
@@ -120,18 +102,9 @@ def test_faults_are_put_in_and_caught_with_a_user_of_its_own(tmp_path: Path) -> 
     assert list((tmp_path / "p/tmp").iterdir()) == [] and processes_of(UID) == []
 
 
-def tree(folder: Path) -> Mapping[str, tuple[int, int, int]]:
-    states = {str(path): os.lstat(path) for path in sorted(folder.rglob("*"))}
-    return {
-        path: (state.st_mode, state.st_uid, state.st_mtime_ns) for path, state in states.items()
-    }
-
-
-def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outside_the_checkout(
-    tmp_path: Path,
-) -> None:
+def test_the_verdict_is_that_of_one_user(tmp_path: Path) -> None:
     checkout = project(tmp_path / "p", RECORDED)
-    before = tree(checkout)
+    before = modes(checkout)
     own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     assert (own["verdict"], same["verdict"]) == ("pass", "pass"), (own, same)
     assert (own["subject"]["sandbox"], same["subject"]["sandbox"]) == ("own-user", "same-user")
@@ -144,39 +117,11 @@ def test_the_verdict_is_that_of_one_user_with_artifacts_and_data_inside_and_outs
     )
     assert statuses == others
     # owners, modes and times: nothing was changed, or it was given back
-    assert tree(checkout) == before
+    assert modes(checkout) == before
     assert list((tmp_path / "p" / "tmp").iterdir()) == [] and processes_of(UID) == []
     kept = [path for path in (tmp_path / "p" / "traces-own-user").rglob("*") if path.is_file()]
     assert kept
     assert {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
-
-
-@pytest.mark.slow
-def test_two_gates_at_once_wait_for_each_other(tmp_path: Path) -> None:
-    """Each ends every process of the training's user: at once they would kill each other's runs."""
-    slow = RECORDED.replace("    step()", "    step()\n    __import__('time').sleep(0.2)")
-    checkouts = [project(tmp_path / name, slow) for name in "ab"]
-    with ThreadPoolExecutor(2) as pool:
-        reports = list(pool.map(lambda checkout: gate(checkout, "own-user"), checkouts))
-    assert [report["verdict"] for report in reports] == ["pass", "pass"], reports
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("named", [True, False])
-def test_a_checkout_below_the_workspaces_root_is_as_good(tmp_path: Path, named: bool) -> None:
-    """As `actions/checkout` with `path: q` leaves it, and as a person mounts it: the workspace is
-    closed, the checkout inside it is not."""
-    checkout = project(tmp_path / "p", RECORDED)
-    (tmp_path / "t").mkdir()  # as /tmp of the image, outside the workspace
-    folder = {"GITHUB_WORKSPACE" if named else "RUNNER_TEMP": str(tmp_path / "p")}
-    (checkout / "repro.yml").write_text(
-        "version: 1\ntrain: {run: python3 train.py}\ncost: {measure: false}\n"
-    )
-    (checkout / "train.py").write_text(
-        "from repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
-    )
-    report = gate(checkout, "own-user", TMPDIR=str(tmp_path / "t"), **folder)
-    assert report["verdict"] == "pass", report
 
 
 # Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from
@@ -199,7 +144,15 @@ def traces_of_other_runs():
     other = os.path.join(place, "traces", "deterministic-1")
     for path in [os.path.join(other, name) for name in [*os.listdir(other), "new"]]:
         append(path)
+SHARED = [place + "/told-by-an-earlier-run" for place in ("/tmp", "/var/tmp", "/dev/shm")]
+def told():
+    found = [path for path in SHARED if os.path.exists(path)]
+    for path in SHARED:
+        append(path)
+    if not found:
+        raise PermissionError("it is the first, or nothing is left of the others")
 ATTEMPTS = {
+    "be told by an earlier run": told,
     "environ of the gate": lambda: read("/proc/%d/environ" % config["gate"]),
     "memory of the gate": lambda: read("/proc/%d/mem" % config["gate"]),
     "descriptors of the gate": lambda: os.listdir("/proc/%d/fd" % config["gate"]),
@@ -234,19 +187,20 @@ def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path:
     folder = tmp_path / "p"
     places = {"CHECKOUT": str(folder / "checkout"), "GATE_HOME": str(folder / "home")}
     checkout = project(folder, HOSTILE, NOTICE, **places)
-    own = gate(checkout, "own-user")
+    left = ["/tmp/told-by-an-earlier-run", "/var/tmp/told-by-an-earlier-run"]
+    try:
+        own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
+    finally:
+        for path in (*left, "/dev/shm/told-by-an-earlier-run"):
+            Path(path).unlink(missing_ok=True)
     assert own["verdict"] != "error", own
     assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
-    same = gate(checkout, "same-user")
+    assert f"deterministic-1 left {', '.join(left)}" in json.dumps(own["notes"])
     assert [run["outcome"] for run in same["runs"]] == ["crashed"] * 2
     succeeded = json.loads(logs(same).rpartition("succeeded: ")[2])
-    assert {
-        "signal the gate",
-        "credential of the checkout",
-        "change the checkout",
-        "list the snapshot",
-        "change the shims",
-    } <= set(succeeded)
+    reached = ("signal the gate", "credential of the checkout", "change the checkout")
+    reached += ("list the snapshot", "change the shims", "be told by an earlier run")
+    assert {*reached} <= {*succeeded}
     assert not any("TOKEN" in name for name in succeeded)
 
 
@@ -268,9 +222,7 @@ os.mkfifo(failure)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["own-user", "same-user"])
-def test_a_trace_swapped_for_a_link_and_a_pipe_that_would_be_waited_for(
-    tmp_path: Path, level: str
-) -> None:
+def test_a_trace_swapped_for_a_link_or_a_pipe_is_not_read(tmp_path: Path, level: str) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('{"e": "hello", "nonce": "top-secret"}\n')
     secret.chmod(0o600)
@@ -288,9 +240,8 @@ def test_a_secret_declared_as_data_stops_the_gate(tmp_path: Path) -> None:
         "version: 1\ntrain: {run: python3 train.py}\ndata: [{path: .git/config}]\n"
     )
     report = gate(checkout, "own-user")
-    assert (report["verdict"], report["code"]) == ("error", 3)
-    assert "training user cannot use" in report["message"]
-    assert ".git/config" in report["message"]
+    assert report["message"].endswith("\n3")
+    assert re.search(r"training user cannot use .*\.git/config", report["message"])
 
 
 @pytest.mark.slow
@@ -319,48 +270,17 @@ for number in range(3):
 """
 
 
-@functools.cache
-def torch_is_in_reach() -> bool:
-    source = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')"
-    return attempt(OWN, source, LIBRARIES).endswith("there")
-
-
 @pytest.mark.slow
 def test_how_far_training_diverges_is_measured_as_with_one_user(tmp_path: Path) -> None:
-    if not torch_is_in_reach():
+    importing = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print('there')"
+    if not attempt(OWN, importing, LIBRARIES).endswith("there"):
         pytest.skip(f"the training's user cannot import torch from {LIBRARIES} with {python()}")
-    report = gate(project(tmp_path / "p", TRAINED, NOTICE, PYTHONPATH=LIBRARIES), "own-user")
+    spec = f"{NOTICE}diagnosis: false\n"
+    checkout = project(tmp_path / "p", TRAINED, spec, PYTHONPATH=LIBRARIES)
+    report = gate(checkout, "own-user")
     assert report["verdict"] == "fail", (report["reasons"], report["notes"])
     first = report["determinism"]["first_divergence"]
     assert first["step"] == 1 and first["kind"] in ("loss", "gradient", "buffer")
     weights = report["determinism"]["weights"]
     # the second run read what the first one kept
     assert any(item.get("l2") for item in weights), weights
-
-
-TELLS = """
-import os, sys
-from repro_gate import record, step
-if any(os.path.exists(place + "/told-by-an-earlier-run") for place in ("/tmp", "/var/tmp", "/dev/shm")):
-    sys.exit("told")
-for place in ("/tmp", "/var/tmp", "/dev/shm"):
-    open(place + "/told-by-an-earlier-run", "w").close()
-record("loss", 1.0)
-step()
-"""
-
-
-@pytest.mark.slow
-def test_a_run_tells_the_next_one_nothing_through_shared_places(tmp_path: Path) -> None:
-    checkout = project(tmp_path / "p", TELLS, NOTICE)
-    left = "deterministic-1 left /tmp/told-by-an-earlier-run, /var/tmp/told-by-an-earlier-run"
-    try:
-        own = gate(checkout, "own-user")
-        assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)
-        assert left in json.dumps(own["notes"])
-        same = gate(checkout, "same-user")
-        assert [run["outcome"] for run in same["runs"]] == ["finished", "crashed", "crashed"]
-        assert "told" in logs(same)
-    finally:
-        for place in ("/tmp", "/var/tmp", "/dev/shm"):
-            Path(place, "told-by-an-earlier-run").unlink(missing_ok=True)

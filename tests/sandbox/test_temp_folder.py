@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 
 from repro_gate import files
 from repro_gate.sandbox.cleanup import fixed_folder
+from tests.support.gates import ROOT
+from tests.support.starting import ran
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_one_gate_run_after_the_other_has_the_same_path_and_two_at_once_do_not_share(
-    folder: Path,
-) -> None:
+def test_the_path_is_the_same_each_time_and_two_at_once_do_not_share(folder: Path) -> None:
     paths = []
     for _ in range(3):
         with fixed_folder() as place:
@@ -49,7 +48,7 @@ def test_a_mount_on_which_nothing_can_be_started_is_named(folder: Path) -> None:
     def told(options: str) -> str:
         given = ["sh", options, str(folder / "mount"), sys.executable, program]
         command = ["unshare", "--mount", "sh", "-c", mounted, *given]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = ran(command, cwd=ROOT)
         return done.stdout + done.stderr
 
     if "made" not in told("exec"):
@@ -67,9 +66,7 @@ with fixed_folder() as place:
     print(place, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    killed = subprocess.run(
-        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
-    )
+    killed = ran([sys.executable, "-c", program, str(folder)], cwd=ROOT)
     left = Path(killed.stdout.strip())
     assert left.is_dir() and (left / "left").is_dir()
     with fixed_folder() as place:
@@ -87,9 +84,7 @@ def test_what_is_not_this_users_own_folder_is_left_alone(folder: Path) -> None:
     assert not list(folder.glob("*.lock"))
 
 
-def test_a_lock_that_was_removed_while_it_was_opened_holds_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_lock_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another gate may end, and remove its lock, between the opening and the locking here: a third
     would make that lock anew."""
     lock = folder / "a.lock"
