@@ -162,42 +162,8 @@ def test_processes_of_multiprocessing_train_under_their_own_names_and_others_are
     assert {trace.end for trace in found.values()} == {"exit"}
 
 
-DDP = """
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
-net = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)))
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    opt.zero_grad()
-    net(torch.randn(4, 3)).square().mean().backward()
-    opt.step()
-dist.destroy_process_group()
-"""
 
 
-@pytest.mark.slow
-def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
-    run = trace_script(
-        short_path,
-        DDP,
-        command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py",
-    )
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
-    assert [trace.key for trace in ranks] == ["rank0", "rank1"]
-    assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {
-        ("0.weight", "0.bias", "1.weight", "1.bias")
-    }
-    gradients, losses = (
-        [
-            [(item.digests, item.values) for item in trace.blocks if item.kind == kind]
-            for trace in ranks
-        ]
-        for kind in ("gradient", "loss")
-    )
-    assert gradients[0] == gradients[1] and losses[0] != losses[1]
 
 
 def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) -> None:
