@@ -151,9 +151,7 @@ def test_runs_that_scatter_need_more_and_have_the_ordinary_interval_meanwhile() 
     ("figure", "scatter", "is_wide"),
     [(0.04, 0.012, False), (0.04, 0.02, True), (0.4, 0.02, False), (-0.4, 0.02, False)],
 )
-def test_narrow_is_three_points_to_each_side_or_a_quarter_of_the_figure(
-    figure: float, scatter: float, is_wide: bool
-) -> None:
+def test_narrow_is_three_points_or_a_quarter(figure: float, scatter: float, is_wide: bool) -> None:
     runs = [10.0 * (1 + figure) * (1 + sign * scatter) for sign in (1, -1, 1, -1)]
     assert needs_more(*[([on] * 3, [10.0] * 3) for on in runs]) is is_wide
 
@@ -204,9 +202,7 @@ POSITIVE = st.lists(st.floats(0, 1e10), min_size=3, max_size=12)
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=2, max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_the_figure_lies_within_its_interval_and_is_the_same_again(
-    pairs: list[tuple[list[float], list[float]]],
-) -> None:
+def test_the_figure_lies_within_its_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
     traces = [[[timed(times)] for times in arm] for arm in zip(*pairs, strict=True)]
     found = measure_cost(traces[0], traces[1], 0)
     assert found == measure_cost(traces[0], traces[1], 0)

@@ -138,9 +138,7 @@ def test_modules_are_told_apart_as_far_as_there_are_rows() -> None:
         ("rng", "torch", "torch"),
     ],
 )
-def test_a_row_is_a_module_and_names_of_many_parts_are_cut(
-    kind: str, name: str, module: str
-) -> None:
+def test_a_row_is_a_module_and_long_names_are_cut(kind: str, name: str, module: str) -> None:
     assert place_of(("main", kind, name), 9) == ("main", kind, module)
     assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
 

@@ -326,7 +326,7 @@ KEYS = st.lists(st.sampled_from(["main", "rank0", "rank1"]), min_size=1, max_siz
 
 @given(KEYS, st.integers(1, 5), st.data())
 @settings(max_examples=80, deadline=None)
-def test_one_injected_change_is_what_is_found_live_and_in_the_end(
+def test_one_injected_change_is_what_is_found(
     keys: list[str], steps: int, data: st.DataObject
 ) -> None:
     a = [training(steps, key=key) for key in keys]

@@ -104,9 +104,7 @@ def files(**named: str | bytes) -> Left:
         ("other.txt", "model a", "model a", "model b"),
     ],
 )  # fmt: skip
-def test_times_in_a_text_are_no_difference_and_other_values_are(
-    name: str, first: str, same: str, different: str
-) -> None:
+def test_only_times_in_a_text_may_differ(name: str, first: str, same: str, different: str) -> None:
     assert differing_files(files(**{name: first}), files(**{name: same})) == []
     assert differing_files(files(**{name: first}), files(**{name: different})) == [name]
 

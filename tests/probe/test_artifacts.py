@@ -58,6 +58,8 @@ VIEWS = {
 }
 REAL = "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2"
 DTYPES = f"{REAL} uint8 int64 bool complex64 complex128".split()
+Files = dict[str, Artifact]
+Pairs = dict[str, tuple[Artifact, Artifact]]
 # name -> two values, and what tells them apart; no `what`: they are the same
 VALUES: dict[str, tuple[Any, Any, str]] = {
     "zero": (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
@@ -108,7 +110,7 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.fixture(scope="module")
-def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Artifact, Artifact]]:
+def values(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     """Every pair of `VALUES` saved and read, all in one start."""
     folder = tmp_path_factory.mktemp("values")
     for number, (a, b, _) in enumerate(VALUES.values()):
@@ -121,9 +123,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Artifact
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_differs_is_seen_and_what_is_the_same_is_the_same(
-    values: dict[str, tuple[Artifact, Artifact]], name: str
-) -> None:
+def test_what_differs_is_seen(values: Pairs, name: str) -> None:
     a, b = values[name]
     assert a.format == b.format == "torch", a.note
     found = differences(a, b)
@@ -141,7 +141,7 @@ class Malicious:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Checkpoints as torch, numpy and their friends write them, and hostile ones, read in one
     start, by name."""
     folder = tmp_path_factory.mktemp("files")
@@ -207,9 +207,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     return found
 
 
-def test_leaves_have_the_names_a_person_knows_and_an_ulp_in_one_is_named(
-    files: dict[str, Artifact],
-) -> None:
+def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
     plain = files["plain.pt"]
     assert plain.format == "torch" and not plain.note
     assert {"optimizer.state.0.exp_avg", "epoch"} <= plain.leaves.keys()
@@ -245,18 +243,14 @@ def test_leaves_have_the_names_a_person_knows_and_an_ulp_in_one_is_named(
         *((name, "") for name in ("bomb.pt", "wrong.npy")),
     ],
 )
-def test_what_is_refused_is_compared_by_its_bytes_and_runs_nothing(
-    files: dict[str, Artifact], name: str, why: str
-) -> None:
+def test_what_is_refused_runs_nothing(files: Files, name: str, why: str) -> None:
     artifact = files[name]
     assert artifact.format == "opaque" and list(artifact.leaves) == ["(file)"]
     assert artifact.leaves["(file)"].digest == artifact.digest
     assert artifact.note.startswith("compared as a whole: ") and why in artifact.note
 
 
-def test_arrays_are_compared_one_by_one_whatever_their_compression_and_memory_order(
-    files: dict[str, Artifact],
-) -> None:
+def test_arrays_are_compared_one_by_one(files: Files) -> None:
     a, b, c = (files[f"{name}.npz"] for name in "abc")
     assert (a.leaves["w"].dtype, a.leaves["w"].shape) == ("float32", (2, 3))
     assert a.leaves["step"].value == "7" and a.leaves["o.npy"].kind == "bytes"
@@ -301,9 +295,7 @@ def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save = pytest.importorskip("torch.distributed.checkpoint").save
     for name, bump in (("a", 0.0), ("b", 0.0), ("c", 1.0)):
         save(
@@ -400,7 +392,7 @@ BAD = {
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("texts")
     tables = {
         "a.jsonl": b'{"loss": 1.0}\n\n{"loss": 0.5, "e": {}}\n',
@@ -417,13 +409,13 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_json_is_compared_value_by_value(texts: dict[str, Artifact], name: str) -> None:
+def test_json_is_compared_value_by_value(texts: Files, name: str) -> None:
     what = JSON[name][2]
     found = {item.what for item in differences(texts[f"{name} a.json"], texts[f"{name} b.json"])}
     assert what in found if what else not found
 
 
-def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
+def test_json_lines_and_cells_are_named(texts: Files) -> None:
     assert {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()} == {
         "line 1.loss": "1.0",
         "line 3.loss": "0.5",
@@ -441,9 +433,7 @@ def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_text_that_is_malformed_or_above_a_limit_is_compared_by_its_bytes(
-    texts: dict[str, Artifact], name: str
-) -> None:
+def test_a_malformed_text_is_compared_by_its_bytes(texts: Files, name: str) -> None:
     assert texts[name].format == "opaque" and texts[name].note.startswith("compared as a whole: ")
 
 

@@ -98,9 +98,7 @@ def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
     assert trace.notes == []
 
 
-def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(
-    tmp_path: Path,
-) -> None:
+def test_connections_that_leave_the_machine_are_noted_once(tmp_path: Path) -> None:
     _, trace = probed(
         tmp_path,
         """

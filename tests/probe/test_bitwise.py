@@ -65,9 +65,7 @@ print({name: [hashlib.sha256(repr(item).encode()).hexdigest()[:16] for item in i
 """
 
 
-def test_a_training_with_workers_dropout_and_amp_has_the_same_bits_with_and_without_the_probe(
-    short_path: Path,
-) -> None:
+def test_a_training_has_the_same_bits_with_and_without_the_probe(short_path: Path) -> None:
     run = trace_script(short_path, SCRIPT, keep_final=True, observe=True)
     unobserved = trace_script(short_path, SCRIPT, name="unobserved")
     assert trained(run).distributions and len(trained(run).loaders) == 4

@@ -138,9 +138,7 @@ def test_a_tree_of_links_is_left_as_it_is_and_what_comes_from_it_is_named(place:
 
 
 @pytest.mark.slow
-def test_children_import_from_the_workspace_too_and_nothing_of_another_commit(
-    place: Path, linked: Path
-) -> None:
+def test_children_import_from_the_workspace_too(place: Path, linked: Path) -> None:
     (linked / "src" / "odepack" / "new.py").write_text("")  # neither in the workspace nor ignored
     source = """
     import importlib.metadata, multiprocessing, subprocess, sys
@@ -220,9 +218,7 @@ def test_a_copy_is_named_by_where_pip_took_it_from(kind: str, place: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
-    place: Path,
-) -> None:
+def test_a_package_only_called_like_a_folder_of_the_checkout_is_no_copy(place: Path) -> None:
     other = project(place / "other", "flat")
     pip_install(place / "venv" / "bin", other)
     code = project(place / "code", "flat", name="trainer")
@@ -234,9 +230,7 @@ def test_a_package_that_is_only_called_like_a_folder_of_the_checkout_is_no_copy(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["trainer", "odepack"])
-def test_a_link_to_another_clone_is_named_where_it_is_the_same_project(
-    name: str, place: Path
-) -> None:
+def test_a_link_to_another_clone_of_the_project_is_named(name: str, place: Path) -> None:
     other = project(place / "other", "src")
     pip_install(place / "venv" / "bin", "-e", other)
     code = project(place / "code", "src", name=name)

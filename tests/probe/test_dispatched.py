@@ -43,9 +43,7 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trace_script(tmp_path_factory.mktemp("noted"), CLEAN, probe={"dispatched": 1})
 
 
-def test_every_refused_operator_is_named_once_with_the_line_of_its_forward_and_training_goes_on(
-    refusing: Run,
-) -> None:
+def test_every_refused_operator_is_named_once_with_its_line(refusing: Run) -> None:
     refused, lines = trained(refusing).refused, FAULTY.splitlines()
     assert [(item.op, item.phase, item.step) for item in refused] == [
         ("put_", "forward", 1),
@@ -74,9 +72,7 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_operators_are_counted_by_name_dtype_pass_and_form_and_nothing_changes(
-    noted: Run, tmp_path: Path
-) -> None:
+def test_operators_are_counted_by_name_dtype_and_pass(noted: Run, tmp_path: Path) -> None:
     rows = {tuple(row): count for *row, count in trained(noted).dispatched}
     assert rows["aten.addmm.default", "float32", "forward", ""] == 1
     assert rows["aten.mm.default", "float32", "backward", ""] == 1

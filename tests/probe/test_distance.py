@@ -93,9 +93,7 @@ def test_the_widest_gap_of_float64_does_not_overflow() -> None:
         ([1.0, 5.0, 1.0], [2.0, 5.0, NAN]),
     ],
 )
-def test_a_figure_that_does_not_exist_is_none_and_never_zero(
-    a: list[float], b: list[float]
-) -> None:
+def test_a_figure_that_does_not_exist_is_none(a: list[float], b: list[float]) -> None:
     assert measure(torch.tensor(a), torch.tensor(b))[:3] == (None, None, None)
 
 
@@ -105,9 +103,7 @@ def test_infinities_on_both_sides_are_no_distance() -> None:
     assert max_ulp == 1 << 22
 
 
-def test_pieces_add_up_and_a_nan_in_a_later_or_an_earlier_one_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pieces_add_up_and_a_nan_in_one_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     a = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     b = a + torch.randn(1000, generator=torch.Generator().manual_seed(1)) * 1e-3
     whole = measure(a, b)

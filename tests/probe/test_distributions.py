@@ -103,7 +103,7 @@ def test_two_that_install_one_name_are_told_apart_by_their_files(site: Site) -> 
     assert mine() == {"rg-first": "1", "rg-second": "2"}
 
 
-def test_a_module_of_that_name_from_elsewhere_is_not_the_distributions(
+def test_a_module_from_elsewhere(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.add("rg-hidden", "1", "rg_hidden.py")
@@ -115,9 +115,7 @@ def test_a_module_of_that_name_from_elsewhere_is_not_the_distributions(
     assert mine() == {}
 
 
-def test_an_old_egg_info_counts_by_its_names_and_an_editable_distribution_has_none(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_egg_info_and_editable(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add(
         "rg-egg", "1.5", "rg_egg/__init__.py", top_level="rg_egg\n", record=False, kind="egg-info"
     )
@@ -144,9 +142,7 @@ def test_broken_metadata_is_passed_over(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_that_is_asked_names_torch_and_what_it_needs_as_they_are_installed(
-    short_path: Path,
-) -> None:
+def test_a_training_that_is_asked_names_torch_and_its_needs(short_path: Path) -> None:
     child = "subprocess.run([sys.executable, '-c', 'import numpy'], check=True)\n"
     script = f"{TRAIN}import subprocess, sys\n{child}"
     run = trace_script(short_path, script, observe=True)

@@ -72,9 +72,7 @@ def test_what_ask_says_before_is_what_the_trace_says(traced: Trace, tmp_path: Pa
     assert not [name for name in said if name.startswith(("gpu-", "cuda-", "cublas"))]
 
 
-def test_ask_without_torch_says_what_holds_without_it_and_of_a_broken_one_why(
-    tmp_path: Path,
-) -> None:
+def test_without_torch_the_rest_is_said_and_why_it_is_broken(tmp_path: Path) -> None:
     without = ["device", "digest", "interpreter", "python"]
     assert sorted(ask(sys.executable, {"PATH": os.environ["PATH"]}, "-S", "-E")) == without
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so is missing')")
@@ -139,7 +137,7 @@ def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there() -> None
 
 
 @pytest.mark.parametrize("value", [":4096:8", None])
-def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
+def test_the_cublas_workspace_is_the_first(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "_AT_START", [])
@@ -158,9 +156,7 @@ def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
     assert found["cublas-workspace-at-cuda-start"] == (value or "")
 
 
-def test_variables_are_those_of_the_libraries_as_they_stand_when_training_begins(
-    traced: Trace,
-) -> None:
+def test_variables_are_the_libraries_as_training_begins(traced: Trace) -> None:
     found = traced.variables
     wanted = {
         "TORCH_MINE": "x",

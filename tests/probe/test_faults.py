@@ -138,9 +138,7 @@ def test_a_draw_is_seen_where_it_was_made(tmp_path: Path, clean: Run) -> None:
     "other",
     [{"process": "rank7"}, {"step": 9}, {"name": "bias"}, {"name": "other", "what": "race"}],
 )
-def test_another_process_step_or_name_gets_no_fault(
-    other: dict[str, object], tmp_path: Path, clean: Run
-) -> None:
+def test_another_place_gets_no_fault(other: dict[str, object], tmp_path: Path, clean: Run) -> None:
     run = faulty(tmp_path, **other)
     assert compare_runs(clean.traces, run.traces).identical
     assert run.ended.tail == clean.ended.tail and not trained(run).notes

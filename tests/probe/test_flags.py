@@ -69,9 +69,7 @@ def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> No
     assert arms.not_effective(settings, arm) == {}
 
 
-def test_the_early_call_into_mkl_is_made_where_torch_has_it_and_draws_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_early_call_into_mkl_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     state, calls = torch.get_rng_state(), list[torch.Tensor]()
     monkeypatch.setattr(in_process, "_EARLY", [])
     monkeypatch.setattr(torch, "ones", lambda size: calls.append(torch.zeros(size)) or calls[0])
@@ -99,9 +97,7 @@ os.environ.update(OTHER="1", PYTHONHASHSEED="5")
 
 
 @pytest.mark.slow
-def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_read_it(
-    tmp_path: Path,
-) -> None:
+def test_the_line_that_changes_a_variable_is_named(tmp_path: Path) -> None:
     found = trained(trace_script(tmp_path, VARIABLES + ONE)).undone
     assert [(item.flag, item.value, item.file, item.line, item.late) for item in found] == [
         ("MKL_CBWR", "None", "train.py", 2, False),
@@ -157,9 +153,7 @@ def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
-def test_the_line_that_undoes_a_flag_is_named_and_the_reading_of_that_step_shows_it(
-    undoing: Run, number: int
-) -> None:
+def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None:
     trace, arm = trained(undoing), arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
     found = [item for item in trace.undone if item.step == number + 1 and item.flag == flag]

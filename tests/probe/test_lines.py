@@ -68,7 +68,7 @@ def lines(tmp_path: Path, source: str, name: str) -> tuple[list[Used], tuple[str
         ("sorted(set(items), key=lambda item: item.value)", "0", None),  # differ by address alone
     ],
 )
-def test_the_first_line_whose_values_differ_is_named_and_addresses_alone_are_none(
+def test_the_first_line_that_differs(
     order: str, address: str, line: str | None, tmp_path: Path
 ) -> None:
     source = SCRIPT.replace("{ORDER}", order).replace("{ADDRESS}", address)

@@ -47,18 +47,17 @@ process = multiprocessing.get_context("fork").Process(target=work, name="worker"
 process.start()
 process.join()
 """
+Cases = Mapping[str, Case]
 
 
 @pytest.fixture(scope="module")
-def traced() -> Iterator[Mapping[str, Case]]:
+def traced() -> Iterator[Cases]:
     """Both trainings; their folder has a short path, as multiprocessing's sockets need."""
     with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp") as folder:
         yield trace_cases(Path(folder), {"splits": SPLITS, "in_a_child": IN_A_CHILD})
 
 
-def test_each_loader_is_told_once_with_workers_and_seed_by_its_own_process(
-    traced: Mapping[str, Case],
-) -> None:
+def test_each_loader_is_told_once_by_its_own_process(traced: Cases) -> None:
     found = traced["splits"].trace.loaders
     assert [(item.number, item.workers) for item in found] == [(0, 1), (1, 0)]
     seeds = [item.base_seed for item in found]

@@ -49,9 +49,7 @@ def operators(run: Run, phase: str) -> list[OperatorLine]:
 
 
 @pytest.mark.slow
-def test_a_record_holds_the_steps_asked_for_and_changes_no_number_and_no_generator(
-    runs: tuple[Run, Run],
-) -> None:
+def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> None:
     recorded, plain = runs
     assert recorded.ended.tail == plain.ended.tail
     assert len(recorded.ended.tail) == 3
@@ -60,9 +58,7 @@ def test_a_record_holds_the_steps_asked_for_and_changes_no_number_and_no_generat
     assert not trained(plain).operators
 
 
-def test_operators_have_the_line_of_their_forward_and_a_draw_its_state_as_an_input(
-    runs: tuple[Run, Run],
-) -> None:
+def test_operators_have_their_line_and_draws_their_state(runs: tuple[Run, Run]) -> None:
     lines, forward = SCRIPT.splitlines(), operators(runs[0], "forward")
     backward = [item for item in operators(runs[0], "backward") if "index_put" in item.op]
     taken = [item for item in forward if item.op.startswith("aten.index.")]
@@ -108,9 +104,7 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     assert found["mul_"].inputs == found["uniform_"].outputs[:1]
 
 
-def test_a_replay_tells_an_operator_that_adds_in_any_order_from_its_deterministic_form(
-    runs: tuple[Run, Run],
-) -> None:
+def test_a_replay_tells_an_operator_that_adds_in_any_order(runs: tuple[Run, Run]) -> None:
     found = [item.distinct for item in trained(runs[0]).operators if item.distinct]
     assert len(found) == 1, {item.op for item in trained(runs[0]).operators}
     assert found[0]["deterministic"] == 1

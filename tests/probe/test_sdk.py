@@ -55,9 +55,7 @@ def test_a_training_without_torch_is_traced_and_its_losses_are_exact(tmp_path: P
         assert blocks(trace, "loss", at)[0].values == (float(weights @ weights).hex(),)
 
 
-def test_steps_are_counted_and_end_the_training_also_where_the_package_is_not_installed(
-    tmp_path: Path,
-) -> None:
+def test_steps_end_the_training_also_without_the_package(tmp_path: Path) -> None:
     run = trace_script(tmp_path, NUMPY_ONLY + "print('not reached')\n", steps=2)
     assert (run.outcome, run.steps, run.ended.tail) == ("stopped", 2, ())
     script = "import repro_gate\nrepro_gate.record('x', 1.0)\nrepro_gate.step()\n"
@@ -67,9 +65,7 @@ def test_steps_are_counted_and_end_the_training_also_where_the_package_is_not_in
     assert len(trained(run).steps) == 1
 
 
-def test_a_kind_that_does_not_exist_is_the_callers_mistake_and_outside_the_gate_nothing_happens(
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_kind_is_an_error_and_without_the_gate_nothing(tmp_path: Path) -> None:
     script = """
     from repro_gate import record, step
     import sys
@@ -113,9 +109,7 @@ def digests(value: object) -> bytes:
         (1e-300, 2e-300),
     ],
 )
-def test_values_that_differ_in_type_shape_order_or_bits_are_told_apart(
-    a: object, b: object
-) -> None:
+def test_values_of_other_type_shape_or_bits_are_told_apart(a: object, b: object) -> None:
     assert digests(a) == digests(a) != digests(b)
 
 

@@ -59,9 +59,7 @@ def kernel(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_a_line_is_told_by_its_cell_and_what_jupyter_asks_for_is_not_told(
-    kernel: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_line_is_told_by_its_cell(kernel: dict[str, str], tmp_path: Path) -> None:
     command = f"python {tmp_path}/start.py"
     (tmp_path / "start.py").write_text(kernel.pop("start.py"))
     found = [once(tmp_path, kernel, {"watch": True}, command=command) for _ in range(2)]
@@ -79,9 +77,7 @@ def test_a_line_is_told_by_its_cell_and_what_jupyter_asks_for_is_not_told(
     assert drawn == cells
 
 
-def test_a_notebook_that_the_run_wrote_gives_no_names(
-    kernel: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_notebook_of_the_runs_own_names_nothing(kernel: dict[str, str], tmp_path: Path) -> None:
     """papermill writes the notebook that it runs beside the one that it was given."""
     copy = "import shutil; shutil.copy('nb/train.ipynb', 'a.ipynb')\n"
     (tmp_path / "start.py").write_text(copy + kernel.pop("start.py"))
@@ -90,9 +86,7 @@ def test_a_notebook_that_the_run_wrote_gives_no_names(
     assert files == {f"nb/train.ipynb#cell {cell}" for cell in (1, 3)}
 
 
-def test_pinned_as_a_whole_jupyter_keeps_its_own_draws(
-    tmp_path: Path, kernel: dict[str, str]
-) -> None:
+def test_pinned_jupyter_keeps_its_own_draws(tmp_path: Path, kernel: dict[str, str]) -> None:
     own = "\nOWN['before'] = __import__('os').urandom\nexec('def ask(): return before(4)', OWN)\n"
     show = "import os; print('jupyter', OWN['ask']().hex(), 'cell', SPACE['x'].hex())"
     (tmp_path / "start.py").write_text(kernel.pop("start.py") + own + show)

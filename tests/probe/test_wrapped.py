@@ -86,10 +86,11 @@ for x in DataLoader(list(torch.randn(8, 4)), batch_size=4, collate_fn=lambda row
     net(x.dequantize()).mean().backward()
     optimizer.step()
 """
+Cases = Mapping[str, Case]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     cases: dict[str, str | tuple[str, str]] = {
         name: (TWO, name) for name in ("one", "same", "other", "opaque")
     }
@@ -110,9 +111,7 @@ def digests(trace: Trace, step: int) -> dict[str, bytes]:
     }
 
 
-def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(
-    runs: Mapping[str, Case],
-) -> None:
+def test_tensors_are_digested_by_what_they_hold(runs: Cases) -> None:
     one, same, other = (digests(runs[name].trace, -1) for name in ("one", "same", "other"))
     assert one == same and {name for name in one if one[name] != other[name]} == {"frozen"}
     assert {"trained", "frozen", "table", "last.weight", "idle", "none"} <= one.keys()
@@ -120,7 +119,7 @@ def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(
     assert first["trained"] != second["trained"] and first["frozen"] == second["frozen"]
 
 
-def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Mapping[str, Case]) -> None:
+def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Cases) -> None:
     said = {
         name: [message for identifier, message in case.trace.notes if identifier == "not-digested"]
         for name, case in runs.items()
@@ -133,9 +132,7 @@ def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Mapping[str, 
 
 
 @pytest.mark.slow
-def test_only_what_has_memory_is_kept_for_distances(
-    runs: Mapping[str, Case], tmp_path: Path
-) -> None:
+def test_only_what_has_memory_is_kept(runs: Cases, tmp_path: Path) -> None:
     reference = [runs["one"].trace]
     options = {"keep_final": True, "keep_steps": (1,), "reference": reference}
     second = trace_cases(tmp_path, {"one": (TWO, "other")}, **options)["one"].trace

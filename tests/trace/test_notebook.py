@@ -20,9 +20,7 @@ from repro_gate.trace.notebook import cell_name, code_cells, place, split
         ("a.ipynb#cell x", ("a.ipynb#cell x", 0), "a.ipynb#cell x:3"),
     ],
 )
-def test_a_line_of_a_cell_is_told_by_notebook_cell_and_line(
-    file: str, parts: tuple[str, int], told: str
-) -> None:
+def test_a_line_of_a_cell_is_told_by_its_cell(file: str, parts: tuple[str, int], told: str) -> None:
     assert split(file) == parts
     assert place(file, 3) == told
 

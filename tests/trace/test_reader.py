@@ -305,7 +305,7 @@ def test_all_processes_of_a_run_share_one_budget(
         read_folder(tmp_path, NONCE)
 
 
-def test_a_trace_too_large_or_too_slow_for_a_run_is_not_read(
+def test_a_trace_too_large_or_slow_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = put(tmp_path, SAMPLE)

@@ -13,8 +13,6 @@ import pytest
 from repro_gate.trace import format as fmt
 from repro_gate.trace.fields import Imported, Location, Measured, Opened
 from repro_gate.trace.model import Drawn, LoaderSeen, Spawned, StepMark, Trace, Undone
-
-
 from repro_gate.trace.reader import read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 
@@ -192,9 +190,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_ends_the_trace_and_leaves_its_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_leaves_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
     writer = TraceWriter(str(tmp_path), HELLO)
     full = os.open("/dev/full", os.O_WRONLY)

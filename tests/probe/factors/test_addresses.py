@@ -69,9 +69,7 @@ print({hash(tensor) == id(tensor) for tensor in tensors}, tensors[0] in places)
 """
 
 
-def test_a_line_that_makes_a_set_of_tensors_is_told_and_they_hash_alike_for_all(
-    tmp_path: Path,
-) -> None:
+def test_a_line_that_makes_a_set_of_tensors_is_told_and_pinned(tmp_path: Path) -> None:
     both = watched_twice(tmp_path, SETS)
     uses = [use for use in told(both[0], "addresses") if use.source == SET_OF_TENSORS]
     assert {use.line for use in uses} == {6, 7}

@@ -49,9 +49,7 @@ def numbers(tmp_path: Path, source: str | dict[str, str]) -> list[list[list[floa
     return [[[*map(float, line.split())] for line in run.ended.tail] for run in runs]
 
 
-def test_varied_the_time_of_day_is_another_days_and_times_since_the_start_are_near(
-    tmp_path: Path,
-) -> None:
+def test_varied_it_is_another_day_and_the_start_is_near(tmp_path: Path) -> None:
     readings = "time.time(), datetime.datetime.now().timestamp(), time.mktime(time.localtime())"
     [plain], [varied] = numbers(tmp_path, f"{HEAD}print({readings}, time.monotonic())\n")
     ahead = [other - one for one, other in zip(plain, varied, strict=True)]
@@ -90,9 +88,7 @@ child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').re
 """
 
 
-def test_varied_time_passes_at_three_times_the_speed_for_the_workspaces_own_code_only(
-    tmp_path: Path,
-) -> None:
+def test_varied_time_is_three_times_as_fast_for_own_code_only(tmp_path: Path) -> None:
     plain, varied = numbers(tmp_path, {"train.py": FASTER, "child.py": "pass"})
     assert all(0.39 < passed < 0.9 for passed in plain[0])
     assert all(1.17 < passed < 2.7 for passed in varied[0])
@@ -128,9 +124,7 @@ for thread in beats:
 """
 
 
-def test_loops_that_wait_for_a_time_end_and_other_threads_do_not_move_the_clock(
-    tmp_path: Path,
-) -> None:
+def test_loops_that_wait_for_a_time_end(tmp_path: Path) -> None:
     first = same(pinned_twice(tmp_path, ENDS, {"clock": None}))
     assert 11_000 < int(first[0].split()[0]) < 13_000
 

@@ -120,9 +120,7 @@ def test_a_child_whose_output_stays_the_same_is_as_ever(tmp_path: Path) -> None:
     assert ast.literal_eval(free[-1]) == ast.literal_eval(watched[-1])
 
 
-def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_line(
-    tmp_path: Path,
-) -> None:
+def test_what_a_child_writes_to_a_file_is_noted_at_its_line(tmp_path: Path) -> None:
     source = """
     import os, subprocess
     from pathlib import Path
@@ -149,9 +147,7 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
     assert not first & second
 
 
-def test_what_a_script_wrote_before_the_training_is_noted_at_the_line_that_reads_it(
-    tmp_path: Path,
-) -> None:
+def test_what_a_script_wrote_before_is_noted_where_it_is_read(tmp_path: Path) -> None:
     script = "date +%N > seed.txt\necho fixed > fixed.txt\nexec python train.py\n"
     files = {"train.py": "open('seed.txt').read()\nopen('fixed.txt').read()\n", "run.sh": script}
     first, second = (

@@ -93,9 +93,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(
-    short_path: Path,
-) -> None:
+def test_pinned_every_process_draws_its_own_in_each_run(short_path: Path) -> None:
     found = same(pinned_twice(short_path, CHILDREN, {"entropy": None}))
     assert len(set(found)) == 10  # a shell tells two of one command not apart
     assert all(apart(watched_twice(short_path, CHILDREN)))
@@ -114,9 +112,7 @@ print(random.random())
 """
 
 
-def test_random_seeds_itself_anew_in_a_forked_process_and_that_is_told_and_pinned(
-    short_path: Path,
-) -> None:
+def test_random_seeds_itself_anew_in_a_fork_and_that_is_told(short_path: Path) -> None:
     both = watched_twice(short_path, FORKED)
     assert apart(both) == [True, True, False]
     uses = {(use.source, use.line, use.count) for use in told(both[0], "entropy")}

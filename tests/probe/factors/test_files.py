@@ -56,9 +56,7 @@ READERS = {
 }
 
 
-def test_a_file_that_changes_between_two_runs_is_noted_however_it_is_read(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_a_file_that_changes_is_noted_however_it_is_read(tmp_path: Path, outside: Path) -> None:
     lines = [f"path = {str(outside)!r} + '/{name}'; {reader}" for name, reader in READERS.items()]
     head = [
         "import dbm, json, os, pathlib, shutil, sqlite3",
@@ -95,9 +93,7 @@ def test_a_file_that_stays_as_it_is_gives_the_same_digest(tmp_path: Path, outsid
     assert [use.source for use in first] == [str(a), f"{b}{ASKED}", str(outside)]
 
 
-def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_use(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_a_file_from_an_earlier_run_is_a_leftover(tmp_path: Path, outside: Path) -> None:
     (outside / "old").write_text("x")
     time.sleep(0.05)
     began = time.time()
@@ -126,9 +122,7 @@ def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_
     assert found == [("leftovers", str(outside / "left")), ("files", str(outside / "old"))]
 
 
-def test_the_runs_own_places_are_no_use_and_what_the_machine_says_of_itself_is(
-    tmp_path: Path,
-) -> None:
+def test_the_runs_own_places_are_no_use_and_the_machines_are(tmp_path: Path) -> None:
     source = """
     import json, os, pathlib, sqlite3, tempfile
     import email.message, numpy

@@ -57,9 +57,7 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
         (["python"], ["python"]),
     ],
 )
-def test_options_that_ignore_the_environment_are_taken_out_and_nothing_else(
-    command: list[str], wanted: list[str]
-) -> None:
+def test_options_against_the_environment_go(command: list[str], wanted: list[str]) -> None:
     safe = "-sP" if sys.version_info >= (3, 11) else "-s"
     assert heard(command) == [
         item.replace("-s", safe) if isinstance(item, str) else item for item in wanted

@@ -105,9 +105,7 @@ if __name__ == "__main__":
 """
 
 
-def test_pinned_every_process_and_thread_has_a_number_of_its_own_and_everything_works(
-    short_path: Path,
-) -> None:
+def test_pinned_every_process_and_thread_has_its_own_number(short_path: Path) -> None:
     assert same(pinned_twice(short_path, WORKS, {"identity": None}))[0] == "caught"
 
 

@@ -55,9 +55,7 @@ print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
 """
 
 
-def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(
-    tmp_path: Path,
-) -> None:
+def test_torchs_empty_tensors_hold_a_number_where_pinned(tmp_path: Path) -> None:
     watched = once(tmp_path, TORCH, {"watch": True})
     plain, pinned, varied, by_line = (
         watched.ended.tail,

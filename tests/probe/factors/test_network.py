@@ -115,9 +115,7 @@ print(found)
 """
 
 
-def test_what_comes_in_is_noted_however_it_is_received(
-    tmp_path: Path, ports: dict[str, int]
-) -> None:
+def test_what_comes_in_is_noted_in_every_way(tmp_path: Path, ports: dict[str, int]) -> None:
     source = ASKING.format(**{"https": 0, **ports}, cert=str(tmp_path / "cert.pem"))
     runs = watched_twice(tmp_path, source)
     printed = [ast.literal_eval(done.ended.tail[-1]) for done in runs]
@@ -155,9 +153,7 @@ def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: 
     assert noted(once(tmp_path, source, {"watch": True})) == []
 
 
-def test_a_server_that_gives_the_same_answers_is_as_ever(
-    tmp_path: Path, ports: dict[str, int]
-) -> None:
+def test_a_server_with_the_same_answers_is_as_ever(tmp_path: Path, ports: dict[str, int]) -> None:
     source = f"""
     import socket, urllib.error, urllib.request
     found = []

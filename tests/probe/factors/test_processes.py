@@ -142,9 +142,7 @@ print("".join(place.get() for _ in range(42)))
 """
 
 
-def test_of_children_that_wait_for_room_in_a_queue_one_after_the_other_gets_it(
-    tmp_path: Path,
-) -> None:
+def test_children_that_wait_for_room_in_a_queue_take_turns(tmp_path: Path) -> None:
     tails = {
         once(tmp_path, BOUNDED, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail
         for _ in range(4)

@@ -184,9 +184,7 @@ with context.Pool(3) as pool:
 
 
 @pytest.mark.slow
-def test_under_stress_what_hardly_races_does_and_pinned_it_is_the_same_there_too(
-    tmp_path: Path,
-) -> None:
+def test_pinned_what_races_under_stress_is_the_same(tmp_path: Path) -> None:
     assert all(apart(watched_twice(tmp_path, EVEN, probe={"stress": True})))
     pin = {"pin": {"threads": None}}
     tails = {once(tmp_path, EVEN, pin, probe={"stress": True}).ended.tail for _ in range(4)}

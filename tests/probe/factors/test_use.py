@@ -48,9 +48,7 @@ INDIRECT = (
 )
 
 
-def test_a_use_is_direct_where_no_library_and_no_import_asked_on_the_lines_behalf(
-    tmp_path: Path,
-) -> None:
+def test_a_use_is_direct_where_no_library_asked_for_the_line(tmp_path: Path) -> None:
     head = f"""import datetime, glob, importlib, logging, os, platform, random, secrets, sys, tempfile, threading, time, uuid
 import numpy
 from pathlib import Path
@@ -107,9 +105,7 @@ for wrong in (lambda: os.urandom(-1), lambda: os.listdir("missing"), lambda: os.
 @pytest.mark.parametrize(
     "factors", [{"watch": True}, {"pin": dict.fromkeys(BY_NAME)}, {"vary": sorted(BY_NAME)}]
 )
-def test_a_mistake_in_here_and_errors_of_the_real_call_are_the_trainings_as_without(
-    tmp_path: Path, factors: Mapping[str, object]
-) -> None:
+def test_mistakes_change_nothing(tmp_path: Path, factors: Mapping[str, object]) -> None:
     without = MISTAKES.replace("part.source_line.inside = None", "")
     plain = once(tmp_path, without, {"pin": {}}).ended.tail
     assert once(tmp_path, MISTAKES, factors).ended.tail == plain
@@ -152,9 +148,7 @@ def test_threads_forks_and_a_full_stack_are_no_trouble(tmp_path: Path) -> None:
     assert counts == {6: 800, 14: 20}
 
 
-def test_uses_are_told_for_each_step_once_for_each_line_and_no_more_than_the_limit(
-    tmp_path: Path,
-) -> None:
+def test_uses_are_told_once_for_each_line_up_to_the_limit(tmp_path: Path) -> None:
     limit = "import os\nimport _repro_gate.probe.factors.use as part\npart.MAX_USES = 5\n"
     found = told(once(tmp_path, limit + "os.urandom(1)\n" * 10, {"watch": True}), "entropy")
     assert len(found) == 5 and {(use.step, use.count) for use in found} == {(-1, 1)}
