@@ -9,8 +9,6 @@ import math
 import os
 import pickle
 import struct
-import subprocess
-import sys
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -45,38 +43,22 @@ def checkpoint() -> dict[str, Any]:
 
 
 BASE = torch.arange(120).reshape(10, 12)
-VIEWS = {
-    "transposed": lambda t: t.t(),
-    "strided": lambda t: t[::2, 1::3],
-    "column": lambda t: t[:, 0],
-    "corner": lambda t: t[3:, 2:],
-    "expanded": lambda t: t[0].expand(5, -1),
-    "permuted": lambda t: t.reshape(2, 5, 3, 4).permute(3, 1, 0, 2),
-    "channels-last": lambda t: t.reshape(2, 5, 3, 4).to(memory_format=torch.channels_last),
-    "empty": lambda t: t[:0].t(),
-    "element": lambda t: t[2, 3],
-}
-REAL = "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2"
-DTYPES = f"{REAL} uint8 int64 bool complex64 complex128".split()
+VIEWS = (
+    ("transposed", BASE.to(torch.bfloat16).t()),
+    ("strided", BASE.to(torch.complex64)[::2, 1::3]),
+    ("expanded", BASE.to(torch.float8_e4m3fn)[0].expand(5, -1)),
+    ("channels-last", BASE.float().reshape(2, 5, 3, 4).to(memory_format=torch.channels_last)),
+    ("empty", BASE[:0].t()),
+    ("element", BASE.bool()[2, 3]),
+)
 Files = dict[str, Artifact]
 Pairs = dict[str, tuple[Artifact, Artifact]]
 # name -> two values, and what tells them apart; no `what`: they are the same
 VALUES: dict[str, tuple[Any, Any, str]] = {
     "zero": (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
-    "nan": (
-        torch.tensor([0x7FC00000], dtype=torch.int32).view(torch.float32),
-        torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32),
-        "value",
-    ),
-    "order": (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0]), "value"),
     "shape": (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
     "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype"),
-    "half": (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
-    "large": (
-        torch.zeros(300, 300),
-        torch.zeros(300, 300).index_fill_(1, torch.tensor([299]), 1e-30),
-        "value",
-    ),
+    "large": (torch.zeros(300, 300), torch.zeros(300, 300).fill_diagonal_(1e-30), "value"),
     "int and float": (1, 1.0, "dtype"),
     "minus zero": (0.0, -0.0, "value"),
     "truth": (True, 1, "dtype"),
@@ -97,15 +79,7 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "ordered dict": (OrderedDict(a=1), {"a": 1}, "structure"),
     "order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ""),
     "order of a set": ({1, 2, 9}, {9, 2, 1}, ""),
-    **{
-        f"{name} {dtype}": (
-            view(BASE.to(getattr(torch, dtype))),
-            view(BASE.to(getattr(torch, dtype))).clone(memory_format=torch.contiguous_format),
-            "",
-        )
-        for name, view in VIEWS.items()
-        for dtype in DTYPES
-    },
+    **{name: (view, view.clone(memory_format=torch.contiguous_format), "") for name, view in VIEWS},
 }
 
 
@@ -208,13 +182,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
-    plain = files["plain.pt"]
+    plain, leaves = files["plain.pt"], files["plain.pt"].leaves
     assert plain.format == "torch" and not plain.note
-    assert {"optimizer.state.0.exp_avg", "epoch"} <= plain.leaves.keys()
-    weight = plain.leaves["state_dict.0.weight"]
+    assert {"optimizer.state.0.exp_avg", "epoch"} <= leaves.keys()
+    weight = leaves["state_dict.0.weight"]
     assert (weight.kind, weight.dtype, weight.shape) == ("tensor", "float32", (3, 4))
-    values = [plain.leaves[name].value for name in ("history.1.loss", "optimizer.state.0.step")]
-    assert values == ["0.25", "1.0"]
+    assert (
+        leaves["history.1.loss"].value == "0.25" and leaves["optimizer.state.0.step"].value == "1.0"
+    )
     for other in ("same.ckpt", "legacy.pth"):
         assert files[other].digest != plain.digest and differences(plain, files[other]) == (), other
     (found,) = differences(plain, files["nudged.bin"])
@@ -222,7 +197,6 @@ def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
     assert (found.dtype, found.shape, found.detail) == ("float32", (2,), "")
     leaves = files["tied.pt"].leaves
     assert leaves["a"] == leaves["b"] and leaves["loop.1"].dtype == "reference"
-    assert leaves["e"].value == "{}"
     # some torch versions refuse such a name
     assert [*files["surrogate.pt"].leaves] in (["w\\udcff"], ["(file)"])
 
@@ -315,36 +289,6 @@ def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.rglob("ran"))
 
 
-@pytest.mark.slow
-def test_checkpoints_of_lightning_and_accelerate_are_read(tmp_path: Path) -> None:
-    pytest.importorskip("lightning")
-    pytest.importorskip("accelerate")
-    program = """
-import sys, torch, lightning as L
-from accelerate import Accelerator
-class Model(L.LightningModule):
-    def __init__(self, lr=0.1):
-        super().__init__(); self.save_hyperparameters(); self.layer = torch.nn.Linear(2, 1)
-    def training_step(self, batch, _): return self.layer(batch).sum()
-    def configure_optimizers(self): return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)
-trainer = L.Trainer(max_steps=2, accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=sys.argv[1])
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 2)))
-trainer.save_checkpoint(sys.argv[1] + "/lightning.ckpt")
-accelerator = Accelerator(cpu=True)
-model = torch.nn.Linear(2, 1)
-model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
-accelerator.backward(model(torch.ones(2)).sum()); optimizer.step()
-accelerator.save_state(sys.argv[1] + "/state")
-"""
-    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    paths = ("lightning.ckpt", "state/model.safetensors", "state/optimizer.bin")
-    lightning, model, optimizer = read_files(*(tmp_path / path for path in paths))
-    assert {"state_dict.layer.weight", "global_step"} <= lightning.leaves.keys(), lightning.note
-    assert "optimizer_states.0.state.0.exp_avg" in lightning.leaves
-    assert {"weight", "bias"} <= model.leaves.keys() and "state.0.exp_avg" in optimizer.leaves
-
-
 def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:
     a, b = torch.ones(3), torch.ones(3)
     b[1] = 1.5
@@ -416,20 +360,13 @@ def test_json_is_compared_value_by_value(texts: Files, name: str) -> None:
 
 
 def test_json_lines_and_cells_are_named(texts: Files) -> None:
-    assert {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()} == {
-        "line 1.loss": "1.0",
-        "line 3.loss": "0.5",
-        "line 3.e": "{}",
-    }
-    assert [(item.leaf, item.values) for item in differences(texts["a.csv"], texts["b.csv"])] == [
-        ("row 3, column loss", ("0.5", "0.25"))
-    ]
+    found = {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()}
+    assert found == {"line 1.loss": "1.0", "line 3.loss": "0.5", "line 3.e": "{}"}
+    [cell] = differences(texts["a.csv"], texts["b.csv"])
+    assert (cell.leaf, cell.values) == ("row 3, column loss", ("0.5", "0.25"))
     assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
-    assert [name for name in texts["d.csv"].leaves if name.startswith("row 2")] == [
-        "row 2, column a",
-        "row 2, column a (2)",
-        "row 2, column 3",
-    ]
+    cells = [name for name in texts["d.csv"].leaves if name.startswith("row 2")]
+    assert cells == ["row 2, column a", "row 2, column a (2)", "row 2, column 3"]
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -38,17 +38,13 @@ def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
     both = [name for name in flags.FLAGS if name in wanted]
     assert {name: settings[name] for name in both} == {name: wanted[name] for name in both}
     assert arms.not_effective(settings, arm) == {}
-    assert settings[flags.WARN_ONLY] is False and not [
-        item for item in trace.undone if item.step < 1
-    ]
+    assert settings[flags.WARN_ONLY] is False
+    assert not [item for item in trace.undone if item.step < 1]
 
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
-    print_bare = (
-        "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in "
-        "name])\n"
-    )
-    run = trace_script(tmp_path, print_bare + ONE, arm=arms.default(42, None))
+    names = "[name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in name]"
+    run = trace_script(tmp_path, f"import os\nprint({names})\n{ONE}", arm=arms.default(42, None))
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
     assert settings[ALGORITHMS] is settings[CUDNN] is settings[MKL] is False
@@ -75,9 +71,8 @@ def test_the_early_call_into_mkl_draws_nothing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch, "ones", lambda size: calls.append(torch.zeros(size)) or calls[0])
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     in_process.apply(torch, {MKL: True})
-    assert (calls, MKL in in_process.read(torch, ())) == ([], False), (
-        "a torch without MKL has no such flag"
-    )
+    # a torch without MKL has no such flag
+    assert (calls, MKL in in_process.read(torch, ())) == ([], False)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     in_process.apply(torch, {})
     assert (calls, in_process.read(torch, ())[MKL]) == ([], False)
@@ -141,12 +136,7 @@ def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for number, code in enumerate(UNDONE):
         lines += [f"def undo{number}():", f"    {code}"] + [""] * 8
         body += f"setup.undo{number}()\none()\nagain.on()\n"
-    files = {
-        "train.py": body,
-        "again.py": AGAIN,
-        "lib/setup.py": "\n".join(lines),
-        "lib/__init__.py": "",
-    }
+    files = {"train.py": body, "again.py": AGAIN, "lib/setup.py": "\n".join(lines)}
     run = trace_script(tmp_path_factory.mktemp("undoing"), files)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     return run
