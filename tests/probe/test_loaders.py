@@ -58,10 +58,9 @@ def traced() -> Iterator[Cases]:
 
 
 def test_each_loader_is_told_once_by_its_own_process(traced: Cases) -> None:
-    found = traced["splits"].trace.loaders
-    assert [(item.number, item.workers) for item in found] == [(0, 1), (1, 0)]
-    seeds = [item.base_seed for item in found]
-    assert all(isinstance(seed, int) for seed in seeds) and len(set(seeds)) == 2
+    train, held_out = traced["splits"].trace.loaders
+    assert [(item.number, item.workers) for item in (train, held_out)] == [(0, 1), (1, 0)]
+    assert None is not train.base_seed != held_out.base_seed is not None
     main = traced["in_a_child"].trace
     [worker] = [trace for trace in traced["in_a_child"].run.traces if trace.key == "worker"]
     for trace in (main, worker):

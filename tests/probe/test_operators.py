@@ -36,10 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     place = tmp_path_factory.mktemp("operators")
     arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
     env = {"OMP_NUM_THREADS": "4"}
-    probe = {
-        "factors": {},
-        "operators": {"step": STEP, "replay": ["aten.index_put.default", 1, 30]},
-    }
+    asked = {"step": STEP, "replay": ["aten.index_put.default", 1, 30]}
+    probe = {"factors": {}, "operators": asked}
     found = trace_script(place / "a", SCRIPT, arm=arm, env=env, probe=probe)
     return found, trace_script(place / "b", SCRIPT, arm=arm, env=env)
 
@@ -74,8 +72,6 @@ def test_operators_have_their_line_and_draws_their_state(runs: tuple[Run, Run]) 
 
 @pytest.mark.slow
 def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_path: Path) -> None:
-    """As `nn.Linear` makes its weights, with the fill that torch would give them allowed off; the
-    second write has an input."""
     script = """
     import torch
     pages = [torch.rand(1000) for _ in range(50)]
@@ -86,7 +82,6 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     pair = [torch.empty(10), torch.empty(10)]
     torch._foreach_zero_(pair)
     torch._foreach_add_(pair, 1.0)
-    torch.empty(3, device="meta"), torch.empty(0)
     weight = torch.nn.Parameter(weight)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.sum().backward()

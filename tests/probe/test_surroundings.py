@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.tracing import trace_script
+from tests.support.tracing import trace_script, trained
 
 SOURCE = """\
 import datetime, locale, os, tempfile, time
@@ -26,24 +26,17 @@ for number in range(3):
 
 
 def test_each_line_is_noted_with_what_it_was_told_and_every_answer_stays(tmp_path: Path) -> None:
+    watch = {"watch": True, "surroundings": True}
     watched, plain = (
-        trace_script(tmp_path / "a", SOURCE, factors={"watch": True, "surroundings": True}),
-        trace_script(tmp_path / "b", SOURCE),
+        trained(trace_script(tmp_path, SOURCE, name=name, factors=factors))
+        for name, factors in (("watched", watch), ("plain", None))
     )
-    assert watched.good and plain.good, (watched.ended.tail, plain.ended.tail)
-    recorded = [
-        [block.digests for trace in item.traces for block in trace.blocks if block.kind != "rng"]
-        for item in (watched, plain)
+    told = [
+        [item.digests for item in trace.blocks if item.kind != "rng"] for trace in (watched, plain)
     ]
-    assert recorded[0] == recorded[1] and recorded[0]
-    uses = [use for trace in watched.traces for use in trace.uses]
-    noted = {(use.factor, use.line) for use in uses}
-    lines = {
-        text.split('"')[1]: number
-        for number, text in enumerate(SOURCE.splitlines(), 1)
-        if text.startswith("told[")
-    }
-    assert set(lines.items()) <= noted, sorted(noted)
-    assert not [use for trace in plain.traces for use in trace.uses]
+    assert told[0] == told[1] != [] and not plain.uses
+    asking = enumerate(SOURCE.splitlines(), 1)
+    lines = {text.split('"')[1]: number for number, text in asking if text.startswith("told[")}
+    assert lines.items() <= {(use.factor, use.line) for use in watched.uses}
     late = lines["environment"] + 2
-    assert not [use for use in uses if use.line >= late and use.factor in lines]
+    assert not [use for use in watched.uses if use.line >= late and use.factor in lines]

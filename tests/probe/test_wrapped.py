@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,7 @@ for _ in range(2):
 """
 
 
+KEEP: dict[str, Any] = {"keep_final": True, "keep_steps": (1,)}
 LOADER = """
 import torch
 from torch import nn
@@ -91,24 +93,17 @@ Cases = Mapping[str, Case]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    cases: dict[str, str | tuple[str, str]] = {
-        name: (TWO, name) for name in ("one", "same", "other", "opaque")
-    }
+    names = ("one", "same", "other", "opaque")
+    cases: dict[str, str | tuple[str, str]] = {name: (TWO, name) for name in names}
     cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
-    found = trace_cases(
-        tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_steps=(1,)
-    )
+    found = trace_cases(tmp_path_factory.mktemp("wrapped"), cases, observe=True, **KEEP)
     assert found["one"].run.outcome == "finished", found["one"].run.problem
     return found
 
 
 def digests(trace: Trace, step: int) -> dict[str, bytes]:
     found = [block for kind in ("parameter", "buffer") for block in blocks(trace, kind, step)]
-    return {
-        row[0]: block.digests[16 * at : 16 * at + 16]
-        for block in found
-        for at, row in enumerate(block.rows)
-    }
+    return {row[0]: block.digest(at) for block in found for at, row in enumerate(block.rows)}
 
 
 def test_tensors_are_digested_by_what_they_hold(runs: Cases) -> None:
@@ -133,9 +128,8 @@ def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Cases) -> Non
 
 @pytest.mark.slow
 def test_only_what_has_memory_is_kept(runs: Cases, tmp_path: Path) -> None:
-    reference = [runs["one"].trace]
-    options = {"keep_final": True, "keep_steps": (1,), "reference": reference}
-    second = trace_cases(tmp_path, {"one": (TWO, "other")}, **options)["one"].trace
+    other = {"one": (TWO, "other")}
+    second = trace_cases(tmp_path, other, reference=[runs["one"].trace], **KEEP)["one"].trace
     kept = {item.name for item in second.distances if item.kind == "parameter"}
     assert kept == {"last.weight", "last.bias"}
     assert "trained" in names(second, "gradient", 0)
