@@ -1,5 +1,4 @@
-"""Distances exist for numbers only: whatever two values are, nothing is made up and nothing is
-raised."""
+"""Distances exist for numbers only: nothing is made up and nothing is raised."""
 
 from __future__ import annotations
 

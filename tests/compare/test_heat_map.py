@@ -1,5 +1,4 @@
-"""The heat map has a cell for what was recorded, says what differs and nothing else, and grows
-coarser instead of larger."""
+"""The heat map says what differs and nothing else, and grows coarser instead of larger."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The noise floor is what two runs without the flags are apart: zero, a figure, or nothing where
-none was measured."""
+"""The noise floor is what two runs without the flags are apart, where that was measured."""
 
 from __future__ import annotations
 

