@@ -109,14 +109,12 @@ def test_the_quantiles_are_students(missed: float, quantiles: dict[int, float]) 
 
 
 def test_too_few_steps_or_runs_give_no_figure() -> None:
-    run = [timed([10.0] * 7)]
-    assert measure_cost([run, run], [run, run], 4) is not None
-    assert measure_cost([run, run], [run, run], 5) is None
-    assert measure_cost([run, run], [run, [timed([10.0] * 6)]], 4) is None
-    assert measure_cost([run, run], [run, [timed([])]], 0) is None
-    assert measure_cost([run, run], [run], 0) is None
+    seven, six, none, zero = ([timed(times)] for times in ([10.0] * 7, [10.0] * 6, [], [0.0] * 7))
+    assert measure_cost([seven] * 2, [seven] * 2, 4) is not None
+    for off, warmup in (([seven] * 2, 5), ([seven, six], 4), ([seven, none], 0), ([seven], 0)):
+        assert measure_cost([seven] * 2, off, warmup) is None
     assert measure_cost([], [], 0) is None
-    assert measure_cost([run, run], [run, [timed([0.0] * 7)]], 0) is None  # steps of no length
+    assert measure_cost([seven] * 2, [seven, zero], 0) is None  # steps of no length
 
 
 def needs_more(*pairs: tuple[Times, Times]) -> bool:

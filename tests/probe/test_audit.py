@@ -1,5 +1,4 @@
-"""Claims about `probe.audit`: declared data can be read and not be changed, and a connection that
-leaves the machine is noted."""
+"""Claims about `probe.audit`: declared data is not changed, connections to outside are noted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The probe never changes a number: a script that seeds itself ends with the same bits when it is
-run bare and under the probe."""
+"""The probe never changes a number: a script ends with the same bits bare and under the probe."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.digest`: it sees every bit, the dtype, the shape and the order of elements,
-and it touches nothing."""
+"""Claims about `probe.digest`: it sees every bit, dtype, shape and order, and touches nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.dispatched`: the operators of one step by name and dtype, and every operator
-that torch refuses. Two runs, shared."""
+"""Claims about `probe.dispatched`: the operators of one step, and those that torch refuses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.distance`: its figures are those of a plain reference in Python's exact
-fractions and struct's own bytes."""
+"""Claims about `probe.distance`: its figures are those of a plain reference in exact integers."""
 
 from __future__ import annotations
 

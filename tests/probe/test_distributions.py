@@ -1,5 +1,4 @@
-"""Claims about `probe.distributions`: what was imported is named by the distribution that installed
-its file, and nothing else is."""
+"""Claims about `probe.distributions`: what was imported is named by what installed its file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.entropy`: a draw from the operating system is named by its line, a seeded one
-is not, and nothing changes."""
+"""Claims about `probe.entropy`: a draw from the operating system is named, a seeded one is not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.faults`: a fault changes the live value by one bit, once, in the step and the
-process that it is for, and says so."""
+"""Claims about `probe.faults`: a fault changes the live value by one bit, once, where it is put."""
 
 from __future__ import annotations
 

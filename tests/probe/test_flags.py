@@ -1,5 +1,4 @@
-"""Claims about `probe.flags`: what is set is read back, and the line that undoes a flag is
-named."""
+"""Claims about `probe.flags`: what is set is read back, and the line that undoes it is named."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about how the probe gets in: by every usual way of starting Python, and never silently not
-at all."""
+"""The probe gets in by every usual way of starting Python, and never silently not at all."""
 
 from __future__ import annotations
 

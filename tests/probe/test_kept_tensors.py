@@ -1,5 +1,4 @@
-"""Claims about `probe.distance`: the first run keeps its tensors once, the second measures how far
-its own are from them."""
+"""`probe.distance`: a first run keeps its tensors, the second measures against them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.lines`: two runs of a script differ first at the line whose values differ;
-reading values calls none of its code."""
+"""Claims about `probe.lines`: two runs differ first at a line; reading values calls no code."""
 
 from __future__ import annotations
 

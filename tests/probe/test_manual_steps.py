@@ -1,5 +1,4 @@
-"""Claims about training that no torch optimizer steps, and about what is trained by hand beside
-one."""
+"""Claims about training that no torch optimizer steps, or that is done by hand beside one."""
 
 from __future__ import annotations
 

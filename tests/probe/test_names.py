@@ -1,5 +1,4 @@
-"""Claims about `probe.names`: a tensor is called what a person who wrote the model would call
-it."""
+"""Claims about `probe.names`: a tensor is called what who wrote the model would call it."""
 
 from __future__ import annotations
 

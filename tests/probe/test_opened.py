@@ -1,5 +1,4 @@
-"""Claims about `probe.opened`: what a run read and did not make is listed once, with the line that
-read it, and nothing else is."""
+"""Claims about `probe.opened`: what a run read and did not make is listed once, with its line."""
 
 from __future__ import annotations
 

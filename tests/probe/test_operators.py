@@ -1,5 +1,4 @@
-"""Claims about `probe.operators`: what torch dispatched in one step, with the line it is due to,
-and what one operator gives when it is executed again on its own inputs. Two runs, shared."""
+"""`probe.operators`: what torch dispatched in a step, and what a replay of it gives."""
 
 from __future__ import annotations
 

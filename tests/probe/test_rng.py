@@ -1,5 +1,4 @@
-"""Claims about `probe.rng`: every generator is seeded before the first line of the training's own,
-and their states are told apart."""
+"""Claims about `probe.rng`: all generators are seeded first, and their states are told apart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `record` and `step`: they let a training without a torch optimizer be compared, and
-do nothing outside the gate."""
+"""`record` and `step`: any training can be compared; without the gate they do nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.session`: a training ends after its last wanted step whatever it catches, and
-a mistake of the probe's is said."""
+"""Claims about `probe.session`: a training ends after its last wanted step, whatever it catches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about sharded training: each rank records its own shards of FSDP2's parameters, under the
-model's names."""
+"""Each rank records its own shards of FSDP2's parameters, under the model's names."""
 
 from __future__ import annotations
 

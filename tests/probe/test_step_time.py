@@ -1,5 +1,4 @@
-"""Claims about the times of a step: the probe's own is no part of them, and nothing waits for the
-device before it has to."""
+"""Claims about the times of a step: the probe's own is no part of them."""
 
 from __future__ import annotations
 

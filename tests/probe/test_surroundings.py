@@ -1,5 +1,4 @@
-"""Claims about the watcher of a run's surroundings, in real processes: it says which line was told
-what, and changes no answer."""
+"""The watcher of a run's surroundings says which line was told what, and changes no answer."""
 
 from __future__ import annotations
 

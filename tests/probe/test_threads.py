@@ -1,5 +1,4 @@
-"""Claims about threads: each that trains has a trace of its own, in its own order; one that only
-fetches for others has none. And about a hook that fails: the training goes on."""
+"""Each thread that trains has a trace of its own; one that only fetches for others has none."""
 
 from __future__ import annotations
 

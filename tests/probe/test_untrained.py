@@ -1,5 +1,4 @@
-"""Claims about the look at what no optimizer moves: an odd module costs its own rows, and a note
-says so."""
+"""Of what no optimizer moves, an odd module costs its own rows, and a note says so."""
 
 from __future__ import annotations
 

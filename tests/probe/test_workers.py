@@ -1,5 +1,4 @@
-"""Claims about processes that only prepare data: whatever a DataLoader's worker calls, it is never
-one of the training's processes."""
+"""Whatever a DataLoader's worker calls, it is none of the training's processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about tensors that are made of others (wrapper subclasses, as torchao's quantized
-weights): they have no memory of their own, and what they hold is digested."""
+"""Tensors made of others (as torchao's) have no memory: what they hold is digested."""
 
 from __future__ import annotations
 

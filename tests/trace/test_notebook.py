@@ -1,5 +1,4 @@
-"""Claims about `trace.notebook`: a cell's name is read back, and no file that only looks like a
-notebook does harm."""
+"""A cell's name is read back, and no file that only looks like a notebook does harm."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.addresses`: `id`, the default `hash` and `data_ptr` are told; pinned
-they count objects, and still tell them apart."""
+"""`factors.addresses`: `id`, `hash` and `data_ptr` are told; pinned they count objects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.clock`: readings are told; pinned, time passes by reading and
-sleeping only; varied, it is another day."""
+"""`factors.clock`: readings are told; pinned, time passes by reading and sleeping only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.commands`: what a child prints is noted at the line that starts it,
-and the training reads it as ever."""
+"""Claims about `factors.commands`: what a child prints is noted at its line, and read as ever."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.entropy`: each way to the system's random bytes is told with its
-line; pinned, it gives the same."""
+"""Claims about `factors.entropy`: each way to random bytes is told; pinned, it gives the same."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ FIRST = HEAD.count("\n") + 1
 
 
 def test_each_draw_is_told_with_its_line_and_differs_between_two_runs(tmp_path: Path) -> None:
-    first, second = both = watched_twice(tmp_path, SCRIPT)
-    lines = {use.line for use in told(first, "entropy") if use.direct}
+    both = watched_twice(tmp_path, SCRIPT)
+    lines = {use.line for use in told(both[0], "entropy") if use.direct}
     assert lines == set(range(FIRST, FIRST + len(DRAWS))) and all(apart(both))
     ours, theirs = (
         {(use.line, use.digest) for use in told(run) if use.line >= FIRST} for run in both

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.files`: what lies outside is noted by its path and digest, and what a
-run made itself is not."""
+"""Claims about `factors.files`: what lies outside is noted, and what a run made itself is not."""
 
 from __future__ import annotations
 

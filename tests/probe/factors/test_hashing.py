@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.hashing`: children whose string hashes are random are told, and given
-the run's seed where that is pinned."""
+"""`factors.hashing`: children with random hashes are told; pinned, they get the seed."""
 
 from __future__ import annotations
 

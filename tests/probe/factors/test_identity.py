@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.identity`: pinned, the workspace is told the same about its process
-in each run, and libraries the truth."""
+"""`factors.identity`: pinned, the workspace is told the same, and libraries the truth."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.listing`: every way to list a folder is told; pinned it is sorted,
-varied it is turned round."""
+"""Claims about `factors.listing`: each way to list a folder is told, sorted or turned round."""
 
 from __future__ import annotations
 

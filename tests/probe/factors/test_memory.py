@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.memory`: what is made empty is told with what it held; pinned and
-varied, it holds a number."""
+"""Claims about `factors.memory`: what is made empty is told; pinned, it holds a number."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.network`: what comes in from outside is noted, and what a training
-tells itself is not."""
+"""`factors.network`: what comes from outside is noted, a training's own talk is not."""
 
 from __future__ import annotations
 

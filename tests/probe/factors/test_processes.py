@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.processes`: pinned, child processes work one after the other, and
-hand over what they would without."""
+"""Claims about `factors.processes`: pinned, child processes work one after the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.threads` and `.turns`: pinned, threads run in one order, whatever
-time each takes; nothing hangs."""
+"""Claims about `factors.threads`: pinned, threads run in one order, and nothing hangs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.use`: each use is told once for each step, with its line, and whether
-the line itself made it; and nothing that goes wrong in here reaches the training."""
+"""Claims about `factors.use`: a use is told with its line; what goes wrong reaches no training."""
 
 from __future__ import annotations
 
