@@ -123,6 +123,7 @@ def rated(value: float) -> Trace:
     return with_blocks(A, rate, at=place_of(A, 1, "buffer"))
 
 
+R, FAST = rated(1e-3), rated(1.5e-3)
 RNG, GRADIENT = place_of(A, 1, "rng"), place_of(A, 1, "gradient")
 SECOND, EXTRA = block(2, "gradient", at=1), block(1, "batch", at=1)
 NO_RNG, FEWER = flipped(A, 1, "rng"), replace(A, steps=A.steps[:2])  # where no digest tells
@@ -130,30 +131,19 @@ NAMES = [(name, "float32", ()) for name in "wwv"]
 TWINS = replace(training(0), blocks=[block(0, "gradient", NAMES)])
 UNFINISHED = with_blocks(A, flip(0)(block(3, "batch")), block(3, "parameter", seed="at the end"))
 SAID = "float32 [2, 8] in the first run, {} in the second"
-LONG, LONGER = training(5), training(8)
-# one run, the other, and where they differ first: process, step, kind, name; what is said of it
+LONG, LONGER, RATE = training(5), training(8), ("optimizer", "param_groups.0.lr")
+BATCH = ("batch", "images")
+MORE = with_blocks(flipped(NO_RNG, 1, "loss"), EXTRA, at=RNG)
+TURNED = changed(A, GRADIENT, lambda old: flip(0)(turned(old)))
+DOUBLE, OTHER_DOUBLE = with_blocks(A, SECOND), with_blocks(A, flip(1)(SECOND))
+# one run, the other, and where they differ first: step, kind, name; what is said of it
 FIRST: dict[str, tuple[Trace, Trace, tuple[int, str, str], str]] = {
     "the earliest step": (A, flipped(flipped(A, 2, "batch"), 1, "optimizer"), (1, *EXP_AVG), ""),
     "its first kind": (A, flipped(flipped(A, 1, "optimizer"), 1, "gradient"), (1, *WEIGHT), ""),
     "a missing block": (A, without(A, 1, "gradient"), (1, *WEIGHT), ONLY_FIRST),
-    "an extra block before what follows from it": (
-        A,
-        with_blocks(flipped(NO_RNG, 1, "loss"), EXTRA, at=RNG),
-        (1, "batch", "images"),
-        ONLY_SECOND,
-    ),
-    "a second block of a step": (
-        with_blocks(A, SECOND),
-        with_blocks(A, flip(1)(SECOND)),
-        (2, *BIAS),
-        "",
-    ),
-    "a row in another order": (
-        A,
-        changed(A, GRADIENT, lambda old: flip(0)(turned(old))),
-        (1, *BIAS),
-        "",
-    ),
+    "an extra block before what follows from it": (A, MORE, (1, *BATCH), ONLY_SECOND),
+    "a second block of a step": (DOUBLE, OTHER_DOUBLE, (2, *BIAS), ""),
+    "a row in another order": (A, TURNED, (1, *BIAS), ""),
     "beside two rows of one name": (TWINS, changed(TWINS, 0, flip(2)), (0, "gradient", "v"), ""),
     "a missing row": (A, changed(A, GRADIENT, cut), (1, *BIAS), ONLY_FIRST),
     "a dtype": (A, with_row("float64", (2, 8)), (1, *WEIGHT), SAID.format("float64 [2, 8]")),
@@ -162,24 +152,9 @@ FIRST: dict[str, tuple[Trace, Trace, tuple[int, str, str], str]] = {
     "a number of steps, beside generators": (NO_RNG, FEWER, (2, *STEPS), "2"),
     "more steps": (LONG, LONGER, (5, *STEPS), "8"),
     "a value before the steps": (LONG, flipped(LONGER, 3, "loss"), (3, "loss", "loss"), ""),
-    "what differs in the step that one run did not end": (
-        UNFINISHED,
-        LONG,
-        (3, "batch", "images"),
-        "",
-    ),
-    "a learning rate before the parameters that it moved": (
-        rated(1e-3),
-        flipped(rated(1.5e-3), 1, "parameter"),
-        (1, "optimizer", "param_groups.0.lr"),
-        "",
-    ),
-    "a gradient before the learning rate": (
-        rated(1e-3),
-        flipped(rated(1.5e-3), 1, "gradient"),
-        (1, *WEIGHT),
-        "",
-    ),
+    "what differs in the step that one run did not end": (UNFINISHED, LONG, (3, *BATCH), ""),
+    "a rate before what it moved": (R, flipped(FAST, 1, "parameter"), (1, *RATE), ""),
+    "a gradient before the rate": (R, flipped(FAST, 1, "gradient"), (1, *WEIGHT), ""),
 }
 
 
@@ -356,8 +331,7 @@ def test_what_two_algorithms_digested_is_not_compared() -> None:
     names = ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")
     named = [training(facts={**FACTS, "digest": name}) for name in names]
     assert compare_runs(named[:1], named[:1]).identical
-    said = "by xxh3-128 in the first run and by sha256-128 in the second"
-    with pytest.raises(Inconclusive, match=said) as refused:
+    with pytest.raises(Inconclusive) as refused:
         compare_runs(named[:1], named[1:2])
     assert refused.value.reason_id == "determinism/other-digest" and refused.value.remedy
     # the name of a digest is one of those there are

@@ -76,12 +76,9 @@ def test_a_training_has_the_same_bits_with_and_without_the_probe(short_path: Pat
     del bare["PYTHONPATH"], bare[CONFIG_VARIABLE]
     script = place / "workspace" / "train.py"
     script.write_text("import sys\nassert '_repro_gate' not in sys.modules\n" + script.read_text())
-    command = ["python", "train.py"]
-    printed = subprocess.run(
-        command, cwd=script.parent, env=bare, capture_output=True, text=True, check=True
-    )
-    assert len(printed.stdout) > 500
-    assert run.ended.tail == (printed.stdout.strip(),) == unobserved.ended.tail
+    printed = subprocess.check_output(["python", script], cwd=script.parent, env=bare, text=True)
+    assert len(printed) > 500
+    assert run.ended.tail == (printed.strip(),) == unobserved.ended.tail
     observed, plain = trained(run), trained(unobserved)
     for name in ("blocks", "settings", "facts", "loaders"):
         assert getattr(observed, name) == getattr(plain, name), name
