@@ -122,34 +122,29 @@ def test_facts_of_a_gpu_are_said_where_cuda_was_started_and_only_there() -> None
 
 
 @pytest.mark.parametrize("value", [":4096:8", None])
-def test_the_cublas_workspace_is_the_first(
+def test_the_cublas_workspace_is_that_of_the_moment_when_cuda_starts(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "_AT_START", [])
-    torch = fake_torch(initialized=False)
+    torch, name = fake_torch(initialized=False), "CUBLAS_WORKSPACE_CONFIG"
     facts.watch_cuda_start(torch)
     [started] = torch.cuda.queued
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value or "")
-    if value is None:
-        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     torch.version.cuda = None  # a torch without CUDA has nothing queued
     facts.watch_cuda_start(torch)
     assert torch.cuda.queued == [started]
+    monkeypatch.delenv(name, raising=False)
+    if value is not None:
+        monkeypatch.setenv(name, value)
     started()
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # too late
+    monkeypatch.setenv(name, ":16:8")  # too late
     found = facts.read(facts.facts(fake_torch(initialized=True)))
     assert found["cublas-workspace-at-cuda-start"] == (value or "")
 
 
 def test_variables_are_the_libraries_as_training_begins(traced: Trace) -> None:
     found = traced.variables
-    wanted = {
-        "TORCH_MINE": "x",
-        "NCCL_DEBUG": "INFO",
-        "TORCH_SET_IN_TIME": "1",
-        "PYTHONHASHSEED": "42",
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    }
+    wanted = {"TORCH_MINE": "x", "NCCL_DEBUG": "INFO", "TORCH_SET_IN_TIME": "1"}
+    wanted |= {"PYTHONHASHSEED": "42", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     assert wanted.items() <= found.items() and list(found) == sorted(found)
     left_out = {"EDITOR", "CUDA_AUTH_TOKEN", "TORCH_HUB_URL", "TORCH_SET_LATE", "HOME", "PATH"}
     assert not left_out & set(found)

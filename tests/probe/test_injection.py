@@ -53,10 +53,7 @@ OWN = "".join(f"import {name}; assert {name}.WHOSE == {name!r}\n" for name in OW
 IN_SRC = {"train.py": "import model", "src/model.py": LIGHT}
 COMMANDS = {
     "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": LIGHT}),
-    "a shell wrapper": (
-        "sh run.sh",
-        {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": LIGHT},
-    ),
+    "a shell wrapper": ("sh run.sh", {"run.sh": "python train.py\necho done\n", "train.py": LIGHT}),
     "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", IN_SRC),
     "a shebang": (
         "chmod +x train.py && ./train.py",
