@@ -75,7 +75,7 @@ def test_a_line_is_told_by_its_cell(kernel: Kernel) -> None:
     uses = [use for run in found for trace in run.traces for use in trace.uses]
     own = [use.source for use in uses if use.factor in ("clock", "threads")]
     assert not own, "what Jupyter asks for is not told"
-    assert {item.site for trace in found[0].traces for item in trace.drawn} == cells
+    assert {(item.file, item.line) for trace in found[0].traces for item in trace.drawn} == cells
 
 
 def test_a_notebook_of_the_runs_own_names_nothing(kernel: Kernel) -> None:

@@ -11,7 +11,7 @@ from repro_gate.runs.launch import Run
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
-LIMIT = 60.0  # seconds, after which a run counts as stuck
+LIMIT = 300.0  # seconds, after which a run counts as stuck
 Source = str | Mapping[str, str]
 
 

@@ -95,7 +95,7 @@ def filled(kind, place, givers):
     jobs = [kind(target=fill, args=(place, 3)) for _ in range(givers)]
     [job.start() for job in jobs]
     kind is threading.Thread and [job.join() for job in jobs]
-    return place
+    return place, jobs
 with ThreadPoolExecutor(2) as pool:
     jobs = [pool.submit(abs, number) for number in range(3)]
     list(as_completed(jobs))  # as it comes
@@ -107,11 +107,12 @@ async def main():
     for job in asyncio.as_completed([asyncio.sleep(0)]):  # as it comes
         await job
 asyncio.run(main())
-filled(threading.Thread, queue.Queue(), 1).get()
-filled(threading.Thread, queue.Queue(), 2).get()  # as it comes
+filled(threading.Thread, queue.Queue(), 1)[0].get()
+filled(threading.Thread, queue.Queue(), 2)[0].get()  # as it comes
 context = multiprocessing.get_context("fork")
-place = filled(context.Process, context.Queue(), 2)
+place, jobs = filled(context.Process, context.Queue(), 2)
 [place.get() for _ in range(6)]  # as it comes
+[job.join() for job in jobs]
 place.put(1)
 place.get()
 """
