@@ -65,11 +65,12 @@ async def slept():
     return loop.time() - begin
 def busy():
     return sum(number * number for number in range(1_500_000))
-begins = [clock() for clock in clocks]
-used, own, beats = time.process_time(), Timer.read(), [clock() for clock in clocks]
-assert beats >= begins
+really = time.clock_gettime(time.CLOCK_MONOTONIC)
+begins, own = [clock() for clock in clocks], Timer.read()
 time.sleep(0.4)
-print(*[clock() - begin for clock, begin in zip(clocks, begins)], Timer.read() - own)
+passed = [clock() - begin for clock, begin in zip(clocks, begins)], Timer.read() - own
+really = time.clock_gettime(time.CLOCK_MONOTONIC) - really
+print(*[seconds / really for seconds in (*passed[0], passed[1])])
 begin, real = time.process_time(), time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
 busy()
 print((time.process_time() - begin) / (time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - real))
@@ -86,11 +87,10 @@ child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').re
 
 def test_varied_time_is_three_times_as_fast_for_own_code_only(tmp_path: Path) -> None:
     plain, varied = numbers(tmp_path, {"train.py": FASTER, "child.py": "pass"})
-    assert all(0.39 < passed < 0.9 for passed in plain[0])
-    assert all(1.17 < passed < 2.7 for passed in varied[0])
-    assert 0.8 < plain[1][0] < 1.2 and 2.4 < varied[1][0] < 3.6
+    assert all(0.8 < speed < 1.2 for speed in (*plain[0], *plain[1]))
+    assert all(2.4 < speed < 3.6 for speed in (*varied[0], *varied[1]))
     # what the standard library waits stays
-    assert all(0.39 < run[2][0] < 0.9 and 0.09 < run[3][0] < 0.6 for run in (plain, varied))
+    assert all(run[2][0] > 0.39 and run[3][0] > 0.09 for run in (plain, varied))
 
 
 ENDS = """

@@ -51,7 +51,7 @@ def tasks():
             todo.put(number)
         for _ in range(3):
             todo.put(None)
-        return [done.get(timeout=20) for _ in range(12)]
+        return [done.get(timeout=60) for _ in range(12)]
     return run([context.Process(target=go) for _ in range(3)], hand_out)
 
 def unordered():

@@ -41,7 +41,7 @@ def queued():
             ready.put(work(10 * worker + number))
     for worker in range(3):
         threading.Thread(target=put, args=(worker,), daemon=True).start()
-    return [ready.get(timeout=5) for _ in range(12)]
+    return [ready.get(timeout=60) for _ in range(12)]
 
 def conditions():
     found, changed = [], threading.Condition()
@@ -53,7 +53,7 @@ def conditions():
     for number in range(5):
         threading.Thread(target=go, args=(number,)).start()
     with changed:
-        assert changed.wait_for(lambda: len(found) == 5, 10)
+        assert changed.wait_for(lambda: len(found) == 5, 60)
     return found
 
 def to_thread():
