@@ -18,7 +18,7 @@ CASES = Path(__file__).with_name("odd_trainings.txt")
 # One of each kind of oddity; the others are slow.
 QUICK = """
 threads-own-models step-takes-model optimizer-dataclass parameters-with-argument lazy-linear
-cut-storage lazy-import batch-lazy-mapping signature mock-clock no-optimizer
+cut-storage lazy-import batch-lazy-mapping signature mock-clock no-optimizer workers-dropout-amp
 """
 # what the probe itself needs is mocked: the recording ends, the training does not
 UNREAD = {"mock-numpy-random"}
