@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from repro_gate.compare import traces
-from repro_gate.compare.distances import with_distance
-from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
+from repro_gate.compare.distances import distance_of_values, with_distance
+from repro_gate.compare.model import KINDS, Distance, Divergence, Tally, Value
 from repro_gate.compare.tolerance import noise_floor
 from repro_gate.compare.traces import (
     ONLY_FIRST,
@@ -260,6 +260,30 @@ def test_the_distance_of_a_loss_is_its_own(dtype: str, a: float, b: float, ulp: 
     found = first(*([alone("loss", "loss", dtype, value)] for value in (a, b)))
     assert found.values == (a, b) and found.measured
     assert (found.max_ulp, found.max_abs) == (ulp, abs(a - b))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "dtype", "far"),
+    [
+        (0.5, 0.75, "float", (0.25, 2**51)),
+        (12, 10, "int", (2.0, None)),
+        (2**53 + 1, 2**53, "int", (1.0, None)),
+        (1, 1.5, "int", (0.5, None)),
+        (-1.7e308, 1.7e308, "float", (None, 0xFFDC85A260EE76EC)),  # a gap that is no float
+        (math.nan, 1.0, "float", None),
+        (10**400, 1, "int", None),
+        ("abcdef12", "abcdee12", "str", None),
+        ("0.5", "0.75", "str", None),
+        (True, False, "str", None),
+        (True, 3, "str", None),
+        ("1", 1, "str", None),
+    ],
+)
+def test_only_numbers_have_a_distance(
+    a: Value, b: Value, dtype: str, far: tuple[float | None, int | None] | None
+) -> None:
+    found = distance_of_values(a, b, dtype)
+    assert (found and (found.max_abs, found.max_ulp)) == far
 
 
 def test_the_gap_of_losses_is_the_largest_of_all_processes_and_backward_passes() -> None:
