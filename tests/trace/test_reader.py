@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[Line, ...]] = {
     "loss beyond any float": block(values=["0x1p99999"]),
     "step below -1": block(step=-2),
     "step too large": block(step=fmt.MAX_STEP + 1),
-    "an earlier step": second(step=0, at=0),
+    "an earlier step": second(step=0),
     "the same block twice": second(at=0),
     "a block left out": second(at=2),
     "flags out of order": (HELLO, {**FLAGS, "id": 1}),
