@@ -135,7 +135,7 @@ def test_a_module_and_a_set_are_recorded_and_what_cannot_be_is_an_error(tmp_path
     try:
         record("nothing", iter(()))
     except TypeError:
-        record("refused", 1.0)
+        record("refused", 1.0, "parameter")
     step()
     """
     trace = trained(trace_script(tmp_path, source))
