@@ -109,14 +109,12 @@ def test_the_quantiles_are_students(missed: float, quantiles: dict[int, float]) 
 
 
 def test_too_few_steps_or_runs_give_no_figure() -> None:
-    run = [timed([10.0] * 7)]
-    assert measure_cost([run, run], [run, run], 4) is not None
-    assert measure_cost([run, run], [run, run], 5) is None
-    assert measure_cost([run, run], [run, [timed([10.0] * 6)]], 4) is None
-    assert measure_cost([run, run], [run, [timed([])]], 0) is None
-    assert measure_cost([run, run], [run], 0) is None
+    seven, six, none, zero = ([timed(times)] for times in ([10.0] * 7, [10.0] * 6, [], [0.0] * 7))
+    assert measure_cost([seven] * 2, [seven] * 2, 4) is not None
+    for off, warmup in (([seven] * 2, 5), ([seven, six], 4), ([seven, none], 0), ([seven], 0)):
+        assert measure_cost([seven] * 2, off, warmup) is None
     assert measure_cost([], [], 0) is None
-    assert measure_cost([run, run], [run, [timed([0.0] * 7)]], 0) is None  # steps of no length
+    assert measure_cost([seven] * 2, [seven, zero], 0) is None  # steps of no length
 
 
 def needs_more(*pairs: tuple[Times, Times]) -> bool:
@@ -151,9 +149,7 @@ def test_runs_that_scatter_need_more_and_have_the_ordinary_interval_meanwhile() 
     ("figure", "scatter", "is_wide"),
     [(0.04, 0.012, False), (0.04, 0.02, True), (0.4, 0.02, False), (-0.4, 0.02, False)],
 )
-def test_narrow_is_three_points_to_each_side_or_a_quarter_of_the_figure(
-    figure: float, scatter: float, is_wide: bool
-) -> None:
+def test_narrow_is_three_points_or_a_quarter(figure: float, scatter: float, is_wide: bool) -> None:
     runs = [10.0 * (1 + figure) * (1 + sign * scatter) for sign in (1, -1, 1, -1)]
     assert needs_more(*[([on] * 3, [10.0] * 3) for on in runs]) is is_wide
 
@@ -204,9 +200,7 @@ POSITIVE = st.lists(st.floats(0, 1e10), min_size=3, max_size=12)
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=2, max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_the_figure_lies_within_its_interval_and_is_the_same_again(
-    pairs: list[tuple[list[float], list[float]]],
-) -> None:
+def test_the_figure_lies_within_its_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
     traces = [[[timed(times)] for times in arm] for arm in zip(*pairs, strict=True)]
     found = measure_cost(traces[0], traces[1], 0)
     assert found == measure_cost(traces[0], traces[1], 0)

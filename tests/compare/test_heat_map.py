@@ -1,5 +1,4 @@
-"""The heat map has a cell for what was recorded, says what differs and nothing else, and grows
-coarser instead of larger."""
+"""The heat map says what differs and nothing else, and grows coarser instead of larger."""
 
 from __future__ import annotations
 
@@ -24,6 +23,8 @@ from repro_gate.trace.model import Trace
 from tests.support.built_traces import block, changed, flip, training, with_loss
 from tests.support.built_traces import place_of as block_at
 
+A = training()
+
 
 def rows_of(a: list[Trace], b: list[Trace]) -> dict[tuple[str, str, str], str]:
     """The cells by row."""
@@ -47,23 +48,23 @@ def test_equal_runs_are_identical_in_every_cell_in_order_of_execution() -> None:
 
 
 def test_only_what_differs_is_marked_and_a_loss_says_how_far() -> None:
-    a = training()
-    b = with_loss(changed(a, block_at(a, 1, "gradient"), flip(0)), 2, 0.4)
-    cells = rows_of([a], [b])
+    b = with_loss(changed(A, block_at(A, 1, "gradient"), flip(0)), 2, 0.4)
+    cells = rows_of([A], [b])
     assert cells["main", "gradient", "fc"] == " .?." and cells["main", "parameter", "fc"] == "...."
     # |1/3 - 0.4| over 1/3 is 0.2: 2^20 and more epsilons of float32
     assert cells["main", "loss", ""] == " .." + LEVELS[20]
 
 
 def test_generators_alone_leave_the_map_grey_and_each_process_has_its_rows() -> None:
-    a, other = training(), training(key="rank1")
-    cells = rows_of([a], [changed(a, block_at(a, 1, "rng"), flip(0))])
+    cells = rows_of([A], [changed(A, block_at(A, 1, "rng"), flip(0))])
     assert set("".join(cells.values())) <= {".", " "}
     # they differ, which does not matter: no cell says that they are identical
     assert not [kind for _, kind, _ in cells if kind == "rng"]
-    cells = rows_of([a, other], [a, changed(other, block_at(other, 0, "parameter"), flip(1))])
-    keys = [(process, "parameter", "fc") for process in ("rank1", "main")]
-    assert [cells[key] for key in keys] == [".?..", "...."]
+    other = training(key="rank1")
+    cells = rows_of([A, other], [A, changed(other, block_at(other, 0, "parameter"), flip(1))])
+    assert (
+        cells["rank1", "parameter", "fc"] == ".?.." and cells["main", "parameter", "fc"] == "...."
+    )
 
 
 def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
@@ -89,10 +90,8 @@ def test_what_a_replay_measured_colours_what_differs_and_nothing_else() -> None:
 
 
 def test_what_one_pair_measured_at_its_end_is_no_growth() -> None:
-    a = training()
-    b = changed(a, block_at(a, 2, "parameter"), flip(0))
-    b.distances = [measured(2, "parameter", "fc.weight", 0.5)]
-    found = compare_runs([a], [b])
+    b = changed(A, block_at(A, 2, "parameter"), flip(0))
+    found = compare_runs([A], [replace(b, distances=[measured(2, "parameter", "fc.weight", 0.5)])])
     assert found.growth == () and found.heat_map is not None
     assert next(row.cells for row in found.heat_map.rows if row.kind == "parameter") == "...m"
 
@@ -138,9 +137,7 @@ def test_modules_are_told_apart_as_far_as_there_are_rows() -> None:
         ("rng", "torch", "torch"),
     ],
 )
-def test_a_row_is_a_module_and_names_of_many_parts_are_cut(
-    kind: str, name: str, module: str
-) -> None:
+def test_a_row_is_a_module_and_long_names_are_cut(kind: str, name: str, module: str) -> None:
     assert place_of(("main", kind, name), 9) == ("main", kind, module)
     assert len(place_of(("main", "parameter", "a." * 4_000), 10_000)[2].split(".")) == PARTS
 

@@ -1,5 +1,4 @@
-"""The noise floor is what two runs without the flags are apart: zero, a figure, or nothing where
-none was measured."""
+"""The noise floor is what two runs without the flags are apart, where that was measured."""
 
 from __future__ import annotations
 
@@ -55,9 +54,7 @@ def test_equal_runs_have_a_floor_of_zero_and_no_gap_without_losses() -> None:
         (with_loss(OTHER, 2, math.nan), (0.25, None, None, 1)),
     ],
 )
-def test_runs_that_part_have_the_figures_that_are_known(
-    b: Trace, expected: tuple[float | None, ...]
-) -> None:
+def test_runs_that_part_have_known_figures(b: Trace, expected: tuple[float | None, ...]) -> None:
     assert figures(noise_floor([A], [b])) == pytest.approx(expected)
 
 
@@ -71,7 +68,7 @@ def test_runs_that_part_have_the_figures_that_are_known(
         (None, "", None),
     ],
 )
-def test_a_difference_is_told_beside_the_noise_floor(
+def test_a_difference_is_told_beside_noise(
     gap: float | None, relation: str, times: float | None
 ) -> None:
     floor = replace(noise_floor([A], [OTHER]), loss_gap=gap)

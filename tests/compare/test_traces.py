@@ -1,5 +1,4 @@
-"""The comparison finds exactly what differs, where it first differs, and nothing where nothing
-does."""
+"""The comparison finds exactly what differs, where it first differs, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from repro_gate.compare import traces
-from repro_gate.compare.distances import with_distance
-from repro_gate.compare.model import KINDS, Distance, Divergence, Tally
+from repro_gate.compare.distances import distance_of_values, with_distance
+from repro_gate.compare.model import KINDS, Distance, Divergence, Tally, Value
 from repro_gate.compare.tolerance import noise_floor
 from repro_gate.compare.traces import (
     ONLY_FIRST,
@@ -42,6 +41,8 @@ from tests.support.built_traces import (
 )
 
 FAR = Distance(0.5, 7, 1.0, 0.5)
+WEIGHT, BIAS, STEPS = ("gradient", "fc.weight"), ("gradient", "fc.bias"), ("optimizer", "steps")
+EXP_AVG = ("optimizer", "fc.weight.exp_avg")
 TENSORS = sum(len(rows) for kind, rows in ROWS.items() if kind not in ("rng", "loss"))
 
 
@@ -54,27 +55,26 @@ def first(a: list[Trace], b: list[Trace]) -> Divergence:
     return found
 
 
-def place(a: list[Trace], b: list[Trace]) -> tuple[int, str, str]:
-    found = first(a, b)
-    return found.step, found.kind, found.name
+def flipped(trace: Trace, step: int, kind: str, row: int = 0) -> Trace:
+    return changed(trace, place_of(trace, step, kind), flip(row))
+
+
+A = training()
+RANKS = [training(key="rank0"), training(key="rank1")]
 
 
 def test_equal_runs_are_identical() -> None:
-    comparison = compare_runs([training()], [training()])
+    comparison = compare_runs([A], [training()])
     assert comparison.identical and comparison.first_divergence is None
     assert (comparison.steps, comparison.tensors, comparison.differing) == (3, TENSORS, 0)
     assert comparison.losses == ((0, 1.0, 1.0), (1, 0.5, 0.5), (2, 1 / 3, 1 / 3))
     assert comparison.loss_gaps == ((0, 0.0), (1, 0.0), (2, 0.0))
     assert set(comparison.by_kind) == set(KINDS) - {"artifact"} and comparison.by_step == ()
     assert (comparison.weights, comparison.unmatched, comparison.unmeasured) == ((), None, 0)
-
-
-def test_generators_alone_do_not_hide_a_process_or_a_step_that_one_run_lacks() -> None:
-    a = training()
-    b = changed(a, place_of(a, 1, "rng"), flip(0))
-    assert not compare_runs([a, training(key="rank1")], [b]).identical
-    assert not compare_runs([a], [replace(b, steps=b.steps[:2])]).identical
-    assert not compare_runs([a], [changed(b, place_of(b, 2, "batch"), lambda old: None)]).identical
+    assert compare_runs(RANKS, RANKS[::-1]).identical
+    assert compare_runs(RANKS, RANKS).tensors == 2 * TENSORS
+    # a process that recorded nothing is no process of the training
+    assert compare_runs([*RANKS, Trace(path=A.path)], RANKS).identical
 
 
 @pytest.mark.parametrize("kind", ORDER)
@@ -94,104 +94,99 @@ def test_a_difference_of_each_kind_is_found_and_counted(kind: str) -> None:
     assert comparison.differing == (kind not in ("rng", "loss"))
 
 
-def test_the_first_difference_in_order_of_execution_of_all_processes_is_named() -> None:
-    b = training()
-    for step, kind in ((2, "batch"), (1, "optimizer"), (1, "gradient")):
-        b = changed(b, place_of(b, step, kind), flip(0))
-    assert place([training()], [b])[:2] == (1, "gradient")
-    assert compare_runs([training()], [b]).by_step == ((1, 2), (2, 1))
-    a = [training(key="rank0"), training(key="rank1")]
-    b0 = changed(a[0], place_of(a[0], 2, "loss"), flip(0))
-    found = first(a, [b0, changed(a[1], place_of(a[1], 1, "gradient"), flip(1))])
+def without(trace: Trace, step: int, kind: str) -> Trace:
+    return changed(trace, place_of(trace, step, kind), lambda old: None)
+
+
+def turned(old: Block) -> Block:
+    return replace(old, rows=old.rows[::-1], content=old.digests[16:] + old.digests[:16])
+
+
+def cut(old: Block) -> Block:
+    return replace(old, rows=old.rows[:1], content=old.digests[:16])
+
+
+def with_blocks(trace: Trace, *blocks: Block, at: int | None = None) -> Trace:
+    at = len(trace.blocks) if at is None else at
+    return replace(trace, blocks=[*trace.blocks[:at], *blocks, *trace.blocks[at:]])
+
+
+def with_row(dtype: str, shape: tuple[int, ...]) -> Trace:
+    row = ("fc.weight", dtype, shape)
+    return changed(A, GRADIENT, lambda old: replace(old, rows=(row, *old.rows[1:])))
+
+
+def rated(value: float) -> Trace:
+    """A training that records its learning rate before the step's buffers."""
+    rows = (("param_groups.0.lr", "float", ()),)
+    rate = block(1, "optimizer", rows, at=1, seed=value, values=(value,))
+    return with_blocks(A, rate, at=place_of(A, 1, "buffer"))
+
+
+R, FAST = rated(1e-3), rated(1.5e-3)
+RNG, GRADIENT = place_of(A, 1, "rng"), place_of(A, 1, "gradient")
+SECOND, EXTRA = block(2, "gradient", at=1), block(1, "batch", at=1)
+NO_RNG, FEWER = flipped(A, 1, "rng"), replace(A, steps=A.steps[:2])  # where no digest tells
+NAMES = [(name, "float32", ()) for name in "wwv"]
+TWINS = replace(training(0), blocks=[block(0, "gradient", NAMES)])
+UNFINISHED = with_blocks(A, flip(0)(block(3, "batch")), block(3, "parameter", seed="at the end"))
+SAID = "float32 [2, 8] in the first run, {} in the second"
+LONG, LONGER, RATE = training(5), training(8), ("optimizer", "param_groups.0.lr")
+BATCH = ("batch", "images")
+MORE = with_blocks(flipped(NO_RNG, 1, "loss"), EXTRA, at=RNG)
+TURNED = changed(A, GRADIENT, lambda old: flip(0)(turned(old)))
+DOUBLE, OTHER_DOUBLE = with_blocks(A, SECOND), with_blocks(A, flip(1)(SECOND))
+# one run, the other, and where they differ first: step, kind, name; what is said of it
+FIRST: dict[str, tuple[Trace, Trace, tuple[int, str, str], str]] = {
+    "the earliest step": (A, flipped(flipped(A, 2, "batch"), 1, "optimizer"), (1, *EXP_AVG), ""),
+    "its first kind": (A, flipped(flipped(A, 1, "optimizer"), 1, "gradient"), (1, *WEIGHT), ""),
+    "a missing block": (A, without(A, 1, "gradient"), (1, *WEIGHT), ONLY_FIRST),
+    "an extra block before what follows from it": (A, MORE, (1, *BATCH), ONLY_SECOND),
+    "a second block of a step": (DOUBLE, OTHER_DOUBLE, (2, *BIAS), ""),
+    "a row in another order": (A, TURNED, (1, *BIAS), ""),
+    "beside two rows of one name": (TWINS, changed(TWINS, 0, flip(2)), (0, "gradient", "v"), ""),
+    "a missing row": (A, changed(A, GRADIENT, cut), (1, *BIAS), ONLY_FIRST),
+    "a dtype": (A, with_row("float64", (2, 8)), (1, *WEIGHT), SAID.format("float64 [2, 8]")),
+    "a shape": (A, with_row("float32", (8, 2)), (1, *WEIGHT), SAID.format("float32 [8, 2]")),
+    "a number of steps": (A, FEWER, (2, *STEPS), "2"),
+    "a number of steps, beside generators": (NO_RNG, FEWER, (2, *STEPS), "2"),
+    "more steps": (LONG, LONGER, (5, *STEPS), "8"),
+    "a value before the steps": (LONG, flipped(LONGER, 3, "loss"), (3, "loss", "loss"), ""),
+    "what differs in the step that one run did not end": (UNFINISHED, LONG, (3, *BATCH), ""),
+    "a rate before what it moved": (R, flipped(FAST, 1, "parameter"), (1, *RATE), ""),
+    "a gradient before the rate": (R, flipped(FAST, 1, "gradient"), (1, *WEIGHT), ""),
+}
+
+
+@pytest.mark.parametrize("case", FIRST)
+def test_the_first_difference_in_order_of_execution_is_named(case: str) -> None:
+    a, b, where, said = FIRST[case]
+    found = first([a], [b])
+    assert (found.step, found.kind, found.name) == where
+    assert said in found.detail and bool(said) == bool(found.detail)
+
+
+def test_what_one_run_lacks_is_no_tensor_that_differs() -> None:
+    process = first(RANKS, RANKS[:1])
+    assert (process.step, process.name, process.detail) == (-1, "process rank1", ONLY_FIRST)
+    assert not compare_runs([A, RANKS[1]], [NO_RNG]).identical
+    later = [flipped(RANKS[0], 2, "loss"), flipped(RANKS[1], 1, "gradient", 1)]
+    found = first(RANKS, later)
     assert (found.process, found.step, found.name) == ("rank1", 1, "fc.bias")
-    assert compare_runs(a, list(reversed(a))).identical
-    assert compare_runs(a, a).tensors == 2 * TENSORS
-
-
-def test_a_missing_or_extra_block_is_a_difference_and_comes_before_what_follows_from_it() -> None:
-    a = training()
-    b = changed(a, place_of(a, 1, "gradient"), lambda old: None)
-    found = first([a], [b])
-    assert (found.step, found.kind, found.detail) == (1, "gradient", ONLY_FIRST)
-    assert compare_runs([a], [b]).unmatched == found
-    assert first([b], [a]).detail == ONLY_SECOND
-    at = place_of(a, 1, "rng")
-    b = changed(changed(a, at, flip(0)), place_of(a, 1, "loss"), flip(0))
-    b.blocks.insert(at, block(1, "batch", at=1))
-    assert place([a], [b]) == (1, "batch", "images") and first([a], [b]).detail == ONLY_SECOND
-
-
-def test_blocks_are_paired_by_their_count_within_a_step_and_rows_by_name_in_their_order() -> None:
-    a = training(1)
-    a.blocks.append(block(0, "gradient", at=1))
-    assert compare_runs([a], [replace(a, blocks=list(a.blocks))]).identical
-    assert first([a], [changed(a, len(a.blocks) - 1, flip(1))]).name == "fc.bias"
-    a, at = training(1), place_of(training(1), 0, "gradient")
-
-    def turned(old: Block) -> Block:
-        return replace(old, rows=old.rows[::-1], content=old.digests[16:] + old.digests[:16])
-
-    assert compare_runs([a], [changed(a, at, turned)]).identical
-    assert first([a], [changed(a, at, lambda old: flip(0)(turned(old)))]).name == "fc.bias"
-    rows = (("w", "float32", (1,)), ("w", "float32", (1,)), ("v", "float32", (1,)))
-    a = replace(training(0), blocks=[block(0, "gradient", rows)])
-    comparison = compare_runs([a], [changed(a, 0, flip(2))])
-    assert comparison.by_step == ((0, 1),) and comparison.by_kind["gradient"] == Tally(2, 1)
-    assert first([a], [changed(a, 0, flip(2))]).name == "v"
-
-
-def test_missing_and_extra_rows_other_dtypes_and_shapes_are_differences() -> None:
-    a = training(1)
-    at = place_of(a, 0, "gradient")
-    b = changed(a, at, lambda old: replace(old, rows=old.rows[:1], content=old.digests[:16]))
-    for pair, detail in ((([a], [b]), ONLY_FIRST), (([b], [a]), ONLY_SECOND)):
-        assert (first(*pair).name, first(*pair).detail) == ("fc.bias", detail)
-    for dtype, shape in (("float64", (2, 8)), ("float32", (8, 2))):  # of the same bytes
-        row = ("fc.weight", dtype, shape)
-        b = changed(a, at, lambda old, row=row: replace(old, rows=(row, *old.rows[1:])))  # type: ignore[misc]
-        found = first([a], [b])
-        assert found.name == "fc.weight"
-        assert found.detail == f"float32 [2, 8] in the first run, {dtype} {[*shape]} in the second"
-
-
-def test_a_process_and_steps_that_one_run_lacks_are_differences_and_none_of_tensors() -> None:
-    a = [training(key="rank0"), training(key="rank1")]
-    found = first(a, a[:1])
-    assert (found.step, found.name, found.detail) == (-1, "process rank1", ONLY_FIRST)
-    assert compare_runs(a, a[:1]).unmatched == found
-    # a process that recorded nothing is no process of the training
-    assert compare_runs([*a, Trace(path=a[0].path)], a).identical
-    fewer = training(5)
-    fewer.steps.pop()  # where no digest tells
-    for one, other, step in ((training(5), fewer, 4), (training(5), training(8), 5)):
-        comparison = compare_runs([one], [other])
-        assert comparison.unmatched == first([one], [other]) and not comparison.identical
-        assert place([one], [other])[::2] == (step, "steps")
+    for a, b in ((RANKS, RANKS[:1]), ([A], [FEWER])):
+        comparison = compare_runs(a, b)
+        assert comparison.unmatched == first(a, b)
         assert (comparison.differing, comparison.by_step) == (0, ())
-    longer = training(8)
-    b = changed(longer, place_of(longer, 3, "loss"), flip(0))
-    assert place([training(5)], [b])[:2] == (3, "loss")
-    assert compare_runs([training(5)], [b]).by_step == ((3, 1),)
-    # what differs in the step that one run did not end comes before the number of steps
-    short = training(5)
-    short.blocks += [flip(0)(block(5, "batch")), block(5, "parameter", seed="state at the end")]
-    assert place([short], [longer])[:2] == (5, "batch")
+    missing = compare_runs([without(A, 1, "gradient")], [A]).unmatched
+    assert missing is not None and missing.detail == ONLY_SECOND
+    named = compare_runs([TWINS], [changed(TWINS, 0, flip(2))])
+    assert named.by_kind["gradient"] == Tally(2, 1), "rows of one name are one"
+    assert not compare_runs([A], [without(NO_RNG, 2, "batch")]).identical
 
 
-def test_a_learning_rate_that_differs_comes_before_the_parameters_that_it_moved() -> None:
-    def trained(value: float) -> Trace:
-        rows = (("param_groups.0.lr", "float", ()),)
-        rate = block(1, "optimizer", rows, at=1, seed=value, values=(value,))
-        trace = training(3)
-        at = place_of(trace, 1, "buffer")
-        return replace(trace, blocks=[*trace.blocks[:at], rate, *trace.blocks[at:]])
-
-    a, b = trained(1e-3), trained(1.5e-3)
-    b = changed(b, place_of(b, 1, "parameter"), flip(0))
-    assert place([a], [b]) == (1, "optimizer", "param_groups.0.lr")
-    found = first([a], [b])
-    assert found.values == (1e-3, 1.5e-3) and found.measured and found.max_abs == 1.5e-3 - 1e-3
-    assert first([a], [changed(b, place_of(b, 1, "gradient"), flip(0))]).kind == "gradient"
+def test_the_order_of_rows_and_a_second_block_of_a_step_are_no_difference() -> None:
+    assert compare_runs([A], [changed(A, GRADIENT, turned)]).identical
+    assert compare_runs([with_blocks(A, SECOND)], [with_blocks(A, SECOND)]).identical
 
 
 def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
@@ -206,23 +201,25 @@ def test_distances_of_runs_that_end_in_different_steps_are_left_out() -> None:
     assert [item.max_abs for item in same.weights] == [0.27]
 
 
+def alone(kind: str, name: str, dtype: str, value: float) -> Trace:
+    """A trace of this one number."""
+    content = block(0, kind, ((name, dtype, ()),), seed=value, values=(value,))
+    return replace(training(0), blocks=[content])
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "values", "said", "far"),
     [
         ("nesterov", "bool", (1.0, 0.0), "(True, False)", None),
         ("step", "int", (7.0, 9.0), "(7, 9)", 2.0),
         ("lr", "float", (0.5, math.nan), "(0.5, nan)", None),
+        ("lr", "float", (1e-3, 1.5e-3), "(0.001, 0.0015)", 1.5e-3 - 1e-3),
     ],
 )
 def test_numbers_of_a_trace_have_the_type_that_it_states(
     name: str, dtype: str, values: tuple[float, float], said: str, far: float | None
 ) -> None:
-    rows = ((f"param_groups.0.{name}", dtype, ()),)
-    a, b = (
-        replace(training(0), blocks=[block(0, "optimizer", rows, seed=at, values=(value,))])
-        for at, value in enumerate(values)
-    )
-    found = first([a], [b])
+    found = first(*([alone("optimizer", name, dtype, value)] for value in values))
     assert (str(found.values), found.max_abs) == (said, far)
 
 
@@ -260,61 +257,66 @@ def test_artifacts_come_last_and_are_counted() -> None:
     ],
 )
 def test_the_distance_of_a_loss_is_its_own(dtype: str, a: float, b: float, ulp: int | None) -> None:
-    rows = (("loss", dtype, ()),)
-    one, other = (
-        replace(training(0), blocks=[block(0, "loss", rows, seed=value, values=(value,))])
-        for value in (a, b)
-    )
-    found = first([one], [other])
+    found = first(*([alone("loss", "loss", dtype, value)] for value in (a, b)))
     assert found.values == (a, b) and found.measured
     assert (found.max_ulp, found.max_abs) == (ulp, abs(a - b))
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "dtype", "far"),
+    [
+        (0.5, 0.75, "float", (0.25, 2**51)),
+        (12, 10, "int", (2.0, None)),
+        (2**53 + 1, 2**53, "int", (1.0, None)),
+        (1, 1.5, "int", (0.5, None)),
+        (-1.7e308, 1.7e308, "float", (None, 0xFFDC85A260EE76EC)),  # a gap that is no float
+        (math.nan, 1.0, "float", None),
+        (10**400, 1, "int", None),
+        ("abcdef12", "abcdee12", "str", None),
+        ("0.5", "0.75", "str", None),
+        (True, False, "str", None),
+        (True, 3, "str", None),
+        ("1", 1, "str", None),
+    ],
+)
+def test_only_numbers_have_a_distance(
+    a: Value, b: Value, dtype: str, far: tuple[float | None, int | None] | None
+) -> None:
+    found = distance_of_values(a, b, dtype)
+    assert (found and (found.max_abs, found.max_ulp)) == far
+
+
 def test_the_gap_of_losses_is_the_largest_of_all_processes_and_backward_passes() -> None:
-    a = [training(key="rank0"), training(key="rank1")]
-    b = [with_loss(a[0], 1, 0.5625), with_loss(a[1], 1, 0.75)]
+    b = [with_loss(RANKS[0], 1, 0.5625), with_loss(RANKS[1], 1, 0.75)]
     b[0].blocks.append(block(2, "loss", at=1, values=(9.0,)))  # no twin, no gap
-    assert compare_runs(a, b).loss_gaps == ((0, 0.0), (1, 0.25), (2, 0.0))
-    nan = [with_loss(a[0], 1, math.nan), a[1]]
-    assert compare_runs(a, nan).loss_gaps[1] == (1, math.inf)
+    assert compare_runs(RANKS, b).loss_gaps == ((0, 0.0), (1, 0.25), (2, 0.0))
+    nan, *far = ([with_loss(A, 1, value)] for value in (math.nan, -1.7e308, 1.7e308))
+    assert compare_runs([A], nan).loss_gaps[1] == (1, math.inf) == compare_runs(*far).loss_gaps[1]
     assert compare_runs(nan, nan).loss_gaps[1] == (1, 0.0)
-    assert first(a, nan).measured is False
-    far = [[with_loss(training(), 1, value)] for value in (-1.7e308, 1.7e308)]
-    assert compare_runs(*far).loss_gaps[1] == (1, math.inf)
-
-
-def test_a_measured_distance_is_attached_where_it_belongs() -> None:
-    a = training()
-    b = apart(changed(a, place_of(a, 2, "parameter"), flip(0)), 1.0, 0.5)
-    found = first([a], [b])
-    assert (found.name, found.process, found.measured) == ("fc.weight", "main", True)
-    assert found == replace(found, **vars(FAR))
-    assert not first([a], [changed(a, place_of(a, 2, "gradient"), flip(0))]).measured
+    assert first([A], nan).measured is False
 
 
 def test_parameters_are_listed_before_optimizer_state_and_farthest_first() -> None:
-    b = apart(apart(training(), 1.0, 0.5), None, None, name="fc.bias")
+    b = apart(apart(A, 1.0, 0.5), None, None, name="fc.bias")
     b = apart(b, 4.0, 3.0, name="fc.weight.exp_avg", kind="optimizer")
-    last = b.distances[0]
     early, same, other = (
-        structs.replace(last, name="x", **more)
+        structs.replace(b.distances[0], name="x", **more)
         for more in ({"step": 1}, {"max_abs": 0.0, "max_ulp": 0, "l2": 0.0}, {"kind": "gradient"})
     )
     b = replace(b, distances=[*b.distances, early, same, other])
-    found = compare_runs([training()], [b]).weights
+    found = compare_runs([A], [b]).weights
     assert [item.name for item in found] == ["fc.bias", "fc.weight", "fc.weight.exp_avg"]
 
 
-def test_parameters_that_differ_at_the_end_and_were_not_measured_are_counted() -> None:
-    a = training()
-    last, early = (changed(a, place_of(a, step, "parameter"), flip(0)) for step in (2, 1))
-    for b, count in (
-        (last, 1),
-        (apart(last, 1.0, 0.5), 0),
-        (apart(last, 1.0, 0.5, name="fc.bias"), 1),
-        (early, 0),  # the runs came together again
-    ):
-        assert compare_runs([a], [b]).unmeasured == count
+def test_a_distance_is_attached_where_it_belongs_and_one_that_lacks_is_counted() -> None:
+    last, early = (flipped(A, step, "parameter") for step in (2, 1))
+    found = first([A], [apart(last, 1.0, 0.5)])
+    assert found == replace(found, name="fc.weight", process="main", **vars(FAR)) and found.measured
+    assert not first([A], [flipped(A, 2, "gradient")]).measured
+    bias = apart(last, 1.0, 0.5, name="fc.bias")
+    # early: the runs came together again
+    for b, count in ((last, 1), (apart(last, 1.0, 0.5), 0), (bias, 1), (early, 0)):
+        assert compare_runs([A], [b]).unmeasured == count
 
 
 KEYS = st.lists(st.sampled_from(["main", "rank0", "rank1"]), min_size=1, max_size=2, unique=True)
@@ -322,7 +324,7 @@ KEYS = st.lists(st.sampled_from(["main", "rank0", "rank1"]), min_size=1, max_siz
 
 @given(KEYS, st.integers(1, 5), st.data())
 @settings(max_examples=80, deadline=None)
-def test_one_injected_change_is_what_is_found_live_and_in_the_end(
+def test_one_injected_change_is_what_is_found(
     keys: list[str], steps: int, data: st.DataObject
 ) -> None:
     a = [training(steps, key=key) for key in keys]
@@ -353,8 +355,7 @@ def test_what_two_algorithms_digested_is_not_compared() -> None:
     names = ("xxh3-128", "sha256-128", "<b>\x1b[31m", "")
     named = [training(facts={**FACTS, "digest": name}) for name in names]
     assert compare_runs(named[:1], named[:1]).identical
-    said = "by xxh3-128 in the first run and by sha256-128 in the second"
-    with pytest.raises(Inconclusive, match=said) as refused:
+    with pytest.raises(Inconclusive) as refused:
         compare_runs(named[:1], named[1:2])
     assert refused.value.reason_id == "determinism/other-digest" and refused.value.remedy
     # the name of a digest is one of those there are

@@ -1,5 +1,4 @@
-"""Claims about what a file holds: real files are told apart to the last bit, and what untrusted
-code wrote runs nothing."""
+"""What a file holds is told apart to the last bit, and what untrusted code wrote runs nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +8,6 @@ import math
 import os
 import pickle
 import struct
-import subprocess
-import sys
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -45,36 +42,22 @@ def checkpoint() -> dict[str, Any]:
 
 
 BASE = torch.arange(120).reshape(10, 12)
-VIEWS = {
-    "transposed": lambda t: t.t(),
-    "strided": lambda t: t[::2, 1::3],
-    "column": lambda t: t[:, 0],
-    "corner": lambda t: t[3:, 2:],
-    "expanded": lambda t: t[0].expand(5, -1),
-    "permuted": lambda t: t.reshape(2, 5, 3, 4).permute(3, 1, 0, 2),
-    "channels-last": lambda t: t.reshape(2, 5, 3, 4).to(memory_format=torch.channels_last),
-    "empty": lambda t: t[:0].t(),
-    "element": lambda t: t[2, 3],
-}
-REAL = "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2"
-DTYPES = f"{REAL} uint8 int64 bool complex64 complex128".split()
+VIEWS = (
+    ("transposed", BASE.to(torch.bfloat16).t()),
+    ("strided", BASE.to(torch.complex64)[::2, 1::3]),
+    ("expanded", BASE.to(torch.float8_e4m3fn)[0].expand(5, -1)),
+    ("channels-last", BASE.float().reshape(2, 5, 3, 4).to(memory_format=torch.channels_last)),
+    ("empty", BASE[:0].t()),
+    ("element", BASE.bool()[2, 3]),
+)
+Files = dict[str, Artifact]
+Pairs = dict[str, tuple[Artifact, Artifact]]
 # name -> two values, and what tells them apart; no `what`: they are the same
 VALUES: dict[str, tuple[Any, Any, str]] = {
     "zero": (torch.tensor([0.0]), torch.tensor([-0.0]), "value"),
-    "nan": (
-        torch.tensor([0x7FC00000], dtype=torch.int32).view(torch.float32),
-        torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32),
-        "value",
-    ),
-    "order": (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0]), "value"),
     "shape": (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
     "dtype": (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype"),
-    "half": (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
-    "large": (
-        torch.zeros(300, 300),
-        torch.zeros(300, 300).index_fill_(1, torch.tensor([299]), 1e-30),
-        "value",
-    ),
+    "large": (torch.zeros(300, 300), torch.zeros(300, 300).fill_diagonal_(1e-30), "value"),
     "int and float": (1, 1.0, "dtype"),
     "minus zero": (0.0, -0.0, "value"),
     "truth": (True, 1, "dtype"),
@@ -95,20 +78,12 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "ordered dict": (OrderedDict(a=1), {"a": 1}, "structure"),
     "order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ""),
     "order of a set": ({1, 2, 9}, {9, 2, 1}, ""),
-    **{
-        f"{name} {dtype}": (
-            view(BASE.to(getattr(torch, dtype))),
-            view(BASE.to(getattr(torch, dtype))).clone(memory_format=torch.contiguous_format),
-            "",
-        )
-        for name, view in VIEWS.items()
-        for dtype in DTYPES
-    },
+    **{name: (view, view.clone(memory_format=torch.contiguous_format), "") for name, view in VIEWS},
 }
 
 
 @pytest.fixture(scope="module")
-def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Artifact, Artifact]]:
+def values(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     """Every pair of `VALUES` saved and read, all in one start."""
     folder = tmp_path_factory.mktemp("values")
     for number, (a, b, _) in enumerate(VALUES.values()):
@@ -121,18 +96,13 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Artifact
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_differs_is_seen_and_what_is_the_same_is_the_same(
-    values: dict[str, tuple[Artifact, Artifact]], name: str
-) -> None:
+def test_what_differs_is_seen(values: Pairs, name: str) -> None:
     a, b = values[name]
     assert a.format == b.format == "torch", a.note
     found = differences(a, b)
     assert {item.what for item in found} == ({VALUES[name][2]} if VALUES[name][2] else set())
     if name == "payload":
-        assert [str(value) for value in found[0].values or ()] == [
-            "nan",
-            "nan (0x7ff8000000000001)",
-        ]
+        assert [*map(str, found[0].values or ())] == ["nan", "nan (0x7ff8000000000001)"]
 
 
 class Malicious:
@@ -141,7 +111,7 @@ class Malicious:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Checkpoints as torch, numpy and their friends write them, and hostile ones, read in one
     start, by name."""
     folder = tmp_path_factory.mktemp("files")
@@ -166,8 +136,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), folder / "script.pt")
-    for name in ("raw.bin", "empty.pt"):
-        (folder / name).write_bytes(b"\x00\x01" if name == "raw.bin" else b"")
+    (folder / "raw.bin").write_bytes(b"\x00\x01")
+    (folder / "empty.pt").write_bytes(b"")
     (folder / "pickle.pt").write_bytes(pickle.dumps(Malicious()))
     (folder / "cut.pt").write_bytes((folder / "plain.pt").read_bytes()[:700])
     (folder / "bomb.pt").write_bytes(pickle.dumps("x")[:2] + b"]" * 100_000 + b"a" * 99_999 + b".")
@@ -175,10 +145,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     for _ in range(150):
         deep = [deep]
     torch.save(deep, folder / "deep.pt")
-    zeros, others = (
-        np.zeros((2, 3), np.float32),
-        {"name": np.array("x"), "o": np.array([{}], object)},
-    )
+    zeros, others = np.zeros((2, 3), np.float32), {"o": np.array([{}], object)}
     np.savez(folder / "a.npz", w=zeros, step=np.int64(7), **others)
     np.savez_compressed(folder / "b.npz", w=np.asfortranarray(zeros), step=np.int64(7), **others)
     np.savez(folder / "c.npz", w=-zeros, step=np.int32(7), **others)
@@ -196,27 +163,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
         archive.writestr("v.npy", (folder / "record.npy").read_bytes())
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("v.npy", (folder / "record.npy").read_bytes())
-    previous = Path.cwd()
-    os.chdir(folder)
-    try:
-        paths = sorted(folder.iterdir())
+    paths = sorted(folder.iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         found = dict(zip((path.name for path in paths), read_files(*paths), strict=True))
-    finally:
-        os.chdir(previous)
     assert not list(folder.rglob("ran"))
     return found
 
 
-def test_leaves_have_the_names_a_person_knows_and_an_ulp_in_one_is_named(
-    files: dict[str, Artifact],
-) -> None:
-    plain = files["plain.pt"]
+def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
+    plain, leaves = files["plain.pt"], files["plain.pt"].leaves
     assert plain.format == "torch" and not plain.note
-    assert {"optimizer.state.0.exp_avg", "epoch"} <= plain.leaves.keys()
-    weight = plain.leaves["state_dict.0.weight"]
+    assert {"optimizer.state.0.exp_avg", "epoch"} <= leaves.keys()
+    weight = leaves["state_dict.0.weight"]
     assert (weight.kind, weight.dtype, weight.shape) == ("tensor", "float32", (3, 4))
-    values = [plain.leaves[name].value for name in ("history.1.loss", "optimizer.state.0.step")]
-    assert values == ["0.25", "1.0"]
+    assert leaves["history.1.loss"].value == "0.25"
+    assert leaves["optimizer.state.0.step"].value == "1.0"
     for other in ("same.ckpt", "legacy.pth"):
         assert files[other].digest != plain.digest and differences(plain, files[other]) == (), other
     (found,) = differences(plain, files["nudged.bin"])
@@ -224,7 +186,6 @@ def test_leaves_have_the_names_a_person_knows_and_an_ulp_in_one_is_named(
     assert (found.dtype, found.shape, found.detail) == ("float32", (2,), "")
     leaves = files["tied.pt"].leaves
     assert leaves["a"] == leaves["b"] and leaves["loop.1"].dtype == "reference"
-    assert leaves["e"].value == "{}"
     # some torch versions refuse such a name
     assert [*files["surrogate.pt"].leaves] in (["w\\udcff"], ["(file)"])
 
@@ -245,18 +206,14 @@ def test_leaves_have_the_names_a_person_knows_and_an_ulp_in_one_is_named(
         *((name, "") for name in ("bomb.pt", "wrong.npy")),
     ],
 )
-def test_what_is_refused_is_compared_by_its_bytes_and_runs_nothing(
-    files: dict[str, Artifact], name: str, why: str
-) -> None:
+def test_what_is_refused_runs_nothing(files: Files, name: str, why: str) -> None:
     artifact = files[name]
     assert artifact.format == "opaque" and list(artifact.leaves) == ["(file)"]
     assert artifact.leaves["(file)"].digest == artifact.digest
     assert artifact.note.startswith("compared as a whole: ") and why in artifact.note
 
 
-def test_arrays_are_compared_one_by_one_whatever_their_compression_and_memory_order(
-    files: dict[str, Artifact],
-) -> None:
+def test_arrays_are_compared_one_by_one(files: Files) -> None:
     a, b, c = (files[f"{name}.npz"] for name in "abc")
     assert (a.leaves["w"].dtype, a.leaves["w"].shape) == ("float32", (2, 3))
     assert a.leaves["step"].value == "7" and a.leaves["o.npy"].kind == "bytes"
@@ -267,50 +224,33 @@ def test_arrays_are_compared_one_by_one_whatever_their_compression_and_memory_or
     assert files["record.npy"].format == "npy"
 
 
-SHARD = "model-0000{}-of-00002.safetensors"
-
-
 def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:
     save_file = pytest.importorskip("safetensors.torch").save_file
-    a = {
-        "w": torch.ones(2, 3, dtype=torch.bfloat16),
-        "b": torch.zeros(1),
-        "f8": torch.ones(2).to(torch.float8_e4m3fn),
-    }
+    a = {"w": torch.ones(2, 3, dtype=torch.bfloat16), "b": torch.zeros(1)}
     save_file(a, tmp_path / "a.safetensors", metadata={"format": "pt"})
     save_file({**a, "b": -a["b"]}, tmp_path / "b.safetensors", metadata={"format": "np"})
     (tmp_path / "c.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{")
-    for number in (1, 2):
-        save_file({f"w{number}": torch.ones(number)}, tmp_path / SHARD.format(number))
+    shards = {f"w{number}": f"model-{number}.safetensors" for number in (1, 2)}
+    for name, file in shards.items():
+        save_file({name: torch.ones(1)}, tmp_path / file)
     index = tmp_path / "model.safetensors.index.json"
-    places = {f"w{number}": SHARD.format(number) for number in (1, 2)}
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    found, other, wrong, *shards = read_files(
-        *(tmp_path / f"{name}.safetensors" for name in "abc"), index
-    )
-    assert {name: leaf.dtype for name, leaf in found.leaves.items()} == {
-        "__metadata__.format": "str",
-        "b": "float32",
-        "f8": "float8_e4m3fn",
-        "w": "bfloat16",
-    }
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    paths = (tmp_path / f"{name}.safetensors" for name in "abc")
+    found, other, wrong, *parts = read_files(*paths, index)
+    dtypes = {name: leaf.dtype for name, leaf in found.leaves.items()}
+    assert dtypes == {"__metadata__.format": "str", "b": "float32", "w": "bfloat16"}
     assert [item.leaf for item in differences(found, other)] == ["__metadata__.format", "b"]
     assert wrong.format == "opaque" and wrong.note
-    parts = [shard.leaves for shard in shards if shard.format == "safetensors"]
-    assert sorted(name for part in parts for name in part) == ["w1", "w2"]
+    named = [part.leaves for part in parts if part.format == "safetensors"]
+    assert sorted(name for part in named for name in part) == ["w1", "w2"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_distributed_index_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save = pytest.importorskip("torch.distributed.checkpoint").save
-    for name, bump in (("a", 0.0), ("b", 0.0), ("c", 1.0)):
-        save(
-            {"model": {"w": torch.ones(3, 2), "b": torch.zeros(4) + bump}, "step": 3},
-            checkpoint_id=tmp_path / name,
-        )
-    save({"w": torch.ones(1)}, checkpoint_id=tmp_path / "hostile")
+    for name, bias in (("a", 0.0), ("b", 0.0), ("c", 1.0), ("hostile", 0.0)):
+        model = {"w": torch.ones(3, 2), "b": torch.full((4,), bias)}
+        save({"model": model, "step": 3}, checkpoint_id=tmp_path / name)
     (tmp_path / "hostile/.metadata").write_bytes(pickle.dumps(Malicious()))
     monkeypatch.chdir(tmp_path)
     a, b, c, hostile = read_files(*(tmp_path / name for name in ("a", "b", "c", "hostile")))
@@ -321,36 +261,6 @@ def test_a_distributed_checkpoint_is_one_artifact_and_its_index_runs_nothing(
     assert hostile.format == "opaque" and "posix.system" in hostile.note
     assert {".metadata", "__0_0.distcp"} == hostile.leaves.keys()
     assert not list(tmp_path.rglob("ran"))
-
-
-@pytest.mark.slow
-def test_checkpoints_of_lightning_and_accelerate_are_read(tmp_path: Path) -> None:
-    pytest.importorskip("lightning")
-    pytest.importorskip("accelerate")
-    program = """
-import sys, torch, lightning as L
-from accelerate import Accelerator
-class Model(L.LightningModule):
-    def __init__(self, lr=0.1):
-        super().__init__(); self.save_hyperparameters(); self.layer = torch.nn.Linear(2, 1)
-    def training_step(self, batch, _): return self.layer(batch).sum()
-    def configure_optimizers(self): return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)
-trainer = L.Trainer(max_steps=2, accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=sys.argv[1])
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 2)))
-trainer.save_checkpoint(sys.argv[1] + "/lightning.ckpt")
-accelerator = Accelerator(cpu=True)
-model = torch.nn.Linear(2, 1)
-model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
-accelerator.backward(model(torch.ones(2)).sum()); optimizer.step()
-accelerator.save_state(sys.argv[1] + "/state")
-"""
-    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    paths = ("lightning.ckpt", "state/model.safetensors", "state/optimizer.bin")
-    lightning, model, optimizer = read_files(*(tmp_path / path for path in paths))
-    assert {"state_dict.layer.weight", "global_step"} <= lightning.leaves.keys(), lightning.note
-    assert "optimizer_states.0.state.0.exp_avg" in lightning.leaves
-    assert {"weight", "bias"} <= model.leaves.keys() and "state.0.exp_avg" in optimizer.leaves
 
 
 def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:
@@ -365,17 +275,9 @@ def test_the_distance_of_what_differs_is_measured(tmp_path: Path) -> None:
 
 
 JSON = {  # two texts, and what tells them apart
-    "ulp": ("0.1", "0.10000000000000002", "value"),
-    "zero": ("0.0", "-0.0", "value"),
     "float": ("1", "1.0", "dtype"),
-    "text": ('"1"', "1", "kind"),
     "nan": ("NaN", "Infinity", "value"),
-    "null": ("NaN", "null", "kind"),
     "53 bits": ("9007199254740993", "9007199254740992", "value"),
-    "key": ('{"a":1}', '{"b":1}', "missing"),
-    "empty": ("[]", "{}", "dtype"),
-    "containers": ('{"0":1}', "[1]", "structure"),
-    "truth": ("true", "1", "dtype"),
     "surrogates": ('{"\\ud800": "\\udfff"}', '{"\\ud800": "\\udffe"}', "value"),
     "same spelling": ("0.1", "1e-1", ""),
     "same order": ('{"a": 1, "b": 2}', '{"b":2,\n"a":1}', ""),
@@ -400,7 +302,7 @@ BAD = {
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("texts")
     tables = {
         "a.jsonl": b'{"loss": 1.0}\n\n{"loss": 0.5, "e": {}}\n',
@@ -417,33 +319,24 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_json_is_compared_value_by_value(texts: dict[str, Artifact], name: str) -> None:
+def test_json_is_compared_value_by_value(texts: Files, name: str) -> None:
     what = JSON[name][2]
     found = {item.what for item in differences(texts[f"{name} a.json"], texts[f"{name} b.json"])}
     assert what in found if what else not found
 
 
-def test_json_lines_and_cells_are_named(texts: dict[str, Artifact]) -> None:
-    assert {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()} == {
-        "line 1.loss": "1.0",
-        "line 3.loss": "0.5",
-        "line 3.e": "{}",
-    }
-    assert [(item.leaf, item.values) for item in differences(texts["a.csv"], texts["b.csv"])] == [
-        ("row 3, column loss", ("0.5", "0.25"))
-    ]
+def test_json_lines_and_cells_are_named(texts: Files) -> None:
+    found = {name: leaf.value for name, leaf in texts["a.jsonl"].leaves.items()}
+    assert found == {"line 1.loss": "1.0", "line 3.loss": "0.5", "line 3.e": "{}"}
+    [cell] = differences(texts["a.csv"], texts["b.csv"])
+    assert (cell.leaf, cell.values) == ("row 3, column loss", ("0.5", "0.25"))
     assert [*texts["c.tsv"].leaves][-1] == "row 2, column 2", texts["c.tsv"].note
-    assert [name for name in texts["d.csv"].leaves if name.startswith("row 2")] == [
-        "row 2, column a",
-        "row 2, column a (2)",
-        "row 2, column 3",
-    ]
+    cells = [name for name in texts["d.csv"].leaves if name.startswith("row 2")]
+    assert cells == ["row 2, column a", "row 2, column a (2)", "row 2, column 3"]
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_text_that_is_malformed_or_above_a_limit_is_compared_by_its_bytes(
-    texts: dict[str, Artifact], name: str
-) -> None:
+def test_a_malformed_text_is_compared_by_its_bytes(texts: Files, name: str) -> None:
     assert texts[name].format == "opaque" and texts[name].note.startswith("compared as a whole: ")
 
 

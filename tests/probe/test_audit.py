@@ -1,8 +1,8 @@
-"""Claims about `probe.audit`: declared data can be read and not be changed, and a connection that
-leaves the machine is noted."""
+"""Claims about `probe.audit`: declared data is not changed, connections to outside are noted."""
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from pathlib import Path
 
@@ -27,19 +27,15 @@ def probed(tmp_path: Path, source: str) -> tuple[list[tuple[str, str]], Trace]:
     original, place = tmp_path / "original", tmp_path / "place" / "workspace"
     for folder in (original / "data" / "deep", place):
         folder.mkdir(parents=True)
-    for file in ("data/a.bin", "data/deep/b.bin", "one.bin"):
+    for file in ("data/a.bin", "data/deep/b.bin", "one.bin", "data-of-another"):
         (original / file).write_bytes(bytes(64))
-    (original / "data-of-another").write_bytes(b"x")
     for link in ("data", "one.bin"):
         (place / link).symlink_to(original / link)
-    said = tmp_path / "outcomes"
-    script = (
-        PREAMBLE + textwrap.dedent(source) + f"\nopen({str(said)!r}, 'w').write(repr(outcomes))"
-    )
+    script = PREAMBLE + textwrap.dedent(source) + "\nprint(repr(outcomes))"
     run = trace_script(tmp_path, script, data=(place / "data", original / "one.bin"))
     assert run.ended.exit_code == 0, run.ended.tail
     [trace] = [trace for trace in run.traces if "train.py" in trace.argv]
-    return eval(said.read_text()), trace
+    return ast.literal_eval(run.ended.tail[-1]), trace
 
 
 def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
@@ -72,8 +68,8 @@ def test_whatever_would_change_declared_data_is_refused(tmp_path: Path) -> None:
     assert {name: said for name, said in outcomes if said != "refused"} == {}
     assert len(outcomes) == 16
     original = tmp_path / "original"
-    sizes = {file.name: file.stat().st_size for file in original.rglob("*") if file.is_file()}
-    assert sizes == {"a.bin": 64, "b.bin": 64, "one.bin": 64, "data-of-another": 1}
+    left = {file.name: file.read_bytes() for file in original.rglob("*") if file.is_file()}
+    assert left == dict.fromkeys(("a.bin", "b.bin", "one.bin", "data-of-another"), bytes(64))
 
 
 def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
@@ -98,9 +94,7 @@ def test_reading_and_everything_beside_it_is_allowed(tmp_path: Path) -> None:
     assert trace.notes == []
 
 
-def test_connections_that_leave_the_machine_are_noted_once_and_others_are_not(
-    tmp_path: Path,
-) -> None:
+def test_connections_that_leave_the_machine_are_noted_once(tmp_path: Path) -> None:
     _, trace = probed(
         tmp_path,
         """

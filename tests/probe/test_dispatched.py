@@ -1,5 +1,4 @@
-"""Claims about `probe.dispatched`: the operators of one step by name and dtype, and every operator
-that torch refuses. Two runs, shared."""
+"""Claims about `probe.dispatched`: the operators of one step, and those that torch refuses."""
 
 from __future__ import annotations
 
@@ -43,9 +42,7 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trace_script(tmp_path_factory.mktemp("noted"), CLEAN, probe={"dispatched": 1})
 
 
-def test_every_refused_operator_is_named_once_with_the_line_of_its_forward_and_training_goes_on(
-    refusing: Run,
-) -> None:
+def test_every_refused_operator_is_named_once_with_its_line(refusing: Run) -> None:
     refused, lines = trained(refusing).refused, FAULTY.splitlines()
     assert [(item.op, item.phase, item.step) for item in refused] == [
         ("put_", "forward", 1),
@@ -74,9 +71,7 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_operators_are_counted_by_name_dtype_pass_and_form_and_nothing_changes(
-    noted: Run, tmp_path: Path
-) -> None:
+def test_operators_are_counted_by_name_dtype_and_pass(noted: Run, tmp_path: Path) -> None:
     rows = {tuple(row): count for *row, count in trained(noted).dispatched}
     assert rows["aten.addmm.default", "float32", "forward", ""] == 1
     assert rows["aten.mm.default", "float32", "backward", ""] == 1
@@ -92,30 +87,20 @@ def test_operators_are_counted_by_name_dtype_pass_and_form_and_nothing_changes(
 
 
 @pytest.mark.slow
-def test_where_something_was_compiled_nothing_is_noted(tmp_path: Path) -> None:
-    """A compiled graph dispatches nothing, and under the watch it would not run: other numbers."""
-    script = CLEAN.replace(
-        "optimizer =", "layer = torch.compile(layer, backend='eager')\noptimizer ="
-    )
-    found = trained(trace_script(tmp_path, script, probe={"dispatched": 1}))
+def test_where_something_is_compiled_nothing_is_noted_and_it_compiles(tmp_path: Path) -> None:
+    """A compiled graph dispatches nothing, and under the watch it would not run. What is compiled
+    behind the first step, with `fullgraph`, refuses to run without being compiled."""
+    early = CLEAN.replace("index =", "layer = torch.compile(layer, backend='eager')\nindex =")
+    found = trained(trace_script(tmp_path, early, probe={"dispatched": 1}))
     assert len(found.steps) == 4 and not found.dispatched
-
-
-@pytest.mark.slow
-def test_a_function_that_is_compiled_while_operators_are_noted_compiles(tmp_path: Path) -> None:
-    """Its first call lies behind the first step, where nothing was compiled yet; `fullgraph`
-    refuses to run without being compiled."""
-    calls = """
-    average(layer.weight.detach(), mean)
-    torch.cond(mean.sum() > 0, torch.sin, torch.cos, (mean,))
-"""
     average = """
 mean = torch.zeros(8, 8)
 @torch.compile(fullgraph=True, backend='eager')
 def average(weight, mean):
     mean.lerp_(weight, 0.5)
 """
-    script = CLEAN.replace("for step in", average + "for step in")
-    script = script.replace("    optimizer.step()\n", "    optimizer.step()" + calls)
-    run = trace_script(tmp_path, script, probe={"dispatched": 1})
+    call = "    optimizer.step()\n    average(layer.weight.detach(), mean)\n"
+    late = CLEAN.replace("for step in", average + "for step in")
+    late = late.replace("    optimizer.step()\n", call)
+    run = trace_script(tmp_path, late, probe={"dispatched": 1}, name="late")
     assert run.good and len(trained(run).steps) == 4, run.ended.tail

@@ -1,5 +1,4 @@
-"""Claims about `probe.flags`: what is set is read back, and the line that undoes a flag is
-named."""
+"""Claims about `probe.flags`: what is set is read back, and the line that undoes it is named."""
 
 from __future__ import annotations
 
@@ -38,17 +37,13 @@ def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
     both = [name for name in flags.FLAGS if name in wanted]
     assert {name: settings[name] for name in both} == {name: wanted[name] for name in both}
     assert arms.not_effective(settings, arm) == {}
-    assert settings[flags.WARN_ONLY] is False and not [
-        item for item in trace.undone if item.step < 1
-    ]
+    assert settings[flags.WARN_ONLY] is False
+    assert not [item for item in trace.undone if item.step < 1]
 
 
 def test_the_default_condition_leaves_torch_as_it_is(tmp_path: Path) -> None:
-    print_bare = (
-        "import os\nprint([name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in "
-        "name])\n"
-    )
-    run = trace_script(tmp_path, print_bare + ONE, arm=arms.default(42, None))
+    names = "[name for name in os.environ if 'DETERMINISTIC' in name or 'CUBLAS' in name]"
+    run = trace_script(tmp_path, f"import os\nprint({names})\n{ONE}", arm=arms.default(42, None))
     [settings] = trained(run).settings
     assert run.ended.tail == ("[]",)
     assert settings[ALGORITHMS] is settings[CUDNN] is settings[MKL] is False
@@ -69,17 +64,14 @@ def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> No
     assert arms.not_effective(settings, arm) == {}
 
 
-def test_the_early_call_into_mkl_is_made_where_torch_has_it_and_draws_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_early_call_into_mkl_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     state, calls = torch.get_rng_state(), list[torch.Tensor]()
     monkeypatch.setattr(in_process, "_EARLY", [])
     monkeypatch.setattr(torch, "ones", lambda size: calls.append(torch.zeros(size)) or calls[0])
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     in_process.apply(torch, {MKL: True})
-    assert (calls, MKL in in_process.read(torch, ())) == ([], False), (
-        "a torch without MKL has no such flag"
-    )
+    # a torch without MKL has no such flag
+    assert (calls, MKL in in_process.read(torch, ())) == ([], False)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     in_process.apply(torch, {})
     assert (calls, in_process.read(torch, ())[MKL]) == ([], False)
@@ -99,9 +91,7 @@ os.environ.update(OTHER="1", PYTHONHASHSEED="5")
 
 
 @pytest.mark.slow
-def test_the_line_that_changes_a_variable_is_named_and_whether_its_library_had_read_it(
-    tmp_path: Path,
-) -> None:
+def test_the_line_that_changes_a_variable_is_named(tmp_path: Path) -> None:
     found = trained(trace_script(tmp_path, VARIABLES + ONE)).undone
     assert [(item.flag, item.value, item.file, item.line, item.late) for item in found] == [
         ("MKL_CBWR", "None", "train.py", 2, False),
@@ -145,21 +135,14 @@ def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for number, code in enumerate(UNDONE):
         lines += [f"def undo{number}():", f"    {code}"] + [""] * 8
         body += f"setup.undo{number}()\none()\nagain.on()\n"
-    files = {
-        "train.py": body,
-        "again.py": AGAIN,
-        "lib/setup.py": "\n".join(lines),
-        "lib/__init__.py": "",
-    }
+    files = {"train.py": body, "again.py": AGAIN, "lib/setup.py": "\n".join(lines)}
     run = trace_script(tmp_path_factory.mktemp("undoing"), files)
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     return run
 
 
 @pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
-def test_the_line_that_undoes_a_flag_is_named_and_the_reading_of_that_step_shows_it(
-    undoing: Run, number: int
-) -> None:
+def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None:
     trace, arm = trained(undoing), arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
     found = [item for item in trace.undone if item.step == number + 1 and item.flag == flag]

@@ -1,5 +1,4 @@
-"""Claims about how the probe gets in: by every usual way of starting Python, and never silently not
-at all."""
+"""The probe gets in by every usual way of starting Python, and never silently not at all."""
 
 from __future__ import annotations
 
@@ -26,11 +25,6 @@ for _ in range(2):
     record("model", {"weight": 0.5, "bias": 1.5})
     step()
 """  # what starts the probe does not depend on torch, whose import takes seconds
-LONG = """
-import time, torch
-time.sleep(2)  # long enough to be seen from outside
-"""
-
 EXEC = """
 import os, sys
 os.environ["PYTHONPATH"] = "src"
@@ -59,10 +53,7 @@ OWN = "".join(f"import {name}; assert {name}.WHOSE == {name!r}\n" for name in OW
 IN_SRC = {"train.py": "import model", "src/model.py": LIGHT}
 COMMANDS = {
     "python -m": ("python -m pkg.train", {"pkg/__init__.py": "", "pkg/train.py": LIGHT}),
-    "a shell wrapper": (
-        "sh run.sh",
-        {"run.sh": "set -e\nexport X=1\npython train.py\necho done\n", "train.py": LIGHT},
-    ),
+    "a shell wrapper": ("sh run.sh", {"run.sh": "python train.py\necho done\n", "train.py": LIGHT}),
     "a PYTHONPATH of the command's own": ("PYTHONPATH=src python train.py", IN_SRC),
     "a shebang": (
         "chmod +x train.py && ./train.py",
@@ -102,44 +93,34 @@ import sys, sitecustomize
 assert sitecustomize.MINE and "boot" in sitecustomize.__file__
 assert not any("inject" in entry for entry in sys.path)
 """
-    run = trace_script(
-        tmp_path,
-        {"boot/sitecustomize.py": "MINE = True", "train.py": check + LIGHT},
-        env={"PYTHONPATH": "boot"},
-    )
+    files = {"boot/sitecustomize.py": "MINE = True", "train.py": check + LIGHT}
+    run = trace_script(tmp_path, files, env={"PYTHONPATH": "boot"})
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     assert len(trained(run).steps) == 2
 
 
-def test_a_python_that_cannot_be_reached_is_named_with_the_line_that_started_it(
-    tmp_path: Path,
-) -> None:
-    start = (
-        f"import subprocess\n\nsubprocess.run(['/bin/sh', '-c', 'exec env -i {sys.executable} "
-        "child.py'], check=True)\n"
-    )
-    run = trace_script(tmp_path, {"train.py": LIGHT + start, "child.py": LONG})
+WAITS = "import time, torch\ntime.sleep(2)  # long enough to be seen from outside\n"
+
+
+def test_a_python_that_cannot_be_reached_is_named_with_its_line(tmp_path: Path) -> None:
+    command = f"['/bin/sh', '-c', 'exec env -i {sys.executable} child.py']"
+    source = f"{LIGHT}import subprocess\nsubprocess.run({command}, check=True)\n"
+    run = trace_script(tmp_path, {"train.py": source, "child.py": WAITS})
     assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
-    line = (LIGHT + start).count("\n")
-    assert "child.py" in run.problem and run.problem.endswith(
-        f"could not be traced: {sys.executable} child.py, started at train.py:{line}"
-    )
+    line = source.count("\n")
+    assert run.problem.endswith(f": {sys.executable} child.py, started at train.py:{line}")
     assert "PYTHONPATH" in run.remedy
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["env -i {0}", "{0} -I", "python -E"])
-def test_a_python_that_the_command_itself_keeps_from_the_probe_is_named(
-    how: str, tmp_path: Path
-) -> None:
-    run = trace_script(tmp_path, LONG, command=how.format(sys.executable) + " train.py")
+def test_a_python_that_the_command_keeps_from_us_is_named(how: str, tmp_path: Path) -> None:
+    run = trace_script(tmp_path, WAITS, command=how.format(sys.executable) + " train.py")
     assert (run.outcome, run.reason_id) == ("untraced", "probe/untraced-process")
-    assert "could not be traced" in run.problem and run.problem.endswith(" train.py")
+    assert run.problem.endswith(" train.py")
 
 
-def test_processes_of_multiprocessing_train_under_their_own_names_and_others_are_no_trouble(
-    short_path: Path,
-) -> None:
+def test_processes_of_multiprocessing_train_under_their_names(short_path: Path) -> None:
     script = """
     import multiprocessing, subprocess, sys
     def work():
@@ -158,46 +139,7 @@ def test_processes_of_multiprocessing_train_under_their_own_names_and_others_are
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     found = {trace.key: trace for trace in run.traces if trace.trained}
     assert sorted(found) == ["by-fork", "by-forkserver", "by-spawn"]
-    assert {len(trace.steps) for trace in found.values()} == {2}
-    assert {trace.end for trace in found.values()} == {"exit"}
-
-
-DDP = """
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
-net = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)))
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    opt.zero_grad()
-    net(torch.randn(4, 3)).square().mean().backward()
-    opt.step()
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_torchrun_gives_one_trace_for_each_rank(short_path: Path) -> None:
-    run = trace_script(
-        short_path,
-        DDP,
-        command=f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py",
-    )
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    ranks = sorted((trace for trace in run.traces if trace.trained), key=lambda trace: trace.key)
-    assert [trace.key for trace in ranks] == ["rank0", "rank1"]
-    assert {tuple(names(trace, "parameter", -1)) for trace in ranks} == {
-        ("0.weight", "0.bias", "1.weight", "1.bias")
-    }
-    gradients, losses = (
-        [
-            [(item.digests, item.values) for item in trace.blocks if item.kind == kind]
-            for trace in ranks
-        ]
-        for kind in ("gradient", "loss")
-    )
-    assert gradients[0] == gradients[1] and losses[0] != losses[1]
+    assert {(len(trace.steps), trace.end) for trace in found.values()} == {(2, "exit")}
 
 
 def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) -> None:
@@ -210,9 +152,7 @@ def test_the_python_of_a_path_in_train_env_is_the_one_that_runs(tmp_path: Path) 
     assert run.ended.tail == ("the other one",)
 
 
-def test_jupyter_waits_for_the_probe_in_a_kernel_unless_somebody_set_another_time(
-    tmp_path: Path,
-) -> None:
+def test_jupyter_waits_for_the_probe_unless_told_otherwise(tmp_path: Path) -> None:
     source = """
 from jupyter_client.manager import KernelManager
 from repro_gate import record, step

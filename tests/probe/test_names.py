@@ -1,5 +1,4 @@
-"""Claims about `probe.names`: a tensor is called what a person who wrote the model would call
-it."""
+"""Claims about `probe.names`: a tensor is called what who wrote the model would call it."""
 
 from __future__ import annotations
 
@@ -37,17 +36,14 @@ def sgd(*parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1)
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attn = nn.Linear(2, 2, bias=False)
-        self.norm = nn.BatchNorm1d(2)
+def block() -> nn.Module:
+    return nn.ModuleDict({"attn": nn.Linear(2, 2, bias=False), "norm": nn.BatchNorm1d(2)})
 
 
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
+        self.blocks = nn.ModuleList([block(), block()])
         self.scale = nn.Parameter(torch.ones(1))
 
 
@@ -64,20 +60,14 @@ class Critic(nn.Module):
 
 
 def test_nested_modules_give_dotted_names_and_buffers_too() -> None:
-    net = Net()
-    found = names.name_tensors(torch, [sgd(*net.parameters())])
-    parts = [
-        f"blocks.{index}.{name}"
-        for index in (0, 1)
-        for name in ("attn.weight", "norm.weight", "norm.bias")
-    ]
+    found = names.name_tensors(torch, [sgd(*(net := Net()).parameters())])
+    keys = ("attn.weight", "norm.weight", "norm.bias")
+    parts = [f"blocks.{index}.{name}" for index in (0, 1) for name in keys]
     assert [name for name, _ in found.parameters] == ["scale", *parts]
-    buffers = [
-        f"blocks.{index}.norm.{key}"
-        for index in (0, 1)
-        for key in ("running_mean", "running_var", "num_batches_tracked")
-    ]
+    keys = ("running_mean", "running_var", "num_batches_tracked")
+    buffers = [f"blocks.{index}.norm.{key}" for index in (0, 1) for key in keys]
     assert [name for name, _ in found.buffers()] == buffers
+    del net
 
 
 def compiled_part() -> nn.Module:
@@ -116,22 +106,15 @@ def test_names_of_models_and_wrappers(make: Any, expected: list[str]) -> None:
     assert named(*(sgd(*items) for items in trained)) == expected
 
 
-def test_a_model_that_no_optimizer_moves_is_left_out_and_loose_parameters_have_their_place() -> (
-    None
-):
-    net, other, loose = Critic(), Block(), torch.zeros(2, requires_grad=True)
+def test_only_what_an_optimizer_moves_is_named_and_a_loose_tensor_by_its_place() -> None:
+    net, other, loose = Critic(), block(), torch.zeros(2, requires_grad=True)
     assert named(sgd(*net.parameters(), loose)) == ["out.weight", "param_groups.0.1"]
     found = named(sgd(loose), sgd(torch.zeros(1, requires_grad=True)))
     assert found == ["param_groups.0.0", "optimizer1.param_groups.0.0"]
-    del other
-
-
-def test_names_do_not_depend_on_what_was_collected_or_held_first() -> None:
-    net = Net()
     keepers = [DistributedDataParallel(net), nn.Sequential(OrderedDict(model=net))]
     first = named(sgd(*net.parameters()))
-    assert first == named(sgd(*net.parameters()))
-    del keepers
+    assert first == named(sgd(*net.parameters())), "whoever holds it"
+    del other, keepers
 
 
 Point = namedtuple("Point", "x y")
@@ -173,13 +156,11 @@ def test_leaves_of_a_batch_are_named_by_their_path(batch: Any, expected: list[st
     assert [name for name, _ in names.leaves(batch)] == expected
 
 
-def test_leaves_of_something_that_holds_itself_come_to_an_end_and_show_no_address() -> None:
+def test_leaves_of_something_that_holds_itself_end_and_show_no_address() -> None:
     loop: dict[str, Any] = {"x": 1}
     loop["self"] = loop
     node = Plain()
     node.next = node  # type: ignore[attr-defined]
     found = [*names.leaves(loop), *names.leaves(node)]
-    assert len(found) < 50
-    assert not [
-        value for _, value in found if "0x" in repr(value) and not isinstance(value, torch.Tensor)
-    ]
+    plain = [value for _, value in found if not isinstance(value, torch.Tensor)]
+    assert len(found) < 50 and not [value for value in plain if "0x" in repr(value)]

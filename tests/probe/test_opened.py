@@ -1,40 +1,31 @@
-"""Claims about `probe.opened`: what a run read and did not make is listed once, with the line that
-read it, and nothing else is."""
+"""Claims about `probe.opened`: what a run read and did not make is listed once, with its line."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import sys
 import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import markupsafe._speedups as extension
 import pytest
 
 from repro_gate.probe.opened import of_system
-from repro_gate.runs.launch import Run
 from repro_gate.trace.fields import Location, Opened
 from tests.support.tracing import Case, trace_cases, trace_script
 
 
-def listed(run: Run) -> list[Opened]:
+def read_by(tmp_path: Path, source: str | Mapping[str, str], **options: Any) -> list[Opened]:
     """What all processes of a run opened."""
+    run = trace_script(tmp_path, source, **options)
     assert run.ended.exit_code == 0, run.ended.tail
     return [item for trace in run.traces for item in trace.opened]
-
-
-def read_by(
-    tmp_path: Path,
-    source: str | Mapping[str, str],
-    command: str = "python train.py",
-    data: tuple[Path, ...] = (),
-) -> list[Opened]:
-    """What a run of a script without torch opened."""
-    return listed(trace_script(tmp_path, source, command=command, data=data))
 
 
 @pytest.fixture
@@ -50,9 +41,7 @@ def files_in(folder: Path) -> Path:
     return folder
 
 
-def test_a_script_that_reads_nothing_lists_itself_and_what_it_imports_from_beside_it(
-    tmp_path: Path,
-) -> None:
+def test_a_script_lists_itself_and_what_it_imports_from_beside_it(tmp_path: Path) -> None:
     files = {
         "train.py": "import json, sqlite3, email.message, numpy\nimport model\n",
         "model.py": "from pkg import part\n",
@@ -183,16 +172,18 @@ if sys.platform == "linux":  # it reads /proc: what is mapped without Python hav
     )
 
 
+Reads = tuple[Path, Mapping[str, Case]]
+
+
 @pytest.fixture(scope="module")
-def reads(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Case]]:
+def reads(tmp_path_factory: pytest.TempPathFactory) -> Reads:
     """All of `READS` in one run, each with a folder of its own outside."""
     top, cases = tmp_path_factory.mktemp("reads"), {}
     (top / "place" / "workspace").mkdir(parents=True)
     (top / "place" / "workspace" / "data.txt").write_text("x")
     for name, (script, _) in READS.items():
         folder = files_in(top / name)
-        library = folder / os.path.basename(str(extension.__file__))
-        library.write_bytes(Path(str(extension.__file__)).read_bytes())
+        shutil.copy(str(extension.__file__), folder)
         (folder / "blob").write_text("{}")
         (folder / HUB).parent.mkdir(parents=True)
         (folder / HUB).symlink_to(folder / "blob")
@@ -204,9 +195,7 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, 
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_was_read_is_listed_once_with_its_line_and_what_the_run_made_is_not(
-    name: str, reads: tuple[Path, Mapping[str, Case]]
-) -> None:
+def test_what_was_read_is_listed_once_and_what_the_run_made_is_not(name: str, reads: Reads) -> None:
     folder, case = reads[0] / name, reads[1][name]
     assert case.exit_code == 0, case.printed
     wanted = [
@@ -220,27 +209,24 @@ def test_what_was_read_is_listed_once_with_its_line_and_what_the_run_made_is_not
     assert name != "mistake" or case.printed == ("a.txt",)
 
 
-def test_what_an_earlier_run_of_the_gate_run_made_or_changed_is_marked(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_what_an_earlier_run_left_is_marked(tmp_path: Path, outside: Path) -> None:
     before = time.time()
     source = f"""
     import os
+    os.chdir({str(outside)!r})
     for name in ("cache", "appended", "empty", "fresh"):
-        path = os.path.join({str(outside)!r}, name)
         if name == "appended":
-            open(path, "a").write("x")
-            open(path).read()
-        elif name == "fresh" or not os.path.exists(path):
-            open(path, "w").write("" if name == "empty" else "x")
-            open(path).read()
+            open(name, "a").write("x")
+            open(name).read()
+        elif name == "fresh" or not os.path.exists(name):
+            open(name, "w").write("" if name == "empty" else "x")
+            open(name).read()
         else:
-            open(path).read()
-    open({str(outside / "a.txt")!r}).read()
+            open(name).read()
+    open("a.txt").read()
     """
     read_by(tmp_path, source)
-    run = trace_script(tmp_path, source, name="again", began=before)
-    assert listed(run)[1:] == [
+    assert read_by(tmp_path, source, name="again", began=before)[1:] == [
         Opened(str(outside / "cache"), False, Location("train.py", 12), True),
         Opened(str(outside / "appended"), False, Location("train.py", 7), True),
         Opened(str(outside / "empty"), False, Location("train.py", 12)),
@@ -267,85 +253,69 @@ def test_the_systems_own_places_are_told_from_those_of_data() -> None:
     assert not [path for path in SYSTEM.split() if not of_system(path)]
 
 
-def test_declared_data_is_left_out_by_its_path_and_by_its_link(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_declared_data_is_left_out_by_path_and_by_link(tmp_path: Path, outside: Path) -> None:
     workspace = tmp_path / "place" / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "data").symlink_to(outside / "deep")
     (workspace / "undeclared").symlink_to(outside / "b.txt")
-    (outside / "deep" / "d.txt").write_text("d")
-    source = f"""
-    for path in ("data/c.txt", "data/d.txt", {str(outside / "deep" / "c.txt")!r}, {str(outside / "a.txt")!r}, "undeclared"):
-        open(path).read()
-    """
-    found = read_by(tmp_path, source, data=(outside / "deep", outside / "a.txt"))
-    assert found == [
+    paths = ("data/c.txt", str(outside / "deep" / "c.txt"), str(outside / "a.txt"), "undeclared")
+    source = f"for path in {paths}:\n    open(path).read()\n"
+    assert read_by(tmp_path, source, data=(outside / "deep", outside / "a.txt")) == [
         Opened("train.py", True),
-        Opened(str(outside / "b.txt"), False, Location("train.py", 3)),
+        Opened(str(outside / "b.txt"), False, Location("train.py", 2)),
     ]
 
 
-def test_a_module_from_outside_is_listed_by_its_source_with_and_without_byte_code(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_a_module_from_outside_is_listed_by_its_source(tmp_path: Path, outside: Path) -> None:
     (outside / "library.py").write_text("X = 1")
     source = f"import sys\nsys.path.append({str(outside)!r})\nimport library\n"
-    wanted = Opened(str(outside / "library.py"), False, Location("train.py", 3))
-    assert read_by(tmp_path, source)[1:] == [wanted]
-    assert os.path.isdir(outside / "__pycache__")
-    assert listed(trace_script(tmp_path, source, name="again"))[1:] == [wanted]
+    wanted = [Opened(str(outside / "library.py"), False, Location("train.py", 3))]
+    assert read_by(tmp_path, source)[1:] == wanted
+    assert os.path.isdir(outside / "__pycache__"), "the second run reads the byte code"
+    assert read_by(tmp_path, source, name="again")[1:] == wanted
 
 
 CHILDREN = {
-    "a forked child": """
+    "a_forked_child": """
         if os.fork() == 0:
             open(path).read()
             os._exit(0)
         os.wait()
         """,
-    "a forked child that is killed": """
-        child = os.fork()
-        if child == 0:
+    "a_forked_child_that_is_killed": """
+        if os.fork() == 0:
             open(path).read()
             os.kill(os.getpid(), 9)
         os.wait()
         """,
-    "a process of multiprocessing": """
+    "a_process_of_multiprocessing": """
         import multiprocessing
-        def work():
-            open(path).read()
-        process = multiprocessing.get_context("fork").Process(target=work)
+        process = multiprocessing.get_context("fork").Process(target=lambda: open(path).read())
         process.start()
         process.join()
         """,
-    "a fork before an exec": """
+    "a_fork_before_an_exec": """
         if os.fork() == 0:
             open(path).read()
             os.execv("/bin/true", ["true"])
         os.wait()
         """,
-    "a program that a fork becomes": """
+    "a_program_that_a_fork_becomes": """
         if os.fork() == 0:
             os.execv(sys.executable, [sys.executable, "-c", "import sys; open(sys.argv[1]).read()", path])
         os.wait()
         """,
-    "a process that goes by os._exit": """
-        open(path).read()
-        os._exit(0)
-        """,
+    "a_process_that_goes_by_os_exit": "\nopen(path).read()\nos._exit(0)\n",
 }
 
 
-@pytest.mark.parametrize("way", CHILDREN)
-def test_a_file_is_listed_by(way: str, short_path: Path) -> None:
-    (short_path / "file.txt").write_text("x")
-    head = f"import os, sys\npath = {str(short_path / 'file.txt')!r}\n"
-    run = trace_script(short_path, head + textwrap.dedent(CHILDREN[way]))
-    found = [(trace, item) for trace in run.traces for item in trace.opened if not item.inside]
-    assert [item.path for _, item in found] == [str(short_path / "file.txt")], (
-        run.ended.tail,
-        run.problem,
-    )
-    [(trace, _)] = found
-    assert trace.forked == (("fork" in way and "becomes" not in way) or "multiprocessing" in way)
+def test_every_kind_of_process_lists_what_it_read(short_path: Path) -> None:
+    cases = {}
+    for name, source in CHILDREN.items():
+        (short_path / name).write_text("x")
+        cases[name] = f"path = {str(short_path / name)!r}\n" + textwrap.dedent(source)
+    run = trace_cases(short_path, cases, head="import os, sys")[name].run
+    found = [(item.path, trace.forked) for trace in run.traces for item in trace.opened]
+    outside = sorted((path, forked) for path, forked in found if path.startswith(str(short_path)))
+    forked = {name: name != "a_program_that_a_fork_becomes" for name in CHILDREN}
+    assert outside == sorted((str(short_path / name), forked[name]) for name in CHILDREN)

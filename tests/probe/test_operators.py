@@ -1,5 +1,4 @@
-"""Claims about `probe.operators`: what torch dispatched in one step, with the line it is due to,
-and what one operator gives when it is executed again on its own inputs. Two runs, shared."""
+"""`probe.operators`: what torch dispatched in a step, and what a replay of it gives."""
 
 from __future__ import annotations
 
@@ -36,10 +35,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     place = tmp_path_factory.mktemp("operators")
     arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
     env = {"OMP_NUM_THREADS": "4"}
-    probe = {
-        "factors": {},
-        "operators": {"step": STEP, "replay": ["aten.index_put.default", 1, 30]},
-    }
+    asked = {"step": STEP, "replay": ["aten.index_put.default", 1, 30]}
+    probe = {"factors": {}, "operators": asked}
     found = trace_script(place / "a", SCRIPT, arm=arm, env=env, probe=probe)
     return found, trace_script(place / "b", SCRIPT, arm=arm, env=env)
 
@@ -49,9 +46,7 @@ def operators(run: Run, phase: str) -> list[OperatorLine]:
 
 
 @pytest.mark.slow
-def test_a_record_holds_the_steps_asked_for_and_changes_no_number_and_no_generator(
-    runs: tuple[Run, Run],
-) -> None:
+def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> None:
     recorded, plain = runs
     assert recorded.ended.tail == plain.ended.tail
     assert len(recorded.ended.tail) == 3
@@ -60,9 +55,7 @@ def test_a_record_holds_the_steps_asked_for_and_changes_no_number_and_no_generat
     assert not trained(plain).operators
 
 
-def test_operators_have_the_line_of_their_forward_and_a_draw_its_state_as_an_input(
-    runs: tuple[Run, Run],
-) -> None:
+def test_operators_have_their_line_and_draws_their_state(runs: tuple[Run, Run]) -> None:
     lines, forward = SCRIPT.splitlines(), operators(runs[0], "forward")
     backward = [item for item in operators(runs[0], "backward") if "index_put" in item.op]
     taken = [item for item in forward if item.op.startswith("aten.index.")]
@@ -78,8 +71,6 @@ def test_operators_have_the_line_of_their_forward_and_a_draw_its_state_as_an_inp
 
 @pytest.mark.slow
 def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_path: Path) -> None:
-    """As `nn.Linear` makes its weights, with the fill that torch would give them allowed off; the
-    second write has an input."""
     script = """
     import torch
     pages = [torch.rand(1000) for _ in range(50)]
@@ -90,7 +81,6 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     pair = [torch.empty(10), torch.empty(10)]
     torch._foreach_zero_(pair)
     torch._foreach_add_(pair, 1.0)
-    torch.empty(3, device="meta"), torch.empty(0)
     weight = torch.nn.Parameter(weight)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.sum().backward()
@@ -108,9 +98,7 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     assert found["mul_"].inputs == found["uniform_"].outputs[:1]
 
 
-def test_a_replay_tells_an_operator_that_adds_in_any_order_from_its_deterministic_form(
-    runs: tuple[Run, Run],
-) -> None:
+def test_a_replay_tells_an_operator_that_adds_in_any_order(runs: tuple[Run, Run]) -> None:
     found = [item.distinct for item in trained(runs[0]).operators if item.distinct]
     assert len(found) == 1, {item.op for item in trained(runs[0]).operators}
     assert found[0]["deterministic"] == 1

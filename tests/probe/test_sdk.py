@@ -1,5 +1,4 @@
-"""Claims about `record` and `step`: they let a training without a torch optimizer be compared, and
-do nothing outside the gate."""
+"""`record` and `step`: any training can be compared; without the gate they do nothing."""
 
 from __future__ import annotations
 
@@ -38,16 +37,10 @@ def test_a_training_without_torch_is_traced_and_its_losses_are_exact(tmp_path: P
     assert run.outcome == "finished", (run.problem, run.ended.tail)
     trace = trained(run)
     assert (len(trace.steps), trace.end) == (3, "exit")
-    assert [block.kind for block in trace.blocks if block.step == 1] == [
-        "gradient",
-        "loss",
-        "parameter",
-        "rng",
-    ]
-    assert blocks(trace, "parameter", 1)[0].rows == (
-        ("model.w", "float32", (3,)),
-        ("model.b", "float", ()),
-    )
+    kinds = [block.kind for block in trace.blocks if block.step == 1]
+    assert kinds == ["gradient", "loss", "parameter", "rng"]
+    rows = (("model.w", "float32", (3,)), ("model.b", "float", ()))
+    assert blocks(trace, "parameter", 1)[0].rows == rows
     generator = np.random.RandomState(42)
     weights = np.zeros(3, dtype=np.float32)
     for at in range(3):
@@ -55,41 +48,32 @@ def test_a_training_without_torch_is_traced_and_its_losses_are_exact(tmp_path: P
         assert blocks(trace, "loss", at)[0].values == (float(weights @ weights).hex(),)
 
 
-def test_steps_are_counted_and_end_the_training_also_where_the_package_is_not_installed(
-    tmp_path: Path,
-) -> None:
-    run = trace_script(tmp_path, NUMPY_ONLY + "print('not reached')\n", steps=2)
-    assert (run.outcome, run.steps, run.ended.tail) == ("stopped", 2, ())
-    script = "import repro_gate\nrepro_gate.record('x', 1.0)\nrepro_gate.step()\n"
+def test_steps_end_the_training_also_without_the_package(tmp_path: Path) -> None:
     without = f"{sys._base_executable} -s train.py"  # type: ignore[attr-defined]
-    run = trace_script(tmp_path, script, command=without, name="without")
-    assert run.outcome == "finished", (run.problem, run.ended.tail)
-    assert len(trained(run).steps) == 1
+    source = "import repro_gate\nfor _ in range(3):\n"
+    source += "    repro_gate.record('x', 1.0)\n    repro_gate.step()\nprint('not reached')\n"
+    run = trace_script(tmp_path, source, command=without, steps=2)
+    assert (run.outcome, run.steps, run.ended.tail) == ("stopped", 2, ())
 
 
-def test_a_kind_that_does_not_exist_is_the_callers_mistake_and_outside_the_gate_nothing_happens(
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_kind_is_an_error_and_without_the_gate_nothing(tmp_path: Path) -> None:
     script = """
     from repro_gate import record, step
     import sys
     try:
         record('x', object(), kind='weights')
     except ValueError as error:
-        print(error)
+        print("refused")
     if len(sys.argv) == 1:
         step()
         print(sorted(name for name in sys.modules if 'repro_gate' in name))
     """
     run = trace_script(tmp_path, script, command="python train.py x")
-    kinds = "rng, batch, buffer, loss, gradient, parameter, optimizer"
-    assert run.ended.tail == (f"repro_gate.record: kind 'weights' is none of {kinds}",)
-    assert run.reason_id == "run/nothing-recorded"
-    code = textwrap.dedent(script)
+    assert (run.ended.tail, run.reason_id) == (("refused",), "run/nothing-recorded")
+    command = [sys.executable, "-c", textwrap.dedent(script)]
     place = Path(__file__).parents[2]
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['repro_gate', 'repro_gate._version']"
+    printed = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "['repro_gate', 'repro_gate._version']"
 
 
 def digests(value: object) -> bytes:
@@ -113,9 +97,7 @@ def digests(value: object) -> bytes:
         (1e-300, 2e-300),
     ],
 )
-def test_values_that_differ_in_type_shape_order_or_bits_are_told_apart(
-    a: object, b: object
-) -> None:
+def test_values_of_other_type_shape_or_bits_are_told_apart(a: object, b: object) -> None:
     assert digests(a) == digests(a) != digests(b)
 
 
@@ -135,7 +117,7 @@ class Column:
         return "0 1.0 … 99 1.0"
 
 
-def test_a_column_is_digested_whole_and_an_array_of_objects_by_what_it_holds() -> None:
+def test_a_column_is_digested_whole_and_objects_by_what_they_hold() -> None:
     ones, twos = [1.0] * 50, [2.0] * 50
     assert digests(Column(ones * 2)) == digests(Column(ones * 2)) != digests(Column(ones + twos))
     first, second = ([f"sample {index + zero}" for index in range(3)] for zero in (0, 0))
@@ -152,11 +134,9 @@ def test_a_module_and_a_set_are_recorded_and_what_cannot_be_is_an_error(tmp_path
     record("names", {"b", "a"})
     try:
         record("nothing", iter(()))
-    except TypeError as error:
-        assert "can be compared" in str(error)
-    else:
-        raise SystemExit(9)
+    except TypeError:
+        record("refused", 1.0, "parameter")
     step()
     """
     trace = trained(trace_script(tmp_path, source))
-    assert names(trace, "parameter", 0) == ["model.weight", "model.bias", "names"]
+    assert names(trace, "parameter", 0) == ["model.weight", "model.bias", "names", "refused"]

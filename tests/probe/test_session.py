@@ -1,5 +1,4 @@
-"""Claims about `probe.session`: a training ends after its last wanted step whatever it catches, and
-a mistake of the probe's is said."""
+"""Claims about `probe.session`: a training ends after its last wanted step, whatever it catches."""
 
 from __future__ import annotations
 
@@ -26,12 +25,13 @@ def one():
     opt.step()
     done += 1
 """
-LOOPS = {
-    "that catches nothing": (
+Cases = Mapping[str, Case]
+LOOPS = {  # a loop, and what it prints
+    "catches_nothing": (
         "try:\n    while True: one()\nfinally: print('finally', done)\n",
-        ["finally 2"],
+        ("finally 2",),
     ),
-    "that catches Exception": (
+    "catches_exceptions": (
         """
         while True:
             try:
@@ -41,9 +41,9 @@ LOOPS = {
             finally:
                 print("finally", done)
         """,
-        ["finally 1", "finally 2", "finally 2"],
+        ("finally 1", "finally 2", "finally 2"),
     ),
-    "that catches BaseException once": (
+    "catches_everything_once": (
         """
         try:
             while True: one()
@@ -51,9 +51,9 @@ LOOPS = {
             print("caught", type(error).__name__, done)
         print("went on")
         """,
-        ["caught StopTraining 2", "went on"],
+        ("caught StopTraining 2", "went on"),
     ),
-    "that catches everything for ever": (
+    "catches_everything_for_ever": (
         """
         weights = []
         while True:
@@ -63,47 +63,36 @@ LOOPS = {
                 print("caught", done, torch.equal(weights[-1], net.weight) if weights else "")
                 weights.append(net.weight.detach().clone())
         """,
-        ["caught 2 ", "caught 2 True"],
+        ("caught 2 ", "caught 2 True"),
     ),
 }
-
-
-FINALLY = "try:\n    while True: one()\nfinally:\n    net.weight.data.add_({0})\n"
-KILLED = (
-    "import os, signal\ntry:\n    while True: one()\nfinally:\n    os.kill(os.getpid(), "
-    "signal.SIGKILL)\n"
-)
+FINALLY = "try:\n    while True: one()\nfinally:\n    "
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+def three(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """Scripts that are stopped after three steps."""
-    cases = {
-        name.replace(" ", "_"): HEAD + textwrap.dedent(source)
-        for name, (source, _) in LOOPS.items()
-    }
+    cases = {name: HEAD + textwrap.dedent(source) for name, (source, _) in LOOPS.items()}
     cases |= {
-        "changed": HEAD + FINALLY.format(1.0),
-        "clean": HEAD + FINALLY.format(0.0),
-        "killed": HEAD + KILLED,
+        "changed": HEAD + FINALLY + "net.weight.data.add_(1.0)",
+        "clean": HEAD + FINALLY + "net.weight.data.add_(0.0)",
+        "killed": HEAD + FINALLY + "import os; os.kill(os.getpid(), 9)",
         "short": HEAD + "one(); one()\n",
     }
     return trace_cases(tmp_path_factory.mktemp("three"), cases, steps=3)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_steps_ends_a_loop_exactly_there_and_well(loop: str, three: Mapping[str, Case]) -> None:
-    case = three[loop.replace(" ", "_")]
+def test_steps_ends_a_loop_exactly_there_and_well(loop: str, three: Cases) -> None:
+    case, short = three[loop], three["short"].trace
     found = case.exit_code, len(case.trace.steps), case.trace.stopped, case.trace.end
     assert found == (0, 3, True, "steps"), case.printed
-    assert list(case.printed) == LOOPS[loop][1]
-    short = three["short"].trace  # one that is shorter just finishes
+    assert case.printed == LOOPS[loop][1]
+    # one that is shorter just finishes
     assert (len(short.steps), short.stopped, short.end) == (2, False, "exit")
 
 
-def test_what_finally_does_after_the_last_wanted_step_is_recorded(
-    three: Mapping[str, Case],
-) -> None:
+def test_what_finally_does_after_the_last_step_is_recorded(three: Cases) -> None:
     changed, clean, killed = (
         replace(three[name].trace, key="main") for name in ("changed", "clean", "killed")
     )
@@ -112,7 +101,6 @@ def test_what_finally_does_after_the_last_wanted_step_is_recorded(
     [same], [other] = blocks(changed, "parameter", 2), blocks(changed, "parameter", 3)
     assert before.digests == same.digests == end.digests != other.digests
     assert not compare_runs([changed], [clean]).identical
-    assert compare_runs([clean], [clean]).identical
     # one that is killed is compared up to its last step
     assert (killed.stopped, killed.end, three["killed"].exit_code) == (True, None, -9)
     assert compare_runs([killed], [clean]).identical
@@ -131,18 +119,6 @@ def test_a_training_that_is_stopped_is_a_run_that_was_stopped(tmp_path: Path) ->
     assert steps == {"parameter": [-1, 0, 3, 4, 5], "loss": [0, 1, 2, 3, 4]}
 
 
-SLOW = """
-import time
-import _repro_gate.probe.torch_hooks as hooks, _repro_gate.probe.loss as loss
-original = hooks.begin
-def slow(*args, **options):
-    time.sleep(0.05)
-    return original(*args, **options)
-hooks.begin = loss.begin = slow
-for _ in range(3):
-    time.sleep(0.02)
-    one()
-"""
 GOES_ON = """
 import os
 one()
@@ -155,6 +131,13 @@ for path in ("nowhere", "broken"):
         print(type(error).__name__)
 one()
 """
+BUGS = (
+    "import _repro_gate.probe.torch_hooks as part; part.begin = None",
+    "import _repro_gate.probe.names as part; part.name_tensors = None",
+    "import _repro_gate.probe.flags as part; part.read = None",
+    "import _repro_gate.probe.rng as part; part.states = None",
+    "import _repro_gate.probe.session as part; part.mark = lambda torch: 1 / 0",
+)
 LEAVES = [
     "os.execv(sys.executable, [sys.executable, '-c', 'print(42)'])",
     "os.execvp('true', ['true'])",
@@ -166,61 +149,32 @@ LEAVES = [
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """Scripts that run to their end."""
-    cases = {"slow": HEAD + SLOW, "goes_on": HEAD + GOES_ON}
-    for number, leave in enumerate(LEAVES):
-        cases[f"leave{number}"] = f"{HEAD}import code, os\none()\none()\n{leave}\n"
-    found = trace_cases(tmp_path_factory.mktemp("whole"), cases)
-    assert found["slow"].run.outcome == "finished", found["slow"].run.problem
-    return found
-
-
-@pytest.mark.slow
-def test_the_own_time_of_the_probe_is_kept_apart(whole: Mapping[str, Case]) -> None:
-    marks = whole["slow"].trace.steps
-    assert all(mark.probe_ms > 150 for mark in marks[1:])  # loss, gradient, parameter
-    assert all(20 < mark.ms < 50 for mark in marks[1:])
+    ends = {f"leave{number}": "one(); one()\n" + leave for number, leave in enumerate(LEAVES)}
+    cases = {name: f"{HEAD}import code, os\n{end}\n" for name, end in ends.items()}
+    cases["goes_on"] = HEAD + GOES_ON
+    for number, bug in enumerate(BUGS):
+        cases[f"bug{number}"] = f"{HEAD}{bug}\nfor _ in range(3): one()\nprint('trained', done)\n"
+    return trace_cases(tmp_path_factory.mktemp("whole"), cases)
 
 
 @pytest.mark.parametrize("name", [*(f"leave{number}" for number in range(len(LEAVES))), "goes_on"])
-def test_a_training_that_ends_well_in_an_unusual_way_is_finished(
-    name: str, whole: Mapping[str, Case]
-) -> None:
+def test_a_training_may_end_well_in_an_unusual_way(name: str, whole: Cases) -> None:
     case = whole[name]
     assert (case.exit_code, case.trace.end, len(case.trace.steps)) == (0, "exit", 2), case.printed
     if name == "goes_on":  # nothing took its place
         assert case.printed == ("FileNotFoundError", "OSError")
 
 
-BUGS = {
-    "in a digest": "import _repro_gate.probe.torch_hooks as part\npart.begin = None\n",
-    "in naming": "import _repro_gate.probe.names as part\npart.name_tensors = None\n",
-    "when flags are read": "import _repro_gate.probe.flags as part\npart.read = None\n",
-    "in a generator's state": "import _repro_gate.probe.rng as part\npart.states = None\n",
-    "when waiting for the device": "import _repro_gate.probe.session as part\npart.mark = lambda torch: 1 / 0\n",
-}
-
-
-@pytest.fixture(scope="module")
-def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
-    cases = {
-        name.replace(" ", "_"): HEAD + bug + "for _ in range(3): one()\nprint('trained', done)\n"
-        for name, bug in BUGS.items()
-    }
-    return trace_cases(tmp_path_factory.mktemp("mistaken"), cases)
-
-
-@pytest.mark.parametrize("place", BUGS)
-def test_a_mistake_of_the_probes_is_said_and_leaves_the_training_alone(
-    place: str, mistaken: Mapping[str, Case]
-) -> None:
-    case = mistaken[place.replace(" ", "_")]
+@pytest.mark.parametrize("number", range(len(BUGS)))
+def test_a_mistake_of_the_probes_is_said_and_ends_nothing(number: int, whole: Cases) -> None:
+    case = whole[f"bug{number}"]
     assert "trained 3" in case.printed and case.exit_code == 0
     [(identifier, message)] = case.trace.notes
     assert identifier == "probe-error" and ".py:" in message
     assert (case.run.outcome, case.run.reason_id) == ("untraced", "probe/error")
-    assert "the probe itself failed" in case.run.problem and ".py:" in case.run.problem
+    assert ".py:" in case.run.problem
 
 
 def test_an_exception_is_a_crash_even_where_the_command_hides_it(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Claims about sharded training: each rank records its own shards of FSDP2's parameters, under the
-model's names."""
+"""Each rank records its own shards of FSDP2's parameters, under the model's names."""
 
 from __future__ import annotations
 
@@ -39,9 +38,7 @@ SHARDS = (
 
 
 @pytest.mark.slow
-def test_each_rank_records_and_keeps_its_local_shards_under_the_models_names(
-    short_path: Path,
-) -> None:
+def test_each_rank_records_its_shards_under_the_models_names(short_path: Path) -> None:
     command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     run = trace_script(short_path, FSDP2, command=command, keep_final=True)
     assert run.outcome == "finished", (run.problem, run.ended.tail)

@@ -5,10 +5,12 @@ cell, and what Jupyter does for itself is not the training's. A module stands fo
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from repro_gate.runs.launch import Run
 from tests.probe.factors.runs import once, told
 
 # What ipykernel does with a cell: it compiles its text under a name that holds the process's number
@@ -39,68 +41,55 @@ _DRAWS = "import os\n\nx = os.urandom(4)"
 _CALLS = "def drawn():\n    return os.urandom(2)\ndrawn(); display()"
 
 
+Kernel = Callable[..., Run]
+
+
 def _notebook(*cells: str) -> str:
     code = [{"cell_type": "code", "source": text.splitlines(True)} for text in cells]
     return json.dumps({"cells": code, "nbformat": 4})
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> dict[str, str]:
+def kernel(tmp_path: Path) -> Kernel:
+    """Runs the cells of a notebook with these factors, between what stands before and behind."""
     (tmp_path / "kernel.py").write_text(_KERNEL)
-    start = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kernel import *; "
-        "SPACE['display'] = OWN['display']"
-    )
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kernel import *"
     cells = (_DRAWS, "y = 1", _CALLS)
-    return {
-        "start.py": "\n".join([start, *(f"run({text!r})" for text in cells)]),
-        "nb/train.ipynb": _notebook(*cells),
-        "train.py": "",
-    }
+    files = {"nb/train.ipynb": _notebook(*cells), "train.py": ""}
+    lines = [start, "SPACE['display'] = OWN['display']", *(f"run({text!r})" for text in cells)]
+
+    def run(factors: Mapping[str, object], before: str = "", behind: str = "") -> Run:
+        (tmp_path / "start.py").write_text("\n".join([before, *lines, behind]))
+        return once(tmp_path, files, factors, command=f"python {tmp_path}/start.py")
+
+    return run
 
 
-def test_a_line_is_told_by_its_cell_and_what_jupyter_asks_for_is_not_told(
-    kernel: dict[str, str], tmp_path: Path
-) -> None:
-    command = f"python {tmp_path}/start.py"
-    (tmp_path / "start.py").write_text(kernel.pop("start.py"))
-    found = [once(tmp_path, kernel, {"watch": True}, command=command) for _ in range(2)]
-    lines = [
-        {(use.file, use.line, use.call, use.direct) for use in told(run, "entropy")}
-        for run in found
-    ]
+def test_a_line_is_told_by_its_cell(kernel: Kernel) -> None:
+    found = [kernel({"watch": True}) for _ in range(2)]
+    lines = [{(use.file, use.line, use.call) for use in told(run, "entropy")} for run in found]
     assert lines[0] == lines[1]  # whatever the process's number
     cells = {(f"nb/train.ipynb#cell {cell}", line) for cell, line in ((1, 3), (3, 2))}
-    assert {(file, line) for file, line, _, _ in lines[0]} == cells
-    assert ("nb/train.ipynb#cell 1", 3, "os.urandom(4)", True) in lines[0]
+    assert {(file, line) for file, line, _ in lines[0]} == cells
+    assert ("nb/train.ipynb#cell 1", 3, "os.urandom(4)") in lines[0]
     uses = [use for run in found for trace in run.traces for use in trace.uses]
-    assert not [use.source for use in uses if use.factor in ("clock", "threads")]
-    drawn = {(item.file, item.line) for trace in found[0].traces for item in trace.drawn}
-    assert drawn == cells
+    own = [use.source for use in uses if use.factor in ("clock", "threads")]
+    assert not own, "what Jupyter asks for is not told"
+    assert {(item.file, item.line) for trace in found[0].traces for item in trace.drawn} == cells
 
 
-def test_a_notebook_that_the_run_wrote_gives_no_names(
-    kernel: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_notebook_of_the_runs_own_names_nothing(kernel: Kernel) -> None:
     """papermill writes the notebook that it runs beside the one that it was given."""
-    copy = "import shutil; shutil.copy('nb/train.ipynb', 'a.ipynb')\n"
-    (tmp_path / "start.py").write_text(copy + kernel.pop("start.py"))
-    run = once(tmp_path, kernel, {"watch": True}, command=f"python {tmp_path}/start.py")
-    files = {use.file for use in told(run, "entropy")}
+    copy = "import shutil; shutil.copy('nb/train.ipynb', 'a.ipynb')"
+    files = {use.file for use in told(kernel({"watch": True}, copy), "entropy")}
     assert files == {f"nb/train.ipynb#cell {cell}" for cell in (1, 3)}
 
 
-def test_pinned_as_a_whole_jupyter_keeps_its_own_draws(
-    tmp_path: Path, kernel: dict[str, str]
-) -> None:
-    own = "\nOWN['before'] = __import__('os').urandom\nexec('def ask(): return before(4)', OWN)\n"
+def test_pinned_jupyter_keeps_its_own_draws(kernel: Kernel) -> None:
+    own = "OWN['before'] = __import__('os').urandom\nexec('def ask(): return before(4)', OWN)\n"
     show = "import os; print('jupyter', OWN['ask']().hex(), 'cell', SPACE['x'].hex())"
-    (tmp_path / "start.py").write_text(kernel.pop("start.py") + own + show)
-    pins: dict[str, object] = {"pin": {"entropy": None, "threads": None, "clock": None}}
-    tails = [
-        once(tmp_path, kernel, pins, command=f"python {tmp_path}/start.py").ended.tail[-1].split()
-        for _ in range(2)
-    ]
+    pins = {"pin": dict.fromkeys(("entropy", "threads", "clock"))}
+    tails = [kernel(pins, behind=own + show).ended.tail[-1].split() for _ in range(2)]
     assert tails[0][1] != tails[1][1] and tails[0][3] == tails[1][3]
 
 

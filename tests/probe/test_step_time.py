@@ -1,5 +1,4 @@
-"""Claims about the times of a step: the probe's own is no part of them, and nothing waits for the
-device before it has to."""
+"""Claims about the times of a step: the probe's own is no part of them."""
 
 from __future__ import annotations
 
@@ -33,44 +32,30 @@ def on_the_host(seconds: float) -> Mark:
     return Mark(seconds, None)
 
 
-@pytest.mark.parametrize(
-    ("end", "own", "ms", "probe_ms"),
-    [
-        (1.5, [(1.1, 1.2), (1.3, 1.35)], 350.0, 150.0),
-        (1.1, [(0.0, 1.1)], 0.0, 100.0),  # the probe never takes more than the step
-    ],
-)
-def test_on_the_host_the_probes_own_time_is_taken_out(
-    end: float, own: list[tuple[float, float]], ms: float, probe_ms: float
-) -> None:
+def test_the_probes_own_time_is_taken_out_of_a_step() -> None:
+    own = [(1.1, 1.2), (1.3, 1.35)]
     marks = [(on_the_host(first), on_the_host(last)) for first, last in own]
-    times = StepTimes(on_the_host(1.0), on_the_host(end), marks)
-    assert times.ready() and times.fields() == pytest.approx({"ms": ms, "probe_ms": probe_ms})
+    times = StepTimes(on_the_host(1.0), on_the_host(1.5), marks)
+    assert times.ready() and times.fields() == pytest.approx({"ms": 350.0, "probe_ms": 150.0})
+    # the probe never takes more than the step
+    more = StepTimes(on_the_host(1.0), on_the_host(1.1), [(on_the_host(0.0), on_the_host(1.1))])
+    assert more.fields() == pytest.approx({"ms": 0.0, "probe_ms": 100.0})
 
 
 def test_where_a_device_works_its_clock_counts_and_not_the_hosts() -> None:
     """The host queues a step in a millisecond; the device takes twenty for it, of which two are
     digests."""
     end = Event(120.0, passed=False)
-    times = StepTimes(
-        Mark(1.0, Event(100.0)),
-        Mark(1.001, end),
-        [(Mark(1.0005, Event(115.0)), Mark(1.0006, Event(117.0)))],
-    )
+    own = (Mark(1.0005, Event(115.0)), Mark(1.0006, Event(117.0)))
+    times = StepTimes(Mark(1.0, Event(100.0)), Mark(1.001, end), [own])
     assert not times.ready()
     end.passed = True
-    assert times.ready()
-    assert times.fields() == pytest.approx({"ms": 18.0, "probe_ms": 2.0})
+    assert times.ready() and times.fields() == pytest.approx({"ms": 18.0, "probe_ms": 2.0})
     assert end.waited
-
-
-def test_a_step_in_which_cuda_was_started_is_timed_by_the_host() -> None:
-    times = StepTimes(
-        on_the_host(1.0),
-        Mark(1.2, Event(5.0)),
-        [(on_the_host(1.0), on_the_host(1.05)), (Mark(1.1, Event(1.0)), Mark(1.11, Event(4.0)))],
-    )
-    assert times.fields() == pytest.approx({"ms": 147.0, "probe_ms": 53.0})
+    # of the step in which CUDA was started, the beginning has no event
+    own = (Mark(1.1, Event(1.0)), Mark(1.11, Event(4.0)))
+    first = StepTimes(on_the_host(1.0), Mark(1.2, Event(5.0)), [own])
+    assert first.fields() == pytest.approx({"ms": 197.0, "probe_ms": 3.0})
 
 
 def test_a_mark_has_an_event_only_where_cuda_is_started() -> None:

@@ -1,5 +1,4 @@
-"""Claims about processes that only prepare data: whatever a DataLoader's worker calls, it is never
-one of the training's processes."""
+"""Whatever a DataLoader's worker calls, it is none of the training's processes."""
 
 from __future__ import annotations
 
@@ -81,20 +80,18 @@ RECORDS = SOURCE.replace(
     "        return self.transform(x)",
     "        from repro_gate import record; record('x', x)\n        return self.transform(x)",
 )
+Cases = Mapping[str, Case]
 
 
 @pytest.fixture(scope="module")
-def forked() -> Iterator[Mapping[str, Case]]:
+def forked() -> Iterator[Cases]:
     """Trainings whose workers are forks, in one run; its folder has a short path, as
     multiprocessing's sockets need."""
     ways = {"before": "fork before", "after": "fork after", "grad": "fork before grad"}
     with tempfile.TemporaryDirectory(prefix="rg", dir="/tmp") as folder:
-        cases: dict[str, str | tuple[str, str]] = {
-            name: (SOURCE, arguments) for name, arguments in ways.items()
-        }
-        yield trace_cases(
-            Path(folder), {**cases, "pool": POOL, "records": (RECORDS, "fork before")}, steps=3
-        )
+        cases: dict[str, str | tuple[str, str]] = {"pool": POOL}
+        cases |= {name: (SOURCE, arguments) for name, arguments in ways.items()}
+        yield trace_cases(Path(folder), {**cases, "records": (RECORDS, "fork before")}, steps=3)
 
 
 def claims(trace: Trace) -> None:
@@ -102,9 +99,7 @@ def claims(trace: Trace) -> None:
     assert names(trace, "parameter", -1) == ["weight", "bias"]
 
 
-def test_a_forked_worker_is_no_process_of_the_training_whatever_it_calls(
-    forked: Mapping[str, Case],
-) -> None:
+def test_a_forked_worker_is_no_process_of_the_training(forked: Cases) -> None:
     for way, case in forked.items():
         claims(case.trace)
         if way in ("before", "after", "grad"):
@@ -119,9 +114,7 @@ def test_a_forked_worker_is_no_process_of_the_training_whatever_it_calls(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["spawn before", "forkserver after grad"])
-def test_a_worker_that_imports_the_script_anew_is_none_either(
-    arguments: str, short_path: Path
-) -> None:
+def test_a_worker_that_imports_anew_is_none_either(arguments: str, short_path: Path) -> None:
     run = trace_script(short_path, SOURCE, command=f"python train.py {arguments}", steps=3)
     assert run.outcome == "stopped", (run.outcome, run.problem, run.ended.tail)
     trace = trained(run)

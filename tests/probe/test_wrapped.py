@@ -1,10 +1,10 @@
-"""Claims about tensors that are made of others (wrapper subclasses, as torchao's quantized
-weights): they have no memory of their own, and what they hold is digested."""
+"""Tensors made of others (as torchao's) have no memory: what they hold is digested."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +74,7 @@ for _ in range(2):
 """
 
 
+KEEP: dict[str, Any] = {"keep_final": True, "keep_steps": (1,)}
 LOADER = """
 import torch
 from torch import nn
@@ -86,33 +87,25 @@ for x in DataLoader(list(torch.randn(8, 4)), batch_size=4, collate_fn=lambda row
     net(x.dequantize()).mean().backward()
     optimizer.step()
 """
+Cases = Mapping[str, Case]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
-    cases: dict[str, str | tuple[str, str]] = {
-        name: (TWO, name) for name in ("one", "same", "other", "opaque")
-    }
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    names = ("one", "same", "other", "opaque")
+    cases: dict[str, str | tuple[str, str]] = {name: (TWO, name) for name in names}
     cases["loader"] = LOADER.replace("{head}", TWO.partition("class Opaque")[0])
-    found = trace_cases(
-        tmp_path_factory.mktemp("wrapped"), cases, observe=True, keep_final=True, keep_steps=(1,)
-    )
+    found = trace_cases(tmp_path_factory.mktemp("wrapped"), cases, observe=True, **KEEP)
     assert found["one"].run.outcome == "finished", found["one"].run.problem
     return found
 
 
 def digests(trace: Trace, step: int) -> dict[str, bytes]:
     found = [block for kind in ("parameter", "buffer") for block in blocks(trace, kind, step)]
-    return {
-        row[0]: block.digests[16 * at : 16 * at + 16]
-        for block in found
-        for at, row in enumerate(block.rows)
-    }
+    return {row[0]: block.digest(at) for block in found for at, row in enumerate(block.rows)}
 
 
-def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(
-    runs: Mapping[str, Case],
-) -> None:
+def test_tensors_are_digested_by_what_they_hold(runs: Cases) -> None:
     one, same, other = (digests(runs[name].trace, -1) for name in ("one", "same", "other"))
     assert one == same and {name for name in one if one[name] != other[name]} == {"frozen"}
     assert {"trained", "frozen", "table", "last.weight", "idle", "none"} <= one.keys()
@@ -120,7 +113,7 @@ def test_parameters_frozen_weights_and_buffers_are_digested_by_what_they_hold(
     assert first["trained"] != second["trained"] and first["frozen"] == second["frozen"]
 
 
-def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Mapping[str, Case]) -> None:
+def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Cases) -> None:
     said = {
         name: [message for identifier, message in case.trace.notes if identifier == "not-digested"]
         for name, case in runs.items()
@@ -133,12 +126,9 @@ def test_what_cannot_be_read_is_said_and_a_batch_is_digested(runs: Mapping[str, 
 
 
 @pytest.mark.slow
-def test_only_what_has_memory_is_kept_for_distances(
-    runs: Mapping[str, Case], tmp_path: Path
-) -> None:
-    reference = [runs["one"].trace]
-    options = {"keep_final": True, "keep_steps": (1,), "reference": reference}
-    second = trace_cases(tmp_path, {"one": (TWO, "other")}, **options)["one"].trace
+def test_only_what_has_memory_is_kept(runs: Cases, tmp_path: Path) -> None:
+    other = {"one": (TWO, "other")}
+    second = trace_cases(tmp_path, other, reference=[runs["one"].trace], **KEEP)["one"].trace
     kept = {item.name for item in second.distances if item.kind == "parameter"}
     assert kept == {"last.weight", "last.bias"}
     assert "trained" in names(second, "gradient", 0)

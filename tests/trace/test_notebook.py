@@ -1,5 +1,4 @@
-"""Claims about `trace.notebook`: a cell's name is read back, and no file that only looks like a
-notebook does harm."""
+"""A cell's name is read back, and no file that only looks like a notebook does harm."""
 
 from __future__ import annotations
 
@@ -20,24 +19,16 @@ from repro_gate.trace.notebook import cell_name, code_cells, place, split
         ("a.ipynb#cell x", ("a.ipynb#cell x", 0), "a.ipynb#cell x:3"),
     ],
 )
-def test_a_line_of_a_cell_is_told_by_notebook_cell_and_line(
-    file: str, parts: tuple[str, int], told: str
-) -> None:
+def test_a_line_of_a_cell_is_told_by_its_cell(file: str, parts: tuple[str, int], told: str) -> None:
     assert split(file) == parts
     assert place(file, 3) == told
 
 
 def test_code_cells_are_counted_as_jupyter_counts_what_it_runs() -> None:
-    cells = [
-        ("markdown", ["# a"]),
-        ("code", ["x = 1\n", "y = 2"]),
-        ("code", " \n"),
-        ("code", "z = 3"),
-    ]
-    content = json.dumps(
-        {"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}
-    ).encode()
-    assert code_cells(content) == ["x = 1\ny = 2", "z = 3"]
+    cells = {"code": ["x = 1\n", "y = 2"], "markdown": ["# a"]}
+    found = [{"cell_type": kind, "source": source} for kind, source in cells.items()]
+    found += [{"cell_type": "code", "source": source} for source in (" \n", "z = 3")]
+    assert code_cells(json.dumps({"cells": found}).encode()) == ["x = 1\ny = 2", "z = 3"]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,7 @@ import pytest
 
 from repro_gate.trace import format as fmt
 from repro_gate.trace.fields import Imported, Location, Measured, Opened
-from repro_gate.trace.model import (
-    Drawn,
-    LoaderSeen,
-    Spawned,
-    StepMark,
-    Trace,
-    Undone,
-)
+from repro_gate.trace.model import Drawn, LoaderSeen, Spawned, StepMark, Trace, Undone
 from repro_gate.trace.reader import read_folder
 from repro_gate.trace.writer import Later, TraceFailed, TraceWriter
 
@@ -73,37 +66,43 @@ def read(folder: Path) -> Trace:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_everything(tmp_path)
     trace = read(tmp_path)
-    assert (trace.pid, trace.key, trace.argv) == (7, "rank0", ("python", "train.py"))
-    assert (trace.forked, trace.end) == (False, "exit")
     two = [(step, kind, at) for step in (0, 1) for kind, at in STEP]
-    assert [(item.step, item.kind, item.at) for item in trace.blocks] == [
-        (-1, "parameter", 0),
-        *two,
-    ]
+    places = [(item.step, item.kind, item.at) for item in trace.blocks]
+    assert places == [(-1, "parameter", 0), *two]
     assert trace.blocks[0].rows == ROWS
-    assert trace.blocks[0].digests == bytes(range(32))
-    assert trace.blocks[3].digests == bytes(range(1, 33))
+    kept = [trace.blocks[at].digests for at in (0, 3)]
+    assert kept == [bytes(range(32)), bytes(range(1, 33))]
     losses = [item.values for item in trace.blocks if item.kind == "loss"]
     assert losses == [("nan",), ((0.1).hex(),)]
-    assert trace.steps == [StepMark(0, 1.5, 0.25, 1 << 20, 0), StepMark(1, 1.5, 0.25, 1 << 20, 0)]
-    assert trace.settings == [{"cudnn.benchmark": False, "MKL_CBWR": None}]
-    assert trace.undone == [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)]
     far = {"max_abs": 0.5, "max_ulp": 3, "l2": None, "reference_l2": 2.0}
     named = {"name": "fc.weight", "dtype": "float32", "shape": (2, 8)}
-    assert trace.distances == [Measured(step=1, kind="parameter", **named, **far)]
-    assert trace.network == ["192.0.2.1:443"]
-    at = Location("train.py", 3)
-    assert trace.opened == [Opened("train.py", True), Opened("/mnt/x.bin", False, at, True)]
-    modules = [("pkg", "/src/pkg/__init__.py"), ("ops", "/venv/site-packages/ops.py", "ops")]
-    assert trace.imports == [Imported(*module) for module in modules]
-    assert trace.distributions == {"torch": "2.13.0+cu128"}
-    assert trace.nonfinite == [("parameter", "fc.weight", -1, True)]
-    assert trace.drawn == [Drawn("uuid.uuid4", "train.py", 3)]
-    assert trace.spawned == [Spawned(12, "train.py", 4)]
-    assert trace.loaders == [LoaderSeen(0, 2, -5), LoaderSeen(1, 0, None)]
-    assert trace.variables == {"OMP_NUM_THREADS": "2"}
-    assert trace.notes == [("state-not-kept", "too little room")]
-    assert trace.unmoved == [("module", "EMA", "ab" * 16)]
+    read_by = Location("train.py", 3)
+    wanted = {
+        "pid": 7,
+        "key": "rank0",
+        "argv": ("python", "train.py"),
+        "forked": False,
+        "end": "exit",
+        "steps": [StepMark(step, 1.5, 0.25, 1 << 20, 0) for step in (0, 1)],
+        "settings": [{"cudnn.benchmark": False, "MKL_CBWR": None}],
+        "undone": [Undone("cudnn.benchmark", "True", "/w/train.py", 3, 0)],
+        "distances": [Measured(step=1, kind="parameter", **named, **far)],  # type: ignore[arg-type]
+        "network": ["192.0.2.1:443"],
+        "opened": [Opened("train.py", True), Opened("/mnt/x.bin", False, read_by, True)],
+        "imports": [
+            Imported("pkg", "/src/pkg/__init__.py"),
+            Imported("ops", "/venv/site-packages/ops.py", "ops"),
+        ],
+        "distributions": {"torch": "2.13.0+cu128"},
+        "nonfinite": [("parameter", "fc.weight", -1, True)],
+        "drawn": [Drawn("uuid.uuid4", "train.py", 3)],
+        "spawned": [Spawned(12, "train.py", 4)],
+        "loaders": [LoaderSeen(0, 2, -5), LoaderSeen(1, 0, None)],
+        "variables": {"OMP_NUM_THREADS": "2"},
+        "notes": [("state-not-kept", "too little room")],
+        "unmoved": [("module", "EMA", "ab" * 16)],
+    }
+    assert {name: getattr(trace, name) for name in wanted} == wanted
 
 
 def test_names_and_flags_are_written_once(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_names_and_flags_are_written_once(tmp_path: Path) -> None:
     assert [writer.flags({"a": value}) for value in (True, False, True)] == [1, 2, 1]
 
 
-@pytest.mark.parametrize("changing", [0, 1, 7, 100, 150, 300])
+@pytest.mark.parametrize("changing", [0, 7, 150, 300])
 def test_a_block_repeats_no_digest_that_did_not_change(tmp_path: Path, changing: int) -> None:
     generator = random.Random(changing)
     rows = tuple((f"p{number}", "float32", (2,)) for number in range(300))
@@ -128,12 +127,11 @@ def test_a_block_repeats_no_digest_that_did_not_change(tmp_path: Path, changing:
         writer.block(step, "parameter", rows, bytes(digests))
         written.append(bytes(digests))
     writer.event("end", reason="exit", steps=0)
-    assert [block.digests for block in read(tmp_path).blocks] == written
-    sizes = [
-        len(line) for line in Path(writer.path).read_bytes().splitlines() if b'"block"' in line
-    ]
-    assert changing > 7 or max(sizes[1:]) < 200 + 22 * changing
-    assert changing or len({id(block.digests) for block in read(tmp_path).blocks}) == 1
+    found = read(tmp_path).blocks
+    assert [block.digests for block in found] == written
+    lines = Path(writer.path).read_bytes().splitlines()
+    assert changing > 7 or max(map(len, lines[3:])) < 200 + 22 * changing
+    assert changing or len({id(block.content) for block in found}) == 1
 
 
 class Waiting(Later):
@@ -192,9 +190,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_ends_the_trace_and_leaves_its_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_leaves_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / fmt.FAILURE_FILE).write_bytes(b" " * fmt.FAILURE_BYTES)
     writer = TraceWriter(str(tmp_path), HELLO)
     full = os.open("/dev/full", os.O_WRONLY)

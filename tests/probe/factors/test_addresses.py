@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.addresses`: `id`, the default `hash` and `data_ptr` are told; pinned
-they count objects, and still tell them apart."""
+"""`factors.addresses`: `id`, `hash` and `data_ptr` are told; pinned they count objects."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.trace.format import SET_OF_TENSORS
-from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
 
 SCRIPT = """
 class Thing:
@@ -34,10 +33,10 @@ def test_addresses_are_told_and_pinned_and_other_hashes_stay(tmp_path: Path) -> 
     both = watched_twice(tmp_path, SCRIPT)
     assert apart(both) == [True] * 3 + [False] * 3
     assert {use.line for use in told(both[0], "addresses")} == {8, 9, 10, 12, 13}
-    pinned = same(pinned_twice(tmp_path, SCRIPT, {"addresses": None}))
-    assert pinned[3:] == both[0].ended.tail[3:]
+    whole = pinned(tmp_path, SCRIPT, "addresses")
+    assert whole[3:] == both[0].ended.tail[3:]
     by_line = once(tmp_path, SCRIPT, {"pin": {"addresses": [["train.py", 8]]}}).ended.tail
-    assert by_line[0] == pinned[0] and by_line[1] != pinned[1]
+    assert by_line[0] == whole[0] and by_line[1] != whole[1]
 
 
 TORCH = """
@@ -50,9 +49,11 @@ print(weight.data_ptr())
 
 @pytest.mark.slow
 def test_the_address_of_a_tensor_is_pinned_where_its_line_is_named_only(tmp_path: Path) -> None:
-    named = same(pinned_twice(tmp_path, TORCH, {"addresses": [["train.py", 5]]}))
+    by_line = {"pin": {"addresses": [["train.py", 5]]}}
+    named, again = (once(tmp_path, TORCH, by_line).ended.tail for _ in range(2))
     whole = once(tmp_path, TORCH, {"watch": True, "pin": {"addresses": None}})
-    assert whole.ended.tail[0] == named[0] == "True 1 True" and whole.ended.tail[1] != named[1]
+    assert named == again and whole.ended.tail[1] != named[1]
+    assert whole.ended.tail[0] == named[0] == "True 1 True"
     uses = {(use.source, use.line) for use in told(whole, "addresses")}
     assert uses == {("Tensor.data_ptr", 4), ("Tensor.data_ptr", 5), ("id", 4)}
 
@@ -69,15 +70,13 @@ print({hash(tensor) == id(tensor) for tensor in tensors}, tensors[0] in places)
 """
 
 
-def test_a_line_that_makes_a_set_of_tensors_is_told_and_they_hash_alike_for_all(
-    tmp_path: Path,
-) -> None:
+def test_a_line_that_makes_a_set_of_tensors_is_told_and_pinned(tmp_path: Path) -> None:
     both = watched_twice(tmp_path, SETS)
     uses = [use for use in told(both[0], "addresses") if use.source == SET_OF_TENSORS]
     assert {use.line for use in uses} == {6, 7}
     assert apart(both)[0] and not apart(both)[2]
-    pinned = same(pinned_twice(tmp_path, SETS, {"addresses": None}))
+    whole = pinned(tmp_path, SETS, "addresses")
     by_line = once(tmp_path, SETS, {"pin": {"addresses": [["train.py", 6]]}}).ended.tail
     free = both[0].ended.tail
-    assert free[2] == pinned[2] == by_line[2] == "{True} True" and pinned[1].endswith("True")
-    assert by_line[0] not in (pinned[0], free[0])
+    assert free[2] == whole[2] == by_line[2] == "{True} True" and whole[1].endswith("True")
+    assert by_line[0] not in (whole[0], free[0])

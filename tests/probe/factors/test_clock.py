@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.clock`: readings are told; pinned, time passes by reading and
-sleeping only; varied, it is another day."""
+"""`factors.clock`: readings are told; pinned, time passes by reading and sleeping only."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -18,18 +17,15 @@ READINGS = (
     "time.monotonic()",
     "time.perf_counter_ns()",
     "time.process_time()",
-    "time.clock_gettime(time.CLOCK_REALTIME)",
     "time.clock_gettime_ns(time.CLOCK_MONOTONIC)",
     "time.strftime('%H:%M:%S'), time.time_ns() % 1000",
     "time.localtime().tm_sec, time.time_ns() % 1000",
     "datetime.datetime.now()",
-    "datetime.datetime.now(datetime.timezone.utc)",
     "datetime.datetime.utcnow()",
     "datetime.datetime.today(), datetime.date.today()",
     "timeit.default_timer()",
     "os.stat('train.py').st_mtime_ns",
     "Path('train.py').stat().st_mtime",
-    "os.path.getmtime('train.py')",
     "os.fstat(os.open('train.py', os.O_RDONLY)).st_ctime",
     "[entry.stat().st_mtime for entry in os.scandir('.')]",
 )
@@ -40,7 +36,7 @@ def test_each_reading_is_told_differs_between_runs_and_agrees_where_pinned(tmp_p
     both = watched_twice(tmp_path, SCRIPT)
     lines = {use.line for use in told(both[0], "clock") if use.direct}
     assert lines == set(range(3, 3 + len(READINGS))) and all(apart(both))
-    same(pinned_twice(tmp_path, SCRIPT, {"clock": None}))
+    pinned(tmp_path, SCRIPT, "clock")
 
 
 def numbers(tmp_path: Path, source: str | dict[str, str]) -> list[list[list[float]]]:
@@ -49,9 +45,7 @@ def numbers(tmp_path: Path, source: str | dict[str, str]) -> list[list[list[floa
     return [[[*map(float, line.split())] for line in run.ended.tail] for run in runs]
 
 
-def test_varied_the_time_of_day_is_another_days_and_times_since_the_start_are_near(
-    tmp_path: Path,
-) -> None:
+def test_varied_it_is_another_day_and_the_start_is_near(tmp_path: Path) -> None:
     readings = "time.time(), datetime.datetime.now().timestamp(), time.mktime(time.localtime())"
     [plain], [varied] = numbers(tmp_path, f"{HEAD}print({readings}, time.monotonic())\n")
     ahead = [other - one for one, other in zip(plain, varied, strict=True)]
@@ -71,11 +65,12 @@ async def slept():
     return loop.time() - begin
 def busy():
     return sum(number * number for number in range(1_500_000))
-begins = [clock() for clock in clocks]
-used, own, beats = time.process_time(), Timer.read(), [clock() for clock in clocks]
-assert beats >= begins
+really = time.clock_gettime(time.CLOCK_MONOTONIC)
+begins, own = [clock() for clock in clocks], Timer.read()
 time.sleep(0.4)
-print(*[clock() - begin for clock, begin in zip(clocks, begins)], Timer.read() - own)
+passed = [clock() - begin for clock, begin in zip(clocks, begins)], Timer.read() - own
+really = time.clock_gettime(time.CLOCK_MONOTONIC) - really
+print(*[seconds / really for seconds in (*passed[0], passed[1])])
 begin, real = time.process_time(), time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
 busy()
 print((time.process_time() - begin) / (time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - real))
@@ -90,15 +85,12 @@ child = subprocess.check_output([sys.executable, "-c", "exec(open('child.py').re
 """
 
 
-def test_varied_time_passes_at_three_times_the_speed_for_the_workspaces_own_code_only(
-    tmp_path: Path,
-) -> None:
+def test_varied_time_is_three_times_as_fast_for_own_code_only(tmp_path: Path) -> None:
     plain, varied = numbers(tmp_path, {"train.py": FASTER, "child.py": "pass"})
-    assert all(0.39 < passed < 0.9 for passed in plain[0])
-    assert all(1.17 < passed < 2.7 for passed in varied[0])
-    assert 0.8 < plain[1][0] < 1.2 and 2.4 < varied[1][0] < 3.6
+    assert all(0.8 < speed < 1.2 for speed in (*plain[0], *plain[1]))
+    assert all(2.4 < speed < 3.6 for speed in (*varied[0], *varied[1]))
     # what the standard library waits stays
-    assert all(0.39 < run[2][0] < 0.9 and 0.09 < run[3][0] < 0.6 for run in (plain, varied))
+    assert all(run[2][0] > 0.39 and run[3][0] > 0.09 for run in (plain, varied))
 
 
 ENDS = """
@@ -128,11 +120,9 @@ for thread in beats:
 """
 
 
-def test_loops_that_wait_for_a_time_end_and_other_threads_do_not_move_the_clock(
-    tmp_path: Path,
-) -> None:
-    first = same(pinned_twice(tmp_path, ENDS, {"clock": None}))
-    assert 11_000 < int(first[0].split()[0]) < 13_000
+def test_loops_that_wait_for_a_time_end(tmp_path: Path) -> None:
+    first = pinned(tmp_path, ENDS, "clock")
+    assert 11_000 < int(first[0].split()[0]) < 13_000, "other threads do not move the clock"
 
 
 LIBRARY = """
@@ -146,4 +136,4 @@ print(time.time(), os.path.exists(place), os.stat(place).st_size, os.path.isdir(
 
 
 def test_what_libraries_read_does_not_move_the_workspaces_clock(tmp_path: Path) -> None:
-    same(pinned_twice(tmp_path, LIBRARY, {"clock": None}))
+    pinned(tmp_path, LIBRARY, "clock")

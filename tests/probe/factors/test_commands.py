@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.commands`: what a child prints is noted at the line that starts it,
-and the training reads it as ever."""
+"""Claims about `factors.commands`: what a child prints is noted at its line, and read as ever."""
 
 from __future__ import annotations
 
@@ -75,25 +74,22 @@ def test_a_program_whose_business_is_known_is_a_use_of_that_factor(tmp_path: Pat
     calls = [f"subprocess.run({name!r}, shell=True, capture_output=True)\n" for name in FACTORS]
     files = {"train.py": "import subprocess\n" + "".join(calls), "update.txt": "of no date\n"}
     uses = noted(tmp_path, files)
-    for line, (command, factor) in enumerate(FACTORS.items(), 2):
-        ours = [use for use in uses if use.line == line and use.source.startswith(command)]
-        assert {(use.factor, use.file) for use in ours} == {(factor, "train.py")}, command
-        assert ours[0].call.startswith("subprocess.run(")
+    found = {(use.line, use.factor, use.file) for use in uses}
+    assert found == {(at, factor, "train.py") for at, factor in enumerate(FACTORS.values(), 2)}
+    assert all(use.call.startswith("subprocess.run(") for use in uses)
 
 
 def test_the_same_lines_in_another_order_are_told_from_other_lines(tmp_path: Path) -> None:
     source = "import subprocess\nsubprocess.run('cat lines', shell=True, capture_output=True)\n"
-    texts = ("1\n2\n3\n", "3\n1\n2\n", "3\n1\n4\n", "1\n2\n3\n")
-    first, turned, other, again = (
-        {
-            use.source.removeprefix("cat lines"): use.digest
-            for use in noted(tmp_path, {"train.py": source, "lines": text})
-        }
-        for text in texts
-    )
-    assert first == again
-    assert first[""] != turned[""] != other[""]
-    assert first[ANY_ORDER] == turned[ANY_ORDER] != other[ANY_ORDER]
+
+    def told(lines: str) -> list[str]:
+        uses = noted(tmp_path, {"train.py": source, "lines": "\n".join(lines)})
+        found = {use.source: use.digest for use in uses}
+        return [found["cat lines"], found["cat lines" + ANY_ORDER]]
+
+    first, turned, other = told("123"), told("312"), told("314")
+    assert first == told("123")
+    assert first[0] != turned[0] != other[0] and first[1] == turned[1] != other[1]
 
 
 def test_a_child_whose_output_stays_the_same_is_as_ever(tmp_path: Path) -> None:
@@ -120,9 +116,7 @@ def test_a_child_whose_output_stays_the_same_is_as_ever(tmp_path: Path) -> None:
     assert ast.literal_eval(free[-1]) == ast.literal_eval(watched[-1])
 
 
-def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_line(
-    tmp_path: Path,
-) -> None:
+def test_what_a_child_writes_to_a_file_is_noted_at_its_line(tmp_path: Path) -> None:
     source = """
     import os, subprocess
     from pathlib import Path
@@ -138,29 +132,18 @@ def test_what_a_child_writes_to_a_file_of_the_workspace_is_noted_at_the_childs_l
     print([*found, Path("own.txt").read_text(), len(Path("train.py").read_text()) > 0])
     """
     first, second = (
-        {
-            (use.line, use.factor, use.digest)
-            for use in noted(tmp_path, source)
-            if "shuf" in use.source
-        }
-        for _ in range(2)
+        {(use.line, use.factor, use.digest) for use in uses if "shuf" in use.source}
+        for uses in (noted(tmp_path, source) for _ in range(2))
     )
     assert {use[:2] for use in first} == {(line, "entropy") for line in (4, 5, 7, 10)}
     assert not first & second
 
 
-def test_what_a_script_wrote_before_the_training_is_noted_at_the_line_that_reads_it(
-    tmp_path: Path,
-) -> None:
+def test_what_a_script_wrote_before_is_noted_where_it_is_read(tmp_path: Path) -> None:
     script = "date +%N > seed.txt\necho fixed > fixed.txt\nexec python train.py\n"
     files = {"train.py": "open('seed.txt').read()\nopen('fixed.txt').read()\n", "run.sh": script}
+    runs = (noted(tmp_path, files, command="sh run.sh") for _ in range(2))
     first, second = (
-        {
-            (use.file, use.line): use.digest
-            for use in noted(tmp_path, files, command="sh run.sh")
-            if use.factor == "commands"
-        }
-        for _ in range(2)
+        {use.line: use.digest for use in uses if use.factor == "commands"} for uses in runs
     )
-    clock, fixed = ("train.py", 1), ("train.py", 2)
-    assert first[clock] != second[clock] and first[fixed] == second[fixed]
+    assert first[1] != second[1] and first[2] == second[2]

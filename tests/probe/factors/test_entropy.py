@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.entropy`: each way to the system's random bytes is told with its
-line; pinned, it gives the same."""
+"""Claims about `factors.entropy`: each way to random bytes is told; pinned, it gives the same."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
 
 HEAD = """
 import multiprocessing, os, random, secrets, uuid
@@ -37,33 +36,31 @@ FIRST = HEAD.count("\n") + 1
 
 
 def test_each_draw_is_told_with_its_line_and_differs_between_two_runs(tmp_path: Path) -> None:
-    first, second = both = watched_twice(tmp_path, SCRIPT)
-    lines = {use.line for use in told(first) if use.factor == "entropy" and use.direct}
-    assert lines == set(range(FIRST, FIRST + len(DRAWS)))
-    assert not {(use.line, use.digest) for use in told(first)} & {
-        (use.line, use.digest) for use in told(second) if use.line >= FIRST
-    }
-    assert all(apart(both))
+    both = watched_twice(tmp_path, SCRIPT)
+    lines = {use.line for use in told(both[0], "entropy") if use.direct}
+    assert lines == set(range(FIRST, FIRST + len(DRAWS))) and all(apart(both))
+    ours, theirs = (
+        {(use.line, use.digest) for use in told(run) if use.line >= FIRST} for run in both
+    )
+    assert not ours & theirs
 
 
 def test_pinned_each_draw_is_the_same_in_two_runs_and_another_one_each_time(tmp_path: Path) -> None:
     script = HEAD + "for _ in range(2):\n" + "".join(f"    print({draw})\n" for draw in DRAWS)
-    found = same(pinned_twice(tmp_path, script, {"entropy": None}))
+    found = pinned(tmp_path, script, "entropy")
     assert len(set(found)) == len(found) == 2 * len(DRAWS)
 
 
-def test_one_line_can_be_pinned_alone(tmp_path: Path) -> None:
-    both = pinned_twice(tmp_path, SCRIPT, {"entropy": [["train.py", FIRST + 8]]})
-    assert apart(both) == [number != 8 for number in range(len(DRAWS))]
-
-
-def test_a_seeded_generator_gives_the_same_numbers_pinned_or_not(tmp_path: Path) -> None:
-    script = f"""{HEAD}print(random.Random(3).random(), np.random.default_rng(3).random())
-print(np.random.RandomState(3).rand())
-"""
-    watched = once(tmp_path, script, {"watch": True})
-    assert once(tmp_path, script, {"pin": {"entropy": None}}).ended.tail == watched.ended.tail
-    assert not [use for use in told(watched) if use.line == FIRST]
+def test_one_line_can_be_pinned_alone_and_a_seeded_generator_stays(tmp_path: Path) -> None:
+    seeded = "print(random.Random(3).random(), np.random.default_rng(3).random())\n"
+    source = SCRIPT + seeded
+    both = tuple(
+        once(tmp_path, source, {"watch": True, "pin": {"entropy": [["train.py", FIRST + 8]]}})
+        for _ in range(2)
+    )
+    assert apart(both) == [number not in (8, len(DRAWS)) for number in range(len(DRAWS) + 1)]  # type: ignore[arg-type]
+    assert pinned(tmp_path, HEAD + seeded, "entropy")[0] == both[0].ended.tail[-1]
+    assert not [use for use in told(both[0]) if use.line == FIRST + len(DRAWS)]
 
 
 CHILDREN = """
@@ -93,10 +90,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_pinned_every_process_of_the_tree_draws_its_own_and_the_same_in_each_run(
-    short_path: Path,
-) -> None:
-    found = same(pinned_twice(short_path, CHILDREN, {"entropy": None}))
+def test_pinned_every_process_draws_its_own_in_each_run(short_path: Path) -> None:
+    found = pinned(short_path, CHILDREN, "entropy")
     assert len(set(found)) == 10  # a shell tells two of one command not apart
     assert all(apart(watched_twice(short_path, CHILDREN)))
 
@@ -114,22 +109,19 @@ print(random.random())
 """
 
 
-def test_random_seeds_itself_anew_in_a_forked_process_and_that_is_told_and_pinned(
-    short_path: Path,
-) -> None:
+def test_random_seeds_itself_anew_in_a_fork_and_that_is_told(short_path: Path) -> None:
     both = watched_twice(short_path, FORKED)
     assert apart(both) == [True, True, False]
     uses = {(use.source, use.line, use.count) for use in told(both[0], "entropy")}
     assert ("random, in a forked process", 7, 1) in uses
-    pinned = same(pinned_twice(short_path, FORKED, {"entropy": None}))
-    assert len(set(pinned)) == 3 and pinned[2] == both[0].ended.tail[2]
+    found = pinned(short_path, FORKED, "entropy")
+    assert len(set(found)) == 3 and found[2] == both[0].ended.tail[2]
 
 
 TORCH = """
 import torch
 print(torch.seed(), torch.rand(1).item())
 print(torch.Generator().seed())
-print(torch.random.seed())
 torch.manual_seed(3)
 print(torch.rand(1).item())
 """
@@ -137,8 +129,5 @@ print(torch.rand(1).item())
 
 @pytest.mark.slow
 def test_torchs_own_seeds_are_pinned_and_a_seeded_one_stays_as_it_is(tmp_path: Path) -> None:
-    pinned = same(pinned_twice(tmp_path, TORCH, {"entropy": None}))
-    both = watched_twice(tmp_path, TORCH)
-    assert apart(both) == [True, True, True, False]
-    for found in (pinned, both[0].ended.tail):
-        assert found[3].startswith("0.00426")
+    both, found = watched_twice(tmp_path, TORCH), pinned(tmp_path, TORCH, "entropy")
+    assert apart(both) == [True, True, False] and found[2] == both[0].ended.tail[2]

@@ -1,13 +1,11 @@
-"""Claims about `probe.factors.files`: what lies outside is noted by its path and digest, and what a
-run made itself is not."""
+"""Claims about `factors.files`: what lies outside is noted, and what a run made itself is not."""
 
 from __future__ import annotations
 
 import dbm.dumb
 import json
-import os
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from safetensors.numpy import save_file
 
 from repro_gate.trace.format import ASKED
 from repro_gate.trace.model import Used
-from tests.support.tracing import trace_script
+from tests.probe.factors.runs import once
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +26,9 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def watched(
-    tmp_path: Path, source: str, name: str = "watched", began: float | None = None
-) -> list[Used]:
+def watched(tmp_path: Path, source: str, **options: Any) -> list[Used]:
     """The uses of files in a watched run that ends well."""
-    done = trace_script(tmp_path, source, name=name, factors={"watch": True}, began=began)
-    assert done.ended.exit_code == 0, done.ended.tail
+    done = once(tmp_path, source, {"watch": True}, **options)
     uses = [use for trace in done.traces for use in trace.uses]
     found = [use for use in uses if use.factor in ("files", "leftovers")]
     assert all(use.outside for use in found)
@@ -56,15 +51,10 @@ READERS = {
 }
 
 
-def test_a_file_that_changes_between_two_runs_is_noted_however_it_is_read(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_a_file_that_changes_is_noted_however_it_is_read(tmp_path: Path, outside: Path) -> None:
     lines = [f"path = {str(outside)!r} + '/{name}'; {reader}" for name, reader in READERS.items()]
-    head = [
-        "import dbm, json, os, pathlib, shutil, sqlite3",
-        "import numpy as np, safetensors.numpy, safetensors.torch, torch",
-    ]
-    source = "\n".join([*head, *lines])
+    head = "import dbm, json, os, pathlib, shutil, sqlite3, torch"
+    more = "import numpy as np, safetensors.numpy, safetensors.torch"
     seen = []
     for text in ("[1, 2]", "[3, 4, 5]"):
         for name in READERS:
@@ -73,9 +63,10 @@ def test_a_file_that_changes_between_two_runs_is_noted_however_it_is_read(
             save_file({"x": np.array(json.loads(text))}, outside / name)
         with dbm.dumb.open(str(outside / "table"), "n") as table:
             table["x"] = text
-        uses = [use for use in watched(tmp_path, source, text[1]) if not use.source.endswith(ASKED)]
-        assert {use.file for use in uses} == {"train.py"}
-        seen.append({(Path(use.source).stem, use.line): use.digest for use in uses})
+        uses = watched(tmp_path, "\n".join([head, more, *lines]))
+        read = [use for use in uses if not use.source.endswith(ASKED)]
+        assert {use.file for use in read} == {"train.py"}
+        seen.append({(Path(use.source).stem, use.line): use.digest for use in read})
     places = {(name, number) for number, name in enumerate(READERS, 3)}
     assert set(seen[0]) == set(seen[1]) == places
     assert all(seen[0][place] != seen[1][place] for place in places)
@@ -85,50 +76,42 @@ def test_a_file_that_stays_as_it_is_gives_the_same_digest(tmp_path: Path, outsid
     (outside / "a.txt").write_text("a")
     source = f"""
     import os
-    open({str(outside / "a.txt")!r}).read()
-    os.path.exists({str(outside / "b.txt")!r})
-    os.listdir({str(outside)!r})
+    os.chdir({str(outside)!r})
+    open("a.txt").read(), os.path.exists("b.txt"), os.listdir(".")
     """
-    first, second = (watched(tmp_path, source, name) for name in ("a", "b"))
+    first, second = (watched(tmp_path, source) for _ in range(2))
     assert first == second
     a, b = outside / "a.txt", outside / "b.txt"
     assert [use.source for use in first] == [str(a), f"{b}{ASKED}", str(outside)]
 
 
-def test_a_file_from_an_earlier_run_is_a_leftover_and_what_this_run_wrote_is_no_use(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_a_file_from_an_earlier_run_is_a_leftover(tmp_path: Path, outside: Path) -> None:
     (outside / "old").write_text("x")
-    time.sleep(0.05)
-    began = time.time()
-    time.sleep(0.05)
-    (outside / "left").write_text("x")
-    time.sleep(0.05)
+    began = (outside / "old").stat().st_ctime + 0.001
+    while not (outside / "left").exists() or (outside / "left").stat().st_ctime < began:
+        (outside / "left").write_text("x")
     source = f"""
     import os, subprocess, sys
     import numpy as np
     from pathlib import Path
     from safetensors.numpy import load_file, save_file
-    outside = Path({str(outside)!r})
-    (outside / "left").read_text()
-    (outside / "old").read_text()
-    (outside / "own").write_text("x")
-    (outside / "own").read_text()
-    os.replace(outside / "own", outside / "moved")
-    (outside / "moved").read_text()
-    save_file({{"x": np.zeros(1)}}, outside / "arrays")
-    load_file(outside / "arrays")
-    read = "open({str(outside / "moved")!r}).read()"
-    subprocess.run([sys.executable, "-c", read], check=True)
+    os.chdir({str(outside)!r})
+    Path("left").read_text()
+    Path("old").read_text()
+    Path("own").write_text("x")
+    Path("own").read_text()
+    os.replace("own", "moved")
+    Path("moved").read_text()
+    save_file({{"x": np.zeros(1)}}, "arrays")
+    load_file("arrays")
+    subprocess.run([sys.executable, "-c", "open('moved').read()"], check=True)
     """
     uses = watched(tmp_path, source, began=began)
-    found = [(use.factor, use.source) for use in uses]
+    found = [(use.factor, use.source) for use in uses if not use.source.endswith(ASKED)]
     assert found == [("leftovers", str(outside / "left")), ("files", str(outside / "old"))]
 
 
-def test_the_runs_own_places_are_no_use_and_what_the_machine_says_of_itself_is(
-    tmp_path: Path,
-) -> None:
+def test_the_runs_own_places_are_no_use_and_the_machines_are(tmp_path: Path) -> None:
     source = """
     import json, os, pathlib, sqlite3, tempfile
     import email.message, numpy
@@ -167,8 +150,6 @@ def test_calls_behave_as_ever_where_they_are_watched(tmp_path: Path, outside: Pa
     print(found)
     """
     free, watched = (
-        trace_script(tmp_path, source, name=name, factors=factors).ended.tail[-1]
-        for name, factors in (("free", {}), ("watched", {"watch": True}))
+        once(tmp_path, source, factors).ended.tail[-1] for factors in ({}, {"watch": True})
     )
     assert free == watched and "FileNotFoundError" in free
-    assert sorted(os.listdir(outside)) == ["deep"]

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.hashing`: children whose string hashes are random are told, and given
-the run's seed where that is pinned."""
+"""`factors.hashing`: children with random hashes are told; pinned, they get the seed."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.probe.factors.hashing import heard
-from tests.probe.factors.runs import apart, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import apart, pinned, told, watched_twice
 
 CHILD = (
     'import sys\nwords = {"a%d" % number for number in range(40)}\nprint(hash("text"), *words, '
@@ -37,10 +36,10 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
     assert apart(both) == [True] * 6 + [False] * 3
     places = {(use.file, use.line) for use in told(both[0], "hashing")}
     assert places == {("child.py", 2), *(("train.py", line) for line in (4, 5, 6, 9))}
-    pinned = same(pinned_twice(tmp_path, FILES, {"hashing": None}, env=env))
-    hashes, plain = ([line.split()[0] for line in tail] for tail in (pinned, both[0].ended.tail))
+    found = pinned(tmp_path, FILES, "hashing", env=env)
+    hashes, plain = ([line.split()[0] for line in tail] for tail in (found, both[0].ended.tail))
     assert len(set(hashes[:7])) == 1 and hashes[6:] == plain[6:]
-    assert pinned[1].endswith("1 ['-I']") and pinned[3].endswith("['x']")
+    assert found[1].endswith("1 ['-I']") and found[3].endswith("['x']")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +56,7 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
         (["python"], ["python"]),
     ],
 )
-def test_options_that_ignore_the_environment_are_taken_out_and_nothing_else(
-    command: list[str], wanted: list[str]
-) -> None:
+def test_options_against_the_environment_go(command: list[str], wanted: list[str]) -> None:
     safe = "-sP" if sys.version_info >= (3, 11) else "-s"
     assert heard(command) == [
         item.replace("-s", safe) if isinstance(item, str) else item for item in wanted

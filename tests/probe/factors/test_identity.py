@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.identity`: pinned, the workspace is told the same about its process
-in each run, and libraries the truth."""
+"""`factors.identity`: pinned, the workspace is told the same, and libraries the truth."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import apart, once, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import apart, once, pinned, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -44,15 +43,16 @@ def test_each_question_is_told_and_its_answer_pinned(tmp_path: Path) -> None:
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(QUESTIONS)))
     ident = (1, 3, 5)  # the number of the parent may be the same, and a thread's address too
     assert all(differs or number in ident for number, differs in enumerate(apart(both)))
-    same(pinned_twice(tmp_path, SCRIPT, {"identity": None}))
+    pinned(tmp_path, SCRIPT, "identity")
 
 
 def test_varied_the_host_has_another_name_that_can_be_looked_up(tmp_path: Path) -> None:
-    script = f"""{HEAD}print(socket.gethostname(), platform.node(), os.uname().nodename)
-socket.gethostbyname(socket.gethostname())
-"""
-    plain = once(tmp_path, script, {"watch": True}).ended.tail[0].split()
-    varied = once(tmp_path, script, {"vary": ["identity"]}).ended.tail[0].split()
+    names = "socket.gethostname(), platform.node(), os.uname().nodename"
+    script = f"{HEAD}print({names})\nsocket.gethostbyname(socket.gethostname())\n"
+    runs = (
+        once(tmp_path, script, factors) for factors in ({"watch": True}, {"vary": ["identity"]})
+    )
+    plain, varied = (run.ended.tail[0].split() for run in runs)
     assert all(one != other for one, other in zip(plain, varied, strict=True))
 
 
@@ -105,20 +105,16 @@ if __name__ == "__main__":
 """
 
 
-def test_pinned_every_process_and_thread_has_a_number_of_its_own_and_everything_works(
-    short_path: Path,
-) -> None:
-    assert same(pinned_twice(short_path, WORKS, {"identity": None}))[0] == "caught"
+def test_pinned_every_process_and_thread_has_its_own_number(short_path: Path) -> None:
+    assert pinned(short_path, WORKS, "identity")[0] == "caught"
 
 
 def test_a_single_line_is_pinned_and_a_library_is_told_the_truth(tmp_path: Path) -> None:
-    script = f"""import sys; sys.path.append({str(tmp_path)!r})
-{HEAD}print(os.getpid())
-print(os.getpid())
-import beside
-print(beside.number() == os.getpid())
-"""
+    head = f"import os, sys; sys.path.append({str(tmp_path)!r})\nimport beside\n"
+    script = (
+        head + "print(os.getpid())\nprint(os.getpid())\nprint(beside.number() == os.getpid())\n"
+    )
     (tmp_path / "beside.py").write_text("import os\ndef number():\n    return os.getpid()\n")
-    both = pinned_twice(tmp_path, script, {"identity": [["train.py", FIRST + 1]]})
-    first, second = (run.ended.tail for run in both)
+    pin = {"pin": {"identity": [["train.py", 3]]}}
+    first, second = (once(tmp_path, script, pin).ended.tail for _ in range(2))
     assert first[0] == second[0] != first[1] != second[1] and first[2] == "True"

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.listing`: every way to list a folder is told; pinned it is sorted,
-varied it is turned round."""
+"""Claims about `factors.listing`: each way to list a folder is told, sorted or turned round."""
 
 from __future__ import annotations
 
@@ -28,9 +27,7 @@ for number in os.urandom(40):
 FIRST = 7
 
 
-def test_each_listing_is_told_sorted_where_pinned_and_turned_round_where_varied(
-    tmp_path: Path,
-) -> None:
+def test_a_listing_is_told_and_sorted_or_turned_round(tmp_path: Path) -> None:
     watched = once(tmp_path, SCRIPT, {"watch": True})
     uses = [use for use in told(watched, "listing") if use.line >= FIRST]
     assert {use.line for use in uses if use.direct} == set(range(FIRST, FIRST + len(LISTINGS)))

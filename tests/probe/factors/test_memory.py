@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.memory`: what is made empty is told with what it held; pinned and
-varied, it holds a number."""
+"""Claims about `factors.memory`: what is made empty is told; pinned, it holds a number."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import once, pinned_twice, same, told, watched_twice
+from tests.probe.factors.runs import once, pinned, told, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +30,11 @@ def test_numpys_empty_arrays_are_told_and_pinned(tmp_path: Path) -> None:
     )
     assert first and first != second
     assert {use.source for use in told(both[0], "memory")} == {"numpy.empty", "numpy.empty_like"}
-    pinned = same(pinned_twice(tmp_path, NUMPY, {"memory": None}))
+    same = pinned(tmp_path, NUMPY, "memory")
     varied = once(tmp_path, NUMPY, {"vary": ["memory"]}).ended.tail
-    assert (pinned[0], pinned[3]) == ("000000000000e03f" * 8, "4096")
+    assert (same[0], same[3]) == ("000000000000e03f" * 8, "4096")
     assert (varied[0], varied[3]) == ("000000000000f8bf" * 8, "8192")
-    assert varied[5] == pinned[5] == both[0].ended.tail[5]
+    assert varied[5] == same[5] == both[0].ended.tail[5]
 
 
 TORCH = """
@@ -55,39 +54,20 @@ print(torch.nn.Linear(4, 4).weight.sum().item(), torch.rand(1).item())
 """
 
 
-def test_torchs_empty_tensors_hold_a_number_where_pinned_and_else_the_nan_of_torchs_own_fill(
-    tmp_path: Path,
-) -> None:
+def test_torchs_empty_tensors_hold_a_number_where_pinned(tmp_path: Path) -> None:
     watched = once(tmp_path, TORCH, {"watch": True})
-    plain, pinned, varied, by_line = (
-        watched.ended.tail,
-        *(
-            once(tmp_path, TORCH, factors).ended.tail
-            for factors in (
-                {"pin": {"memory": None}},
-                {"vary": ["memory"]},
-                {"pin": {"memory": [["train.py", 6]]}},
-            )
-        ),
+    others = (
+        {"pin": {"memory": None}},
+        {"vary": ["memory"]},
+        {"pin": {"memory": [["train.py", 6]]}},
     )
+    plain = watched.ended.tail
+    whole, varied, by_line = (once(tmp_path, TORCH, factors).ended.tail for factors in others)
     assert plain[0] == "[nan, nan] [nan, nan] [nan, nan]"
     halves = "[0.5, 0.5] [0.5, 0.5] [0.5, 0.5]"
-    assert pinned == (halves, "[0.5, 0.5] [1, 1] [True, True]", *plain[2:])
+    assert whole == (halves, "[0.5, 0.5] [1, 1] [True, True]", *plain[2:])
     # the flag has filled it: a run that is only varied keeps torch's functions as they are
     assert varied == plain
     assert plain[2:4] == ("meta meta", "[0.0, 0.0, 0.0] []")
     assert {use.line for use in told(watched, "memory") if use.direct} >= {5, 6}
-    assert by_line[:2] == (plain[0], pinned[1])
-
-
-COMPILED = """
-import torch
-@torch.compile(fullgraph=True, backend="eager")
-def compiled(x):
-    return x + torch.empty(x.shape).zero_()
-print(compiled(torch.ones(2)).tolist())
-"""
-
-
-def test_a_whole_graph_is_compiled_of_a_function_with_a_pinned_empty_tensor(tmp_path: Path) -> None:
-    assert once(tmp_path, COMPILED, {"pin": {"memory": None}}).ended.tail == ("[1.0, 1.0]",)
+    assert by_line[:2] == (plain[0], whole[1])

@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.network`: what comes in from outside is noted, and what a training
-tells itself is not."""
+"""`factors.network`: what comes from outside is noted, a training's own talk is not."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.slow
 class Answers(BaseHTTPRequestHandler):
     """Each answer has another number; the tenth is a digit longer, and so are those behind it."""
 
-    numbers: Iterator[int]
+    numbers = itertools.count(5)
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -45,7 +44,7 @@ class Answers(BaseHTTPRequestHandler):
 class Lines(socketserver.StreamRequestHandler):
     """Answers each line with the next number."""
 
-    numbers: Iterator[int]
+    numbers = itertools.count(1007)
 
     def handle(self) -> None:
         for _ in self.rfile:
@@ -56,20 +55,15 @@ class Lines(socketserver.StreamRequestHandler):
 def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
     """Servers beside the training, whose answers change: HTTP, HTTPS where a certificate can be
     made, and lines."""
-    http = type("Http", (Answers,), {"numbers": itertools.count(5)})
-    lines = type("Count", (Lines,), {"numbers": itertools.count(1007)})
     servers = {
-        "http": ThreadingHTTPServer(("127.0.0.1", 0), http),
-        "lines": socketserver.ThreadingTCPServer(("127.0.0.1", 0), lines),
+        "http": ThreadingHTTPServer(("127.0.0.1", 0), Answers),
+        "lines": socketserver.ThreadingTCPServer(("127.0.0.1", 0), Lines),
     }
     if shutil.which("openssl"):
-        made = (
-            "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj "
-            "/CN=localhost"
-        )
-        made += " -addext subjectAltName=IP:127.0.0.1"
+        made = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2"
+        made += " -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
         subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)
-        servers["https"] = ThreadingHTTPServer(("127.0.0.1", 0), http)
+        servers["https"] = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
         servers["https"].socket = context.wrap_socket(servers["https"].socket, server_side=True)
@@ -115,9 +109,7 @@ print(found)
 """
 
 
-def test_what_comes_in_is_noted_however_it_is_received(
-    tmp_path: Path, ports: dict[str, int]
-) -> None:
+def test_what_comes_in_is_noted_in_every_way(tmp_path: Path, ports: dict[str, int]) -> None:
     source = ASKING.format(**{"https": 0, **ports}, cert=str(tmp_path / "cert.pem"))
     runs = watched_twice(tmp_path, source)
     printed = [ast.literal_eval(done.ended.tail[-1]) for done in runs]
@@ -155,9 +147,7 @@ def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: 
     assert noted(once(tmp_path, source, {"watch": True})) == []
 
 
-def test_a_server_that_gives_the_same_answers_is_as_ever(
-    tmp_path: Path, ports: dict[str, int]
-) -> None:
+def test_a_server_with_the_same_answers_is_as_ever(tmp_path: Path, ports: dict[str, int]) -> None:
     source = f"""
     import socket, urllib.error, urllib.request
     found = []

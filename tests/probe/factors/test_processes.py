@@ -1,5 +1,4 @@
-"""Claims about `probe.factors.processes`: pinned, child processes work one after the other, and
-hand over what they would without."""
+"""Claims about `factors.processes`: pinned, child processes work one after the other."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.factors.runs import apart, once, pinned_twice, same, watched_twice
+from tests.probe.factors.runs import apart, once, pinned, watched_twice
 
 pytestmark = pytest.mark.slow
 
@@ -42,11 +41,6 @@ def run(processes, between=lambda: None):
         process.join()
     return found
 
-def results():
-    place = context.Queue()
-    processes = [context.Process(target=lambda number: place.put(work(number)), args=(number,)) for number in range(6)]
-    return run(processes, lambda: [place.get(timeout=20) for _ in processes])
-
 def tasks():
     todo, done = context.Queue(), context.Queue()
     def go():
@@ -57,19 +51,12 @@ def tasks():
             todo.put(number)
         for _ in range(3):
             todo.put(None)
-        return [done.get(timeout=20) for _ in range(12)]
+        return [done.get(timeout=60) for _ in range(12)]
     return run([context.Process(target=go) for _ in range(3)], hand_out)
 
 def unordered():
     with context.Pool(3) as pool:
         return list(pool.imap_unordered(work, range(12)))
-
-def callbacks():
-    found = []
-    with context.Pool(3) as pool:
-        for result in [pool.apply_async(work, (number,), callback=found.append) for number in range(10)]:
-            result.get(20)
-    return found
 
 def executor():
     found = []
@@ -93,22 +80,18 @@ def mapped():
     with context.Pool(3) as pool:
         return pool.map(work, range(8))
 """
-NAMES = "shared results tasks unordered callbacks executor shells piped mapped"
+NAMES = "shared tasks unordered executor shells piped mapped"
 SCRIPT = RACES + "".join(f'print("{name}", *{name}(), flush=True)\n' for name in NAMES.split())
 
 
 def test_pinned_the_order_is_the_same_in_two_runs_and_free_it_is_not(short_path: Path) -> None:
-    def by_name(lines: tuple[str, ...]) -> dict[str, str]:
-        return dict(line.split(" ", 1) for line in lines)
-
-    pinned = by_name(same(pinned_twice(short_path, SCRIPT, {"threads": None})))
-    both = watched_twice(short_path, SCRIPT)
-    free = by_name(both[0].ended.tail)
-    assert sum(apart(both)) > 3
-    assert pinned["mapped"] == free["mapped"] and pinned["piped"] == free["piped"] == "100000 3"
-    for name in ("results", "tasks", "unordered", "callbacks", "executor"):
-        assert sorted(pinned[name].split()) == sorted(free[name].split()), name
-    assert pinned["shared"].split() == ["1"] * 10 + ["2"] * 10 + ["3"] * 10 + ["0"] * 70
+    tail, both = pinned(short_path, SCRIPT, "threads"), watched_twice(short_path, SCRIPT)
+    ours, free = (dict(line.split(" ", 1) for line in item) for item in (tail, both[0].ended.tail))
+    assert sum(apart(both)) > 2
+    assert ours["mapped"] == free["mapped"] and ours["piped"] == free["piped"] == "100000 3"
+    for name in ("tasks", "unordered", "executor"):
+        assert sorted(ours[name].split()) == sorted(free[name].split()), name
+    assert ours["shared"].split() == ["1"] * 10 + ["2"] * 10 + ["3"] * 10 + ["0"] * 70
 
 
 LONG = """
@@ -142,11 +125,7 @@ print("".join(place.get() for _ in range(42)))
 """
 
 
-def test_of_children_that_wait_for_room_in_a_queue_one_after_the_other_gets_it(
-    tmp_path: Path,
-) -> None:
-    tails = {
-        once(tmp_path, BOUNDED, {"pin": {"threads": None}}, probe={"stress": True}).ended.tail
-        for _ in range(4)
-    }
+def test_children_that_wait_for_room_in_a_queue_take_turns(tmp_path: Path) -> None:
+    options = {"factors": {"pin": {"threads": None}}, "probe": {"stress": True}}
+    tails = {once(tmp_path, BOUNDED, **options).ended.tail for _ in range(4)}
     assert len(tails) == 1, tails
