@@ -42,23 +42,22 @@ class Activity(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do for one event. `pull` is the pull request where the event has it, `find_by` says
-    how to find it where not."""
+    """What to do for one event. `pull` is the pull request if the event has it, `find_by` says how
+    to find it if not."""
 
     activity: Activity
     reason: str = ""  # a sentence for REFUSE and NOTHING
     remedy: str = ""
     pull: PullRequest | None = None
-    # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head
-    # this is
-    find_by: str = ""
+    # its number, or the commit that is an open pull request's head; None: there is none
+    find_by: int | str | None = None
     tested_sha: str = ""  # that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
 
     @property
     def foreign(self) -> bool:
-        """Whether code from elsewhere may have written the report: another workflow run's, or that
-        of a fork's pull request."""
+        """Return whether code from elsewhere may have written the report: another workflow run's,
+        or that of a fork's pull request."""
         return self.workflow_run is not None or (self.pull is not None and self.pull.fork)
 
 
@@ -76,12 +75,9 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     and a token that may write, always."""
     event = payload_of(job.event, job.event_name, PullRequestEvent)
     pull, target = event.pull_request, job.event_name == "pull_request_target"
-    if pull.state == "closed" or event.action == "closed":
-        return Decision(
-            activity=Activity.NOTHING,
-            reason=f"pull request {pull.number} is closed: there is nothing to gate",
-            pull=pull,
-        )
+    if "closed" in (pull.state, event.action):
+        reason = f"pull request {pull.number} is closed: there is nothing to gate"
+        return Decision(activity=Activity.NOTHING, reason=reason, pull=pull)
     if inputs.pull_request not in (None, pull.number):
         return _refused(
             f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which "
@@ -109,7 +105,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
         )
         allowed = "on this machine"
     return _refused(
-        f"pull request {pull.number} is of {_shown(pull.head_repository or 'a deleted fork')}, a "
+        f"pull request {pull.number} is of {_as_code(pull.head_repository or 'a deleted fork')}, a "
         f"fork, and {why}",
         f'{remedy}; `with: {{allow_forks: "true"}}` lets whoever opens a pull request run code '
         f"{allowed}",
@@ -131,16 +127,17 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
             'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull '
             "request run with this job's rights",
         )
-    return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or f"number:{issue.number}")
+    return Decision(activity=Activity.GATE, find_by=inputs.pull_request or issue.number)
 
 
 def _of_push(inputs: Inputs, job: Job) -> Decision:
     """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever
     runner."""
-    by = f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
+    find_by: int | str | None = job.sha if job.ref.startswith("refs/heads/") else None
     if copied := _COPIED.fullmatch(job.ref):
-        by = f"number:{copied[1]}"
-    return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
+        find_by = int(copied[1])
+    find_by = inputs.pull_request or find_by
+    return Decision(activity=Activity.GATE, find_by=find_by, tested_sha=job.sha)
 
 
 def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
@@ -155,7 +152,7 @@ def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
 def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
     """Merge queues, schedules, starts by hand and all others: no pull request but one that the
     input names, whose head the job has checked out."""
-    return Decision(activity=Activity.GATE, find_by=_chosen(inputs))
+    return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
 
 
 _TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
@@ -175,10 +172,9 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
     UsageError as `decide` does."""
     if job.event_name != "workflow_run":
         # nothing of the pull request runs in this job
-        found = decide(replace(inputs, allow_forks=True), job)
-        return (
-            replace(found, activity=Activity.COMMENT) if found.activity is Activity.GATE else found
-        )
+        decision = decide(replace(inputs, allow_forks=True), job)
+        gates = decision.activity is Activity.GATE
+        return replace(decision, activity=Activity.COMMENT) if gates else decision
     if inputs.pull_request is not None:
         return _refused(
             f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the "
@@ -186,26 +182,22 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
             "leave the input `pull_request` out",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
-    run, reason = event.workflow_run, ""
+    run = event.workflow_run
     if event.action != "completed" or run.status != "completed":
         reason = f"run {run.id} has not ended yet, so there is no report"
     elif run.event != "pull_request":
         reason = (
-            f"run {run.id} was started by {_shown(run.event)}, not by a pull request: there is "
+            f"run {run.id} was started by {_as_code(run.event)}, not by a pull request: there is "
             "nothing to comment on"
         )
     elif run.conclusion is None or run.conclusion in _NO_REPORT:
-        ending = _shown(run.conclusion or "unknown")
+        ending = _as_code(run.conclusion or "unknown")
         reason = f"run {run.id} ended as {ending}: it left no report"
-    if reason:
-        return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
-    return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
+    else:
+        return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
+    return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
 
 
-def _chosen(inputs: Inputs) -> str:
-    return "" if inputs.pull_request is None else f"number:{inputs.pull_request}"
-
-
-def _shown(text: str) -> str:
-    """Untrusted text as code: a backtick would end it."""
+def _as_code(text: str) -> str:
+    """Return untrusted text as code: a backtick would end it."""
     return f"`{for_terminal(text, 100).replace('`', '?')}`"

@@ -106,16 +106,16 @@ def test_an_event_without_its_payload_is_an_error_that_says_how_to_mend_it(event
 @pytest.mark.parametrize(
     ("ref", "find_by"),
     [
-        ("refs/heads/pull-request/12", "number:12"),
-        ("refs/heads/main", f"commit:{MERGE}"),
-        ("refs/heads/pull-request/12x", f"commit:{MERGE}"),
-        ("refs/heads/pull-request/0", f"commit:{MERGE}"),
-        ("refs/heads/x/pull-request/12", f"commit:{MERGE}"),
-        ("refs/heads/pull-request/١٢", f"commit:{MERGE}"),
-        ("refs/tags/pull-request/12", ""),
+        ("refs/heads/pull-request/12", 12),
+        ("refs/heads/main", MERGE),
+        ("refs/heads/pull-request/12x", MERGE),
+        ("refs/heads/pull-request/0", MERGE),
+        ("refs/heads/x/pull-request/12", MERGE),
+        ("refs/heads/pull-request/١٢", MERGE),
+        ("refs/tags/pull-request/12", None),
     ],
 )
-def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: str) -> None:
+def test_a_pushed_branch_finds_its_pull_request(ref: str, find_by: int | str | None) -> None:
     assert of("push", {"deleted": False}, ref=ref, self_hosted=True) == Decision(
         activity=Activity.GATE, find_by=find_by, tested_sha=MERGE
     )
@@ -129,11 +129,9 @@ def test_without_a_pull_request_the_gate_runs_and_tells_the_one_that_the_input_n
     event_name: str,
 ) -> None:
     # only a push says which commit it is
-    sha, by = (MERGE, f"commit:{MERGE}") if event_name == "push" else ("", "")
+    sha, by = (MERGE, MERGE) if event_name == "push" else ("", None)
     assert of(event_name) == Decision(activity=GATE, find_by=by, tested_sha=sha)
-    assert of(event_name, pull_request=33) == Decision(
-        activity=GATE, find_by="number:33", tested_sha=sha
-    )
+    assert of(event_name, pull_request=33) == Decision(activity=GATE, find_by=33, tested_sha=sha)
 
 
 def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> None:
@@ -143,7 +141,7 @@ def test_a_comment_on_a_pull_request_starts_nothing_unless_it_is_allowed() -> No
     assert "pull request 7" in found.reason
     assert 'allow_forks: "true"' in found.remedy
     assert of("issue_comment", payload, allow_forks=True) == Decision(
-        activity=Activity.GATE, find_by="number:7"
+        activity=Activity.GATE, find_by=7
     )
 
 
@@ -202,6 +200,6 @@ def test_a_job_that_only_posts_goes_by_its_own_event_and_runs_nothing_that_could
 
 def test_a_job_that_only_posts_finds_the_pull_request_of_a_push_and_the_one_that_is_named() -> None:
     pushed = of("push", {"deleted": False}, ref="refs/heads/pull-request/12", posting=True)
-    assert (pushed.activity, pushed.find_by) == (Activity.COMMENT, "number:12")
+    assert (pushed.activity, pushed.find_by) == (Activity.COMMENT, 12)
     assert not pushed.foreign
-    assert of("workflow_dispatch", posting=True, pull_request=33).find_by == "number:33"
+    assert of("workflow_dispatch", posting=True, pull_request=33).find_by == 33

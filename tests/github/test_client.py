@@ -16,10 +16,9 @@ import requests
 from repro_gate.errors import UsageError
 from repro_gate.github import client as module
 from repro_gate.github import transport
-from repro_gate.github.api_errors import ApiError, Uncertain, message_of, refused
 from repro_gate.github.client import Api
 from repro_gate.github.settings import Secret
-from repro_gate.github.transport import TRIES, limit_pause
+from repro_gate.github.transport import TRIES, ApiError, Uncertain, limit_pause, message_of, refused
 from tests.support.github.conversation import HEAD, PULL
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
@@ -38,6 +37,7 @@ CALLS: dict[str, Callable[[Api], object]] = {
 }
 NEW = f"POST {COMMENTS}"
 ALL: dict[str, Callable[[Api], object]] = {**CALLS, NEW: lambda api: api.create_comment(PULL, "x")}
+DEAD = "http://127.0.0.1:9"
 BAD_GATEWAY = Answer(502, b"<html>Unicorn!</html>")
 
 
@@ -115,7 +115,7 @@ def test_what_is_not_there_is_nothing(github: GitHub, api: Api) -> None:
     for call in (lambda: api.delete_comment(1), lambda: api.update_comment(1, "x")):
         with pytest.raises(ApiError) as caught:
             call()
-        assert caught.value.status == 404 and not caught.value.read_only
+        assert caught.value.status == 404
 
 
 def test_what_is_no_commit_is_never_put_into_a_path(github: GitHub, api: Api) -> None:
@@ -135,7 +135,12 @@ def test_who_the_token_is_is_found_without_graphql_for_people_alone(
 def test_an_enterprise_server_has_graphql_beside_its_rest_api() -> None:
     with GitHub(enterprise=True) as github:
         github.add_pull(PULL, HEAD)
-        api = Api(Secret(github.token()), REPOSITORY, api_url=f"{github.url}/")
+        api = Api(
+            Secret(github.token()),
+            REPOSITORY,
+            api_url=f"{github.url}/",
+            graphql_url=github.graphql_url,
+        )
         assert api.viewer() == BOT and api.pull(PULL) is not None and github.faults == []
 
 
@@ -171,30 +176,30 @@ def test_a_missing_permission_is_said_at_once_with_the_line_to_add(
 ) -> None:
     with pytest.raises(ApiError, match="Resource not accessible by integration") as caught:
         client(github, clock, write=False).create_comment(PULL, "x")
-    assert caught.value.reason_id == "github/permission" and caught.value.read_only
+    assert caught.value.reason_id == "github/permission"
     assert "permissions: {pull-requests: write}" in caught.value.remedy and not clock.slept
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "message", "reason_id", "read_only"),
+    ("method", "status", "message", "reason_id"),
     [
-        ("POST", 403, "Must have admin rights to Repository.", "github/permission", True),
-        ("PATCH", 404, "Resource not accessible by integration", "github/permission", True),
-        ("GET", 403, "Resource not accessible by integration", "github/permission", False),
-        ("POST", 403, "", "github/permission", False),
-        ("POST", 404, "Not Found", "github/api", False),
-        ("POST", 422, "Resource not accessible by integration", "github/api", False),
-        ("POST", 403, "Unable to create comment because issue is locked.", "github/closed", False),
-        ("GET", 403, "Resource protected by organization SAML", "github/closed", False),
-        ("GET", 401, "Bad credentials", "github/unauthorized", False),
-        ("GET", 301, "Moved Permanently", "github/redirect", False),
+        ("POST", 403, "Must have admin rights to Repository.", "github/permission"),
+        ("PATCH", 404, "Resource not accessible by integration", "github/permission"),
+        ("GET", 403, "Resource not accessible by integration", "github/permission"),
+        ("POST", 403, "", "github/permission"),
+        ("POST", 404, "Not Found", "github/api"),
+        ("POST", 422, "Resource not accessible by integration", "github/api"),
+        ("POST", 403, "Unable to create comment because issue is locked.", "github/closed"),
+        ("GET", 403, "Resource protected by organization SAML", "github/closed"),
+        ("GET", 401, "Bad credentials", "github/unauthorized"),
+        ("GET", 301, "Moved Permanently", "github/redirect"),
     ],
 )
 def test_a_refusal_is_told_by_its_kind(
-    method: str, status: int, message: str, reason_id: str, read_only: bool
+    method: str, status: int, message: str, reason_id: str
 ) -> None:
     error = refused(method, f"{method} /x", status, message)
-    assert (error.reason_id, error.read_only, error.status) == (reason_id, read_only, status)
+    assert (error.reason_id, error.status) == (reason_id, status)
     assert ("permissions: " in error.remedy) == (reason_id == "github/permission")
     assert error.exit_code == 3 and (not message or message in error.message)
 
@@ -294,7 +299,7 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(
         api.pull(PULL)
     assert github.url in caught.value.remedy and caught.value.reason_id == "github/unreachable"
     with pytest.raises(ApiError, match="Connection refused"):
-        Api(Secret("x"), REPOSITORY, api_url="http://127.0.0.1:9", sleep=clock.sleep).pull(7)
+        Api(Secret("x"), REPOSITORY, api_url=DEAD, graphql_url=DEAD, sleep=clock.sleep).pull(7)
 
 
 # What comes that is not GitHub's.
@@ -366,7 +371,13 @@ def test_what_a_token_must_not_go_to_and_what_is_none_are_refused(
     name: str, values: tuple[str, ...], said: str
 ) -> None:
     for value in values:
-        given: dict[str, Any] = {"token": "x", "repository": REPOSITORY, name: value}
+        given: dict[str, Any] = {
+            "token": "x",
+            "repository": REPOSITORY,
+            "api_url": DEAD,
+            "graphql_url": DEAD,
+            name: value,
+        }
         with pytest.raises(UsageError, match=said) as caught:
             Api(**{**given, "token": Secret(given["token"])})
         assert name != "token" or not value or value not in caught.value.diagnostics()
@@ -383,7 +394,8 @@ def test_a_netrc_never_replaces_the_token_and_the_machines_proxy_is_used(
     for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", github.url)
-    Api(Secret(github.token()), REPOSITORY, api_url="http://127.0.0.2:9").pull(PULL)
+    other = "http://127.0.0.2:9"
+    Api(Secret(github.token()), REPOSITORY, api_url=other, graphql_url=other).pull(PULL)
     assert github.requests == [f"GET {IN}/pulls/{PULL}"] * 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from repro_gate.github.client import Account, Comment
-from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Posted, decide
+from repro_gate.github.comment import LIMIT, Desired, Existing, Posted, Write, decide
 from repro_gate.github.event import Base, Head, PullRequest, Repository
 from repro_gate.github.marker import Marker, marker_line
 from tests.support.github.conversation import (
@@ -237,7 +237,7 @@ def existing(number: int, marker: Marker, said: str = "") -> Existing:
     return Existing(found, marker)
 
 
-def decided(marker: Marker, *found: Existing, written: str = "") -> Action:
+def decided(marker: Marker, *found: Existing, written: str = "") -> Posted | Write:
     wish = Desired(
         marker=marker, text=text_of(marker), when="always", verdict="fail", written=written
     )
@@ -252,23 +252,21 @@ def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
         existing(1, marker_of(run=10)),
         existing(2, marker_of(run=99, head=OLD)),
     )
-    assert decided(marker_of(run=20), *found) == Action(
+    assert decided(marker_of(run=20), *found) == Write(
         keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3)
     )
-    assert decided(marker_of(run=40), *found) == Action(
-        keep=1, text=text_of(marker_of(run=40)), own=True, surplus=(2, 3)
+    assert decided(marker_of(run=40), *found) == Write(
+        keep=1, text=text_of(marker_of(run=40)), surplus=(2, 3)
     )
 
 
 def test_a_run_that_has_written_and_sees_an_older_one_writes_again() -> None:
-    assert decided(marker_of(run=11), existing(1, marker_of(run=10)), written="updated") == Action(
-        keep=1, text=text_of(marker_of(run=11)), own=True
+    assert decided(marker_of(run=11), existing(1, marker_of(run=10)), written="updated") == Write(
+        keep=1, text=text_of(marker_of(run=11))
     )
 
 
 def test_two_jobs_of_one_run_do_not_write_in_turns() -> None:
     other = existing(1, marker_of(run=10), "the other job")
-    assert decided(marker_of(run=10), other).own
-    assert decided(marker_of(run=10), other, written="updated") == Action(
-        Posted("updated", url="url1")
-    )
+    assert isinstance(decided(marker_of(run=10), other), Write)
+    assert decided(marker_of(run=10), other, written="updated") == Posted("updated", url="url1")

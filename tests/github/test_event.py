@@ -87,7 +87,6 @@ def test_a_pull_request_is_read_and_what_nobody_uses_may_be_anything() -> None:
             "open",
             Head("feature/$(id)", SHA, Repository("stranger/train")),
             Base("main", Repository("octo-org/train")),
-            draft=True,
         )
         assert pull.fork
 
@@ -117,7 +116,6 @@ def test_a_run_is_read() -> None:
         ("pull_request.number", 2**53),
         ("pull_request.number", 10**30),
         ("pull_request.state", "merged\u202e"),
-        ("pull_request.draft", "no"),
         ("pull_request.head.sha", "main"),
         ("pull_request.head.sha", SHA.upper()),
         ("pull_request.head.sha", SHA + "\n"),

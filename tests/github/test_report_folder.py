@@ -132,7 +132,7 @@ def test_a_report_behind_a_link_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real/link").symlink_to("inner")
     (tmp_path / "real" / REPORT).symlink_to("inner")
-    with pytest.raises(ReportError, match="is a link") as caught:
+    with pytest.raises(UsageError, match="is a link") as caught:
         find_report(tmp_path, name)
     assert "with:" in caught.value.remedy
 
