@@ -9,7 +9,6 @@ pull request that changes the workflow itself: who may start a workflow at all i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -63,7 +62,31 @@ class Decision:
 
 def decide(inputs: Inputs, job: Job) -> Decision:
     """Return what to do. Raises UsageError for a payload that lacks what its event always has."""
-    return _TO_GATE.get(job.event_name, _of_no_pull_request)(inputs, job)
+    match job.event_name:
+        case (
+            "pull_request"
+            | "pull_request_review"
+            | "pull_request_review_comment"
+            | "pull_request_target"
+        ):
+            return _of_pull_request(inputs, job)
+        case "issue_comment":
+            return _of_comment(inputs, job)
+        case "workflow_run":
+            return _refused(
+                "`workflow_run` has the repository's secrets and a token that may write: code of "
+                "the run that it names must not run beside them",
+                "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
+                "in the workflow that this one waits for",
+            )
+        case "push":
+            # who can push to this repository is trusted, on whatever runner
+            copied = _COPIED.fullmatch(job.ref)
+            branch = job.sha if job.ref.startswith("refs/heads/") else None
+            find_by = inputs.pull_request or (int(copied[1]) if copied else branch)
+            return Decision(activity=Activity.GATE, find_by=find_by, tested_sha=job.sha)
+    # merge queues, schedules, starts by hand and all others
+    return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
 
 
 def _refused(reason: str, remedy: str, pull: PullRequest | None = None) -> Decision:
@@ -118,7 +141,7 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
     somebody's comment."""
     issue = payload_of(job.event, job.event_name, IssueCommentEvent).issue
     if issue.pull_request is None:
-        return _of_no_pull_request(inputs, job)
+        return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
     if not inputs.allow_forks:
         return _refused(
             f"a comment on pull request {issue.number} started this job: it has the repository's "
@@ -128,42 +151,6 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
             "request run with this job's rights",
         )
     return Decision(activity=Activity.GATE, find_by=inputs.pull_request or issue.number)
-
-
-def _of_push(inputs: Inputs, job: Job) -> Decision:
-    """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever
-    runner."""
-    find_by: int | str | None = job.sha if job.ref.startswith("refs/heads/") else None
-    if copied := _COPIED.fullmatch(job.ref):
-        find_by = int(copied[1])
-    find_by = inputs.pull_request or find_by
-    return Decision(activity=Activity.GATE, find_by=find_by, tested_sha=job.sha)
-
-
-def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
-    return _refused(
-        "`workflow_run` has the repository's secrets and a token that may write: code of the run "
-        "that it names must not run beside them",
-        "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it in the "
-        "workflow that this one waits for",
-    )
-
-
-def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
-    """Merge queues, schedules, starts by hand and all others: no pull request but one that the
-    input names, whose head the job has checked out."""
-    return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
-
-
-_TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
-    "pull_request": _of_pull_request,
-    "pull_request_review": _of_pull_request,
-    "pull_request_review_comment": _of_pull_request,
-    "pull_request_target": _of_pull_request,
-    "issue_comment": _of_comment,
-    "push": _of_push,
-    "workflow_run": _of_workflow_run,
-}
 
 
 def decide_comment(inputs: Inputs, job: Job) -> Decision:

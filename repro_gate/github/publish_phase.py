@@ -94,9 +94,15 @@ def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) ->
             reason_id="action/no-report",
         )
     report = redact(load(path), known)
+    origin = report.origin
+    earliest = job.run_attempt if own else 1  # a job that only posts may be started again alone
     if decision.workflow_run is not None:
-        check(decision.workflow_run, job.repository, report.origin)
-    elif not _is_of_this_run(report, job, own):
+        check(decision.workflow_run, job.repository, origin)
+    elif (
+        origin is None
+        or (origin.repository, origin.run_id) != (job.repository, job.run_id)
+        or not earliest <= origin.run_attempt <= job.run_attempt
+    ):
         raise Inconclusive(
             f"{inputs.report}: the report there is not of this run",
             remedy="take the folder out of the checkout, or name another with `with: {report: …}`",
@@ -105,22 +111,19 @@ def _read(inputs: Inputs, job: Job, decision: Decision, known: Sequence[str]) ->
     return replace(report, reproduce=see_again(report)) if decision.foreign else report
 
 
-def _is_of_this_run(report: Report, job: Job, own: bool) -> bool:
-    origin = report.origin
-    earliest = job.run_attempt if own else 1  # a job that only posts may be started again alone
-    return (
-        origin is not None
-        and (origin.repository, origin.run_id) == (job.repository, job.run_id)
-        and earliest <= origin.run_attempt <= job.run_attempt
-    )
-
-
 def _publish_report(
     report: Report, inputs: Inputs, job: Job, decision: Decision, out: TextIO
 ) -> StepResult:
     view = view_of(job, report, decision.foreign)
     posted = _comment(report, inputs, job, decision, view)
-    _log(report, inputs, posted, out)
+    # for whoever opens the step's log
+    with workflow.commands_disabled(out):
+        out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
+    comment = f"comment {posted.outcome}{posted.url and f': {posted.url}'}"
+    if posted == Posted("skipped"):
+        comment = "no comment was due"
+    line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"
+    print(for_workflow_log(line), file=out)
     # A fork's token cannot write, and a push's may not ask whether there is a pull request.
     expected = (
         posted.outcome == "skipped"
@@ -271,24 +274,9 @@ def post_report(
 def view_of(job: Job, report: Report, foreign: bool) -> View:
     """Return a view with the page of the run that made the report, whose id was compared with the
     run's."""
-    assert report.origin is not None  # likewise
-    return View(
-        server_url=job.server_url,
-        run_url=replace(job, run_id=report.origin.run_id).run_url,
-        foreign=foreign,
-    )
-
-
-def _log(report: Report, inputs: Inputs, posted: Posted, out: TextIO) -> None:
-    """Print the report as a terminal shows it, for whoever opens the step's log, and where else it
-    is to be found."""
-    with workflow.commands_disabled(out):
-        out.write(terminal.render(report, View(encoding=getattr(out, "encoding", None) or "utf-8")))
-    comment = f"comment {posted.outcome}{posted.url and f': {posted.url}'}"
-    if posted == Posted("skipped"):
-        comment = "no comment was due"
-    line = f"repro-gate: {report.verdict}; {comment}; report: {inputs.report}"
-    print(for_workflow_log(line), file=out)
+    assert report.origin is not None  # the caller has checked
+    run_url = f"{job.server_url}/{job.repository}/actions/runs/{report.origin.run_id}"
+    return View(server_url=job.server_url, run_url=run_url, foreign=foreign)
 
 
 def _publish_problem(problem: Problem, inputs: Inputs, job: Job, out: TextIO) -> StepResult:

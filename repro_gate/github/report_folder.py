@@ -58,11 +58,12 @@ class Problem:
         return cls(decision.reason, decision.remedy, 2 if refused else 0, reason_id)
 
 
+@dataclass(frozen=True)
 class Folder:
     """The open report folder, from `open_folder`. Every write goes through its descriptor."""
 
-    def __init__(self, descriptor: int, owner: tuple[int, int]) -> None:
-        self._descriptor, self._owner = descriptor, owner
+    descriptor: int
+    owner: tuple[int, int]  # of the workspace: user and group
 
     def write(self, name: str, text: str) -> None:
         """Write a new file of that name. Raises OSError if it cannot be written."""
@@ -71,12 +72,12 @@ class Folder:
             name,
             os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
             0o644,
-            dir_fd=self._descriptor,
+            dir_fd=self.descriptor,
         )
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
-            _chown(handle, self._owner)
+            _chown(handle, self.owner)
 
     def write_problem(self, problem: Problem) -> None:
         """Write what stands in for a report."""
@@ -90,7 +91,7 @@ class Folder:
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._descriptor)
+            os.unlink(name, dir_fd=self.descriptor)
 
 
 @contextlib.contextmanager
@@ -141,25 +142,18 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
     would break the runner's next checkout. A folder outside the workspace is left alone. Raises
     UsageError for the workspace itself and for a link in the folder's path.
     """
-    inside = cache is not None and Path(os.path.normpath(cache)).is_relative_to(workspace)
-    if cache is None or not inside:
+    if cache is None or not Path(os.path.normpath(cache)).is_relative_to(workspace):
         yield
         return
     name = os.path.relpath(cache, workspace)
     if name == ".":
         raise _unusable("cache", name, "it is the workspace itself")
-    with open_folder(workspace, name, "cache"):
-        pass
-    owner = os.stat(workspace)
-    theirs = os.geteuid() == 0 and owner.st_uid != 0
-    with held():
-        if theirs:
-            _chown_tree(cache, 0, 0)
+    with open_folder(workspace, name, "cache") as folder, held():
+        _chown_tree(cache, (0, 0))
         try:
             yield
         finally:
-            if theirs:
-                _chown_tree(cache, owner.st_uid, owner.st_gid)
+            _chown_tree(cache, folder.owner)
 
 
 def _unusable(kind: str, name: str, why: str) -> UsageError:
@@ -177,14 +171,16 @@ def _chown(handle: int, owner: tuple[int, int]) -> None:
         os.fchown(handle, *owner)
 
 
-def _chown_tree(folder: Path, uid: int, gid: int) -> None:
+def _chown_tree(folder: Path, owner: tuple[int, int]) -> None:
     """Give the whole tree to one owner: links themselves, never what they lead to, and folders by
     their descriptors, so that none is swapped."""
+    if os.geteuid() != 0:
+        return
     for _, names, files, descriptor in os.fwalk(folder):
         for name in (*names, *files):
             with contextlib.suppress(FileNotFoundError):
-                os.chown(name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(folder, uid, gid, follow_symlinks=False)
+                os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(folder, *owner, follow_symlinks=False)
 
 
 def find_report(workspace: Path, name: str) -> Path:

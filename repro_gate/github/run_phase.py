@@ -53,8 +53,12 @@ def gate_phase(
             folder.write_problem(problem)
             return problem
         try:
-            report = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
-            report = redact(report, known)
+            report = _gated(inputs, job, environment)
+            # where the event names no commit: the one that is checked out
+            head = decision.tested_sha or report.subject.commit or job.sha
+            name = os.path.basename(inputs.report)
+            origin = Origin(job.repository, head, job.run_id, job.run_attempt, name)
+            report = redact(replace(report, origin=origin), known)
             folder.clear()  # of what the training put there, where it runs as the gate's own user
             write_report(folder, report, View(server_url=job.server_url))
             return report
@@ -97,14 +101,6 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
         watching(sys.stderr, terminal=False, github=True, quiet=False) as watch,
     ):
         return run_gate(spec, options, watch)
-
-
-def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -> Report:
-    """Return the report, naming the run that made it, and the commit: where the event names none,
-    the one that is checked out."""
-    name = os.path.basename(os.path.normpath(inputs.report))
-    head = decision.tested_sha or report.subject.commit or job.sha
-    return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
 
 
 def write_report(folder: Folder, report: Report, view: View = PLAIN) -> None:

@@ -107,11 +107,6 @@ class Job:
     summary_file: Path | None = None  # GITHUB_STEP_SUMMARY
     event: bytes | None = field(default=None, repr=False)  # the payload, of limited size
 
-    @property
-    def run_url(self) -> str:
-        """Return the page of this workflow run."""
-        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
-
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
     """Return the inputs, by their variables `INPUT_…`. One that is empty or not there has its

@@ -12,15 +12,7 @@ from repro_gate.github.client import Account, Comment
 from repro_gate.github.comment import LIMIT, Desired, Existing, Posted, Write, decide
 from repro_gate.github.event import Base, Head, PullRequest, Repository
 from repro_gate.github.marker import Marker, marker_line
-from tests.support.github.conversation import (
-    HEAD,
-    OLD,
-    PULL,
-    conversation,
-    marker_of,
-    say,
-    text_of,
-)
+from tests.support.github.conversation import HEAD, OLD, PULL, conversation, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 HERE = "/repos/octo-org/trainer"

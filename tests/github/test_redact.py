@@ -110,8 +110,7 @@ def test_a_known_secret_is_taken_out_in_every_spelling() -> None:
 
 
 @given(
-    st.binary(min_size=12, max_size=40),
-    *[st.text(alphabet=string.ascii_letters, max_size=7)] * 2,
+    st.binary(min_size=12, max_size=40), *[st.text(alphabet=string.ascii_letters, max_size=7)] * 2
 )
 def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(
     raw: bytes, before: str, after: str
