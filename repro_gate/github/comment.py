@@ -165,9 +165,9 @@ def decide(
     ahead = _rank(newest.marker, pull) > _rank(desired.marker, pull)
     replaces = not ahead and not late and _is_needed(desired, newest.marker)
     text = desired.text if replaces else newest.comment.body
-    if len(ours) > 1 or not _same(keep.body, text):
-        surplus = tuple(item.comment.id for item in ours[1:])
-        return Write(keep.id, None if _same(keep.body, text) else text, surplus)
+    stands, surplus = _same(keep.body, text), tuple(item.comment.id for item in ours[1:])
+    if surplus or not stands:
+        return Write(keep.id, None if stands else text, surplus)
     if ahead:
         return Posted("skipped", "a newer run has posted on this pull request already", keep.url)
     return Posted(desired.written or "unchanged", url=keep.url)

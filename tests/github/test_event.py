@@ -120,7 +120,7 @@ def test_a_mistake_in_a_payload_names_its_path(path: str, values: tuple[object, 
     read, payload = (pull_of, PULL) if path.startswith("pull") else (run_of, RUN)
     for value in values:
         with pytest.raises(UsageError) as caught:
-            read(changed(payload, path, value))  # type: ignore[operator]
+            read(changed(payload, path, value))
         assert f"`$.{path}`" in caught.value.message and caught.value.message.isprintable()
         assert caught.value.remedy and caught.value.reason_id == "action/event"
 

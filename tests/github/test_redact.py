@@ -153,7 +153,7 @@ def test_untrusted_text_cannot_keep_the_search_going() -> None:
     assert redact(beginnings * 400_000).endswith(beginnings)
 
 
-def test_no_text_of_a_diagnosis_keeps_a_secret() -> None:
+def test_no_text_of_a_report_keeps_a_secret() -> None:
     redacted = render(redact(reports.hostile("the key is pa55word!"), ["pa55word"]))
     assert "pa55word" not in redacted and f"the key is {MARK}!" in redacted
 
