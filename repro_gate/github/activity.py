@@ -75,7 +75,7 @@ def decide(inputs: Inputs, job: Job) -> Decision:
         case "workflow_run":
             return _refused(
                 "`workflow_run` has the repository's secrets and a token that may write: code of "
-                "the run that it names must not run beside them",
+                "the run that it names must not run next to them",
                 "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
                 "in the workflow that this one waits for",
             )
@@ -113,7 +113,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     if target:
         why = (
             "`pull_request_target` has the repository's secrets and a token that may write: "
-            "untrusted code would run beside them"
+            "untrusted code would run next to them"
         )
         remedy = (
             "gate in `on: pull_request` and post the report from a second workflow, `uses: "

@@ -51,13 +51,13 @@ class Comment(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> str:
-        """Its text; empty where there is none."""
+        """Return its text; empty if there is none."""
         return self.text or ""
 
     @property
     def author(self) -> str:
-        """The author's login; empty where the account is gone."""
-        return "" if self.user is None else self.user.login
+        """Return the author's login; empty if the account is gone."""
+        return self.user.login if self.user else ""
 
 
 class _Data(msgspec.Struct, frozen=True):

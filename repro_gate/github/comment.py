@@ -27,7 +27,7 @@ from repro_gate.github.transport import ApiError, Uncertain
 LIMIT = 65_000
 SETTLE = 1.0  # seconds between a write and the look that makes sure of it
 ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
-POSTS = 3  # new comments at most, where GitHub did not say whether it made one
+POSTS = 3  # new comments at most, if GitHub did not say whether it made one
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
 # room in characters, and the marker of the comment that is replaced
@@ -237,8 +237,7 @@ def _earlier(existing: Sequence[Existing], own: Marker) -> Marker | None:
     return max(others, key=_run, default=None)
 
 
-def _same(existing: str, wanted: str) -> bool:
+def _same(existing: str, text: str) -> bool:
     """Return whether a text need not be written again. Line ends and blank ends may come back from
     GitHub in another form."""
-    one, other = (text.replace("\r\n", "\n").strip() for text in (existing, wanted))
-    return one == other
+    return existing.replace("\r\n", "\n").strip() == text.replace("\r\n", "\n").strip()

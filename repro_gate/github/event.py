@@ -39,7 +39,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The branch that a pull request comes from. `repo` is None where the fork has been deleted."""
+    """The branch that a pull request comes from. `repo` is None if the fork has been deleted."""
 
     ref: Ref
     sha: Commit
@@ -63,12 +63,12 @@ class PullRequest(msgspec.Struct, frozen=True):
 
     @property
     def head_repository(self) -> str | None:
-        """The repository that its code comes from; None where the fork has been deleted."""
-        return None if self.head.repo is None else self.head.repo.full_name
+        """Return the repository that its code comes from; None if the fork has been deleted."""
+        return self.head.repo and self.head.repo.full_name
 
     @property
     def fork(self) -> bool:
-        """Whether its code comes from another repository, or from one that is gone."""
+        """Return whether its code comes from another repository, or from one that is gone."""
         return (
             self.head_repository is None
             or self.head_repository.lower() != self.base.repo.full_name.lower()
@@ -90,8 +90,8 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def head_repository(self) -> str | None:
-        """The repository that its code comes from; None where the fork has been deleted."""
-        return None if self.head_repo is None else self.head_repo.full_name
+        """Return the repository that its code comes from; None if the fork has been deleted."""
+        return self.head_repo and self.head_repo.full_name
 
 
 class PullRequestEvent(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class WorkflowRunEvent(msgspec.Struct, frozen=True):
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """What was commented on: a pull request where `pull_request` is there."""
+    """What was commented on: a pull request if `pull_request` is there."""
 
     number: Number
     pull_request: dict[str, object] | None = None
@@ -171,13 +171,13 @@ def payload_of(data: bytes | None, event_name: str, kind: type[_Kind]) -> _Kind:
 
 
 def is_repository(text: str) -> bool:
-    """Whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_` and
-    `.`."""
+    """Return whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_`
+    and `.`."""
     return len(text) <= 200 and re.match(_REPOSITORY, text) is not None
 
 
 def is_commit(text: str) -> bool:
-    """Whether `text` is a full commit: 40 or 64 lower-case hex digits."""
+    """Return whether `text` is a full commit: 40 or 64 lower-case hex digits."""
     return re.match(_COMMIT, text) is not None
 
 

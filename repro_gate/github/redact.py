@@ -25,7 +25,7 @@ from repro_gate.sandbox.reexec import SECRET
 
 MARK = "[redacted]"
 SHORTEST = 6  # characters of a known secret: anything shorter stands in every other word
-_SHORTEST_BASE64 = 8  # characters of its base64 that do not depend on what stands beside it
+_SHORTEST_BASE64 = 8  # characters of its base64 that do not depend on what stands next to it
 _SHORTEST_LINE = 16  # characters of one line of a secret of several lines
 
 _PERSONAL = re.compile(r"(?:^|_)PAT(?:_|$)", re.IGNORECASE)  # a personal access token

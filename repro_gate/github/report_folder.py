@@ -53,9 +53,9 @@ class Problem:
     @classmethod
     def of_decision(cls, decision: Decision) -> Problem:
         """Return why there is nothing to gate, or the gate may not run."""
-        refused = decision.activity is Activity.REFUSE
-        reason_id = f"action/{decision.activity.value}"
-        return cls(decision.reason, decision.remedy, 2 if refused else 0, reason_id)
+        if decision.activity is Activity.REFUSE:
+            return cls(decision.reason, decision.remedy, 2, "action/refuse")
+        return cls(decision.reason, decision.remedy, 0, "action/nothing")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
     """Inside the block the cache folder belongs to the gate, afterwards to the workspace's owner
     again.
 
-    The cache of digests is used only where nobody else could have written it, and root's files
+    The cache of digests is used only if nobody else could have written it, and root's files
     would break the runner's next checkout. A folder outside the workspace is left alone. Raises
     UsageError for the workspace itself and for a link in the folder's path.
     """
@@ -159,8 +159,9 @@ def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
 def _unusable(kind: str, name: str, why: str) -> UsageError:
     return UsageError(
         f"{kind}: {name!r} cannot be used: {why}",
-        remedy=f"name a folder that is not part of the checkout: `with: {{{kind}: gate-{kind}}}`",
-        reason_id=f"action/{kind}-folder",
+        remedy="name a folder that is not part of the checkout: "
+        f"`with: {{{kind}: .repro-gate-{kind}}}`",
+        reason_id="action/report-folder" if kind == "report" else "action/cache-folder",
     )
 
 

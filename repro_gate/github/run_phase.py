@@ -54,12 +54,12 @@ def gate_phase(
             return problem
         try:
             report = _gated(inputs, job, environment)
-            # where the event names no commit: the one that is checked out
+            # if the event names no commit: the one that is checked out
             head = decision.tested_sha or report.subject.commit or job.sha
             name = os.path.basename(inputs.report)
             origin = Origin(job.repository, head, job.run_id, job.run_attempt, name)
             report = redact(replace(report, origin=origin), known)
-            folder.clear()  # of what the training put there, where it runs as the gate's own user
+            folder.clear()  # of what the training put there, if it runs as the gate's own user
             write_report(folder, report, View(server_url=job.server_url))
             return report
         except (GateError, OSError, MemoryError, KeyboardInterrupt) as error:

@@ -77,7 +77,7 @@ class Inputs:
     base: str | None = None  # as `run --base`
     against: str | None = None  # as `run --against`
     overrides: tuple[str, ...] = ()  # input `set`: one `key=value` a line
-    pull_request: int | None = None  # to comment on, where the event names none
+    pull_request: int | None = None  # to comment on, if the event names none
     allow_forks: bool = False
     annotations: bool = True
     summary: bool = True

@@ -82,7 +82,7 @@ class Uncertain(ApiError):
 
 @dataclass(frozen=True)
 class Call:
-    """One request. `once`: it is not repeated where it may have been done."""
+    """One request. `once`: it is not repeated if it may have been done."""
 
     method: str
     url: str

@@ -86,7 +86,7 @@ def log_guard(environment: Mapping[str, str], stream: TextIO | None = None) -> I
     """On GitHub, nothing that is printed in here is a workflow command: a line may start with
     anything. Elsewhere it does nothing.
 
-    `stream` is standard output where it is None. The runner stops for the whole step, so nothing
+    `stream` is standard output if it is None. The runner stops for the whole step, so nothing
     else may print commands meanwhile.
     """
     if environment.get("GITHUB_ACTIONS") == "true":

@@ -28,7 +28,7 @@ class NothingToPost(UsageError):
 def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
     """Return the open pull request of `repository` whose head `run` tested. Raises NothingToPost
     if none is open or its head is newer, UsageError for whatever does not fit, and
-    ApiError where GitHub does not answer."""
+    ApiError if GitHub does not answer."""
     if run.head_repository is None or not run.head_branch:
         raise UsageError(
             "the run names no head branch: the fork has been deleted",
@@ -100,7 +100,7 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
 
 def see_again(report: Report) -> str:
     """Return the command that shows the finding of a foreign report again, of nothing but spec,
-    seed and steps: people copy it into a shell. Empty where the spec's name is not a plain path."""
+    seed and steps: people copy it into a shell. Empty if the spec's name is not a plain path."""
     spec, determinism = report.subject.spec, report.determinism
     if not _PLAIN_PATH.fullmatch(spec):
         return ""
