@@ -64,7 +64,7 @@ class PullRequest(msgspec.Struct, frozen=True):
     @property
     def head_repository(self) -> str | None:
         """Return the repository that its code comes from; None if the fork has been deleted."""
-        return self.head.repo and self.head.repo.full_name
+        return self.head.repo.full_name if self.head.repo else None
 
     @property
     def fork(self) -> bool:
@@ -91,7 +91,7 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def head_repository(self) -> str | None:
         """Return the repository that its code comes from; None if the fork has been deleted."""
-        return self.head_repo and self.head_repo.full_name
+        return self.head.repo.full_name if self.head.repo else None
 
 
 class PullRequestEvent(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from repro_gate.baseline.model import BaselineFinding
 from repro_gate.compare.model import SpeedChange
 from repro_gate.github import publish_phase
 from repro_gate.github.client import Api
@@ -268,3 +269,7 @@ def test_what_is_news_of_a_pass() -> None:
     assert not is_news(replace(_GREEN, against=calm))
     assert is_news(replace(_GREEN, against=slower))
     assert is_news(replace(_GREEN, against=against)) and is_news(reports.WEAKENED)
+    news = {"unchanged": 0, "no-op": 1, "changed": 1, "drift": 1, "new-platform": 0}
+    for status, expected in news.items():
+        baseline = BaselineFinding(status=status, message="as it is")
+        assert is_news(replace(_GREEN, baseline=baseline)) == expected
