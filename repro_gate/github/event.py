@@ -91,7 +91,7 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def head_repository(self) -> str | None:
         """Return the repository that its code comes from; None if the fork has been deleted."""
-        return self.head.repo.full_name if self.head.repo else None
+        return self.head_repo.full_name if self.head_repo else None
 
 
 class PullRequestEvent(msgspec.Struct, frozen=True):
