@@ -137,6 +137,13 @@ def test_trouble_at_each_call_is_an_outcome_with_its_reason(
     assert github.comments(PULL) == []
 
 
+def test_a_comment_that_the_token_may_not_change_is_not_tried_again(github: GitHub) -> None:
+    github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
+    refused = Answer(404, {"message": "Resource not accessible by integration"})
+    github.before = lambda method, path: refused if method == "PATCH" else None
+    assert say(github, marker_of(run=10)).outcome == "refused" and len(github.writes) == 1
+
+
 def test_trouble_after_the_comment_stands_does_not_take_it_back(github: GitHub) -> None:
     github.before = lambda method, path: DOWN if method == "GET" and github.comments(PULL) else None
     assert say(github, marker_of()) == Posted("created", url=github.comments(PULL)[0]["html_url"])
