@@ -134,6 +134,8 @@ def test_the_longer_secret_comes_first_each_line_is_one_and_what_is_too_short_st
 def test_a_private_key_is_found_over_the_lines_of_a_log() -> None:
     log = ["before", *_KEY.split("\n"), "after", 7, "-----BEGIN PRIVATE KEY-----", "abc"]
     assert redact(log) == ["before", *[MARK] * 4, "after", 7, MARK, MARK]
+    end, begin = "-----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----"
+    assert redact([f"{end} {begin}", "abc", end, "x"]) == [f"{end} {MARK}", MARK, MARK, "x"]
     run = reports.run("deterministic-1", log_tail=tuple(log[:5]))
     (left,) = redact(replace(reports.INCONCLUSIVE, runs=(run,))).runs
     assert left.log_tail == ("before", *[MARK] * 4)
