@@ -30,12 +30,11 @@ def main(arguments: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        if len(arguments) > 1 or (arguments and arguments[0] not in PHASES):
+        phase = " ".join(arguments) or "action"
+        if phase not in PHASES:
             raise UsageError(
-                f"{' '.join(arguments)}: is no phase of the action",
-                remedy=f"one of {', '.join(PHASES)}",
+                f"{phase}: is no phase of the action", remedy=f"one of {', '.join(PHASES)}"
             )
-        phase = arguments[0] if arguments else "action"
         if phase in TRAINING:
             start_anew(os.environ, keep=secret_names(os.environ))
         # all of them are taken out of the report; the gate itself needs no more than the token
@@ -45,11 +44,11 @@ def main(arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  no mistake of ours is a finding
         from repro_gate.report.exports import Annotation, command
 
-        found = for_person(error)
+        shown = for_person(error)
         # an annotation without a file: the first thing that a person sees of a red step
-        said = Annotation(level="error", title="Repro Gate", message=found.diagnostics())
-        print(command(said), flush=True)
-        return found.exit_code
+        note = Annotation(level="error", title="Repro Gate", message=shown.diagnostics())
+        print(command(note), flush=True)
+        return shown.exit_code
 
 
 def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> int:
@@ -59,12 +58,12 @@ def _run(phase: str, environment: Mapping[str, str], known: Sequence[str]) -> in
 
     inputs, job = read_inputs(environment), read_job(environment)
     decision = (decide_comment if phase == "comment" else decide)(inputs, job)
-    made = gate_phase(inputs, job, decision, environment, known) if phase in TRAINING else None
+    outcome = gate_phase(inputs, job, decision, environment, known) if phase in TRAINING else None
     if phase == "gate":
         return 0  # the outcome lies in the report folder, and the next step publishes it
     from repro_gate.github.publish_phase import publish_phase
 
-    return publish_phase(inputs, job, decision, known, sys.stdout, made)
+    return publish_phase(inputs, job, decision, known, sys.stdout, outcome)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ pull request that changes the workflow itself: who may start a workflow at all i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -42,29 +41,52 @@ class Activity(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do for one event. `pull` is the pull request where the event has it, `find_by` says
-    how to find it where not."""
+    """What to do for one event. `pull` is the pull request if the event has it, `find_by` says how
+    to find it if not."""
 
     activity: Activity
     reason: str = ""  # a sentence for REFUSE and NOTHING
     remedy: str = ""
     pull: PullRequest | None = None
-    # ``: there is none; `number:7`: by its number; `commit:SHA`: an open pull request whose head
-    # this is
-    find_by: str = ""
+    # its number, or the commit that is an open pull request's head; None: there is none
+    find_by: int | str | None = None
     tested_sha: str = ""  # that this job tests, by its event; empty: whatever is checked out
     workflow_run: WorkflowRun | None = None
 
     @property
     def foreign(self) -> bool:
-        """Whether code from elsewhere may have written the report: another workflow run's, or that
-        of a fork's pull request."""
+        """Return whether code from elsewhere may have written the report: another workflow run's,
+        or that of a fork's pull request."""
         return self.workflow_run is not None or (self.pull is not None and self.pull.fork)
 
 
 def decide(inputs: Inputs, job: Job) -> Decision:
     """Return what to do. Raises UsageError for a payload that lacks what its event always has."""
-    return _TO_GATE.get(job.event_name, _of_no_pull_request)(inputs, job)
+    match job.event_name:
+        case (
+            "pull_request"
+            | "pull_request_review"
+            | "pull_request_review_comment"
+            | "pull_request_target"
+        ):
+            return _of_pull_request(inputs, job)
+        case "issue_comment":
+            return _of_comment(inputs, job)
+        case "workflow_run":
+            return _refused(
+                "`workflow_run` has the repository's secrets and a token that may write: code of "
+                "the run that it names must not run next to them",
+                "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it "
+                "in the workflow that this one waits for",
+            )
+        case "push":
+            # who can push to this repository is trusted, on whatever runner
+            copied = _COPIED.fullmatch(job.ref)
+            branch = job.sha if job.ref.startswith("refs/heads/") else None
+            find_by = inputs.pull_request or (int(copied[1]) if copied else branch)
+            return Decision(activity=Activity.GATE, find_by=find_by, tested_sha=job.sha)
+    # merge queues, schedules, starts by hand and all others
+    return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
 
 
 def _refused(reason: str, remedy: str, pull: PullRequest | None = None) -> Decision:
@@ -76,12 +98,9 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     and a token that may write, always."""
     event = payload_of(job.event, job.event_name, PullRequestEvent)
     pull, target = event.pull_request, job.event_name == "pull_request_target"
-    if pull.state == "closed" or event.action == "closed":
-        return Decision(
-            activity=Activity.NOTHING,
-            reason=f"pull request {pull.number} is closed: there is nothing to gate",
-            pull=pull,
-        )
+    if "closed" in (pull.state, event.action):
+        reason = f"pull request {pull.number} is closed: there is nothing to gate"
+        return Decision(activity=Activity.NOTHING, reason=reason, pull=pull)
     if inputs.pull_request not in (None, pull.number):
         return _refused(
             f"`pull_request: {inputs.pull_request}` is not the pull request of this event, which "
@@ -94,7 +113,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
     if target:
         why = (
             "`pull_request_target` has the repository's secrets and a token that may write: "
-            "untrusted code would run beside them"
+            "untrusted code would run next to them"
         )
         remedy = (
             "gate in `on: pull_request` and post the report from a second workflow, `uses: "
@@ -109,7 +128,7 @@ def _of_pull_request(inputs: Inputs, job: Job) -> Decision:
         )
         allowed = "on this machine"
     return _refused(
-        f"pull request {pull.number} is of {_shown(pull.head_repository or 'a deleted fork')}, a "
+        f"pull request {pull.number} is of {_as_code(pull.head_repository or 'a deleted fork')}, a "
         f"fork, and {why}",
         f'{remedy}; `with: {{allow_forks: "true"}}` lets whoever opens a pull request run code '
         f"{allowed}",
@@ -122,7 +141,7 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
     somebody's comment."""
     issue = payload_of(job.event, job.event_name, IssueCommentEvent).issue
     if issue.pull_request is None:
-        return _of_no_pull_request(inputs, job)
+        return Decision(activity=Activity.GATE, find_by=inputs.pull_request)
     if not inputs.allow_forks:
         return _refused(
             f"a comment on pull request {issue.number} started this job: it has the repository's "
@@ -131,42 +150,7 @@ def _of_comment(inputs: Inputs, job: Job) -> Decision:
             'gate in `on: pull_request`; `with: {allow_forks: "true"}` lets the code of that pull '
             "request run with this job's rights",
         )
-    return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or f"number:{issue.number}")
-
-
-def _of_push(inputs: Inputs, job: Job) -> Decision:
-    """A branch or a tag was pushed. Who can push to this repository is trusted, on whatever
-    runner."""
-    by = f"commit:{job.sha}" if job.ref.startswith("refs/heads/") else ""
-    if copied := _COPIED.fullmatch(job.ref):
-        by = f"number:{copied[1]}"
-    return Decision(activity=Activity.GATE, find_by=_chosen(inputs) or by, tested_sha=job.sha)
-
-
-def _of_workflow_run(_inputs: Inputs, _job: Job) -> Decision:
-    return _refused(
-        "`workflow_run` has the repository's secrets and a token that may write: code of the run "
-        "that it names must not run beside them",
-        "to post that run's report: `uses: repro-gate/repro-gate/comment`; to gate, do it in the "
-        "workflow that this one waits for",
-    )
-
-
-def _of_no_pull_request(inputs: Inputs, _job: Job) -> Decision:
-    """Merge queues, schedules, starts by hand and all others: no pull request but one that the
-    input names, whose head the job has checked out."""
-    return Decision(activity=Activity.GATE, find_by=_chosen(inputs))
-
-
-_TO_GATE: Mapping[str, Callable[[Inputs, Job], Decision]] = {
-    "pull_request": _of_pull_request,
-    "pull_request_review": _of_pull_request,
-    "pull_request_review_comment": _of_pull_request,
-    "pull_request_target": _of_pull_request,
-    "issue_comment": _of_comment,
-    "push": _of_push,
-    "workflow_run": _of_workflow_run,
-}
+    return Decision(activity=Activity.GATE, find_by=inputs.pull_request or issue.number)
 
 
 def decide_comment(inputs: Inputs, job: Job) -> Decision:
@@ -175,10 +159,9 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
     UsageError as `decide` does."""
     if job.event_name != "workflow_run":
         # nothing of the pull request runs in this job
-        found = decide(replace(inputs, allow_forks=True), job)
-        return (
-            replace(found, activity=Activity.COMMENT) if found.activity is Activity.GATE else found
-        )
+        decision = decide(replace(inputs, allow_forks=True), job)
+        gates = decision.activity is Activity.GATE
+        return replace(decision, activity=Activity.COMMENT) if gates else decision
     if inputs.pull_request is not None:
         return _refused(
             f"`pull_request: {inputs.pull_request}` cannot be chosen here: a report goes to the "
@@ -186,26 +169,22 @@ def decide_comment(inputs: Inputs, job: Job) -> Decision:
             "leave the input `pull_request` out",
         )
     event = payload_of(job.event, job.event_name, WorkflowRunEvent)
-    run, reason = event.workflow_run, ""
+    run = event.workflow_run
     if event.action != "completed" or run.status != "completed":
         reason = f"run {run.id} has not ended yet, so there is no report"
     elif run.event != "pull_request":
         reason = (
-            f"run {run.id} was started by {_shown(run.event)}, not by a pull request: there is "
+            f"run {run.id} was started by {_as_code(run.event)}, not by a pull request: there is "
             "nothing to comment on"
         )
     elif run.conclusion is None or run.conclusion in _NO_REPORT:
-        ending = _shown(run.conclusion or "unknown")
+        ending = _as_code(run.conclusion or "unknown")
         reason = f"run {run.id} ended as {ending}: it left no report"
-    if reason:
-        return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
-    return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
+    else:
+        return Decision(activity=Activity.COMMENT, tested_sha=run.head_sha, workflow_run=run)
+    return Decision(activity=Activity.NOTHING, reason=reason, workflow_run=run)
 
 
-def _chosen(inputs: Inputs) -> str:
-    return "" if inputs.pull_request is None else f"number:{inputs.pull_request}"
-
-
-def _shown(text: str) -> str:
-    """Untrusted text as code: a backtick would end it."""
+def _as_code(text: str) -> str:
+    """Return untrusted text as code: a backtick would end it."""
     return f"`{for_terminal(text, 100).replace('`', '?')}`"

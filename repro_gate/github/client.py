@@ -3,9 +3,8 @@ Each method is one endpoint."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -14,7 +13,6 @@ from msgspec import Meta, field
 
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
-from repro_gate.github.api_errors import NOT_FOUND, ApiError, Uncertain
 from repro_gate.github.event import (
     Malformed,
     Number,
@@ -24,15 +22,15 @@ from repro_gate.github.event import (
     is_commit,
     is_repository,
 )
-from repro_gate.github.settings import Secret, graphql_beside
-from repro_gate.github.transport import Call, Transport, server
+from repro_gate.github.settings import Secret
+from repro_gate.github.transport import NOT_FOUND, ApiError, Call, Transport, Uncertain, server
 
 PER_PAGE = 100  # GitHub's most
 MOST_PAGES = 100  # GitHub itself closes a conversation at 2,500 comments
 _VIEWER = "query { viewer { login } }"
 _UNPROCESSABLE = 422
 # refusals that leave open who the token is
-_NOT_TOLD = ("github/api", "github/closed", "github/permission", "github/redirect")
+_IDENTITY_UNKNOWN = ("github/api", "github/closed", "github/permission", "github/redirect")
 _T = TypeVar("_T")
 
 
@@ -53,13 +51,13 @@ class Comment(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> str:
-        """Its text; empty where there is none."""
+        """Return its text; empty if there is none."""
         return self.text or ""
 
     @property
     def author(self) -> str:
-        """The author's login; empty where the account is gone."""
-        return "" if self.user is None else self.user.login
+        """Return the author's login; empty if the account is gone."""
+        return self.user.login if self.user else ""
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -69,10 +67,14 @@ class _Data(msgspec.Struct, frozen=True):
 class _Viewer(msgspec.Struct, frozen=True):
     data: _Data | None = None
 
+    @property
+    def login(self) -> str:
+        return self.data.viewer.login if self.data and self.data.viewer else ""
+
 
 class Api:
-    """One repository, seen with one token. Raises UsageError for a URL, a repository or a token
-    that can be none.
+    """One repository, seen with one token. Raises UsageError for a URL or a repository that can be
+    none.
 
     `sleep` and `now` (UTC epoch seconds) are the clock. Where GitHub asks for more waiting than
     `transport.PATIENCE`, an ApiError says when it would go on.
@@ -83,26 +85,21 @@ class Api:
         token: Secret,
         repository: str,
         *,
-        api_url: str = "https://api.github.com",
-        graphql_url: str | None = None,
+        api_url: str,
+        graphql_url: str,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
         session: requests.Session | None = None,
     ) -> None:
         root = server(api_url, "GITHUB_API_URL")
-        self._graphql = server(graphql_url or graphql_beside(root), "GITHUB_GRAPHQL_URL")
+        self._graphql = server(graphql_url, "GITHUB_GRAPHQL_URL")
         if not is_repository(repository):
             raise UsageError(
                 f"repository: {for_terminal(repository, 100)!r} is not owner/name",
                 remedy="set GITHUB_REPOSITORY or --repository",
             )
-        if not re.fullmatch(r"[!-~]+", token.reveal()):
-            raise UsageError(
-                "token: empty, or holds what no token holds (blanks, line ends)",
-                remedy="pass `token: ${{ github.token }}`",
-            )
         self._user, self._repository = f"{root}/user", f"{root}/repos/{repository}"
-        self._transport = Transport(token, session, sleep, now)
+        self._transport = Transport(token, session or requests.Session(), sleep, now)
 
     def viewer(self) -> str | None:
         """Return the login that comments made with this token carry, `[bot]` included; None where
@@ -112,39 +109,36 @@ class Api:
         it); `GET /user` knows people only. A wrong token, a rate limit and trouble at GitHub's are
         raised: not to know for now is not to know at all.
         """
-        graphql = Call(method="POST", url=self._graphql, body={"query": _VIEWER})
-        try:
-            data = self._ask(graphql, _Viewer).data
-            if data is not None and data.viewer is not None:
-                return data.viewer.login
-        except ApiError as error:
-            if error.reason_id not in _NOT_TOLD:
-                raise
-        try:
-            return self._ask(Call(method="GET", url=self._user), Account).login
-        except ApiError as error:
-            if error.reason_id not in _NOT_TOLD:
-                raise
-            return None
+        questions: tuple[tuple[Call, type[_Viewer | Account]], ...] = (
+            (Call("POST", self._graphql, body={"query": _VIEWER}), _Viewer),
+            (Call("GET", self._user), Account),
+        )
+        for call, kind in questions:
+            try:
+                if login := self._ask(call, kind).login:
+                    return login
+            except ApiError as error:
+                if error.reason_id not in _IDENTITY_UNKNOWN:
+                    raise
+        return None
 
     def pull(self, number: int) -> PullRequest | None:
-        """Return a pull request by its number; None where there is none, or none that this token
-        may see."""
+        """Return a pull request by its number; None if there is none, or none that this token may
+        see."""
         try:
-            url = f"{self._repository}/pulls/{number:d}"
-            return self._ask(Call(method="GET", url=url), PullRequest)
+            return self._ask(Call("GET", f"{self._repository}/pulls/{number:d}"), PullRequest)
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
             return None
 
     def pulls_at(self, sha: str) -> list[PullRequest]:
-        """Return the pull requests that GitHub ties to a commit, whatever their state; none where
-        it has no such commit."""
+        """Return the pull requests that GitHub ties to a commit, whatever their state; none if it
+        has no such commit."""
         if not is_commit(sha):  # `..` would name another endpoint
             return []
         try:
-            return list(self._pages(f"{self._repository}/commits/{sha}/pulls", {}, PullRequest))
+            return list(self._pages(f"{self._repository}/commits/{sha}/pulls", PullRequest))
         except ApiError as error:
             if error.status not in {NOT_FOUND, _UNPROCESSABLE}:
                 raise
@@ -153,38 +147,37 @@ class Api:
     def open_pulls(self, head: str) -> list[PullRequest]:
         """Return the open pull requests from the branch `head`, `OWNER:BRANCH`. GitHub ignores
         what is of another form, and would name every pull request."""
-        params = {"state": "open", "head": head}
-        return list(self._pages(f"{self._repository}/pulls", params, PullRequest))
+        url = f"{self._repository}/pulls"
+        return list(self._pages(url, PullRequest, state="open", head=head))
 
     def comments(self, number: int) -> Iterator[Comment]:
         """Yield the comments of a pull request's conversation, oldest first, page by page."""
-        return self._pages(f"{self._repository}/issues/{number:d}/comments", {}, Comment)
+        return self._pages(f"{self._repository}/issues/{number:d}/comments", Comment)
 
     def create_comment(self, number: int, body: str) -> Comment:
-        """Write a new comment. Raises Uncertain where it may or may not have been made: look for it
+        """Write a new comment. Raises Uncertain if it may or may not have been made: look for it
         before trying again."""
         url = f"{self._repository}/issues/{number:d}/comments"
-        return self._ask(Call(method="POST", url=url, body={"body": body}, once=True), Comment)
+        return self._ask(Call("POST", url, body={"body": body}, once=True), Comment)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Give a comment another text. ApiError with status 404: it is not there any more."""
         url = f"{self._repository}/issues/comments/{comment_id:d}"
-        return self._ask(Call(method="PATCH", url=url, body={"body": body}), Comment)
+        return self._ask(Call("PATCH", url, body={"body": body}), Comment)
 
     def delete_comment(self, comment_id: int) -> None:
         """Take a comment away. ApiError with status 404: it is away."""
         url = f"{self._repository}/issues/comments/{comment_id:d}"
-        self._transport.send(Call(method="DELETE", url=url))
+        self._transport.send(Call("DELETE", url))
 
     def _ask(self, call: Call, kind: type[_T]) -> _T:
         return _decoded(call, self._transport.send(call).body, kind)
 
-    def _pages(self, url: str, params: Mapping[str, str], kind: type[_T]) -> Iterator[_T]:
+    def _pages(self, url: str, kind: type[_T], **query: str) -> Iterator[_T]:
         """Yield every item of every page, asked for by number: the token follows no link. Raises
         ApiError for a list without end."""
         for number in range(1, MOST_PAGES + 1):
-            page = {"page": number} if number > 1 else {}
-            call = Call(method="GET", url=url, params={**params, "per_page": PER_PAGE, **page})
+            call = Call("GET", url, {**query, "per_page": PER_PAGE, "page": number})
             answer = self._transport.send(call)
             yield from _decoded(call, answer.body, list[kind])  # type: ignore[valid-type]
             if not answer.more:

@@ -2,11 +2,11 @@
 line, updated in place by the newest run.
 
 GitHub has no compare-and-swap for comments, so `post` goes in rounds: read all comments and the
-pull request's head, decide (`decide`, a pure function), act, wait for `SETTLE`, and read again
-until nothing is left to do. With any number of runs at once, one comment is left, the one with the
-lowest id, with the newest run's text, as long as no run takes longer than `SETTLE` from its read to
-the end of its write. A run that stalls there can overwrite a newer run of the same head; the next
-run corrects it. Duplicates go with the next post.
+pull request's head, decide (`decide`, a pure function), act (`_act`), wait for `SETTLE`, and read
+again until nothing is left to do. With any number of runs at once, one comment is left, the one
+with the lowest id, with the newest run's text, as long as no run takes longer than `SETTLE` from
+its read to the end of its write. A run that stalls there can overwrite a newer run of the same
+head; the next run corrects it. Duplicates go with the next post.
 
 A comment is ours by its marker and its author: everybody who may comment can write a marker.
 """
@@ -17,16 +17,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from repro_gate.github.api_errors import ApiError, Uncertain
+from repro_gate.errors import GateError
 from repro_gate.github.client import Api, Comment
 from repro_gate.github.event import PullRequest
-from repro_gate.github.marker import Marker, apart, marker_line, read_marker
+from repro_gate.github.marker import Marker, costs_differ, marker_line, read_marker
+from repro_gate.github.transport import ApiError, Uncertain
 
 # characters of a comment; GitHub's own limit is 65,536
 LIMIT = 65_000
 SETTLE = 1.0  # seconds between a write and the look that makes sure of it
 ROUNDS = 10  # looks at most; each but the first is one `SETTLE` later
-POSTS = 3  # new comments at most, where GitHub did not say whether it made one
+POSTS = 3  # new comments at most, if GitHub did not say whether it made one
 ACTIONS_BOT = "github-actions[bot]"  # whose comments those of GITHUB_TOKEN are
 
 # room in characters, and the marker of the comment that is replaced
@@ -42,6 +43,11 @@ class Posted:
     reason: str = ""
     url: str = ""
 
+    @classmethod
+    def refused(cls, error: GateError) -> Posted:
+        """Return the outcome that an error is."""
+        return cls("refused", "; ".join(filter(None, (error.message, error.remedy))))
+
 
 @dataclass(frozen=True)
 class Existing:
@@ -53,27 +59,26 @@ class Existing:
 
 @dataclass(frozen=True, kw_only=True)
 class Desired:
-    """The comment that this run wants: its marker, its whole text, and when to post it. `written`:
-    what came of it so far, or empty."""
+    """The comment that this run wants, and what has come of it so far."""
 
     marker: Marker
-    when: str
+    when: str  # as `post`
     verdict: str
     news: bool = True  # whether a pass says something that a reviewer does not expect
-    text: str = ""
-    written: str = ""  # `created` or `updated`
+    text: str = ""  # all of it, the marker's line too
+    author: str = ACTIONS_BOT  # the token's login
+    lost: int = 0  # new comments that GitHub may or may not have made
+    written: str = ""  # `created`, `updated`, or nothing yet
+    url: str = ""  # of the comment that was written
 
 
 @dataclass(frozen=True)
-class Action:
-    """What to do next: end with `end`; or else make a new comment (`keep` is None), or put `text`
-    into `keep` (None: it is right as it is), then delete `surplus`. `own`: the text is this
-    run's."""
+class Write:
+    """What to do next: put `text` into the comment `keep` (None: into a new one; a text of None: it
+    is right as it is), then delete `surplus`."""
 
-    end: Posted | None = None
     keep: int | None = None
     text: str | None = None
-    own: bool = False
     surplus: tuple[int, ...] = ()
 
 
@@ -89,111 +94,112 @@ def post(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Posted:
     """Post `body` on pull request `number`. `body` gets the number of characters it may have and
-    the marker of the run whose comment it replaces, None where there is none, and returns Markdown
+    the marker of the run whose comment it replaces, None if there is none, and returns Markdown
     of at most that.
 
     `when` is one of settings.COMMENT_WHEN, but not `never`. Two of them say less of a passing
-    verdict: `on-failure` makes no new comment for it, but brings one that is there up to date;
-    `on-change` makes one only where it is `news`, and writes into one that is there where the
-    marker's state is another, or the two intervals of the cost do not overlap. What GitHub refuses
-    is an outcome with its reason, never an exception; `skipped` without a reason is what `when`
-    asked for. Raises UsageError for a marker that cannot be written.
+    verdict: `on-failure` makes no new comment for it, but brings an existing one up to date;
+    `on-change` makes one only for `news`, and writes into an existing one if the marker's state is
+    another, or the two intervals of the cost do not overlap. What GitHub refuses is an outcome with
+    its reason, never an exception; `skipped` without a reason is what `when` asked for. Raises
+    UsageError for a marker that cannot be written.
     """
     line = marker_line(marker)  # before anything is asked
     desired = Desired(marker=marker, when=when, verdict=verdict, news=news)
-    posts, uncertain, url = 0, False, ""
+    unposted = Posted(
+        "refused", "other runs, or people, kept changing the comment while this one wrote"
+    )
     try:
-        identity = api.viewer() or ACTIONS_BOT
+        desired = replace(desired, author=api.viewer() or ACTIONS_BOT)
         for _ in range(ROUNDS):
-            existing = _existing(api, number, marker.key, identity)
-            if uncertain and any(item.marker == marker for item in existing):
-                desired = replace(desired, written="created")  # GitHub made it after all
-            uncertain = False
+            existing = _existing(api, number, desired)
             if not desired.text:
                 text = body(LIMIT - len(line) - 1, _earlier(existing, marker))
                 desired = replace(desired, text=f"{line}\n{text}")
-            action = decide(desired, existing, api.pull(number))
-            if action.end is not None:
-                return replace(action.end, url=action.end.url or url)
-            try:
-                if action.keep is None:
-                    posts += 1
-                    done = api.create_comment(number, desired.text)
-                    identity, url = done.author, done.url  # the one sure way to know who we are
-                    desired = replace(desired, written="created")
-                elif action.text is not None:
-                    done = api.update_comment(action.keep, action.text)
-                    if action.own:
-                        url = done.url
-                        desired = replace(desired, written=desired.written or "updated")
-                for surplus in action.surplus:
-                    api.delete_comment(surplus)
-            except Uncertain:
-                if posts >= POSTS:
-                    raise
-                uncertain = True
-            except ApiError as error:
-                if error.status not in {404, 410} or error.read_only or action.keep is None:
-                    raise
-                # it is gone: read everything anew
+            if desired.lost and any(item.marker == marker for item in existing):
+                desired = replace(desired, written="created")  # GitHub made it after all
+            step = decide(desired, existing, api.pull(number))
+            if isinstance(step, Posted):
+                return step
+            desired = _act(api, number, step, desired)
             sleep(SETTLE)
     except ApiError as error:
-        if not desired.written:
-            return Posted("refused", "; ".join(filter(None, (error.message, error.remedy))))
+        unposted = Posted.refused(error)
     if desired.written:  # it was posted; what could not be made sure of, the next run sets right
-        return Posted(desired.written, url=url)
-    return Posted(
-        "refused", "other runs, or people, kept changing the comment while this one wrote"
-    )
+        return Posted(desired.written, url=desired.url)
+    return unposted
 
 
-def _existing(api: Api, number: int, key: str, identity: str) -> list[Existing]:
-    """Return all comments of ours under this key."""
-    found = ((comment, read_marker(comment.body)) for comment in api.comments(number))
+def _existing(api: Api, number: int, desired: Desired) -> list[Existing]:
+    """Return all comments of the token's own identity under this key."""
+    marked = ((comment, read_marker(comment.body)) for comment in api.comments(number))
     return [
         Existing(comment, marker)
-        for comment, marker in found
-        if marker is not None and marker.key == key and comment.author.lower() == identity.lower()
+        for comment, marker in marked
+        if marker is not None
+        and marker.key == desired.marker.key
+        and comment.author.lower() == desired.author.lower()
     ]
 
 
-def decide(desired: Desired, existing: Sequence[Existing], pull: PullRequest | None) -> Action:
-    """The next action, from what was just read. `existing` holds all comments of ours under this
-    key."""
+def decide(
+    desired: Desired, existing: Sequence[Existing], pull: PullRequest | None
+) -> Posted | Write:
+    """Return what to write next, or the end, from what was just read. `existing` holds all comments
+    of ours under this key."""
     if pull is None:
-        return Action(
-            Posted("refused", "there is no such pull request, or the token may not read it")
-        )
+        return Posted("refused", "there is no such pull request, or the token may not read it")
     late = _too_late(pull, desired.marker)
     if late and not desired.written:
-        return Action(Posted("skipped", late))
-    # after a write: GitHub's list is behind, or a person took the comment away at once
+        return Posted("skipped", late)
     if not existing:
+        # after a write: GitHub's list is behind, or a person took the comment away at once
         if desired.written:
-            return Action(Posted(desired.written))
-        unwanted = desired.verdict == "pass" and (
-            desired.when == "on-failure" or (desired.when == "on-change" and not desired.news)
-        )
-        return Action(Posted("skipped")) if unwanted else Action(text=desired.text, own=True)
+            return Posted(desired.written, url=desired.url)
+        passed = desired.verdict == "pass"
+        quiet = {"on-failure": passed, "on-change": passed and not desired.news}
+        return Posted("skipped") if quiet.get(desired.when) else Write(text=desired.text)
     ours = sorted(existing, key=lambda item: item.comment.id)
-    keep, surplus = ours[0].comment, tuple(item.comment.id for item in ours[1:])
+    keep = ours[0].comment
     newest = max(ours, key=lambda item: _rank(item.marker, pull))
     ahead = _rank(newest.marker, pull) > _rank(desired.marker, pull)
-    own = not ahead and not late and _is_needed(desired, newest.marker)
-    wanted = desired.text if own else newest.comment.body
-    if not _same(keep.body, wanted):
-        return Action(keep=keep.id, text=wanted, own=own, surplus=surplus)
-    if surplus:
-        return Action(keep=keep.id, surplus=surplus)
+    replaces = not ahead and not late and _is_needed(desired, newest.marker)
+    text = desired.text if replaces else newest.comment.body
+    stands, surplus = _same(keep.body, text), tuple(item.comment.id for item in ours[1:])
+    if surplus or not stands:
+        return Write(keep.id, None if stands else text, surplus)
     if ahead:
-        return Action(
-            Posted("skipped", "a newer run has posted on this pull request already", keep.url)
-        )
-    return Action(Posted(desired.written or "unchanged", url=keep.url))
+        return Posted("skipped", "a newer run has posted on this pull request already", keep.url)
+    return Posted(desired.written or "unchanged", url=keep.url)
+
+
+def _act(api: Api, number: int, step: Write, desired: Desired) -> Desired:
+    """Do one step, and return what has come of the comment by it. Raises ApiError for a refusal
+    that another look would not change."""
+    try:
+        if step.keep is None:
+            made = api.create_comment(number, desired.text)
+            # its author is the one sure way to know who we are
+            return replace(desired, author=made.author, url=made.url, written="created")
+        if step.text is not None:
+            url = api.update_comment(step.keep, step.text).url
+            if step.text == desired.text:
+                desired = replace(desired, url=url, written=desired.written or "updated")
+        for surplus in step.surplus:
+            api.delete_comment(surplus)
+    except Uncertain:
+        desired = replace(desired, lost=desired.lost + 1)
+        if desired.lost >= POSTS:
+            raise
+    except ApiError as error:
+        gone = error.status in {404, 410} and error.reason_id != "github/permission"
+        if step.keep is None or not gone:
+            raise
+    return desired
 
 
 def _too_late(pull: PullRequest, marker: Marker) -> str:
-    """Why this run has nothing to say any more; empty where it has."""
+    """Return why this run has nothing to say any more; empty if it has."""
     if pull.head.sha != marker.head_sha:
         return (
             f"a newer commit is at the head: {pull.head.sha[:7]}, and this run tested "
@@ -203,7 +209,7 @@ def _too_late(pull: PullRequest, marker: Marker) -> str:
 
 
 def _is_needed(desired: Desired, newest: Marker) -> bool:
-    """Whether this run's text should replace that of `newest`, a run that is not newer."""
+    """Return whether this run's text should replace that of `newest`, a run that is not newer."""
     # two jobs of one run under one key: the last to write stays, or they would write in turns
     if desired.written:
         return _run(newest) != _run(desired.marker) or newest.head_sha != desired.marker.head_sha
@@ -211,7 +217,7 @@ def _is_needed(desired: Desired, newest: Marker) -> bool:
         desired.when != "on-change"
         or desired.verdict != "pass"
         or newest.state != desired.marker.state
-        or apart(desired.marker, newest)
+        or costs_differ(desired.marker, newest)
     )
 
 
@@ -226,13 +232,12 @@ def _rank(marker: Marker, pull: PullRequest) -> tuple[bool, tuple[int, int]]:
 
 
 def _earlier(existing: Sequence[Existing], own: Marker) -> Marker | None:
-    """Return the newest marker that another run left; None where there is none."""
+    """Return the newest marker that another run left; None if there is none."""
     others = [item.marker for item in existing if _run(item.marker) < _run(own)]
     return max(others, key=_run, default=None)
 
 
-def _same(existing: str, wanted: str) -> bool:
+def _same(existing: str, text: str) -> bool:
     """Return whether a text need not be written again. Line ends and blank ends may come back from
     GitHub in another form."""
-    one, other = (text.replace("\r\n", "\n").strip() for text in (existing, wanted))
-    return one == other
+    return existing.replace("\r\n", "\n").strip() == text.replace("\r\n", "\n").strip()

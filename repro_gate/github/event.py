@@ -29,7 +29,7 @@ Number = Annotated[int, Meta(ge=1, lt=2**53)]
 Commit = Annotated[str, Meta(pattern=_COMMIT)]
 Ref = Annotated[str, Meta(max_length=1024)]
 Word = Annotated[str, Meta(max_length=255)]
-_Found = TypeVar("_Found")
+_Kind = TypeVar("_Kind")
 
 
 class Repository(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The branch that a pull request comes from. `repo` is None where the fork has been deleted."""
+    """The branch that a pull request comes from. `repo` is None if the fork has been deleted."""
 
     ref: Ref
     sha: Commit
@@ -60,16 +60,15 @@ class PullRequest(msgspec.Struct, frozen=True):
     state: Literal["open", "closed"]
     head: Head
     base: Base
-    draft: bool = False  # events of reviews leave it out
 
     @property
     def head_repository(self) -> str | None:
-        """The repository that its code comes from; None where the fork has been deleted."""
-        return None if self.head.repo is None else self.head.repo.full_name
+        """Return the repository that its code comes from; None if the fork has been deleted."""
+        return self.head.repo.full_name if self.head.repo else None
 
     @property
     def fork(self) -> bool:
-        """Whether its code comes from another repository, or from one that is gone."""
+        """Return whether its code comes from another repository, or from one that is gone."""
         return (
             self.head_repository is None
             or self.head_repository.lower() != self.base.repo.full_name.lower()
@@ -91,8 +90,8 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def head_repository(self) -> str | None:
-        """The repository that its code comes from; None where the fork has been deleted."""
-        return None if self.head_repo is None else self.head_repo.full_name
+        """Return the repository that its code comes from; None if the fork has been deleted."""
+        return self.head_repo.full_name if self.head_repo else None
 
 
 class PullRequestEvent(msgspec.Struct, frozen=True):
@@ -109,15 +108,11 @@ class WorkflowRunEvent(msgspec.Struct, frozen=True):
     action: Word = ""
 
 
-class _Anything(msgspec.Struct, frozen=True):
-    pass
-
-
 class Issue(msgspec.Struct, frozen=True):
-    """What was commented on: a pull request where `pull_request` is there."""
+    """What was commented on: a pull request if `pull_request` is there."""
 
     number: Number
-    pull_request: _Anything | None = None
+    pull_request: dict[str, object] | None = None
 
 
 class IssueCommentEvent(msgspec.Struct, frozen=True):
@@ -131,24 +126,22 @@ class Malformed(Exception):
     expected there."""
 
 
-def decode(data: bytes, kind: type[_Found]) -> _Found:
-    """`data` as a `kind`. Raises Malformed."""
+def decode(data: bytes, kind: type[_Kind]) -> _Kind:
+    """Return `data` as a `kind`. Raises Malformed."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         text = str(error)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = f"it is not JSON: {error}"
-    except UnicodeDecodeError as error:
-        text = f"it is not JSON: {error.reason}"
     except RecursionError:
         text = "it is nested too deeply"
     raise Malformed(for_terminal(text, 300))
 
 
 def read_event(path: Path | None) -> bytes | None:
-    """The payload at `path`; None where there is no such file. Raises UsageError for what is not a
-    regular file or over MAX_BYTES."""
+    """Return the payload at `path`; None if there is no such file. Raises UsageError for what is
+    not a regular file or over MAX_BYTES."""
     if path is None or not path.exists():
         return None
     try:
@@ -157,9 +150,9 @@ def read_event(path: Path | None) -> bytes | None:
         raise _unusable(f"the file {os.fspath(path)} {error}") from None
 
 
-def payload_of(data: bytes | None, event_name: str, kind: type[_Found]) -> _Found:
-    """The payload of an event. Raises UsageError naming the field that is missing or not as GitHub
-    sends it."""
+def payload_of(data: bytes | None, event_name: str, kind: type[_Kind]) -> _Kind:
+    """Return the payload of an event. Raises UsageError naming the field that is missing or not as
+    GitHub sends it."""
     if data is None:
         raise UsageError(
             f"the event `{for_terminal(event_name, 100)}` has no payload: GITHUB_EVENT_PATH names "
@@ -178,13 +171,13 @@ def payload_of(data: bytes | None, event_name: str, kind: type[_Found]) -> _Foun
 
 
 def is_repository(text: str) -> bool:
-    """Whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_` and
-    `.`."""
+    """Return whether `text` is `owner/name` as GitHub spells it: ASCII letters, digits, `-`, `_`
+    and `.`."""
     return len(text) <= 200 and re.match(_REPOSITORY, text) is not None
 
 
 def is_commit(text: str) -> bool:
-    """Whether `text` is a full commit: 40 or 64 lower-case hex digits."""
+    """Return whether `text` is a full commit: 40 or 64 lower-case hex digits."""
     return re.match(_COMMIT, text) is not None
 
 

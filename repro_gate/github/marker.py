@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from typing import Annotated
 
 import msgspec
@@ -21,8 +22,8 @@ from repro_gate.github.event import Commit, Malformed, Number
 from repro_gate.github.event import decode as decode_json
 from repro_gate.report.model import Report
 
-MARKER_LIMIT = 500  # characters of the marker's line; the longest that is written has 357
-_OPEN, _CLOSE = "<!-- repro-gate ", " -->"
+# at most 500 characters; the longest that is written has 357
+_LINE = re.compile(r"<!-- repro-gate ([ -~]{1,480}) -->")
 
 Tenths = Annotated[int, Meta(ge=-(10**9), le=10**9)]
 
@@ -56,13 +57,28 @@ def key_for(*known: str) -> str:
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
 
+def marker_of(report: Report, key: str) -> Marker:
+    """Return the marker of a report that names its run."""
+    assert report.origin is not None  # the caller has checked
+    origin = report.origin
+    return Marker(
+        key,
+        origin.head_sha,
+        origin.run_id,
+        origin.run_attempt,
+        state_of(report),
+        report.verdict,
+        tenths(report),
+    )
+
+
 def marker_line(marker: Marker) -> str:
-    """The line itself, without its end. Raises UsageError for a marker that could not be read
-    back."""
-    line = f"{_OPEN}{msgspec.json.encode(marker).decode()}{_CLOSE}"
+    """Return the line itself, without its end. Raises UsageError for a marker that could not be
+    read back."""
+    line = f"<!-- repro-gate {msgspec.json.encode(marker).decode()} -->"
     if read_marker(line) != marker:
         raise UsageError(
-            f"no comment can be marked for {for_terminal(str(marker), MARKER_LIMIT)}",
+            f"no comment can be marked for {for_terminal(str(marker), 500)}",
             remedy="a marker holds a commit of 40 or 64 hex digits and the numbers of a workflow "
             "run: post a report that the action made",
         )
@@ -70,17 +86,12 @@ def marker_line(marker: Marker) -> str:
 
 
 def read_marker(body: str) -> Marker | None:
-    """The marker in a comment's first line; None where there is none or it is not exactly of the
-    form that `marker_line` writes."""
-    line = body[: MARKER_LIMIT + 2].partition("\n")[0].removesuffix("\r")
-    if (
-        len(line) > MARKER_LIMIT
-        or not line.isascii()
-        or not line.startswith(_OPEN)
-        or not line.endswith(_CLOSE)
-    ):
+    """Return the marker in a comment's first line; None if there is none or it is not exactly of
+    the form that `marker_line` writes."""
+    line = _LINE.fullmatch(body.partition("\n")[0].removesuffix("\r"))
+    if line is None:
         return None
-    data = line[len(_OPEN) : -len(_CLOSE)].encode()
+    data = line[1].encode()
     try:
         marker = decode_json(data, Marker)
     except Malformed:
@@ -88,63 +99,57 @@ def read_marker(body: str) -> Marker | None:
     return marker if msgspec.json.encode(marker) == data else None  # another order, a field twice
 
 
-def apart(one: Marker, other: Marker) -> bool:
-    """Whether both runs measured the cost, and their intervals do not overlap."""
+def costs_differ(one: Marker, other: Marker) -> bool:
+    """Return whether both runs measured the cost, and their intervals do not overlap."""
     if one.cost is None or other.cost is None:
         return False
     return one.cost[1] < other.cost[0] or other.cost[1] < one.cost[0]
 
 
 # what a baseline or another ref says of a change that a reviewer should read
-_NEWS = (
-    "changed",
-    "no-op",
-    "drift",
-)
+_NEWS = {"changed", "no-op", "drift"}
 
 
 def is_news(report: Report) -> bool:
-    """Whether a pass says what a reviewer does not expect of it: other results than the baseline's
-    or the other ref's, or for other inputs the same ones; another step time; weakened checks."""
+    """Return whether a pass says what a reviewer does not expect of it: other results than the
+    baseline's or the other ref's, or for other inputs the same ones; another step time; weakened
+    checks."""
     against = report.against
-    compared = [item.status for item in (report.baseline, against) if item is not None]
-    slower = against is not None and any(_sign(item.ci95) for item in against.speed)
     return (
-        slower
-        or any(status in _NEWS for status in compared)
+        (report.baseline is not None and report.baseline.status in _NEWS)
+        or (against is not None and against.status in _NEWS)
+        or (against is not None and any(_sign(item.ci95) for item in against.speed))
         or (report.base is not None and bool(report.base.weakened))
     )
 
 
 def tenths(report: Report) -> tuple[int, int] | None:
-    """The interval of the cost as the marker has it; None if there is none."""
-    price = report.cost
-    if price is None or not all(math.isfinite(end) for end in price.ci95):
+    """Return the interval of the cost as the marker has it; None if there is none."""
+    if report.cost is None or not all(map(math.isfinite, report.cost.ci95)):
         return None
-    low, high = (round(10 * max(-1e8, min(end, 1e8))) for end in price.ci95)
+    low, high = (round(10 * max(-1e8, min(end, 1e8))) for end in report.cost.ci95)
     return low, high
 
 
 def _sign(interval: tuple[float, float]) -> int:
-    """Whether an interval lies above zero (1), below (-1), or across it (0)."""
-    return 1 if interval[0] > 0 else -1 if interval[1] < 0 else 0
+    """Return whether an interval lies above zero (1), below (-1), or across it (0)."""
+    return (interval[0] > 0) - (interval[1] < 0)
 
 
 def state_of(report: Report) -> str:
-    """What `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and no
-    number that changes with each run."""
-    found, why, against = report.determinism, report.diagnosis, report.against
-    first = None if found is None else found.first_divergence
+    """Return what `comment: on-change` compares, as 16 hex digits: the verdict and its reasons, and
+    no number that changes with each run."""
+    determinism, cause, against = report.determinism, report.diagnosis, report.against
+    first = determinism and determinism.first_divergence
     state = [
-        None
-        if against is None
-        else [against.status, sorted([item.arm, _sign(item.ci95)] for item in against.speed)],
+        against
+        and [against.status, sorted([item.arm, _sign(item.ci95)] for item in against.speed)],
         report.verdict,
         sorted({item.id for item in report.reasons}),
-        None if first is None else [first.step, first.kind, first.name],
-        None if why is None else [why.cause, why.file, why.line],
+        first and [first.step, first.kind, first.name],
+        cause and [cause.cause, cause.file, cause.line],
         sorted([item.id, item.status] for item in report.checklist),
-        None if report.baseline is None else report.baseline.status,
-        None if report.base is None else sorted(item.key for item in report.base.weakened),
+        report.baseline and report.baseline.status,
+        report.base and sorted(item.key for item in report.base.weakened),
     ]
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]

@@ -25,7 +25,7 @@ from repro_gate.sandbox.reexec import SECRET
 
 MARK = "[redacted]"
 SHORTEST = 6  # characters of a known secret: anything shorter stands in every other word
-_SHORTEST_BASE64 = 8  # characters of its base64 that do not depend on what stands beside it
+_SHORTEST_BASE64 = 8  # characters of its base64 that do not depend on what stands next to it
 _SHORTEST_LINE = 16  # characters of one line of a secret of several lines
 
 _PERSONAL = re.compile(r"(?:^|_)PAT(?:_|$)", re.IGNORECASE)  # a personal access token
@@ -49,8 +49,7 @@ _TOKEN = re.compile(
     r"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 "
     r"]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
 )
-_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_EDGE = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # A field that holds one of the report's own words keeps it, whatever the secrets are: a password
 # that is one gives nothing away there.
 _OWN_WORDS = {
@@ -61,17 +60,17 @@ _Value = TypeVar("_Value")
 
 
 def redact(value: _Value, known: Iterable[str] = ()) -> _Value:
-    """A text, or a report with all texts in it: every known secret (of SHORTEST characters and
-    more, also in base64 or quoted) and whatever looks like a token as MARK, the names in its
-    mappings included. A private key is found over several lines of a log."""
-    found: _Value = _redacted(value, _pattern(frozenset(known)))
-    return found
+    """Return a text, or a report with all texts in it, with MARK in the place of every known secret
+    (of SHORTEST characters and more, also in base64 or quoted) and of whatever looks like a token,
+    also in the names of mappings. A private key is found over several lines of a log."""
+    redacted: _Value = _redacted(value, _pattern(frozenset(known)))
+    return redacted
 
 
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables that hold a secret by their name, longest first; switches and places
-    of files are none."""
-    found = {
+    """Return the values of variables that hold a secret by their name, longest first; switches and
+    places of files are none."""
+    secrets = {
         value
         for name, value in environment.items()
         if len(value) >= SHORTEST
@@ -79,73 +78,66 @@ def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
         and not _NO_SECRET_NAME.search(name)
         and not _PLAIN_VALUE.fullmatch(value)
     }
-    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+    return tuple(_longest_first(secrets))
+
+
+def _longest_first(texts: Iterable[str]) -> list[str]:
+    return sorted(texts, key=lambda text: (-len(text), text))
 
 
 def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
     if isinstance(value, str):
         if len(value) < SHORTEST or value in _OWN_WORDS:
             return value
-        return _TOKEN.sub(MARK, value if known is None else known.sub(MARK, value))
+        return _TOKEN.sub(MARK, known.sub(MARK, value) if known else value)
     if isinstance(value, tuple | list):
-        rows = [MARK if hidden else _redacted(item, known) for item, hidden in _key_lines(value)]
-        return rows if isinstance(value, list) else tuple(rows)
+        rows = (MARK if hidden else _redacted(row, known) for row, hidden in _key_lines(value))
+        return type(value)(rows)
     if isinstance(value, Mapping):
         return {_redacted(name, known): _redacted(item, known) for name, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        items = {item.name: getattr(value, item.name) for item in fields(value)}
-        return replace(value, **{name: _redacted(item, known) for name, item in items.items()})
+        names = [item.name for item in fields(value)]
+        return replace(value, **{name: _redacted(getattr(value, name), known) for name in names})
     return value
 
 
 def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Each row, and whether it is a line of a private key that began in an earlier row."""
+    """Yield each row, and whether it is a line of a private key that began in an earlier row."""
     within = False
     for row in rows:
-        text = row if isinstance(row, str) else ""
-        yield row, within and text is row
-        begins, ends = [*_KEY_BEGINS.finditer(text)], _KEY_ENDS.search(text)
-        within = (
-            _KEY_ENDS.search(text, begins[-1].end()) is None
-            if begins
-            else within and text is row and ends is None
-        )
+        is_line = isinstance(row, str)
+        yield row, within and is_line
+        edges = _KEY_EDGE.findall(row) if is_line else ["END"]
+        if edges:
+            within = edges[-1] == "BEGIN"
 
 
 @lru_cache(maxsize=8)
 def _pattern(known: frozenset[str]) -> re.Pattern[str] | None:
-    """Every spelling of the known secrets, the longest first; None where there is nothing to look
-    for."""
-    spelled = sorted(
-        {text for secret in known for text in _spellings(secret.strip())},
-        key=lambda text: (-len(text), text),
-    )
-    return re.compile("|".join(map(re.escape, spelled))) if spelled else None
+    """Return a pattern of every spelling of the known secrets, the longest first; None if there is
+    nothing to look for."""
+    spellings = {text for secret in known for text in _spellings(secret.strip())}
+    return re.compile("|".join(map(re.escape, _longest_first(spellings)))) if spellings else None
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """As it is, line by line where it has several, quoted for a URL or for JSON, and in base64
-    wherever it may begin there."""
+    """Yield a secret as it is, line by line if it has several, quoted for a URL or for JSON, and in
+    base64 wherever it may begin there."""
     if len(secret) < SHORTEST:
         return
-    lines = [line.strip() for line in secret.splitlines()]
-    for text in (
-        secret,
-        *(line for line in lines if len(lines) > 1 and len(line) >= _SHORTEST_LINE),
-    ):
+    lines = map(str.strip, secret.splitlines())
+    for text in (secret, *(line for line in lines if len(line) >= _SHORTEST_LINE)):
         yield from (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
-        for quoted in (
-            quote(text, safe="", errors="replace"),
-            quote_plus(text, errors="replace"),
-            quote(text, errors="replace"),
-        ):
-            yield from (quoted, re.sub("%[0-9A-F]{2}", lambda found: found.group().lower(), quoted))
+        url = text.encode(errors="replace")
+        for quoted in (quote(url, safe=""), quote_plus(url), quote(url)):
+            yield quoted
+            yield re.sub("%[0-9A-F]{2}", lambda byte: byte.group().lower(), quoted)
         yield from _base64(text.encode("utf-8", "surrogatepass"))
 
 
 def _base64(secret: bytes) -> Iterator[str]:
-    """The part of its base64 that does not depend on its neighbours, for each of the three ways in
-    which it can lie (`user:secret`)."""
+    """Yield the part of its base64 that does not depend on its neighbours, for each of the three
+    ways in which it can lie (`user:secret`)."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode().rstrip("=")
         first = -(-before * 8 // 6)  # characters that hold bits of what stands before

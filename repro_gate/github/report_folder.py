@@ -11,31 +11,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from repro_gate.errors import GateError, UsageError, held
-from repro_gate.escape import for_terminal
+from repro_gate.escape import clip, for_terminal
 from repro_gate.files import Unreadable, read_whole
+from repro_gate.github.activity import Activity, Decision
 from repro_gate.github.event import Malformed, decode
-from repro_gate.github.redact import redact
 from repro_gate.report.document import ReportError
 
 REPORT, MARKDOWN, HTML, SARIF = "report.json", "report.md", "report.html", "report.sarif"
 PROBLEM = "problem.json"
-# input -> an example, and the id of its error
-_FOLDERS = {
-    "report": ("repro-gate-report", "action/report-folder"),
-    "cache": (".repro-gate-cache", "action/cache-folder"),
-}
-_TEXT = 20_000  # characters of a problem's text that are kept
+_TEXT = 10_000  # characters of an error's text that are kept
 _PROBLEM_BYTES = 2**20
 
-Text = Annotated[str, Meta(max_length=_TEXT)]
+Text = Annotated[str, Meta(max_length=2 * _TEXT)]  # taking secrets out makes it longer
 
 
 @dataclass(frozen=True)
@@ -50,116 +45,70 @@ class Problem:
 
     @classmethod
     def of(cls, error: GateError) -> Problem:
-        """The problem that an error is."""
-        return cls(
-            error.message,
-            error.remedy,
-            2 if error.exit_code == UsageError.exit_code else 3,
-            error.reason_id,
-        )
+        """Return the problem that an error is."""
+        usage = error.exit_code == UsageError.exit_code
+        message, remedy = clip(error.message, _TEXT), clip(error.remedy, _TEXT)
+        return cls(message, remedy, 2 if usage else 3, error.reason_id)
 
-    def without(self, known: Sequence[str]) -> Problem:
-        """The same with every known secret, and whatever looks like a token, taken out: a spec's
-        text may stand in a message."""
-        return replace(self, message=redact(self.message, known), remedy=redact(self.remedy, known))
-
-
-def problem_of(activity: str, reason: str, remedy: str) -> Problem:
-    """Return why there is nothing to gate (`nothing`) or the gate may not run (`refuse`)."""
-    if activity == "refuse":
-        return Problem(reason, remedy, 2, "action/refuse")
-    return Problem(reason, remedy, 0, "action/nothing")
+    @classmethod
+    def of_decision(cls, decision: Decision) -> Problem:
+        """Return why there is nothing to gate, or the gate may not run."""
+        if decision.activity is Activity.REFUSE:
+            return cls(decision.reason, decision.remedy, 2, "action/refuse")
+        return cls(decision.reason, decision.remedy, 0, "action/nothing")
 
 
+@dataclass(frozen=True)
 class Folder:
     """The open report folder, from `open_folder`. Every write goes through its descriptor."""
 
-    def __init__(self, descriptor: int, owner: tuple[int, int]) -> None:
-        self._descriptor, self._owner = descriptor, owner
+    descriptor: int
+    owner: tuple[int, int]  # of the workspace: user and group
 
     def write(self, name: str, text: str) -> None:
-        """A new file of that name. Raises OSError where it cannot be written."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._descriptor)
+        """Write a new file of that name. Raises OSError if it cannot be written."""
+        self._remove(name)
         handle = os.open(
             name,
             os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
             0o644,
-            dir_fd=self._descriptor,
+            dir_fd=self.descriptor,
         )
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
-            _chown(handle, self._owner)
+            _chown(handle, self.owner)
 
     def write_problem(self, problem: Problem) -> None:
-        """What stands in for a report."""
-        clipped = {
-            key: value[:_TEXT] if isinstance(value, str) else value
-            for key, value in asdict(problem).items()
-        }
-        self.write(PROBLEM, json.dumps(clipped, indent=2) + "\n")
+        """Write what stands in for a report."""
+        self.write(PROBLEM, json.dumps(asdict(problem), indent=2) + "\n")
 
     def clear(self) -> None:
         """Remove an earlier gate's files, so that nobody takes them for this one's."""
         # a problem first: the next step must not tell a committed one
         for name in (PROBLEM, REPORT, MARKDOWN, HTML, SARIF):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=self._descriptor)
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
 
 
 @contextlib.contextmanager
-def open_folder(workspace: Path, name: str) -> Iterator[Folder]:
-    """Make and open the report folder `name` (a relative path) of the workspace, emptied of an
-    earlier gate's files.
+def open_folder(workspace: Path, name: str, kind: str = "report") -> Iterator[Folder]:
+    """Make and open the folder `name` (a relative path) of the workspace, hidden from git; each
+    missing folder on the way is made and given to the workspace's owner. A report folder is emptied
+    of an earlier gate's files.
 
     Raises UsageError for a link or a file in its path, and for something in it that cannot be
     removed.
     """
-    with _opened(workspace, name, "report") as folder:
-        yield folder
-
-
-@contextlib.contextmanager
-def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
-    """Inside the block the cache folder belongs to the gate, afterwards to the workspace's owner
-    again.
-
-    The cache of digests is used only where nobody else could have written it, and root's files
-    would break the runner's next checkout. A folder outside the workspace is left alone. Raises
-    UsageError for the workspace itself and for a link in the folder's path.
-    """
-    inside = cache is not None and Path(os.path.normpath(cache)).is_relative_to(workspace)
-    if cache is None or not inside:
-        yield
-        return
-    name = os.path.relpath(cache, workspace)
-    if name == ".":
-        raise _unusable("cache", name, "it is the workspace itself")
-    with _opened(workspace, name, "cache"):
-        pass
-    owner = os.stat(workspace)
-    theirs = os.geteuid() == 0 and owner.st_uid != 0
-    with held():
-        if theirs:
-            _chown_tree(cache, 0, 0)
-        try:
-            yield
-        finally:
-            if theirs:
-                _chown_tree(cache, owner.st_uid, owner.st_gid)
-
-
-@contextlib.contextmanager
-def _opened(workspace: Path, name: str, what: str) -> Iterator[Folder]:
-    """The folder `name` of the workspace, hidden from git; each missing folder on the way is made
-    and given to the workspace's owner."""
     status = os.stat(workspace)
     owner = (status.st_uid, status.st_gid)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as descriptors:
         descriptor = os.open(workspace, flags)
-        opened.callback(os.close, descriptor)
+        descriptors.callback(os.close, descriptor)
         for part in Path(name).parts:
             made = False
             try:
@@ -169,66 +118,88 @@ def _opened(workspace: Path, name: str, what: str) -> Iterator[Folder]:
                 descriptor = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
             except OSError as error:
                 why = f"{part!r} is a link or no folder ({error.strerror})"
-                raise _unusable(what, name, why) from None
-            opened.callback(os.close, descriptor)
+                raise _unusable(kind, name, why) from None
+            descriptors.callback(os.close, descriptor)
             if made:
                 _chown(descriptor, owner)
         folder = Folder(descriptor, owner)
         try:
-            if what == "report":
+            if kind == "report":
                 folder.clear()
             folder.write(".gitignore", "*\n")
         except OSError as error:
             why = f"{error.filename!r} in it cannot be replaced ({error.strerror})"
-            raise _unusable(what, name, why) from None
+            raise _unusable(kind, name, why) from None
         yield folder
 
 
-def _unusable(what: str, name: str, why: str) -> UsageError:
-    example, reason_id = _FOLDERS[what]
+@contextlib.contextmanager
+def cache_folder(cache: Path | None, workspace: Path) -> Iterator[None]:
+    """Inside the block the cache folder belongs to the gate, afterwards to the workspace's owner
+    again.
+
+    The cache of digests is used only if nobody else could have written it, and root's files
+    would break the runner's next checkout. A folder outside the workspace is left alone. Raises
+    UsageError for the workspace itself and for a link in the folder's path.
+    """
+    if cache is None or not Path(os.path.normpath(cache)).is_relative_to(workspace):
+        yield
+        return
+    name = os.path.relpath(cache, workspace)
+    if name == ".":
+        raise _unusable("cache", name, "it is the workspace itself")
+    with open_folder(workspace, name, "cache") as folder, held():
+        _chown_tree(cache, (0, 0))
+        try:
+            yield
+        finally:
+            _chown_tree(cache, folder.owner)
+
+
+def _unusable(kind: str, name: str, why: str) -> UsageError:
     return UsageError(
-        f"{what}: {name!r} cannot be used: {why}",
-        remedy=f"name a folder that is not part of the checkout: `with: {{{what}: {example}}}`",
-        reason_id=reason_id,
+        f"{kind}: {name!r} cannot be used: {why}",
+        remedy="name a folder that is not part of the checkout: "
+        f"`with: {{{kind}: .repro-gate-{kind}}}`",
+        reason_id="action/report-folder" if kind == "report" else "action/cache-folder",
     )
 
 
 def _chown(handle: int, owner: tuple[int, int]) -> None:
-    """What root makes in somebody's workspace is theirs: a root-owned file breaks the next
+    """Give what root has made in somebody's workspace to them: a root-owned file breaks the next
     checkout."""
     if os.geteuid() == 0:
         os.fchown(handle, *owner)
 
 
-def _chown_tree(folder: Path, uid: int, gid: int) -> None:
-    """The whole tree to one owner: links themselves, never what they lead to, and folders by their
-    descriptors, so that none is swapped."""
+def _chown_tree(folder: Path, owner: tuple[int, int]) -> None:
+    """Give the whole tree to one owner: links themselves, never what they lead to, and folders by
+    their descriptors, so that none is swapped."""
+    if os.geteuid() != 0:
+        return
     for _, names, files, descriptor in os.fwalk(folder):
         for name in (*names, *files):
             with contextlib.suppress(FileNotFoundError):
-                os.chown(name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(folder, uid, gid, follow_symlinks=False)
+                os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(folder, *owner, follow_symlinks=False)
 
 
 def find_report(workspace: Path, name: str) -> Path:
     """Return where report.json is, or would be, for the folder `name` of the workspace.
 
-    Raises ReportError for a link on the way: a checkout with one in the folder's place would choose
+    Raises UsageError for a link on the way: a checkout with one in the folder's place would choose
     what is published.
     """
     path = workspace / name / REPORT
-    for place in (path, *path.parents):
-        if place == workspace:
-            break
-        if os.path.islink(place):
-            error = _unusable("report", name, "it is a link, or behind one")
-            raise ReportError(error.message, remedy=error.remedy, reason_id=error.reason_id)
+    below = [place for place in (path, *path.parents) if place.is_relative_to(workspace)]
+    if any(place.is_symlink() for place in below if place != workspace):
+        raise _unusable("report", name, "it is a link, or behind one")
     return path
 
 
 def read_problem(folder: Path) -> Problem | None:
-    """The problem that an earlier step left; None where there is none. Raises ReportError for one
-    that the gate did not write."""
+    """Return the problem that an earlier step left; None if there is none. Raises ReportError for
+    one that the gate did not write."""
     path = folder / PROBLEM
     if not os.path.lexists(path):
         return None
@@ -237,6 +208,6 @@ def read_problem(folder: Path) -> Problem | None:
             raise Unreadable("is a link")
         return decode(read_whole(path, _PROBLEM_BYTES), Problem)
     except (Unreadable, Malformed) as error:
-        reason = str(error)
-    shown = for_terminal(os.fspath(path), 200)
-    raise ReportError(f"{shown}: not a problem that the gate wrote: {reason}")
+        raise ReportError(
+            f"{for_terminal(os.fspath(path), 200)}: not a problem that the gate wrote: {error}"
+        ) from None

@@ -27,7 +27,6 @@ from repro_gate.github.report_folder import (
     Problem,
     cache_folder,
     open_folder,
-    problem_of,
 )
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.model import PLAIN, Origin, Report, View
@@ -43,24 +42,28 @@ def gate_phase(
     known: Sequence[str] = (),
 ) -> Report | Problem:
     """Do what the decision says, leave the outcome in the report folder, and return it. Raises
-    UsageError where that folder cannot be used.
+    UsageError if that folder cannot be used.
 
     `known`: the secrets to take out of what is left there; `environment` need not hold them.
     """
     os.chdir(job.workspace)
     with open_folder(job.workspace, inputs.report) as folder:
         if decision.activity is not Activity.GATE:
-            problem = problem_of(decision.activity.value, decision.reason, decision.remedy)
+            problem = Problem.of_decision(decision)
             folder.write_problem(problem)
             return problem
         try:
-            made = _with_origin(_gated(inputs, job, environment), inputs, job, decision)
-            report = redact(made, known)
-            folder.clear()  # of what the training put there, where it runs as the gate's own user
+            report = _gated(inputs, job, environment)
+            # if the event names no commit: the one that is checked out
+            head = decision.tested_sha or report.subject.commit or job.sha
+            name = os.path.basename(inputs.report)
+            origin = Origin(job.repository, head, job.run_id, job.run_attempt, name)
+            report = redact(replace(report, origin=origin), known)
+            folder.clear()  # of what the training put there, if it runs as the gate's own user
             write_report(folder, report, View(server_url=job.server_url))
             return report
         except (GateError, OSError, MemoryError, KeyboardInterrupt) as error:
-            problem = Problem.of(for_person(error)).without(known)
+            problem = redact(Problem.of(for_person(error)), known)
             folder.write_problem(problem)
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -68,7 +71,7 @@ def gate_phase(
 
 
 def spec_path(inputs: Inputs) -> str:
-    """The spec's path relative to the workspace: how the report, the comment's marker and
+    """Return the spec's path relative to the workspace: how the report, the comment's marker and
     annotations name it."""
     path = os.path.normpath(os.path.join(inputs.working_directory, inputs.spec))
     return os.path.join(path, "repro.yml") if os.path.isdir(path) else path
@@ -98,14 +101,6 @@ def _gated(inputs: Inputs, job: Job, environment: Mapping[str, str]) -> Report:
         watching(sys.stderr, terminal=False, github=True, quiet=False) as watch,
     ):
         return run_gate(spec, options, watch)
-
-
-def _with_origin(report: Report, inputs: Inputs, job: Job, decision: Decision) -> Report:
-    """The report, naming the run that made it, and the commit: where the event names none, the one
-    that is checked out."""
-    name = os.path.basename(os.path.normpath(inputs.report))
-    head = decision.tested_sha or report.subject.commit or job.sha
-    return replace(report, origin=Origin(job.repository, head, job.run_id, job.run_attempt, name))
 
 
 def write_report(folder: Folder, report: Report, view: View = PLAIN) -> None:

@@ -25,34 +25,39 @@ GITHUB, GITHUB_API = "https://github.com", "https://api.github.com"
 
 # YAML 1.2 core: `yes` is a text
 _BOOLEANS = {
-    word: form == "true"
-    for form in ("true", "false")
-    for word in (form, form.title(), form.upper())
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
 }
-_REF = re.compile(r"[^\s-][^\s]*")
 _OVERRIDE = re.compile(r"[^\s=]+\s*=.*")
 _URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
 _EVENT = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 
 class Secret:
-    """A value that is never shown: no `str`, no `repr`, no traceback gives it away. `reveal()` is
-    for the one header that needs it."""
+    """A token that is never shown: no `str`, no `repr`, no traceback gives it away. `reveal()` is
+    for the one header that needs it. Raises UsageError for what no header can carry."""
 
     __slots__ = ("_value",)
 
     def __init__(self, value: str) -> None:
+        if not re.fullmatch("[!-~]+", value):
+            raise UsageError(
+                "token: empty, or holds what no token holds (blanks, line ends)",
+                remedy="pass `token: ${{ github.token }}`",
+                reason_id="action/input",
+            )
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself."""
+        """Return the value itself."""
         return self._value
 
     def __repr__(self) -> str:
         return "Secret(***)"
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +77,7 @@ class Inputs:
     base: str | None = None  # as `run --base`
     against: str | None = None  # as `run --against`
     overrides: tuple[str, ...] = ()  # input `set`: one `key=value` a line
-    pull_request: int | None = None  # to comment on, where the event names none
+    pull_request: int | None = None  # to comment on, if the event names none
     allow_forks: bool = False
     annotations: bool = True
     summary: bool = True
@@ -102,131 +107,137 @@ class Job:
     summary_file: Path | None = None  # GITHUB_STEP_SUMMARY
     event: bytes | None = field(default=None, repr=False)  # the payload, of limited size
 
-    @property
-    def run_url(self) -> str:
-        """The page of this workflow run."""
-        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
-
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
     """Return the inputs, by their variables `INPUT_…`. One that is empty or not there has its
     default. Raises UsageError for a wrong value."""
-    found: dict[str, Any] = {}
-    for name, (fits, expected, example, read) in _INPUTS.items():
-        value = environment.get(f"INPUT_{name.upper()}", "").strip()
-        place = posixpath.join(found.get("working_directory", "."), value)
-        if value and not (fits(value) and (name != "spec" or _is_inside(place))):
-            shown = "***" if name == "token" else for_terminal(value, 100)
+    values: dict[str, Any] = {}
+    for name, (read, expected, example) in _INPUTS.items():
+        text = environment.get(f"INPUT_{name.upper()}", "").strip()
+        if not text:
+            continue
+        try:
+            if name == "spec":
+                _inside(posixpath.join(values.get("working_directory", "."), text))
+            values["overrides" if name == "set" else name] = read(text)
+        except (ValueError, KeyError):
             raise UsageError(
-                f"{name}: `{shown}`: {expected}",
+                f"{name}: `{for_terminal(text, 100)}`: {expected}",
                 remedy=f"`with: {{{name}: {example}}}`",
                 reason_id="action/input",
-            )
-        if value:
-            found["overrides" if name == "set" else name] = read(value)
-    return Inputs(**found)
+            ) from None
+    return Inputs(**values)
 
 
-def _lines(value: str) -> tuple[str, ...]:
+# What reads an input raises ValueError or KeyError for what it may not be.
+
+
+def _is_visible(text: str) -> bool:
+    return for_terminal(text) == text and len(text) <= 1024
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not (_is_visible(text) and re.fullmatch(pattern, text)):
+            raise ValueError
+        return text
+
+    return read
+
+
+def _inside(text: str) -> str:
+    """Return a path that does not lead out of the workspace, normalized."""
+    path = posixpath.normpath(text)
+    if not _is_visible(text) or path.startswith("/") or path.split("/")[0] == "..":
+        raise ValueError
+    return path
+
+
+def _own_folder(text: str) -> str:
+    """Return a folder that may be filled, hidden from git and given to another owner: neither the
+    checkout nor its `.git`."""
+    path = _inside(text)
+    if path == "." or ".git" in path.lower().split("/"):
+        raise ValueError
+    return path
+
+
+def _cache_folder(text: str) -> str:
+    """Return such a folder, or an absolute path: what `actions/cache` keeps may lie anywhere."""
+    if text.startswith("/") and _is_visible(text):
+        return posixpath.normpath(text)
+    return _own_folder(text)
+
+
+def _overrides(text: str) -> tuple[str, ...]:
     """Return one `key=value` a line, as `--set` takes it, without blank lines and lines that begin
     with `#`."""
-    lines = map(str.strip, value.splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))
+    lines = map(str.strip, text.splitlines())
+    overrides = tuple(line for line in lines if line and not line.startswith("#"))
+    if not all(map(_OVERRIDE.fullmatch, overrides)):
+        raise ValueError
+    return overrides
 
 
-def _are_overrides(value: str) -> bool:
-    return all(map(_OVERRIDE.fullmatch, _lines(value)))
+def _verdicts(text: str) -> frozenset[str]:
+    words = text.replace(",", " ").split()
+    if words == ["never"]:
+        return frozenset()
+    if not words or not set(words) <= set(FAIL_ON):
+        raise ValueError
+    return frozenset(words)
 
 
-def _verdicts(value: str) -> frozenset[str]:
-    return frozenset(value.replace(",", " ").split()) - {"never"}
-
-
-def _are_verdicts(value: str) -> bool:
-    words = value.replace(",", " ").split()
-    return words == ["never"] or (bool(words) and set(words) <= set(FAIL_ON))
-
-
-def _is_ref(value: str) -> bool:
-    return _is_seen(value) and _REF.fullmatch(value) is not None
-
-
-def _is_seen(value: str) -> bool:
-    return for_terminal(value) == value and len(value) <= 1024
-
-
-def _is_relative(value: str) -> bool:
-    return _is_seen(value) and not value.startswith("/")
-
-
-def _is_inside(value: str) -> bool:
-    return _is_relative(value) and posixpath.normpath(value).split("/")[0] != ".."
-
-
-def _is_own_folder(value: str) -> bool:
-    """Return whether this may be a folder that is filled, hidden from git and given to another
-    owner: neither the checkout nor its `.git`."""
-    path = posixpath.normpath(value)
-    return _is_inside(value) and path != "." and ".git" not in path.lower().split("/")
-
-
-def _is_cache(value: str) -> bool:
-    """Return whether this is such a folder, or an absolute path: what `actions/cache` keeps may lie
-    anywhere."""
-    return _is_seen(value) and (value.startswith("/") or _is_own_folder(value))
+def _number(text: str) -> int:
+    if not _is_number(text):
+        raise ValueError
+    return int(text)
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 15 and int(text) > 0
 
 
-def _one_of(*words: str) -> tuple[Callable[[str], object], str, str, Callable[[str], str]]:
+def _one_of(*words: str) -> tuple[Callable[[str], str], str, str]:
     expected = f"expected one of {', '.join(f'`{word}`' for word in words)}"
-    return words.__contains__, expected, words[1], str
+    return _matching("|".join(words)), expected, words[1]
 
 
 _INSIDE = "expected a path inside the workspace"
 _OWN_FOLDER = "expected a folder of its own inside the workspace"
-_REFERENCE = (_is_ref, "expected a branch, a tag or a commit", "origin/main", str)
-_SWITCH = (_BOOLEANS.__contains__, "expected `true` or `false`", '"true"', _BOOLEANS.__getitem__)
-# name -> what it may be, how to say so, an example, how it is read; `spec` comes behind the folder
-# that it is relative to
-_INPUTS: Mapping[str, tuple[Callable[[str], object], str, str, Callable[[str], object]]] = {
-    "working_directory": (_is_inside, _INSIDE, "training", posixpath.normpath),
-    "spec": (
-        _is_relative,
-        f"{_INSIDE}, relative to `working_directory`",
-        "repro.yml",
-        posixpath.normpath,
-    ),
-    "token": (re.compile("[!-~]+").fullmatch, "it is no token", "${{ github.token }}", Secret),
+_REFERENCE = (_matching(r"[^\s-]\S*"), "expected a branch, a tag or a commit", "origin/main")
+_SWITCH = (_BOOLEANS.__getitem__, "expected `true` or `false`", '"true"')
+# name -> how it is read, how to say what it may be, an example; `spec` comes behind the folder that
+# it is relative to
+_INPUTS: Mapping[str, tuple[Callable[[str], object], str, str]] = {
+    "working_directory": (_inside, _INSIDE, "training"),
+    "spec": (posixpath.normpath, f"{_INSIDE}, relative to `working_directory`", "repro.yml"),
+    "token": (Secret, "", ""),  # has an error of its own, which does not show it
     "comment": _one_of(*COMMENT_WHEN),
     "fail_on": (
-        _are_verdicts,
+        _verdicts,
         "expected `fail` and `inconclusive`, or `never` alone",
         '"fail, inconclusive"',
-        _verdicts,
     ),
-    "report": (_is_own_folder, _OWN_FOLDER, "repro-gate-report", posixpath.normpath),
+    "report": (_own_folder, _OWN_FOLDER, "repro-gate-report"),
     "policy": _one_of("head", "base"),
     "base": _REFERENCE,
     "against": _REFERENCE,
-    "set": (_are_overrides, "expected `key=value`, one a line", "train.steps=20", _lines),
+    "set": (_overrides, "expected `key=value`, one a line", "train.steps=20"),
     "pull_request": (
-        _is_number,
+        _number,
         "expected a pull request's number",
         "${{ github.event.pull_request.number }}",
-        int,
     ),
     "allow_forks": _SWITCH,
     "annotations": _SWITCH,
     "summary": _SWITCH,
-    "cache": (_is_cache, _OWN_FOLDER, ".repro-gate-cache", posixpath.normpath),
+    "cache": (_cache_folder, _OWN_FOLDER, ".repro-gate-cache"),
 }
 
 
 def read_job(environment: Mapping[str, str]) -> Job:
-    """Where this job runs, and its event's payload.
+    """Return where this job runs, and its event's payload.
 
     Raises UsageError outside a workflow, for a variable that is not as the runner sets it, and for
     a payload that cannot be read.
@@ -241,19 +252,18 @@ def read_job(environment: Mapping[str, str]) -> Job:
         )
     server, api, graphql = read_servers(environment)
     checked = partial(_checked, environment)
-    commit, number = "a commit of 40 hex digits", "a positive number"
-    there = "the absolute path of a folder that is there"
+    number, folder = "a positive number", "the absolute path of an existing folder"
     return Job(
         repository=checked("GITHUB_REPOSITORY", is_repository, "`owner/name`"),
         event_name=checked("GITHUB_EVENT_NAME", _EVENT.fullmatch, "an event's name"),
-        sha=checked("GITHUB_SHA", is_commit, commit),
+        sha=checked("GITHUB_SHA", is_commit, "a commit of 40 hex digits"),
         ref=environment.get("GITHUB_REF", ""),  # some events have none
         run_id=int(checked("GITHUB_RUN_ID", _is_number, number)),
         run_attempt=int(checked("GITHUB_RUN_ATTEMPT", _is_number, number, "1")),
         server_url=server,
         api_url=api,
         graphql_url=graphql,
-        workspace=Path(checked("GITHUB_WORKSPACE", _is_folder, there)),
+        workspace=Path(checked("GITHUB_WORKSPACE", _is_folder, folder)),
         self_hosted=environment.get("RUNNER_ENVIRONMENT") != "github-hosted",
         workflow=environment.get("GITHUB_WORKFLOW", ""),
         name=environment.get("GITHUB_JOB", ""),
@@ -264,29 +274,28 @@ def read_job(environment: Mapping[str, str]) -> Job:
 
 
 def read_servers(environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """The site, its REST and its GraphQL API. A token of one GitHub must not go to another, so only
-    github.com's have a default."""
-    site = _url(environment, "GITHUB_SERVER_URL", GITHUB)
-    api = _url(environment, "GITHUB_API_URL", GITHUB_API if site == GITHUB else "")
-    return site, api, _url(environment, "GITHUB_GRAPHQL_URL", graphql_beside(api))
+    """Return the site, its REST and its GraphQL API. A token of one GitHub must not go to another,
+    so only github.com's have a default.
 
+    GraphQL is at /api/graphql on a GitHub Enterprise Server, whose REST API is at /api/v3, and at
+    /graphql on github.com.
+    """
 
-def graphql_beside(api_url: str) -> str:
-    """Where GraphQL is when nothing says so: /api/v3 and /api/graphql on a GitHub Enterprise
-    Server, /graphql on github.com."""
-    return f"{api_url.removesuffix('/v3') if api_url.endswith('/api/v3') else api_url}/graphql"
+    def address(name: str, default: str) -> str:
+        expected = (
+            "an address like https://github.example.com, without a name, a password or a query in "
+            "it"
+        )
+        return _checked(environment, name, is_url, expected, default).rstrip("/")
 
-
-def _url(environment: Mapping[str, str], name: str, default: str) -> str:
-    expected = (
-        "an address like https://github.example.com, without a name, a password or a query in it"
-    )
-    return _checked(environment, name, is_url, expected, default).rstrip("/")
+    site = address("GITHUB_SERVER_URL", GITHUB)
+    api = address("GITHUB_API_URL", GITHUB_API if site == GITHUB else "")
+    return site, api, address("GITHUB_GRAPHQL_URL", re.sub("/api/v3$", "/api", api) + "/graphql")
 
 
 def is_url(text: str) -> bool:
-    """Whether `text` is the plain address of a server: no name, password, query or fragment in it,
-    and a port that is one."""
+    """Return whether `text` is the plain address of a server: no name, password, query or fragment
+    in it, and a port that is one."""
     return _URL.fullmatch(text.rstrip("/")) is not None
 
 
@@ -305,15 +314,15 @@ def _checked(
     expected: str,
     default: str = "",
 ) -> str:
-    """The variable `name`, or `default` where it is empty. Raises UsageError where what is found
+    """Return the variable `name`, or `default` if it is empty. Raises UsageError for a value that
     does not fit."""
-    found = environment.get(name) or default
-    if not fits(found):
+    value = environment.get(name) or default
+    if not fits(value):
+        shown = f"`{for_terminal(value, 100)}`" if value else "nothing"
         raise UsageError(
-            f"{name}: expected {expected}, found "
-            f"{f'`{for_terminal(found, 100)}`' if found else 'nothing'}",
+            f"{name}: expected {expected}, found {shown}",
             remedy="the runner sets it: take it out of `env:`, and hand it on to a container of "
             "your own as it is",
             reason_id="action/no-workflow",
         )
-    return found
+    return value

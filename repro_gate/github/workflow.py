@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import secrets
 import stat
@@ -26,82 +27,58 @@ SUMMARY_BYTES = 1024 * 1024
 
 def write_outputs(path: Path | None, outputs: Mapping[str, str]) -> None:
     """Append the step's outputs to GITHUB_OUTPUT, each between delimiters that nobody can guess;
-    nothing where `path` is None.
+    nothing if `path` is None.
 
-    Raises Inconclusive where the runner's file is a link or no regular file, or cannot be written.
+    Raises Inconclusive if the runner's file is a link or no regular file, or cannot be written.
     """
-    if path is None:
-        return
-    text = "".join(_heredoc(name, value) for name, value in outputs.items())
-    with _appending(path, "GITHUB_OUTPUT") as descriptor:
-        _write(descriptor, text.encode("utf-8", "backslashreplace"))
+    text = ""
+    for name, value in outputs.items():
+        delimiter = f"end-{secrets.token_hex(16)}"
+        text += f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+    _append(path, "GITHUB_OUTPUT", text)
 
 
 def write_summary(path: Path | None, markdown: str) -> None:
-    """Append `markdown` to GITHUB_STEP_SUMMARY, or nothing where it does not fit: the runner would
+    """Append `markdown` to GITHUB_STEP_SUMMARY, or nothing if it does not fit: the runner would
     drop all. Raises Inconclusive as `write_outputs` does."""
-    if path is None:
-        return
-    data = markdown.encode("utf-8", "backslashreplace")
-    with _appending(path, "GITHUB_STEP_SUMMARY") as descriptor:
-        # one for the end of a line that somebody left open
-        if os.fstat(descriptor).st_size + 1 + len(data) <= SUMMARY_BYTES:
-            _write(descriptor, data)
+    _append(path, "GITHUB_STEP_SUMMARY", markdown, SUMMARY_BYTES)
 
 
-def _heredoc(name: str, value: str) -> str:
-    delimiter = f"end-{secrets.token_hex(16)}"
-    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
-
-
-@contextlib.contextmanager
-def _appending(path: Path, variable: str) -> Iterator[int]:
-    """A descriptor of one of the runner's files, for reading and appending.
+def _append(path: Path | None, variable: str, text: str, limit: float = math.inf) -> None:
+    """Append to one of the runner's files, on a line of its own, if it then has at most `limit`
+    bytes: whoever wrote before may have left a line open.
 
     The runner makes these files before the step starts. One that is a link, a pipe or has a second
     name is not the runner's any more, and as root we would write wherever it leads: it is refused.
     """
-    flags = (
-        os.O_RDWR
-        | os.O_APPEND
-        | os.O_CREAT
-        | os.O_NOFOLLOW
-        | os.O_NONBLOCK
-        | os.O_NOCTTY
-        | os.O_CLOEXEC
-    )
+    if path is None:
+        return
+    data = b"\n" + text.encode("utf-8", "backslashreplace")
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
         descriptor = os.open(path, flags, 0o644)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise _not_the_runners(
-                    path, variable, "is not a regular file, or has a second name"
-                )
-            yield descriptor
+                raise OSError(errno.EPERM, "it is not a regular file, or has a second name")
+            size = status.st_size
+            if size + len(data) > limit:
+                return
+            open_line = size and os.pread(descriptor, 1, size - 1) != b"\n"
+            left = memoryview(data)[0 if open_line else 1 :]
+            while left:
+                left = left[os.write(descriptor, left) :]
         finally:
             os.close(descriptor)
     except OSError as error:
-        why = "is a link" if error.errno == errno.ELOOP else f"cannot be written: {error.strerror}"
-        raise _not_the_runners(path, variable, why) from None
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """Append on a line of its own: whoever wrote before may have left one open."""
-    size = os.fstat(descriptor).st_size
-    open_line = size and os.pread(descriptor, 1, size - 1) != b"\n"
-    left = memoryview(b"\n" + data if open_line else data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
-def _not_the_runners(path: Path, variable: str, why: str) -> Inconclusive:
-    return Inconclusive(
-        f"{variable}: {for_terminal(os.fspath(path), 200)} {why}",
-        remedy="the runner makes this file for each step: look for a step or a mount that has put "
-        "something else in its place",
-        reason_id="action/runner-file",
-    )
+        why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise Inconclusive(
+            f"{variable}: {for_terminal(os.fspath(path), 200)} cannot be written: {why}",
+            remedy="the runner makes this file for each step: look for a step or a mount that has "
+            "put something else in its place",
+            reason_id="action/runner-file",
+        ) from None
 
 
 @contextlib.contextmanager
@@ -109,7 +86,7 @@ def log_guard(environment: Mapping[str, str], stream: TextIO | None = None) -> I
     """On GitHub, nothing that is printed in here is a workflow command: a line may start with
     anything. Elsewhere it does nothing.
 
-    `stream` is standard output where it is None. The runner stops for the whole step, so nothing
+    `stream` is standard output if it is None. The runner stops for the whole step, so nothing
     else may print commands meanwhile.
     """
     if environment.get("GITHUB_ACTIONS") == "true":

@@ -27,8 +27,8 @@ class NothingToPost(UsageError):
 
 def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
     """Return the open pull request of `repository` whose head `run` tested. Raises NothingToPost
-    where none is open or its head is newer, UsageError for whatever does not fit, and
-    ApiError where GitHub does not answer."""
+    if none is open or its head is newer, UsageError for whatever does not fit, and
+    ApiError if GitHub does not answer."""
     if run.head_repository is None or not run.head_branch:
         raise UsageError(
             "the run names no head branch: the fork has been deleted",
@@ -37,35 +37,34 @@ def find_pull(api: Api, run: WorkflowRun, repository: str) -> PullRequest:
         )
     # the event lists pull requests only for runs from the repository itself, and lies for others
     owner = run.head_repository.partition("/")[0]
-    found = [
+    pulls = [
         pull
         for pull in api.open_pulls(f"{owner}:{run.head_branch}")
         if _same_name(pull.base.repo.full_name, repository)
         and _same_name(pull.head_repository or "", run.head_repository)
         and pull.head.ref == run.head_branch
     ]
-    of_head = sorted(pull.number for pull in found if pull.head.sha == run.head_sha)
-    head = f"{_shown(run.head_repository)}:{_shown(run.head_branch)} at {run.head_sha[:7]}"
-    if len(of_head) > 1:
+    tested = [pull for pull in pulls if pull.head.sha == run.head_sha]
+    if len(tested) == 1:
+        return tested[0]
+    head = for_terminal(f"{run.head_repository}:{run.head_branch} at {run.head_sha[:7]}", 250)
+    if tested:
         raise UsageError(
             f"several pull requests have {head} as their head: "
-            f"{', '.join(f'#{number}' for number in of_head)}",
+            f"{', '.join(f'#{number}' for number in sorted(pull.number for pull in tested))}",
             remedy="GitHub does not say which of them the run was for: close all but one, or read "
             "the report in the run's summary",
             reason_id="workflow-run/several",
         )
-    if of_head:
-        return next(pull for pull in found if pull.number == of_head[0])
-    if found:
+    if pulls:
         raise NothingToPost(
-            f"a newer commit is at the head of pull request #{found[0].number}: "
-            f"{found[0].head.sha[:7]}, and the run tested {run.head_sha[:7]}",
+            f"a newer commit is at the head of pull request #{pulls[0].number}: "
+            f"{pulls[0].head.sha[:7]}, and the run tested {run.head_sha[:7]}",
             reason_id="workflow-run/newer-commit",
         )
     raise NothingToPost(
         f"no open pull request has {head} as its head",
-        remedy="nothing to do where it was closed, or its branch or fork deleted, while the gate "
-        "ran",
+        remedy="nothing to do if it was closed, or its branch or fork deleted, while the gate ran",
         reason_id="workflow-run/no-pull-request",
     )
 
@@ -80,18 +79,19 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
             remedy="make it with the action",
             reason_id="workflow-run/no-origin",
         )
+    same_repository = _same_name(origin.repository, repository)
     # an earlier attempt's report is the run's too: GitHub keeps it when other jobs run again
     attempt = 1 <= origin.run_attempt <= run.attempt
-    for name, found, right, fits in (
-        ("repository", origin.repository, repository, _same_name(origin.repository, repository)),
+    for name, of_report, of_run, fits in (
+        ("repository", origin.repository, repository, same_repository),
         ("commit", origin.head_sha, run.head_sha, origin.head_sha == run.head_sha),
         ("run", origin.run_id, run.id, origin.run_id == run.id),
         ("attempt", origin.run_attempt, f"{run.attempt} at most", attempt),
     ):
         if not fits:
             raise UsageError(
-                f"the report is not of the run it came with: its {name} is {_shown(str(found))}, "
-                f"the run's is {_shown(str(right))}",
+                f"the report is not of the run it came with: its {name} is "
+                f"{for_terminal(str(of_report), 100)}, the run's is {of_run}",
                 remedy="download the artifact of exactly this run: `run-id: ${{ "
                 "github.event.workflow_run.id }}`",
                 reason_id="workflow-run/origin",
@@ -100,18 +100,14 @@ def check(run: WorkflowRun, repository: str, origin: Origin | None) -> None:
 
 def see_again(report: Report) -> str:
     """Return the command that shows the finding of a foreign report again, of nothing but spec,
-    seed and steps: people copy it into a shell. Empty where the spec's name is not a plain path."""
-    if not _PLAIN_PATH.fullmatch(report.subject.spec):
+    seed and steps: people copy it into a shell. Empty if the spec's name is not a plain path."""
+    spec, determinism = report.subject.spec, report.determinism
+    if not _PLAIN_PATH.fullmatch(spec):
         return ""
-    found = report.determinism
-    return " ".join(["repro-gate run", report.subject.spec, *(found.narrowed if found else ())])
+    return " ".join(["repro-gate run", spec, *(determinism.narrowed if determinism else ())])
 
 
 def _same_name(one: str, other: str) -> bool:
-    """Whether two `owner/name` are one repository: GitHub's names are ASCII and do not tell case
-    apart."""
+    """Return whether two `owner/name` are one repository: GitHub's names are ASCII and do not tell
+    case apart."""
     return one.isascii() and one.lower() == other.lower()
-
-
-def _shown(text: str) -> str:
-    return for_terminal(text, 100)

@@ -106,7 +106,6 @@ def test_a_pull_request_is_understood(
         assert (pull.number, pull.state) == (2, "open" if gated else "closed")
         assert (pull.head.sha, pull.head.ref, pull.base.ref) == (HEAD, "changes", "master")
         assert (pull.head_repository, pull.base.repo.full_name, pull.fork) == (ours, ours, False)
-        assert pull.draft is (action == "converted_to_draft")
 
 
 @pytest.mark.parametrize("repository", [None, {"full_name": "stranger/Hello-World"}])

@@ -15,10 +15,10 @@ import pytest
 import requests
 
 from repro_gate.github import client
-from repro_gate.github.api_errors import ApiError
 from repro_gate.github.client import Account, Api, Comment
 from repro_gate.github.event import PullRequest
 from repro_gate.github.settings import Secret
+from repro_gate.github.transport import ApiError
 from tests.support.github.conversation import no_sleep
 
 pytestmark = pytest.mark.api
@@ -84,7 +84,15 @@ class Recorded(requests.Session):
 
 def _api(url: str, session: requests.Session) -> Api:
     token = Secret("ghs_example")
-    return Api(token, "octocat/Hello-World", api_url=url, session=session, sleep=no_sleep)
+    graphql = f"{url}/graphql"
+    return Api(
+        token,
+        "octocat/Hello-World",
+        api_url=url,
+        graphql_url=graphql,
+        session=session,
+        sleep=no_sleep,
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)

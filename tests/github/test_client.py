@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ import requests
 from repro_gate.errors import UsageError
 from repro_gate.github import client as module
 from repro_gate.github import transport
-from repro_gate.github.api_errors import ApiError, Uncertain, message_of, refused
 from repro_gate.github.client import Api
 from repro_gate.github.settings import Secret
-from repro_gate.github.transport import TRIES, limit_pause
+from repro_gate.github.transport import TRIES, ApiError, Uncertain, limit_pause, message_of, refused
 from tests.support.github.conversation import HEAD, PULL
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
@@ -27,10 +27,11 @@ START = 1_800_000_000.0  # UTC epoch seconds
 REPOSITORY = "octo-org/trainer"
 IN = f"/repos/{REPOSITORY}"
 COMMENTS = f"{IN}/issues/{PULL}/comments"
+GET_PULL = f"GET {IN}/pulls/{PULL}"
 # what may be repeated, and the one call that may not
 CALLS: dict[str, Callable[[Api], object]] = {
     "POST /graphql": lambda api: api.viewer(),
-    f"GET {IN}/pulls/{PULL}": lambda api: api.pull(PULL),
+    GET_PULL: lambda api: api.pull(PULL),
     f"GET {IN}/commits/{HEAD}/pulls": lambda api: api.pulls_at(HEAD),
     f"GET {IN}/pulls": lambda api: api.open_pulls("stranger:topic"),
     f"GET {COMMENTS}": lambda api: list(api.comments(PULL)),
@@ -38,6 +39,7 @@ CALLS: dict[str, Callable[[Api], object]] = {
 }
 NEW = f"POST {COMMENTS}"
 ALL: dict[str, Callable[[Api], object]] = {**CALLS, NEW: lambda api: api.create_comment(PULL, "x")}
+DEAD = "http://127.0.0.1:9"
 BAD_GATEWAY = Answer(502, b"<html>Unicorn!</html>")
 
 
@@ -66,14 +68,14 @@ def github() -> Iterator[GitHub]:
     assert server.faults == []
 
 
-def client(github: GitHub, clock: Clock, **token: Any) -> Api:
+def client(github: GitHub, clock: Clock, url: str = "", **token: Any) -> Api:
     session = requests.Session()
     session.proxies = {"http": "", "https": ""}
     return Api(
         Secret(github.token(**token)),
         REPOSITORY,
-        api_url=github.url,
-        graphql_url=github.graphql_url,
+        api_url=url or github.url,
+        graphql_url=url or github.graphql_url,
         session=session,
         sleep=clock.sleep,
         now=lambda: clock.time,
@@ -93,6 +95,10 @@ def answering(github: GitHub, line: str, *answers: Answer) -> None:
     )
 
 
+def always(answer: Answer) -> Callable[[str, str], Answer]:
+    return lambda method, path: answer
+
+
 def test_each_call_does_what_it_says(github: GitHub, api: Api, clock: Clock) -> None:
     assert api.viewer() == BOT
     pull = api.pull(PULL)
@@ -100,8 +106,8 @@ def test_each_call_does_what_it_says(github: GitHub, api: Api, clock: Clock) -> 
     assert api.pulls_at(HEAD) == api.open_pulls("stranger:topic") == [pull]
     made = api.create_comment(PULL, "Me too")
     assert api.update_comment(made.id, "Me three").id == made.id
-    said = [(item.author, item.body) for item in api.comments(PULL)]
-    assert said == [(BOT, "first"), (BOT, "Me three")]
+    comments = [(item.author, item.body) for item in api.comments(PULL)]
+    assert comments == [(BOT, "first"), (BOT, "Me three")]
     api.delete_comment(made.id)
     assert github.bodies(PULL) == ["first"] and not clock.slept
 
@@ -115,27 +121,29 @@ def test_what_is_not_there_is_nothing(github: GitHub, api: Api) -> None:
     for call in (lambda: api.delete_comment(1), lambda: api.update_comment(1, "x")):
         with pytest.raises(ApiError) as caught:
             call()
-        assert caught.value.status == 404 and not caught.value.read_only
+        assert caught.value.status == 404
 
 
-def test_what_is_no_commit_is_never_put_into_a_path(github: GitHub, api: Api) -> None:
-    for sha in ("..", "", "main", HEAD[:7], f"{HEAD}/../..", HEAD + "\n"):
-        assert api.pulls_at(sha) == [] and not github.requests
+@pytest.mark.parametrize("sha", ["..", "", "main", HEAD[:7], f"{HEAD}/../..", HEAD + "\n"])
+def test_what_is_no_commit_is_never_put_into_a_path(github: GitHub, api: Api, sha: str) -> None:
+    assert api.pulls_at(sha) == [] and not github.requests
 
 
+@pytest.mark.parametrize(
+    "answer", [Answer(404, {}), Answer(200, {"errors": [{"type": "FORBIDDEN"}]})]
+)
+@pytest.mark.parametrize(("login", "viewer"), [("octocat", "octocat"), (BOT, None)])
 def test_who_the_token_is_is_found_without_graphql_for_people_alone(
-    github: GitHub, clock: Clock
+    github: GitHub, clock: Clock, answer: Answer, login: str, viewer: str | None
 ) -> None:
-    for answer in (Answer(404, {}), Answer(200, {"errors": [{"type": "FORBIDDEN"}]})):
-        answering(github, "POST /graphql", answer, answer)
-        assert client(github, clock, login="octocat").viewer() == "octocat"
-        assert client(github, clock).viewer() is None
+    answering(github, "POST /graphql", answer)
+    assert client(github, clock, login=login).viewer() == viewer
 
 
-def test_an_enterprise_server_has_graphql_beside_its_rest_api() -> None:
+def test_an_enterprise_server_has_graphql_next_to_its_rest_api(clock: Clock) -> None:
     with GitHub(enterprise=True) as github:
         github.add_pull(PULL, HEAD)
-        api = Api(Secret(github.token()), REPOSITORY, api_url=f"{github.url}/")
+        api = client(github, clock)
         assert api.viewer() == BOT and api.pull(PULL) is not None and github.faults == []
 
 
@@ -157,46 +165,38 @@ def test_a_next_page_elsewhere_is_asked_for_here_and_a_list_has_an_end(
     monkeypatch.setattr(module, "MOST_PAGES", 3)
     with GitHub() as elsewhere:
         link = {"Link": f'<{elsewhere.url}{COMMENTS}?page=2>; rel="next"'}
-        answering(github, f"GET {COMMENTS}", *(Answer(200, [], link) for _ in range(3)))
+        github.before = always(Answer(200, [], link))
         with pytest.raises(ApiError, match="more than 3 pages"):
             list(api.comments(PULL))
-        assert not elsewhere.requests and len(github.requests) == 3
+        assert len(github.requests) == 3 and not elsewhere.requests
 
 
 # A 403.
 
 
-def test_a_missing_permission_is_said_at_once_with_the_line_to_add(
-    github: GitHub, clock: Clock
-) -> None:
-    with pytest.raises(ApiError, match="Resource not accessible by integration") as caught:
-        client(github, clock, write=False).create_comment(PULL, "x")
-    assert caught.value.reason_id == "github/permission" and caught.value.read_only
-    assert "permissions: {pull-requests: write}" in caught.value.remedy and not clock.slept
-
-
 @pytest.mark.parametrize(
-    ("method", "status", "message", "reason_id", "read_only"),
+    ("method", "status", "message", "reason_id"),
     [
-        ("POST", 403, "Must have admin rights to Repository.", "github/permission", True),
-        ("PATCH", 404, "Resource not accessible by integration", "github/permission", True),
-        ("GET", 403, "Resource not accessible by integration", "github/permission", False),
-        ("POST", 403, "", "github/permission", False),
-        ("POST", 404, "Not Found", "github/api", False),
-        ("POST", 422, "Resource not accessible by integration", "github/api", False),
-        ("POST", 403, "Unable to create comment because issue is locked.", "github/closed", False),
-        ("GET", 403, "Resource protected by organization SAML", "github/closed", False),
-        ("GET", 401, "Bad credentials", "github/unauthorized", False),
-        ("GET", 301, "Moved Permanently", "github/redirect", False),
+        ("POST", 403, "Must have admin rights to Repository.", "github/permission"),
+        ("PATCH", 404, "Resource not accessible by integration", "github/permission"),
+        ("GET", 403, "Resource not accessible by integration", "github/permission"),
+        ("POST", 403, "", "github/permission"),
+        ("POST", 404, "Not Found", "github/api"),
+        ("POST", 422, "Resource not accessible by integration", "github/api"),
+        ("POST", 403, "Unable to create comment because issue is locked.", "github/closed"),
+        ("GET", 403, "Resource protected by organization SAML", "github/closed"),
+        ("GET", 401, "Bad credentials", "github/unauthorized"),
+        ("GET", 301, "Moved Permanently", "github/redirect"),
     ],
 )
-def test_a_refusal_is_told_by_its_kind(
-    method: str, status: int, message: str, reason_id: str, read_only: bool
+def test_a_refusal_has_its_kind_github_s_words_and_the_permission_to_add(
+    method: str, status: int, message: str, reason_id: str
 ) -> None:
     error = refused(method, f"{method} /x", status, message)
-    assert (error.reason_id, error.read_only, error.status) == (reason_id, read_only, status)
-    assert ("permissions: " in error.remedy) == (reason_id == "github/permission")
-    assert error.exit_code == 3 and (not message or message in error.message)
+    assert (error.reason_id, error.status) == (reason_id, status)
+    permission = f"permissions: {{pull-requests: {'read' if method == 'GET' else 'write'}}}"
+    assert (permission in error.remedy) == (reason_id == "github/permission")
+    assert error.exit_code == 3 and message in error.message
 
 
 def test_what_github_says_is_shown_on_one_line_and_not_at_any_length() -> None:
@@ -250,9 +250,8 @@ def test_the_wait_follows_githubs_order_of_headers(headers: dict[str, str], seco
 def test_beyond_its_patience_it_says_when_it_could_go_on(
     github: GitHub, api: Api, clock: Clock
 ) -> None:
-    wait = Answer(429, {}, {"Retry-After": "140"})
-    answering(github, f"GET {IN}/pulls/{PULL}", wait, wait, wait)
-    with pytest.raises(ApiError, match=r"it can go on in 140 s, at 2027-01-15 08:07:00") as caught:
+    github.before = always(Answer(429, {}, {"Retry-After": "140"}))
+    with pytest.raises(ApiError, match=r"140 s, at 2027-01-15 08:07:00") as caught:
         api.pull(PULL)
     assert caught.value.reason_id == "github/rate-limit" and clock.slept == [140.0, 140.0]
 
@@ -269,7 +268,7 @@ def test_what_may_be_repeated_is_tried_again_after_a_fault_and_one_that_stays_na
     assert CALLS[line](api)
     first, second = clock.slept
     assert github.requests == [line] * 3 and 0.5 <= first <= 1.0 <= second <= 2.0
-    github.before = lambda method, path: fault
+    github.before = always(fault)
     with pytest.raises(ApiError) as caught:
         CALLS[line](api)
     assert line in caught.value.message and caught.value.remedy
@@ -278,7 +277,7 @@ def test_what_may_be_repeated_is_tried_again_after_a_fault_and_one_that_stays_na
 
 @pytest.mark.parametrize("fault", [BAD_GATEWAY, Answer(201, []), Answer(201, b"<p>"), CUT])
 def test_a_new_comment_is_never_written_twice(fault: Answer, github: GitHub, api: Api) -> None:
-    github.after = lambda method, path: fault if method == "POST" else None
+    github.after = always(fault)
     with pytest.raises(Uncertain):
         api.create_comment(PULL, "once")
     assert github.bodies(PULL) == ["first", "once"] and github.requests == [NEW]
@@ -290,86 +289,79 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(
     monkeypatch.setattr(transport, "TIMEOUTS", (5.0, 0.05))
     monkeypatch.setattr(transport, "TRIES", 1)
     github.before = lambda method, path: time.sleep(0.3)
-    with pytest.raises(ApiError, match="Read timed out") as caught:
-        api.pull(PULL)
-    assert github.url in caught.value.remedy and caught.value.reason_id == "github/unreachable"
-    with pytest.raises(ApiError, match="Connection refused"):
-        Api(Secret("x"), REPOSITORY, api_url="http://127.0.0.1:9", sleep=clock.sleep).pull(7)
+    for url, asked in ((github.url, api), (DEAD, client(github, clock, DEAD))):
+        with pytest.raises(ApiError) as caught:
+            asked.pull(PULL)
+        assert url in caught.value.remedy and caught.value.reason_id == "github/unreachable"
 
 
 # What comes that is not GitHub's.
 
 
 @pytest.mark.parametrize("line", CALLS)
-def test_an_answer_of_another_shape_is_an_api_error(line: str, github: GitHub, api: Api) -> None:
-    deep, html = b"[" * 200_000, b"<html>login</html>"
-    for body in ({"id": "7"}, b"null", [None], [{}], html, b"\xff\xfe", deep):
-        github.before = lambda method, path, body=body: Answer(200, body)
-        with pytest.raises(ApiError) as caught:
-            CALLS[line](api)
-        assert caught.value.reason_id == "github/shape" and "GITHUB_API_URL" in caught.value.remedy
-
-
-def test_an_answer_over_the_size_limit_is_not_read_to_its_end(
-    github: GitHub, api: Api, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "body",
+    [{"id": "7"}, b"null", [None], [{}], b"<html>login</html>", b"\xff\xfe", b"[" * 200_000],
+    ids=["field", "null", "nulls", "empty", "html", "not UTF-8", "deep"],
+)
+def test_an_answer_of_another_shape_is_an_api_error(
+    line: str, body: object, github: GitHub, api: Api
 ) -> None:
-    monkeypatch.setattr(transport, "MOST_BYTES", 100_000)
+    github.before = always(Answer(200, body))
+    with pytest.raises(ApiError) as caught:
+        CALLS[line](api)
+    assert caught.value.reason_id == "github/shape" and caught.value.remedy
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_an_answer_over_the_size_limit_is_not_read_to_its_end(
+    github: GitHub, api: Api, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(transport, "MOST_BYTES", 1000)
     monkeypatch.setattr(transport, "TRIES", 1)
-    assert api.pull(PULL) is not None
-    github.before = lambda method, path: Answer(200, b" " * 200_000 + b"null")
-    with pytest.raises(ApiError, match="larger than 100,000 bytes"):
-        api.pull(PULL)
+    github.before = always(Answer(200, b"[]".ljust(1000 + more)))
+    with pytest.raises(ApiError, match="larger than") if more > 0 else nullcontext():
+        assert api.pulls_at(HEAD) == []
 
 
 # Where the token goes.
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
 @pytest.mark.parametrize("line", ALL)
 def test_a_redirect_is_an_error_and_never_sees_the_token(
-    line: str, github: GitHub, api: Api, clock: Clock
+    line: str, status: int, github: GitHub, api: Api, clock: Clock
 ) -> None:
     with GitHub() as elsewhere:
-        for status in (301, 302, 307, 308):
-            moved = Answer(status, {}, {"Location": elsewhere.url})
-            github.before = lambda method, path, moved=moved: moved
-            if line == "POST /graphql":
-                assert api.viewer() is None
-                continue
+        github.before = always(Answer(status, {}, {"Location": elsewhere.url}))
+        if line == "POST /graphql":
+            assert api.viewer() is None
+        else:
             with pytest.raises(ApiError) as caught:
                 ALL[line](api)
             assert caught.value.reason_id == "github/redirect"
         assert not elsewhere.requests and not clock.slept
 
 
+HTTP = ("http://github.example.com", "http://127.0.0.1.example.com", "http://127.0.0.1x/")
+URLS = (*HTTP, "ftp://x", "https://", "https://u:p@h", "https://h?x")
+
+
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "message"),
     [
-        *(
-            (
-                name,
-                (
-                    "http://github.example.com/api/v3",
-                    "ftp://x",
-                    "https://",
-                    "https://u:p@h",
-                    "https://h?x",
-                ),
-                f"^GITHUB_{name.upper()}: ",
-            )
-            for name in ("api_url", "graphql_url")
-        ),
+        ("api_url", URLS, "^GITHUB_API_URL: "),
+        ("graphql_url", URLS, "^GITHUB_GRAPHQL_URL: "),
         ("repository", ("octo", "a/b/c", "octo/..", "octo/repo\n", "o/r?x"), "is not owner/name"),
-        ("token", ("", "two words", "ghs_x\n", "\r\nX-Evil: 1", "tök"), "^token: "),
     ],
 )
-def test_what_a_token_must_not_go_to_and_what_is_none_are_refused(
-    name: str, values: tuple[str, ...], said: str
+def test_what_a_token_must_not_go_to_is_refused(
+    name: str, values: tuple[str, ...], message: str
 ) -> None:
     for value in values:
-        given: dict[str, Any] = {"token": "x", "repository": REPOSITORY, name: value}
-        with pytest.raises(UsageError, match=said) as caught:
-            Api(**{**given, "token": Secret(given["token"])})
-        assert name != "token" or not value or value not in caught.value.diagnostics()
+        settings: dict[str, Any] = {"repository": REPOSITORY, "api_url": DEAD, "graphql_url": DEAD}
+        with pytest.raises(UsageError, match=message):
+            Api(Secret("x"), **(settings | {name: value}))
 
 
 def test_a_netrc_never_replaces_the_token_and_the_machines_proxy_is_used(
@@ -383,26 +375,29 @@ def test_a_netrc_never_replaces_the_token_and_the_machines_proxy_is_used(
     for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", github.url)
-    Api(Secret(github.token()), REPOSITORY, api_url="http://127.0.0.2:9").pull(PULL)
-    assert github.requests == [f"GET {IN}/pulls/{PULL}"] * 2
+    other = "http://127.0.0.2:9"
+    Api(Secret(github.token()), REPOSITORY, api_url=other, graphql_url=other).pull(PULL)
+    assert github.requests == [GET_PULL] * 2
+
+
+TOKEN = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
+ECHO = {"message": f"you sent Authorization: Bearer {TOKEN}", "errors": [TOKEN]}
 
 
 @pytest.mark.parametrize("line", ALL)
+@pytest.mark.parametrize("answer", [Answer(401, ECHO), Answer(200, b"x"), Answer(502, ECHO), CUT])
 def test_the_token_stands_in_no_error_and_no_local_of_its_traceback(
-    line: str, github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    line: str, answer: Answer, github: GitHub, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "TRIES", 1)
-    token = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
-    api = client(github, clock, value=token)
-    echo = {"message": f"you sent Authorization: Bearer {token}", "errors": [token]}
-    for answer in (Answer(401, echo), Answer(200, b"x"), Answer(502, echo), CUT):
-        github.before = lambda method, path, answer=answer: answer
-        with pytest.raises(ApiError) as caught:
-            ALL[line](api)
-        error = caught.value
-        assert error.__cause__ is None and error.__traceback__ is not None
-        # the first frames are this test's, which hold the answers
-        ours = error.__traceback__.tb_next
-        assert ours is not None
-        shown = traceback.TracebackException(type(error), error, ours.tb_next, capture_locals=True)
-        assert token not in "".join(shown.format()) + error.diagnostics() + repr(error)
+    api = client(github, clock, value=TOKEN)
+    github.before = always(answer)
+    with pytest.raises(ApiError) as caught:
+        ALL[line](api)
+    error = caught.value
+    assert error.__cause__ is None and error.__traceback__ is not None
+    # the first frames are this test's, which hold the answers
+    ours = error.__traceback__.tb_next
+    assert ours is not None
+    shown = traceback.TracebackException(type(error), error, ours.tb_next, capture_locals=True)
+    assert TOKEN not in "".join(shown.format()) + error.diagnostics() + repr(error)

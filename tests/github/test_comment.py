@@ -4,23 +4,16 @@ GitHub of our own that is strict."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
 
 from repro_gate.github.client import Account, Comment
-from repro_gate.github.comment import LIMIT, Action, Desired, Existing, Posted, decide
+from repro_gate.github.comment import LIMIT, Desired, Existing, Posted, Write, decide
 from repro_gate.github.event import Base, Head, PullRequest, Repository
 from repro_gate.github.marker import Marker, marker_line
-from tests.support.github.conversation import (
-    HEAD,
-    OLD,
-    PULL,
-    conversation,
-    marker_of,
-    say,
-    text_of,
-)
+from tests.support.github.conversation import HEAD, OLD, PULL, conversation, marker_of, say, text_of
 from tests.support.github.server import BOT, CUT, Answer, GitHub
 
 HERE = "/repos/octo-org/trainer"
@@ -144,6 +137,13 @@ def test_trouble_at_each_call_is_an_outcome_with_its_reason(
     assert github.comments(PULL) == []
 
 
+def test_a_comment_that_the_token_may_not_change_is_not_tried_again(github: GitHub) -> None:
+    github.add_comment(PULL, BOT, text_of(marker_of(run=9)))
+    refused = Answer(404, {"message": "Resource not accessible by integration"})
+    github.before = lambda method, path: refused if method == "PATCH" else None
+    assert say(github, marker_of(run=10)).outcome == "refused" and len(github.writes) == 1
+
+
 def test_trouble_after_the_comment_stands_does_not_take_it_back(github: GitHub) -> None:
     github.before = lambda method, path: DOWN if method == "GET" and github.comments(PULL) else None
     assert say(github, marker_of()) == Posted("created", url=github.comments(PULL)[0]["html_url"])
@@ -160,90 +160,79 @@ def test_the_text_gets_the_room_that_the_marker_leaves(github: GitHub) -> None:
     assert len(asked) == 1 and len(github.bodies(PULL)[0]) == LIMIT
 
 
-# When to speak: `on-failure`, and `on-change`, the default.
+def test_the_text_is_told_of_the_newest_run_before_this_one(github: GitHub) -> None:
+    def run(number: int, verdict: str) -> list[str]:
+        marker = changed(marker_of(run=number), verdict=verdict)
+        body = lambda room, earlier: f"after {earlier and earlier.verdict}"  # noqa: E731
+        say(github, marker, verdict=verdict, body=body)
+        return [text.splitlines()[1] for text in github.bodies(PULL)]
 
-
-@pytest.mark.parametrize("verdict", ["fail", "inconclusive"])
-def test_on_failure_speaks_of_a_failure_and_takes_it_back(github: GitHub, verdict: str) -> None:
-    def outcome(run: int, verdict: str) -> str:
-        return say(github, marker_of(run=run), when="on-failure", verdict=verdict).outcome
-
-    assert outcome(10, "pass") == "skipped" and github.comments(PULL) == []
-    assert (outcome(11, verdict), outcome(12, "pass")) == ("created", "updated")
-    assert github.bodies(PULL) == [text_of(marker_of(run=12))]
-
-
-def change(
-    github: GitHub, marker: Marker, said: str = "", *, verdict: str = "pass", news: bool = False
-) -> tuple[str, list[str]]:
-    """One run's whole `post` under `on-change`: its outcome, and the texts that then stand."""
-
-    def told(room: int, earlier: Marker | None) -> str:
-        return (said or f"after {earlier.verdict if earlier else 'nothing'}")[:room]
-
-    marked = changed(marker, verdict=verdict)
-    posted = say(github, marked, when="on-change", verdict=verdict, news=news, body=told)
-    return posted.outcome, [body.splitlines()[1] for body in github.bodies(PULL)]
-
-
-def test_a_first_pass_without_news_is_silent_and_one_with_news_is_not(github: GitHub) -> None:
-    assert change(github, marker_of(run=10)) == ("skipped", [])
-    assert change(github, marker_of(run=11), news=True) == ("created", ["after nothing"])
-
-
-@pytest.mark.parametrize("verdict", ["fail", "inconclusive"])
-def test_each_failure_speaks_whether_it_is_news_or_not_and_does_not_stay_red(
-    github: GitHub, verdict: str
-) -> None:
-    assert change(github, marker_of(run=10), verdict=verdict) == ("created", ["after nothing"])
-    # a run is not its own predecessor
-    assert change(github, marker_of(run=10), verdict=verdict) == ("unchanged", ["after nothing"])
-    assert change(github, marker_of(run=11), "run 11", verdict=verdict) == ("updated", ["run 11"])
-    after = change(github, marker_of(run=12, state="bb"))
-    assert after == ("updated", [f"after {verdict}"])
-
-
-def test_a_pass_like_the_one_before_writes_nothing(github: GitHub) -> None:
-    change(github, marker_of(run=10, state="aa"), news=True)
-    written = list(github.writes)
-    same = change(github, marker_of(run=11, state="aa"), "other figures", news=True)
-    assert same == ("unchanged", ["after nothing"]) and github.writes == written
-    assert change(github, marker_of(run=12, state="bb")) == ("updated", ["after pass"])
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "outcome"),
-    [
-        ((100, 140), (120, 180), "unchanged"),
-        ((100, 140), (140, 180), "unchanged"),
-        ((100, 140), (141, 180), "updated"),
-        ((100, 140), (-20, 99), "updated"),
-        ((100, 140), None, "unchanged"),
-        (None, (100, 140), "unchanged"),
-    ],
-)
-def test_a_pass_speaks_where_the_cost_is_another(
-    github: GitHub, before: tuple[int, int] | None, after: tuple[int, int] | None, outcome: str
-) -> None:
-    change(github, changed(marker_of(run=10), cost=before), news=True)
-    assert change(github, changed(marker_of(run=11), cost=after))[0] == outcome
+    assert run(10, "fail") == ["after None"]
+    assert run(10, "fail") == ["after None"], "a run is not its own predecessor"
+    assert run(11, "pass") == ["after fail"]
 
 
 # The decision by itself.
 
+HERE_REPOSITORY = Repository("o/r")
+OPEN = PullRequest(
+    PULL, "open", Head("topic", HEAD, HERE_REPOSITORY), Base("main", HERE_REPOSITORY)
+)
 
-def existing(number: int, marker: Marker, said: str = "") -> Existing:
-    found = Comment(number, f"url{number}", text_of(marker, said), Account(BOT))
-    return Existing(found, marker)
+
+def existing(number: int, marker: Marker, text: str = "") -> Existing:
+    return Existing(Comment(number, f"url{number}", text_of(marker, text), Account(BOT)), marker)
 
 
-def decided(marker: Marker, *found: Existing, written: str = "") -> Action:
-    wish = Desired(
-        marker=marker, text=text_of(marker), when="always", verdict="fail", written=written
-    )
-    here = Repository("o/r")
-    pull = PullRequest(PULL, "open", Head("topic", HEAD, here), Base("main", here))
-    return decide(wish, list(found), pull)
+def decided(marker: Marker, *ours: Existing, written: str = "", **wish: Any) -> Posted | Write:
+    wish = {"when": "always", "verdict": "fail", "text": text_of(marker), **wish}
+    return decide(Desired(marker=marker, written=written, **wish), list(ours), OPEN)
+
+
+@pytest.mark.parametrize(
+    ("when", "verdict", "news", "makes", "updates"),
+    [
+        ("always", "pass", False, True, True),
+        ("always", "fail", False, True, True),
+        ("on-failure", "pass", True, False, True),
+        ("on-failure", "fail", False, True, True),
+        ("on-failure", "inconclusive", False, True, True),
+        ("on-change", "pass", False, False, False),
+        ("on-change", "pass", True, True, False),
+        ("on-change", "fail", False, True, True),
+        ("on-change", "inconclusive", False, True, True),
+    ],
+)
+def test_when_to_speak_is_the_users_choice(
+    when: str, verdict: str, news: bool, makes: bool, updates: bool
+) -> None:
+    marker, same = marker_of(run=11), existing(1, marker_of(run=10))
+    wish: dict[str, Any] = {"when": when, "verdict": verdict, "news": news}
+    first, second = decided(marker, **wish), decided(marker, same, **wish)
+    text = text_of(marker)
+    assert first == (Write(text=text) if makes else Posted("skipped"))
+    assert second == (Write(keep=1, text=text) if updates else Posted("unchanged", url="url1"))
+    other = existing(1, marker_of(run=10, state="bb"))
+    assert decided(marker, other, **wish) == Write(keep=1, text=text), "another state"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        ((100, 140), (120, 180), False),
+        ((100, 140), (140, 180), False),
+        ((100, 140), (141, 180), True),
+        ((100, 140), (-20, 99), True),
+        ((100, 140), None, False),
+        (None, (100, 140), False),
+    ],
+)
+def test_a_pass_speaks_if_the_cost_is_another(
+    before: tuple[int, int] | None, after: tuple[int, int] | None, differs: bool
+) -> None:
+    ours = existing(1, changed(marker_of(run=10), cost=before))
+    marker = changed(marker_of(run=11), cost=after)
+    assert isinstance(decided(marker, ours, when="on-change", verdict="pass"), Write) == differs
 
 
 def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
@@ -252,23 +241,21 @@ def test_of_duplicates_the_lowest_stays_with_the_newest_text() -> None:
         existing(1, marker_of(run=10)),
         existing(2, marker_of(run=99, head=OLD)),
     )
-    assert decided(marker_of(run=20), *found) == Action(
+    assert decided(marker_of(run=20), *found) == Write(
         keep=1, text=text_of(marker_of(run=30)), surplus=(2, 3)
     )
-    assert decided(marker_of(run=40), *found) == Action(
-        keep=1, text=text_of(marker_of(run=40)), own=True, surplus=(2, 3)
+    assert decided(marker_of(run=40), *found) == Write(
+        keep=1, text=text_of(marker_of(run=40)), surplus=(2, 3)
     )
 
 
 def test_a_run_that_has_written_and_sees_an_older_one_writes_again() -> None:
-    assert decided(marker_of(run=11), existing(1, marker_of(run=10)), written="updated") == Action(
-        keep=1, text=text_of(marker_of(run=11)), own=True
+    assert decided(marker_of(run=11), existing(1, marker_of(run=10)), written="updated") == Write(
+        keep=1, text=text_of(marker_of(run=11))
     )
 
 
 def test_two_jobs_of_one_run_do_not_write_in_turns() -> None:
     other = existing(1, marker_of(run=10), "the other job")
-    assert decided(marker_of(run=10), other).own
-    assert decided(marker_of(run=10), other, written="updated") == Action(
-        Posted("updated", url="url1")
-    )
+    assert isinstance(decided(marker_of(run=10), other), Write)
+    assert decided(marker_of(run=10), other, written="updated") == Posted("updated", url="url1")

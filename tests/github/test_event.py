@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +81,13 @@ def run_of(payload: dict[str, Any]) -> WorkflowRun:
 
 
 def test_a_pull_request_is_read_and_what_nobody_uses_may_be_anything() -> None:
-    for payload in (PULL, {**PULL, "zen": [[[1e300]]], "number": "x"}):
-        pull = pull_of(payload)
-        assert pull == PullRequest(
-            7,
-            "open",
-            Head("feature/$(id)", SHA, Repository("stranger/train")),
-            Base("main", Repository("octo-org/train")),
-            draft=True,
-        )
-        assert pull.fork
+    head = Head("feature/$(id)", SHA, Repository("stranger/train"))
+    pull = PullRequest(7, "open", head, Base("main", Repository("octo-org/train")))
+    assert pull_of(PULL) == pull_of({**PULL, "zen": [[[1e300]]], "number": "x"}) == pull
+    assert pull.fork
 
 
-def test_a_deleted_fork_is_a_fork_and_a_branch_of_the_same_repository_is_none_in_any_spelling() -> (
-    None
-):
+def test_a_deleted_fork_is_a_fork_and_a_branch_of_the_same_repository_is_none() -> None:
     gone = pull_of(changed(PULL, "pull_request.head.repo", None))
     assert gone.head_repository is None and gone.fork
     assert not pull_of(changed(PULL, "pull_request.head.repo.full_name", "Octo-Org/train")).fork
@@ -108,43 +101,36 @@ def test_a_run_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    ("path", "values"),
     [
-        ("pull_request", []),
-        ("pull_request.number", "7"),
-        ("pull_request.number", True),
-        ("pull_request.number", 0),
-        ("pull_request.number", 2**53),
-        ("pull_request.number", 10**30),
-        ("pull_request.state", "merged\u202e"),
-        ("pull_request.draft", "no"),
-        ("pull_request.head.sha", "main"),
-        ("pull_request.head.sha", SHA.upper()),
-        ("pull_request.head.sha", SHA + "\n"),
-        ("pull_request.head.ref", None),
-        ("pull_request.head.ref", "x" * 1025),
-        ("pull_request.head.repo.full_name", "x\n::error::"),
-        ("pull_request.head.repo.full_name", "a/b/c"),
-        ("pull_request.head.repo.full_name", "a/.."),
-        ("pull_request.base.repo", None),
-        ("workflow_run.id", 1.5),
-        ("workflow_run.head_sha", ""),
-        ("workflow_run.event", None),
-        ("workflow_run.repository.full_name", "../.."),
+        ("pull_request", ([],)),
+        ("pull_request.number", ("7", True, 0, 2**53, 10**30)),
+        ("pull_request.state", ("merged\u202e",)),
+        ("pull_request.head.sha", ("main", SHA.upper(), SHA + "\n")),
+        ("pull_request.head.ref", (None, "x" * 1025)),
+        ("pull_request.head.repo.full_name", ("x\n::error::", "a/b/c", "a/..")),
+        ("pull_request.base.repo", (None,)),
+        ("workflow_run.id", (1.5,)),
+        ("workflow_run.head_sha", ("",)),
+        ("workflow_run.event", (None,)),
+        ("workflow_run.repository.full_name", ("../..",)),
     ],
 )
-def test_a_mistake_in_a_payload_names_its_path(path: str, value: object) -> None:
+def test_a_mistake_in_a_payload_names_its_path(path: str, values: tuple[object, ...]) -> None:
     read, payload = (pull_of, PULL) if path.startswith("pull") else (run_of, RUN)
-    with pytest.raises(UsageError) as caught:
-        read(changed(payload, path, value))  # type: ignore[operator]
-    assert f"`$.{path}`" in caught.value.message and caught.value.message.isprintable()
-    assert caught.value.remedy and caught.value.reason_id == "action/event"
+    for value in values:
+        with pytest.raises(UsageError) as caught:
+            read(changed(payload, path, value))
+        assert f"`$.{path}`" in caught.value.message and caught.value.message.isprintable()
+        assert caught.value.remedy and caught.value.reason_id == "action/event"
 
 
-def test_a_field_that_is_missing_is_named() -> None:
-    for path in ("number", "state", "head.sha", "head.repo", "base.ref", "base.repo.full_name"):
-        with pytest.raises(UsageError, match=f"missing required field `{path.split('.')[-1]}`"):
-            pull_of(changed(PULL, f"pull_request.{path}", ...))
+@pytest.mark.parametrize(
+    "path", ["number", "state", "head.sha", "head.repo", "base.ref", "base.repo.full_name"]
+)
+def test_a_field_that_is_missing_is_named(path: str) -> None:
+    with pytest.raises(UsageError, match=f"`{path.split('.')[-1]}`"):
+        pull_of(changed(PULL, f"pull_request.{path}", ...))
 
 
 @pytest.mark.parametrize(
@@ -163,16 +149,15 @@ def test_a_payload_that_is_none_is_refused(data: bytes, why: str) -> None:
         payload_of(data, "pull_request", PullRequestEvent)
 
 
+@pytest.mark.parametrize("below", [0, 1])
 def test_a_payload_is_read_up_to_githubs_cap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: int
 ) -> None:
-    path, data = tmp_path / "event.json", json.dumps(PULL).encode()
-    path.write_bytes(data)
-    monkeypatch.setattr(event, "MAX_BYTES", len(data))
-    assert read_event(path) == data
-    monkeypatch.setattr(event, "MAX_BYTES", len(data) - 1)
-    with pytest.raises(UsageError, match="larger than"):
-        read_event(path)
+    path = tmp_path / "event.json"
+    path.write_bytes(b"{}")
+    monkeypatch.setattr(event, "MAX_BYTES", 2 - below)
+    with pytest.raises(UsageError, match="larger than") if below else nullcontext():
+        assert read_event(path) == b"{}"
 
 
 def test_a_pipe_or_a_folder_in_the_events_place_does_not_hang_the_gate(tmp_path: Path) -> None:

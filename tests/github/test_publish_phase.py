@@ -20,13 +20,12 @@ from repro_gate.github.comment import Posted
 from repro_gate.github.marker import is_news, state_of
 from repro_gate.github.publish_phase import location_of, outputs_of
 from repro_gate.github.report_folder import Problem
-from repro_gate.github.run_phase import _with_origin
 from repro_gate.github.settings import Inputs
 from repro_gate.report.model import Report
 from tests.support import reports
 from tests.support.github.conversation import no_sleep
 from tests.support.github.server import Answer
-from tests.support.github.stage import HEAD, ORIGIN, RUN, Stage, obeyed, pull_request, signed
+from tests.support.github.stage import HEAD, RUN, Stage, obeyed, pull_request, signed
 
 PASS, FAIL = signed(reports.PASS), signed(reports.FAIL)
 
@@ -93,12 +92,14 @@ def test_without_a_token_everything_but_the_comment_is_told_and_never_is_never(
     assert "no comment was due" in log
 
 
-def test_a_problem_is_told_on_its_line(stage: Stage) -> None:
-    problem = Problem("repro.yml:4:3: train.stpes: unknown key", "did you mean `steps`?", 2)
-    code, log = stage.publish(problem)
+def test_a_problem_is_shown_on_its_line_and_its_words_stay_words(stage: Stage) -> None:
+    hostile = "@octocat <img src=x>\n::error::forged"
+    code, log = stage.publish(Problem(f"repro.yml:4:3: {hostile}", f"ask {hostile}", 2))
     assert code == 2 and stage.outputs == {"verdict": "", "exit_code": "2"}
-    assert "::error " in log and "file=repro.yml" in log and "line=4" in log
-    assert "unknown key" in stage.summary and "did you mean" in stage.summary
+    (line,) = obeyed(log)
+    assert line.startswith("::error ") and "file=repro.yml" in line and "line=4" in line
+    shown = "`@octocat <img src=x>"
+    assert stage.summary.count(shown) == 2 == stage.summary.count("@octocat")
 
 
 @pytest.mark.parametrize(
@@ -154,21 +155,19 @@ def test_a_commit_finds_its_pull_request_or_it_is_a_notice_that_it_may_not_ask(
     stage.github.before = lambda method, path: refused if "/pulls" in path and not allowed else None
     stage.change(event_name="push", sha=HEAD, ref="refs/heads/main", event=b'{"deleted": false}')
     code, log = stage.publish(PASS)
-    said = [line for line in log.splitlines() if "no comment" in line]
-    assert code == 0 and len(stage.posted) == allowed != len(said)
-    assert allowed or (said[0].startswith("::notice ") and "pull-requests: read" in said[0])
+    notices = [line for line in log.splitlines() if line.startswith("::notice ")]
+    assert code == 0 and len(stage.posted) == allowed != len(notices)
 
 
 @pytest.mark.parametrize(
     ("event_name", "event"),
     [("issue_comment", {"issue": {"number": 7, "pull_request": {}}}), ("workflow_dispatch", {})],
 )
-def test_where_the_event_names_no_commit_the_checkouts_is_held_against_the_head(
+def test_if_the_event_names_no_commit_the_checkouts_is_compared_with_the_head(
     stage: Stage, event_name: str, event: dict[str, object]
 ) -> None:
     stage.change(pull_request=None if event else 7, allow_forks=True, ref="refs/heads/main")
     stage.change(event_name=event_name, event=json.dumps(event).encode())
-    assert _with_origin(PASS, stage.inputs, stage.job, stage.decision).origin == ORIGIN
     stage.publish(PASS)
     posted = stage.posted
     stage.publish(signed(reports.FAIL, head_sha="e" * 40))
@@ -244,34 +243,10 @@ def test_by_default_a_pass_is_silent_a_failure_is_not_and_a_mended_one_is_green_
     assert Inputs().comment == "on-change"
     assert _next(stage, _GREEN, 1) == [] and "pass, bitwise identical" in stage.summary
     (red,) = _next(stage, reports.EXPLAINED, 2)
-    assert red.startswith("## ❌ Repro Gate: fail")
+    assert red.startswith("## ❌ ")
     (green,) = _next(stage, _GREEN, 3)
-    assert green.startswith(
-        "✅ **Repro Gate: pass**, bitwise identical; the run before: fail; determinism costs "
-        "**+12.4%**, 95% interval +10.1% to +14.6%."
-    )
+    assert green.startswith("✅ ") and "the run before: fail" in green.splitlines()[0]
     assert _next(stage, replace(_GREEN, seconds=9.0), 4) == [green]
-
-
-NO_OP = BaselineFinding(status="no-op", message="inputs changed, the results did not")
-
-
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
-        (reports.WEAKENED, "### ⚠️ Weakened checks"),
-        (reports.CHANGED, "⚠️ **changed**: inputs changed and so did the results"),
-        (replace(_GREEN, baseline=NO_OP), "✅ **no-op**: inputs changed, the results did not"),
-    ],
-    ids=["weakened", "changed", "no-op"],
-)
-def test_by_default_a_pass_with_news_is_told_in_few_lines(
-    stage: Stage, report: Report, said: str
-) -> None:
-    (body,) = _next(stage, report, 1)
-    assert body.startswith("✅ **Repro Gate: pass**, bitwise identical; determinism costs")
-    assert said in body
-    assert "| **" not in body and len(body.encode()) < 1_500
 
 
 def test_by_default_another_cost_is_told_with_the_one_before(stage: Stage) -> None:
@@ -281,10 +256,7 @@ def test_by_default_another_cost_is_told_with_the_one_before(stage: Stage) -> No
 
     _next(stage, reports.WEAKENED, 1)
     (body,) = _next(stage, costing(30.0, 28.0, 32.5), 2)
-    assert (
-        "bitwise identical, as before; determinism costs **+30.0%**, 95% interval +28.0% to "
-        "+32.5%, before +10.1% to +14.6%." in body
-    )
+    assert "+28.0% to +32.5%, before +10.1% to +14.6%" in body
     assert _next(stage, costing(31.0, 30.0, 33.0), 3) == [body]
 
 
@@ -297,3 +269,7 @@ def test_what_is_news_of_a_pass() -> None:
     assert not is_news(replace(_GREEN, against=calm))
     assert is_news(replace(_GREEN, against=slower))
     assert is_news(replace(_GREEN, against=against)) and is_news(reports.WEAKENED)
+    news = {"unchanged": 0, "no-op": 1, "changed": 1, "drift": 1, "new-platform": 0}
+    for status, expected in news.items():
+        baseline = BaselineFinding(status=status, message="as it is")
+        assert is_news(replace(_GREEN, baseline=baseline)) == expected

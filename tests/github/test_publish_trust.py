@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -27,17 +27,25 @@ PASS, FAIL = signed(reports.PASS), signed(reports.FAIL)
 
 
 @pytest.mark.parametrize(
-    "origin", [None, {"run_id": RUN - 1}, {"run_attempt": 2}, {"repository": "stranger/trainer"}]
+    ("origin", "gated", "posted"),
+    [
+        (None, 3, 3),
+        ({"run_id": RUN - 1}, 3, 3),
+        ({"repository": "stranger/trainer"}, 3, 3),
+        ({"run_attempt": 3}, 3, 3),
+        ({"run_attempt": 2}, 0, 0),
+        ({"run_attempt": 1}, 3, 0),  # a job that only posts may be started again alone
+        ({"run_attempt": 0}, 2, 2),  # no attempt at all, by the report's schema
+    ],
 )
-@pytest.mark.parametrize("posting", [False, True])
 def test_a_report_of_another_run_is_not_this_ones(
-    stage: Stage, origin: dict[str, Any] | None, posting: bool
+    stage: Stage, origin: dict[str, Any] | None, gated: int, posted: int
 ) -> None:
-    stage.posting = posting
     report = signed(reports.PASS, **(origin or {}))
-    code, log = stage.publish(report if origin else replace(report, origin=None))
-    assert code == 3 and "not of this run" in log
-    assert stage.github.requests == []
+    for stage.posting, expected in ((False, gated), (True, posted)):
+        stage.change(run_attempt=2, comment="never")
+        code, _ = stage.publish(report if origin else replace(report, origin=None))
+        assert code == expected and stage.github.requests == []
 
 
 @pytest.mark.parametrize("name", ["repro-gate-report", "out/report"])
@@ -106,30 +114,24 @@ def test_a_report_that_came_with_its_run_or_from_the_job_before_is_posted_and_tu
     assert attempt is None or reports.FAIL.reproduce in posted["body"]
 
 
-@pytest.mark.parametrize(
-    "origin", [{"run_id": 99}, {"head_sha": "e" * 40}, {"repository": "octo-org/other"}]
-)
-def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(
-    stage: Stage, origin: dict[str, Any]
-) -> None:
+def test_of_a_report_that_did_not_come_with_its_run_nothing_is_told(stage: Stage) -> None:
     as_workflow_run(stage)
-    code, log = stage.publish(signed(reports.PASS, **origin))
-    assert code == 2 and "not of the run it came with" in log
+    code, _ = stage.publish(signed(reports.PASS, run_id=99))
+    assert code == 2
     assert stage.outputs == {"verdict": "", "exit_code": "2"} and "✅" not in stage.summary
     assert stage.github.requests == []
 
 
 @pytest.mark.parametrize("exit_code", [0, 2, 3])
-def test_a_problem_that_came_with_an_artifact_is_not_read(stage: Stage, exit_code: int) -> None:
+def test_a_problem_that_came_with_an_artifact_is_not_read(
+    stage: Stage, exit_code: Literal[0, 2, 3]
+) -> None:
     """Whoever forges one would have a notice on any file, in a run of the default branch."""
-    forged = Problem(
-        ".github/workflows/release.yml:1:1: the signing key has leaked",
-        "open https://evil.example",
-        exit_code,
-    )  # type: ignore[arg-type]
+    leak = ".github/workflows/release.yml:1:1: the signing key has leaked"
+    forged = Problem(leak, "open https://evil.example", exit_code)
     as_workflow_run(stage)
     code, log = stage.publish(forged)
-    assert code == 3 and "there is no report" in log
+    assert code == 3
     assert not any(word in log + stage.summary for word in ("evil", "leaked", "file="))
     folder = stage.job.workspace / stage.inputs.report
     problem = (folder / PROBLEM).read_text()

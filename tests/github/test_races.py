@@ -270,6 +270,11 @@ def test_a_comment_that_was_not_made_is_made_after_a_look(github: GitHub, lost: 
     assert github.writes == [POSTED] * 3 and github.bodies(PULL) == [text_of(marker_of())]
 
 
+def test_a_comment_that_is_never_made_is_tried_three_times(github: GitHub) -> None:
+    github.before = lambda method, path: CUT if f"{method} {path}" == POSTED else None
+    assert say(github, marker_of()).outcome == "refused" and github.writes == [POSTED] * 3
+
+
 def test_a_list_that_is_behind_makes_no_lasting_duplicate(github: GitHub) -> None:
     """GitHub's lists may lack a comment for a moment: a lost answer and such a list make two, and
     the next look makes them one."""

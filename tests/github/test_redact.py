@@ -110,8 +110,7 @@ def test_a_known_secret_is_taken_out_in_every_spelling() -> None:
 
 
 @given(
-    st.binary(min_size=12, max_size=40),
-    *[st.text(alphabet=string.ascii_letters, max_size=7)] * 2,
+    st.binary(min_size=12, max_size=40), *[st.text(alphabet=string.ascii_letters, max_size=7)] * 2
 )
 def test_a_known_secret_is_taken_out_of_base64_wherever_it_lies_in_it(
     raw: bytes, before: str, after: str
@@ -135,6 +134,8 @@ def test_the_longer_secret_comes_first_each_line_is_one_and_what_is_too_short_st
 def test_a_private_key_is_found_over_the_lines_of_a_log() -> None:
     log = ["before", *_KEY.split("\n"), "after", 7, "-----BEGIN PRIVATE KEY-----", "abc"]
     assert redact(log) == ["before", *[MARK] * 4, "after", 7, MARK, MARK]
+    end, begin = "-----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----"
+    assert redact([f"{end} {begin}", "abc", end, "x"]) == [f"{end} {MARK}", MARK, MARK, "x"]
     run = reports.run("deterministic-1", log_tail=tuple(log[:5]))
     (left,) = redact(replace(reports.INCONCLUSIVE, runs=(run,))).runs
     assert left.log_tail == ("before", *[MARK] * 4)
@@ -154,7 +155,7 @@ def test_untrusted_text_cannot_keep_the_search_going() -> None:
     assert redact(beginnings * 400_000).endswith(beginnings)
 
 
-def test_no_text_of_a_diagnosis_keeps_a_secret() -> None:
+def test_no_text_of_a_report_keeps_a_secret() -> None:
     redacted = render(redact(reports.hostile("the key is pa55word!"), ["pa55word"]))
     assert "pa55word" not in redacted and f"the key is {MARK}!" in redacted
 

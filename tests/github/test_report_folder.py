@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from repro_gate.errors import UsageError
+from repro_gate.github.redact import redact
 from repro_gate.github.report_folder import (
     PROBLEM,
     REPORT,
+    Problem,
     cache_folder,
     find_report,
     open_folder,
@@ -60,15 +63,16 @@ def test_everything_in_it_belongs_to_the_workspaces_owner(runners: Path) -> None
     assert len(list((runners / "a").rglob("*"))) == 3 and owners(runners) == {RUNNER}
 
 
-@pytest.mark.parametrize("place", ["report", "report/inner"])
-def test_a_link_of_the_checkouts_is_not_followed(workspace: Path, place: str) -> None:
-    (workspace / "report").symlink_to("../outside")
-    with (
-        pytest.raises(UsageError, match=r"report: .* cannot be used") as caught,
-        open_folder(workspace, place),
-    ):
+@pytest.mark.parametrize("kind", ["report", "cache"])
+@pytest.mark.parametrize("place", ["link", "link/inner"])
+def test_a_link_of_the_checkouts_is_not_followed(workspace: Path, place: str, kind: str) -> None:
+    (workspace / "link").symlink_to("../outside")
+    cache, refused = workspace / place, pytest.raises(UsageError, match="is a link or no folder")
+    opened = open_folder(workspace, place) if kind == "report" else cache_folder(cache, workspace)
+    with refused as caught, opened:
         pass
-    assert "with:" in caught.value.remedy and not list((workspace / "../outside").iterdir())
+    assert caught.value.message.startswith(f"{kind}: ") and "with:" in caught.value.remedy
+    assert not list((workspace / "../outside").iterdir())
 
 
 @pytest.mark.parametrize("name", [REPORT, PROBLEM, ".gitignore"])
@@ -76,14 +80,12 @@ def test_a_folder_under_one_of_our_names_is_named_and_a_problem_that_was_there_i
     workspace: Path, name: str
 ) -> None:
     report = workspace / "report"
-    report.mkdir()
+    (report / name).mkdir(parents=True)
     if name != PROBLEM:
         (report / PROBLEM).write_text("{}")
-    (report / name).mkdir()
-    said = f"'report' cannot be used: '{name}' in it cannot be replaced"
-    with pytest.raises(UsageError, match=said) as caught, open_folder(workspace, "report"):
+    with pytest.raises(UsageError, match=f"'{name}'"), open_folder(workspace, "report"):
         pass
-    assert "with:" in caught.value.remedy and not (report / PROBLEM).is_file()
+    assert not (report / PROBLEM).is_file()
 
 
 def test_a_link_under_the_reports_name_is_replaced_not_written_through(workspace: Path) -> None:
@@ -92,6 +94,7 @@ def test_a_link_under_the_reports_name_is_replaced_not_written_through(workspace
     report.mkdir()
     (report / REPORT).symlink_to(secret)
     with open_folder(workspace, "report") as folder:
+        (report / REPORT).symlink_to(secret)
         folder.write(REPORT, "{}")
     assert secret.read_text() == "untouched" and not (report / REPORT).is_symlink()
 
@@ -106,24 +109,33 @@ def test_an_older_report_is_gone_before_the_gate_begins(workspace: Path) -> None
 
 
 A_PROBLEM = {"message": "", "remedy": "", "exit_code": 0, "reason_id": ""}
+CHANGES: list[dict[str, object]] = [{"message": 1}, {"message": "x" * 20_001}]
+CHANGES += [{"exit_code": code} for code in (77, 1, False, 0.0)]
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", json.dumps({**A_PROBLEM, "message": 1})]
-    + [json.dumps({**A_PROBLEM, "exit_code": code}) for code in (77, 1, False, 0.0)],
+    "text", ["", "[]", "{}", *(json.dumps(A_PROBLEM | change) for change in CHANGES)]
 )
-def test_a_problem_of_somebody_elses_making_or_behind_a_link_is_refused(
-    workspace: Path, text: str
-) -> None:
+def test_a_problem_of_somebody_elses_making_is_refused(workspace: Path, text: str) -> None:
     (workspace / PROBLEM).write_text(text)
     with pytest.raises(ReportError):
         read_problem(workspace)
-    (workspace / PROBLEM).rename(workspace / "real")
+
+
+def test_a_problem_behind_a_link_is_refused(workspace: Path) -> None:
     (workspace / "real").write_text(json.dumps(A_PROBLEM))
     (workspace / PROBLEM).symlink_to(workspace / "real")
     with pytest.raises(ReportError, match="is a link"):
         read_problem(workspace)
+
+
+def test_an_error_at_any_length_is_read_back_with_its_end(workspace: Path) -> None:
+    secret = "sesame"
+    problem = Problem.of(UsageError(secret * 9_000 + "the end", remedy=secret * 9_000))
+    with open_folder(workspace, ".") as folder:
+        folder.write_problem(redact(problem, [secret]))
+    kept = read_problem(workspace)
+    assert kept is not None and kept.message.endswith("the end") and secret not in kept.message
 
 
 @pytest.mark.parametrize("name", ["link", "link/inner", "real/link", "real"])
@@ -132,7 +144,7 @@ def test_a_report_behind_a_link_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real/link").symlink_to("inner")
     (tmp_path / "real" / REPORT).symlink_to("inner")
-    with pytest.raises(ReportError, match="is a link") as caught:
+    with pytest.raises(UsageError, match="is a link") as caught:
         find_report(tmp_path, name)
     assert "with:" in caught.value.remedy
 
@@ -147,43 +159,23 @@ def test_a_workspace_that_is_reached_through_a_link_is_as_good_as_any(tmp_path: 
 
 
 @AS_ROOT
-def test_the_cache_is_roots_while_the_gate_runs_and_the_runners_afterwards(runners: Path) -> None:
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_the_cache_is_roots_while_the_gate_runs_and_the_runners_afterwards(
+    runners: Path, error: type[BaseException] | None
+) -> None:
     cache = runners / "kept/cache"
-    with cache_folder(cache, runners):
+    cache.mkdir(parents=True)
+    for path in (cache, cache.parent):
+        os.chown(path, RUNNER, RUNNER)
+    (cache / "link").symlink_to(runners / "../outside")
+    with pytest.raises(error) if error else nullcontext(), cache_folder(cache, runners):
         assert owners(cache) == {0}
         (cache / "repro-gate").mkdir(mode=0o700)
         (cache / "repro-gate/data.json").write_text("x")
+        if error:
+            raise error
     assert owners(runners) == {RUNNER}
-
-    def interrupted() -> None:
-        with cache_folder(cache, runners):
-            assert owners(cache) == {0}
-            (cache / "file").write_text("x")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert owners(runners) == {RUNNER}
-
-
-@AS_ROOT
-def test_what_a_link_in_it_leads_to_keeps_its_owner(runners: Path) -> None:
-    (runners / "cache").mkdir()
-    (runners / "cache/link").symlink_to("../../outside")
-    with cache_folder(runners / "cache", runners):
-        pass
-    assert (runners / "../outside").stat().st_uid == 0
-    assert os.lstat(runners / "cache/link").st_uid == RUNNER
-
-
-def test_a_link_of_the_checkouts_is_no_cache(workspace: Path) -> None:
-    (workspace / "cache").symlink_to("../outside")
-    with (
-        pytest.raises(UsageError, match="is a link or no folder"),
-        cache_folder(workspace / "cache", workspace),
-    ):
-        pass
-    assert list((workspace / "../outside").iterdir()) == []
+    assert (runners / "../outside").stat().st_uid == 0, "what a link leads to keeps its owner"
 
 
 def test_a_folder_outside_the_workspace_is_left_alone_and_the_workspace_itself_is_no_cache(
@@ -193,10 +185,7 @@ def test_a_folder_outside_the_workspace_is_left_alone_and_the_workspace_itself_i
     with cache_folder(elsewhere, workspace), cache_folder(None, workspace):
         pass
     assert not elsewhere.exists()
-    for spelled in (".", "a/.."):  # its files would be hidden from git, and change their owner
-        with (
-            pytest.raises(UsageError, match="it is the workspace itself"),
-            cache_folder(workspace / spelled, workspace),
-        ):
+    for name in (".", "a/.."):  # its files would be hidden from git, and change their owner
+        with pytest.raises(UsageError), cache_folder(workspace / name, workspace):
             pass
     assert list(workspace.iterdir()) == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import pytest
 
@@ -21,6 +21,7 @@ from repro_gate.github.run_phase import gate_phase, spec_path
 from repro_gate.github.settings import Inputs, Job
 from repro_gate.report.document import load
 from repro_gate.report.model import Origin, Report
+from tests.github.test_activity import JOB
 from tests.support import reports
 
 HEAD, MERGE = "0123456789abcdef0123456789abcdef01234567", "f" * 40
@@ -31,19 +32,9 @@ FOLDER = "repro-gate-report"
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job with an empty checkout; the working folder is what it was at the end."""
     monkeypatch.chdir(tmp_path)
-    return Job(
-        repository="octo-org/trainer",
-        event_name="pull_request",
-        sha=MERGE,
-        ref="refs/pull/7/merge",
-        run_id=4711,
-        run_attempt=2,
-        server_url="https://ghe.example.com",
-        api_url="https://ghe.example.com/api/v3",
-        graphql_url="https://ghe.example.com/api/graphql",
-        workspace=tmp_path,
-        self_hosted=True,
-    )
+    server = "https://ghe.example.com"
+    of = {"repository": "octo-org/trainer", "run_id": 4711, "run_attempt": 2}
+    return replace(JOB, **of, sha=MERGE, server_url=server, workspace=tmp_path)  # type: ignore[arg-type]
 
 
 def left(
@@ -71,7 +62,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, answer: Report | BaseException) -> 
 
 @pytest.mark.parametrize(("activity", "code"), [(Activity.REFUSE, 2), (Activity.NOTHING, 0)])
 def test_what_is_not_to_be_gated_is_not_and_the_reason_is_left(
-    job: Job, monkeypatch: pytest.MonkeyPatch, activity: Activity, code: int
+    job: Job, monkeypatch: pytest.MonkeyPatch, activity: Activity, code: Literal[0, 2]
 ) -> None:
     answers(monkeypatch, AssertionError("untrusted code was about to run"))
     found = left(job, activity=activity, reason="a fork on this machine", remedy="allow_forks")
