@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from repro_gate.checks.interface import CheckResult, Evidence, NotRobust
+from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.random_state import (
     flags_effective,
     generators_equal,
@@ -385,7 +385,7 @@ def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where() -> None
     apart = second(differing("gradient"))
     assert robust(apart).status == "warn" and "(gradient" in robust(apart).message
     assert robust(replace(apart, spec=spec(profile="strict"))).status == "fail"
-    named = NotRobust("the path decides", ("train.py:3",), "use a relative path")
+    named = missing("the path decides", ("train.py:3",), "use a relative path")
     found = robust(replace(apart, not_robust=named))
     assert (found.message, lines_of(found)) == ("the path decides", ("train.py:3",))
     assert robust(second(training(), same=True)).status == "pass"
