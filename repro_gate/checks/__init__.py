@@ -41,18 +41,18 @@ def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
 
 
 def _results(checks: Sequence[Check], evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    waivers = evidence.spec.checklist.waive
-    return tuple(_waived(_looked(check, evidence), waivers, today) for check in checks)
-
-
-def _looked(check: Check, evidence: Evidence) -> CheckResult:
-    """Return the check's result. One that could not look has shown nothing, so it fails and says
+    """Return the checks' results. One that could not look has shown nothing, so it fails and says
     why: the others still have their say."""
-    try:
-        return check(evidence)
-    except (GateError, OSError) as error:
-        remedy = error.remedy if isinstance(error, GateError) else ""
-        return check.result(failed(f"it could not look: {error}", (), remedy), evidence.spec)
+    results = []
+    for check in checks:
+        try:
+            result = check(evidence)
+        except (GateError, OSError) as error:
+            remedy = error.remedy if isinstance(error, GateError) else ""
+            finding = failed(f"it could not look: {error}", (), remedy)
+            result = check.result(finding, evidence.spec)
+        results.append(_waived(result, evidence.spec.checklist.waive, today))
+    return tuple(results)
 
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:

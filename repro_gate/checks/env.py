@@ -124,25 +124,21 @@ def installed(evidence: Evidence) -> Finding:
     declared = evidence.spec.env.lockfile
     if declared is None:
         return skipped("no lockfile is declared")
-    imported = {item for trace in evidence.traces for item in (trace.distributions or {}).items()}
+    imported = {
+        (name, version, trace.facts.get("python", ""))
+        for trace in evidence.traces
+        for name, version in (trace.distributions or {}).items()
+    }
     if not imported:
         return skipped("no run recorded what it imported")
     try:
         lock = _read(evidence, declared)
     except LockfileError as error:
         return skipped(f"the lockfile cannot be used: {error}")
-    python = next(
-        (
-            trace.facts["python"]
-            for trace in evidence.traces
-            if trace.distributions is not None and "python" in trace.facts
-        ),
-        None,
-    )
     excused = _TOOLS | _own_names(evidence)
     lines = defaultdict[str, list[str]](list)
-    for name, version in sorted(imported):
-        kind, text = compare_with_lock(name, version, lock, excused, python)
+    for name, version, python in sorted(imported):
+        kind, text = compare_with_lock(name, version, python, lock, excused)
         lines[kind].append(text)
     if lines["fail"]:
         return failed(
@@ -350,28 +346,26 @@ def _value(value: str | None) -> str:
 
 
 def compare_with_lock(
-    imported: str, version: str, lock: Lock, excused: Collection[str], python: str | None
+    imported: str, version: str, python: str, lock: Lock, excused: Collection[str]
 ) -> tuple[str, str]:
-    """Compare an imported distribution with the lock's pins for this machine and this Python.
-    Return the kind of the finding, and a line of evidence; `excused` need no pin."""
-    name = str(canonicalize_name(imported))
+    """Compare a distribution that training imported with the lock's pins for this machine and its
+    Python. Return the kind of the finding, and a line of evidence; `excused` need no pin."""
+    name, text = str(canonicalize_name(imported)), f"{imported} {version}"
     pins = [pin for pin in lock.pins if pin.name == name]
     here = [pin for pin in pins if not pin.own and applies(pin.marker, python)]
     for pin in here:
         if pin.version and same_version(pin.version, version):
-            suffix = f" ({pin.version} in the lock)" if pin.version != version else ""
-            return "pass", f"{imported} {version}{suffix}"
+            return "pass", text if pin.version == version else f"{text} ({pin.version} in the lock)"
     for pin in here:
         if pin.version is None:
-            kind = "missing" if pin.fault else "pass"
-            return kind, f"{imported} {version}: {pin.place} names no version"
+            return "missing" if pin.fault else "pass", f"{text}: {pin.place} names no version"
     if here:
         pinned = ", ".join(sorted({str(pin.version) for pin in here}))
-        return "fail", f"{imported} {version}: {pinned} at {here[0].place}, imported"
+        return "fail", f"{text}: {pinned} at {here[0].place}, imported"
     if name in excused or any(pin.own for pin in pins):
         return "skip", ""
     elsewhere = " (for other machines alone)" if pins else ""
-    return "fail", f"{imported} {version}{elsewhere} is not in the lock"
+    return "fail", f"{text}{elsewhere} is not in the lock"
 
 
 def _own_names(evidence: Evidence) -> frozenset[str]:

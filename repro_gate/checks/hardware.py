@@ -57,12 +57,11 @@ def device(evidence: Evidence) -> Finding:
         return skipped("no run was traced on a device")
     used = sorted({_device_of(trace) for trace in traces})
     counts = sorted({trace.facts.get("gpus", "0") for trace in traces})
-    wrong = list[str]()
-    if required.device and any(not item.startswith(required.device) for item in used):
-        wrong.append(f"device {required.device} is required, training used {', '.join(used)}")
-    model = required.gpu_model
-    if model and any(model.lower() not in item.lower() for item in used):
-        wrong.append(f"GPU model {model} is required, training used {', '.join(used)}")
+    wrong = [
+        f"{title} {name} is required, training used {', '.join(used)}"
+        for title, name in (("device", required.device), ("GPU model", required.gpu_model))
+        if name and any(name.lower() not in item.lower() for item in used)
+    ]
     if required.gpus is not None and counts != [str(required.gpus)]:
         wrong.append(f"exactly {required.gpus} GPUs are required, training saw {', '.join(counts)}")
     if wrong:

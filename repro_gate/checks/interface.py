@@ -152,6 +152,7 @@ class Evidence:
 
 # What else a check needs: the sentence by which it is skipped without, and the condition.
 Requirement = tuple[str, Callable[[Evidence], object]]
+NOTHING: Requirement = "", lambda _: True
 TRACED: Requirement = "no run was traced", lambda evidence: evidence.trained
 GIT: Requirement = "there is no git repository", lambda evidence: evidence.tracked is not None
 PAIR: Requirement = "no two runs could be compared", lambda evidence: len(evidence.pair) > 1
@@ -166,7 +167,7 @@ class Check:
     title: str
     needs: str  # CHECKOUT or RUNS
     look: Callable[[Evidence], Finding]
-    requirement: Requirement | None = None
+    requirement: Requirement
 
     @property
     def category(self) -> str:
@@ -175,11 +176,9 @@ class Check:
 
     def __call__(self, evidence: Evidence) -> CheckResult:
         """Return the result under the spec's profile and severities (waivers come later)."""
-        if self.requirement is not None:
-            why, is_met = self.requirement
-            if not is_met(evidence):
-                return self.result(skipped(why), evidence.spec)
-        return self.result(self.look(evidence), evidence.spec)
+        why, is_met = self.requirement
+        finding = self.look(evidence) if is_met(evidence) else skipped(why)
+        return self.result(finding, evidence.spec)
 
     def result(self, finding: Finding, spec: Spec) -> CheckResult:
         """Return what a finding of this check comes to under a spec."""
@@ -194,7 +193,7 @@ class Check:
 
 
 def check(
-    identifier: str, title: str, needs: str = RUNS, requirement: Requirement | None = None
+    identifier: str, title: str, needs: str = RUNS, requirement: Requirement = NOTHING
 ) -> Callable[[Callable[[Evidence], Finding]], Check]:
     """Return a decorator that makes a function from evidence to finding the check `identifier`."""
     return lambda look: Check(identifier, title, needs, look, requirement)

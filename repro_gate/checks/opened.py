@@ -35,33 +35,28 @@ class Elsewhere:
     """Modules of the checkout that did not come from a workspace, by their names: from an installed
     copy, from files of the original checkout that git ignores, and from its other files."""
 
-    copies: Sequence[Imported]
-    ignored: Sequence[Imported]
-    others: Sequence[Imported]
+    copies: list[Imported]
+    ignored: list[Imported]
+    others: list[Imported]
 
     def lines(self) -> list[str]:
         """Return a line for each module."""
-        copies = [
-            f"{item.module}: {item.path}, a copy that was installed, or another clone"
-            for item in self.copies
-        ]
-        return copies + [
-            f"{item.module}: {item.path}, in the original checkout"
-            for item in (*self.others, *self.ignored)
+        copy, original = "a copy that was installed, or another clone", "in the original checkout"
+        return [
+            f"{item.module}: {item.path}, {copy if item.distribution else original}"
+            for item in (*self.copies, *self.others, *self.ignored)
         ]
 
 
 def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewhere:
     """Return what these runs imported from elsewhere than their workspaces."""
+    elsewhere = Elsewhere([], [], [])
     imports = {item for trace in traces_of(runs) for item in trace.imports}
-    modules = sorted(imports, key=lambda item: item.module)
-    originals = [item for item in modules if not item.distribution]
-    ignored = [item for item in originals if misplaced(evidence, item.path) == IGNORED]
-    return Elsewhere(
-        copies=[item for item in modules if item.distribution],
-        ignored=ignored,
-        others=[item for item in originals if item not in ignored],
-    )
+    for item in sorted(imports, key=lambda item: item.module):
+        is_ignored = misplaced(evidence, item.path) == IGNORED
+        original = elsewhere.ignored if is_ignored else elsewhere.others
+        (elsewhere.copies if item.distribution else original).append(item)
+    return elsewhere
 
 
 def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:

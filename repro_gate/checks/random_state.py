@@ -92,22 +92,23 @@ def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
     for run in runs:
         for trace in run.traces:
-            first: dict[str, tuple[int, object, str]] = {}
+            known = set[str]()
             for mark in trace.steps:
                 settings = trace.settings[mark.flags]
                 for flag, value in not_effective(settings, run.plan.arm).items():
-                    first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
-            for flag, (step, value, why) in first.items():
-                text = (
-                    f"{flag} is {'not set' if value is None else value} from step {step} on, and "
-                    f"the gate wants {wanted(flag, run.plan.arm)}"
-                )
-                text = f"{text}; {why}" if why else text
-                changes = [item for item in trace.undone if flag.startswith(item.flag)]
-                is_late = bool(changes) and all(item.late for item in changes)
-                kind = "moot" if why else "late" if is_late else "in force"
-                line = at(changes[0], text) if changes else EvidenceLine(text)
-                changed[kind][line] = None
+                    if flag in known:
+                        continue
+                    known.add(flag)
+                    why = moot(flag, trace.facts, settings)
+                    text = (
+                        f"{flag} is {'not set' if value is None else value} from step {mark.step} "
+                        f"on, and the gate wants {wanted(flag, run.plan.arm)}"
+                    )
+                    text = f"{text}; {why}" if why else text
+                    changes = [item for item in trace.undone if flag.startswith(item.flag)]
+                    is_late = bool(changes) and all(item.late for item in changes)
+                    line = at(changes[0], text) if changes else EvidenceLine(text)
+                    changed["moot" if why else "late" if is_late else "in force"][line] = None
     return changed
 
 
@@ -318,8 +319,7 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     if evidence.blamed is not None:
         sources = {line.location: line.text for line in lines}
         suspects = [
-            EvidenceLine(sources.get(place, call), place)
-            for place, call in evidence.blamed.items()
+            EvidenceLine(sources.get(place, call), place) for place, call in evidence.blamed.items()
         ]
     remedy = (
         "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check "
