@@ -17,6 +17,7 @@ from repro_gate.checks.interface import (
     TRACED,
     Evidence,
     Finding,
+    by_process,
     check,
     differences,
     failed,
@@ -43,7 +44,6 @@ from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import THREADS
-from repro_gate.trace.model import Trace
 
 _ON_GPU = ("python", "torch", "cuda", "cudnn", "nccl", "driver")
 _SAME = (*_ON_GPU, "interpreter")
@@ -204,10 +204,12 @@ def image_digest(evidence: Evidence) -> Finding:
 )
 def versions(evidence: Evidence) -> Finding:
     """Each of these can change numbers without a change to the code."""
-    facts = {
-        f"{run.plan.name}: {trace.key} ({trace.pid})": _versions(trace, evidence)
-        for run, trace in evidence.trained
-    }
+    facts = by_process(evidence.trained, _SAME)
+    for values in facts.values():
+        if "interpreter" in values:  # `python` and `python3` of one environment are one
+            values["interpreter"] = os.path.dirname(values["interpreter"])
+        if "driver" in evidence.machine:
+            values["driver"] = evidence.machine["driver"]
     moved = differences(facts)
     if moved:
         return failed(
@@ -327,18 +329,6 @@ def _undeclared(evidence: Evidence) -> tuple[str, ...]:
         if (kind := kind_of(path.name)) and (kind != "requirements" or "requirements" in path.name)
     ]
     return tuple(names[:10])
-
-
-def _versions(trace: Trace, evidence: Evidence) -> dict[str, str]:
-    """Return what may differ between processes. The interpreter is named by its environment:
-    `bin/python` and `bin/python3` of one environment are one."""
-    facts = {key: trace.facts[key] for key in _SAME if key in trace.facts}
-    if path := facts.get("interpreter"):
-        name = os.path.basename(os.path.realpath(path))
-        facts["interpreter"] = os.path.join(os.path.dirname(path), name)
-    if "driver" in evidence.machine:
-        facts["driver"] = evidence.machine["driver"]
-    return facts
 
 
 def _value(value: str | None) -> str:

@@ -9,6 +9,7 @@ from repro_gate.checks.interface import (
     TRACED,
     Evidence,
     Finding,
+    by_process,
     check,
     differences,
     failed,
@@ -83,13 +84,8 @@ def device(evidence: Evidence) -> Finding:
 def same_for_all(evidence: Evidence) -> Finding:
     """The facts of every process; the evidence names each fact that differs, with a process for
     each value."""
-    facts = {
-        f"{run.plan.name}: {trace.key} ({trace.pid})": {
-            key: trace.facts[key] for key in SAME if key in trace.facts
-        }
-        for run, trace in evidence.trained
-        if THREADS not in run.plan.varied
-    }
+    trained = [(run, trace) for run, trace in evidence.trained if THREADS not in run.plan.varied]
+    facts = by_process(trained, SAME)
     known = {place: values for place, values in facts.items() if values}
     if not known:
         return skipped("no run was traced")

@@ -204,6 +204,18 @@ def traces_of(runs: Iterable[Run]) -> tuple[Trace, ...]:
     return tuple(trace for run in runs for trace in run.traces)
 
 
+def by_process(
+    trained: Iterable[tuple[Run, Trace]], keys: Iterable[str]
+) -> dict[str, dict[str, str]]:
+    """Return those of these facts that each process recorded, by its run and its name."""
+    return {
+        f"{run.plan.name}: {trace.key} ({trace.pid})": {
+            key: trace.facts[key] for key in keys if key in trace.facts
+        }
+        for run, trace in trained
+    }
+
+
 def differences(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return `key: value in PLACE, other value in OTHER PLACE` for each key whose value is not the
     same at all places; `facts` are key -> value by place."""

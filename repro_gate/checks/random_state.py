@@ -36,6 +36,7 @@ from repro_gate.trace.format import BY_LIBRARY
 from repro_gate.trace.model import LoaderSeen
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
+_Compared = tuple[str, Block, Divergence | None]
 _NO_CONTROL = "the reseeded control did not run to its end"
 
 
@@ -127,16 +128,19 @@ def generators_equal(evidence: Evidence) -> Finding:
         return passed(
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
-    first: dict[str, int] = {}
-    for label, block, item in _compared(*evidence.pair[:2]):
-        if item is not None and block.kind == "rng":
-            first.setdefault(_name(label, item.name), item.step)
-    return differ(
+    finding = differ(
         comparison,
         "rng",
         "generator states",
         "something draws a number of values, or seeds, that depends on more than the seed",
-    ) or noticed(
+    )
+    if finding is not None:
+        return finding
+    first: dict[str, int] = {}
+    for label, block, item in _compared(*evidence.pair[:2]):
+        if item is not None and block.kind == "rng":
+            first.setdefault(_name(label, item.name), item.step)
+    return noticed(
         "generators were in different states in the two runs, and no recorded number depends on it",
         [
             f"{name}: differs from {'the start' if step < 0 else f'step {step} on'}"
@@ -224,12 +228,12 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     return passed(f"another seed ({seed}) gave other bits, as it must", lines)
 
 
-def _differing(compared: Iterable[tuple[str, Block, Divergence | None]]) -> set[tuple[str, Key]]:
+def _differing(compared: Iterable[_Compared]) -> set[tuple[str, Key]]:
     """Return (process, key) of the blocks that differ."""
     return {(label, key_of(block)) for label, block, item in compared if item is not None}
 
 
-def _compared(run: Run, control: Run) -> Iterator[tuple[str, Block, Divergence | None]]:
+def _compared(run: Run, control: Run) -> Iterator[_Compared]:
     """Yield (process, the control's block, how it differs) of everything that both recorded in the
     steps that both took: behind its last step a run records the state in which it ended. What one
     lacks is no difference: the short control ends with digests that `capture.every` leaves out of
