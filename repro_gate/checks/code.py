@@ -65,7 +65,7 @@ _REMEDIES = {  # what to do about a file that training opened, by what is wrong 
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
 def commit_known(evidence: Evidence) -> Finding:
-    """A result belongs to a commit, or nobody can check out what gave it."""
+    """Look for the commit: without one nobody can check out what gave a result."""
     if evidence.commit is None:
         return missing(
             "the code is in no git commit, so nobody can check out what ran",
@@ -77,7 +77,7 @@ def commit_known(evidence: Evidence) -> Finding:
 
 @check("code/clean", "Nothing in the checkout is uncommitted.", CHECKOUT)
 def tree_clean(evidence: Evidence) -> Finding:
-    """What git ignores does not count: it is not copied into the workspaces."""
+    """Look at uncommitted paths. What git ignores is not among them: no workspace has it."""
     if evidence.commit is None:
         return skipped("there is no commit to compare the tree with")
     if evidence.uncommitted:
@@ -126,8 +126,8 @@ def submodules_present(evidence: Evidence) -> Finding:
 
 @check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", CHECKOUT, GIT)
 def lfs_resolved(evidence: Evidence) -> Finding:
-    """A pointer that git's attributes do not give to LFS may be meant as it is (a test's
-    fixture)."""
+    """Look for pointers of files that git's attributes give to LFS; any other may be meant as it
+    is (a test's fixture)."""
     pointers = lfs_pointers(evidence.root)
     if pointers:
         return missing(
@@ -145,7 +145,7 @@ def lfs_resolved(evidence: Evidence) -> Finding:
     GIT,
 )
 def spec_tracked(evidence: Evidence) -> Finding:
-    """Whether it was modified since the commit is for `code/clean` to say."""
+    """Look whether git tracks the spec; `code/clean` says if it was modified."""
     path = os.path.relpath(evidence.folder / evidence.spec.path.name, evidence.root)
     if path in (evidence.tracked or ()):
         return passed(f"{path} is tracked", (path,))
@@ -158,8 +158,8 @@ def spec_tracked(evidence: Evidence) -> Finding:
 
 @check("code/licence", "The checkout says under which licence its code may be run again.", CHECKOUT)
 def licence(evidence: Evidence) -> Finding:
-    """A file of the usual name, or pyproject's `license`, at the root or beside the spec. What the
-    licence says is not judged."""
+    """Look for a file of the usual name, or pyproject's `license`, at the root or beside the spec.
+    What the licence says is not judged."""
     folders = dict.fromkeys((evidence.root, evidence.folder))
     for path in (path for folder in folders for path in sorted(folder.glob("*"))):
         if _is_licence(path, evidence):
@@ -178,8 +178,8 @@ def licence(evidence: Evidence) -> Finding:
     "needed.",
 )
 def pristine_workspace(evidence: Evidence) -> Finding:
-    """Each run starts in a new copy of what git would see; a file that only this machine has is not
-    in it, and a crash may name it."""
+    """Look how the runs ended: each starts in a new copy of what git would see, and a crash may
+    name a file that only this machine has."""
     absent = files_of_this_machine(evidence)
     if absent:
         first = os.path.relpath(evidence.root / next(iter(absent)), evidence.folder)

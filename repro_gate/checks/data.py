@@ -171,8 +171,8 @@ def no_network(evidence: Evidence) -> Finding:
     requirement=TRACED,
 )
 def revisions_pinned(evidence: Evidence) -> Finding:
-    """The hubs' caches carry the commit in their paths. A tracked file that the runs opened, or the
-    spec, has to name it."""
+    """Read the commits from the paths of the hubs' caches. A tracked file that the runs opened, or
+    the spec, has to name each."""
     read = sorted({match.groups() for match in map(_HUB_CACHE.search, opened(evidence)) if match})
     if not read:
         return skipped("training read nothing from a hub's cache")
@@ -212,7 +212,7 @@ def _is_named(evidence: Evidence, commit: str) -> bool:
     "Every batch that a DataLoader handed out had the same bytes in both runs, in the same order.",
 )
 def batches_equal(evidence: Evidence) -> Finding:
-    """Digests of all tensors of every batch, in order of execution."""
+    """Compare the digests of all tensors of every batch, in order of execution."""
     comparison = evidence.comparison
     if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")

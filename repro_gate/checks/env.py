@@ -77,7 +77,7 @@ _SHOWN = 500  # characters of a variable's value
     CHECKOUT,
 )
 def lockfile(evidence: Evidence) -> Finding:
-    """A lock without hashes pins what an index calls a version, not the bytes that are
+    """Read the lock. Without hashes it pins what an index calls a version, not the bytes that are
     installed."""
     declared = evidence.spec.env.lockfile
     if declared is None:
@@ -120,7 +120,7 @@ def lockfile(evidence: Evidence) -> Finding:
     "imported.",
 )
 def installed(evidence: Evidence) -> Finding:
-    """A lock that nobody installed from says nothing about the run."""
+    """Compare what was imported with the lock: one that nobody installed from says nothing."""
     declared = evidence.spec.env.lockfile
     if declared is None:
         return skipped("no lockfile is declared")
@@ -162,7 +162,7 @@ def installed(evidence: Evidence) -> Finding:
     CHECKOUT,
 )
 def image_digest(evidence: Evidence) -> Finding:
-    """A tag can be moved to another image; a digest cannot. What is declared counts only where the
+    """Compare digests: a tag can be moved to another image. What is declared counts only if the
     running image is known."""
     declared, running = evidence.spec.env.image, evidence.running_image
     known = _DIGEST.fullmatch(running or "")
@@ -203,7 +203,7 @@ def image_digest(evidence: Evidence) -> Finding:
     requirement=TRACED,
 )
 def versions(evidence: Evidence) -> Finding:
-    """Each of these can change numbers without a change to the code."""
+    """Compare what can change numbers without a change to the code."""
     facts = by_process(evidence.trained, _SAME)
     for values in facts.values():
         if "interpreter" in values:  # `python` and `python3` of one environment are one
@@ -285,7 +285,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     requirement=PAIR,
 )
 def variables(evidence: Evidence) -> Finding:
-    """A variable that only one run saw is a difference that the code does not show."""
+    """Compare the variables: one that only one run saw is a difference that the code does not show."""
     first, second = (processes(run.traces) for run in evidence.pair[:2])
     lines, same = list[str](), set[str]()
     for label in first.keys() & second.keys():

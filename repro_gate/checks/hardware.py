@@ -50,7 +50,7 @@ _GPU_STATE = re.compile(r"gpu\.\d{1,4}\.(?:mig|ecc)")
     "that many GPUs.",
 )
 def device(evidence: Evidence) -> Finding:
-    """What the processes used, compared with `hardware:`. More GPUs than `gpus` count too:
+    """Compare what the processes used with `hardware:`. More GPUs than `gpus` count too:
     DataParallel splits a batch over all it sees."""
     required = evidence.spec.hardware
     traces = [trace for _, trace in evidence.trained if trace.facts.get("device")]
@@ -82,8 +82,8 @@ def device(evidence: Evidence) -> Finding:
     "every run.",
 )
 def same_for_all(evidence: Evidence) -> Finding:
-    """The facts of every process; the evidence names each fact that differs, with a process for
-    each value."""
+    """Compare the facts of every process; the evidence names each fact that differs, with a process
+    for each value."""
     trained = [(run, trace) for run, trace in evidence.trained if THREADS not in run.plan.varied]
     facts = by_process(trained, SAME)
     known = {place: values for place, values in facts.items() if values}
@@ -137,7 +137,7 @@ def recorded(evidence: Evidence) -> Finding:
 
 @check("hardware/alone", "No other process computed on the GPUs before and after the timed runs.")
 def alone(evidence: Evidence) -> Finding:
-    """What `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a
+    """Look at what `nvidia-smi` listed before and after each run, when none of ours is on a GPU; a
     container may not be shown all."""
     others = evidence.gpu_processes
     if not any(on_gpu(trace) for _, trace in evidence.trained):

@@ -153,8 +153,8 @@ def generators_equal(evidence: Evidence) -> Finding:
 
 @check("random-state/seed-reach", "Under another seed every generator started from another state.")
 def seed_reaches_all(evidence: Evidence) -> Finding:
-    """The first recorded state of each generator in the first run and in the reseeded control; one
-    that is equal was seeded by the code."""
+    """Compare the first recorded state of each generator in the first run and in the reseeded
+    control; one that is equal was seeded by the code."""
     control = evidence.control
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
@@ -394,8 +394,8 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     "bits.",
 )
 def robust(evidence: Evidence) -> Finding:
-    """What differed in it stands in `robustness.vary`; the evidence says what could not be
-    varied."""
+    """Compare the varied run: what differed in it stands in `robustness.vary`; the evidence says
+    what could not be varied."""
     names = evidence.spec.robustness.vary
     if not names:
         return skipped("the spec varies nothing (`robustness: {vary: false}`)")
