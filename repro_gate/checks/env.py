@@ -285,7 +285,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     requirement=PAIR,
 )
 def variables(evidence: Evidence) -> Finding:
-    """Compare the variables: one that only one run saw is a difference that the code does not show."""
+    """Compare the variables: a difference between them is one that the code does not show."""
     first, second = (processes(run.traces) for run in evidence.pair[:2])
     lines, same = list[str](), set[str]()
     for label in first.keys() & second.keys():

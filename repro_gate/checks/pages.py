@@ -43,7 +43,7 @@ def url(identifier: str) -> str | None:
 
 @cache
 def reasons() -> Mapping[str, str]:
-    """Return what every other id that a report can name stands for, as `docs/reasons.md` orders them."""
+    """Return what every other id of a report stands for, in the order of `docs/reasons.md`."""
     return dict(_LINE.findall((_OTHERS / "reasons.md").read_text(encoding="utf-8")))
 
 
@@ -59,7 +59,7 @@ def table() -> str:
 
 
 def placed(text: str) -> str:
-    """Return the text with the table between its markers. Raises ValueError if it has no markers."""
+    """Return the text with the table between its markers. Raises ValueError if it has none."""
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
