@@ -248,8 +248,11 @@ def opened_files(evidence: Evidence) -> Finding:
         return skipped("no run recorded a file that it opened")
     # `code/imports-checkout` names them
     imported = {item.path for trace in evidence.traces for item in trace.imports}
-    faults = [(item, _fault(item, evidence)) for item in files if item.path not in imported]
-    faults = [(item, fault) for item, fault in faults if fault]
+    faults = [
+        (item, fault)
+        for item in files
+        if item.path not in imported and (fault := _fault(item, evidence))
+    ]
     kinds = {fault for _, fault in faults}
     finding = missing_files(
         evidence,

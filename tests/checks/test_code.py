@@ -1,4 +1,5 @@
-"""Category `code`: is what ran known, and would it run from a fresh clone?"""
+"""Category `code`: is what ran known, and would it run from a fresh clone? And the files that the
+runs opened: which are named, and how."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checks import code
 from repro_gate.checks.interface import Check, Evidence
-from repro_gate.checks.opened import ABSOLUTE, IGNORED, NOT_ALL, unsound
+from repro_gate.checks.opened import (
+    ABSOLUTE,
+    IGNORED,
+    NOT_ALL,
+    folded,
+    in_workspace,
+    opened,
+    unsound,
+)
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.fields import Imported, Location, Opened
@@ -264,3 +273,41 @@ def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
         (2, ("warn", ("/x/y.py: outside the checkout",))),
     ):
         assert outcome(code.opened_files, of(tmp_path, runs=opening(*files[:count]))) == expected
+
+
+def test_each_file_is_named_once_with_the_line_that_is_known() -> None:
+    lines = (None, Location("train.py", 3), Location("train.py", 9))
+    files = [[Opened("a", True, by), Opened("/b", False)] for by in lines]
+    runs = tuple(run("deterministic-1", replace(training(), opened=each)) for each in files)
+    expected = {"a": Opened("a", True, Location("train.py", 3)), "/b": Opened("/b", False)}
+    assert opened(evidence(runs=runs)) == expected
+
+
+def test_a_few_files_are_named_one_by_one_and_many_by_their_folders() -> None:
+    def texts(*files: tuple[Opened, str]) -> list[str]:
+        return [str(line) for line in folded(files)]
+
+    at = Location("a.py", 1)
+    few = [(Opened(f"/srv/{number:02}", False), "") for number in range(20)]
+    assert texts(*few) == [f"/srv/{number:02}" for number in range(20)]
+    assert texts(*few, (Opened("/srv/x", False, at), "")) == ["/srv/: 21 files"]
+    deep = [
+        (Opened(f"/srv/{n % 3}/{n}/{m}", False, at), "why") for n in range(30) for m in range(2)
+    ]
+    assert texts(*deep) == [f"a.py:1: opens /srv/{n}/: 20 files: why" for n in range(3)]
+    inside = [(Opened(f"{n}.txt", True), "not tracked by git") for n in range(21)]
+    assert texts(*inside) == ["./: 21 files: not tracked by git"]
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/tmp/repro-gate-x1/workspace/train.py", "train.py"),
+        ("/repro-gate-x1/place/workspace/a/workspace/b.py", "a/workspace/b.py"),
+        ("/tmp/repro-gate-x1/data/file", "/tmp/repro-gate-x1/data/file"),
+        ("/home/me/workspace/b.py", "/home/me/workspace/b.py"),
+        ("repro-gate-x1/workspace/b.py", "repro-gate-x1/workspace/b.py"),
+    ],
+)
+def test_the_runs_temporary_folder_is_taken_off(path: str, own: str) -> None:
+    assert in_workspace(path) == own
