@@ -205,7 +205,7 @@ def image_digest(evidence: Evidence) -> Finding:
 def versions(evidence: Evidence) -> Finding:
     """Compare what can change numbers without a change to the code."""
     facts = by_process(evidence.trained, _SAME)
-    for values in facts.values():
+    for _, values in facts:
         if "interpreter" in values:  # `python` and `python3` of one environment are one
             values["interpreter"] = os.path.dirname(values["interpreter"])
         if "driver" in evidence.machine:
@@ -217,7 +217,7 @@ def versions(evidence: Evidence) -> Finding:
             moved,
             "start every process with the same interpreter",
         )
-    same = next(iter(facts.values()))
+    same = facts[0][1]
     has_gpu = any(on_gpu(trace) for _, trace in evidence.trained)
     unknown = [key for key in (_ON_GPU if has_gpu else ("python",)) if not same.get(key)]
     known = [f"{key} {value}" for key, value in same.items()]

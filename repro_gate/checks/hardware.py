@@ -85,8 +85,7 @@ def same_for_all(evidence: Evidence) -> Finding:
     """Compare the facts of every process; the evidence names each fact that differs, with a process
     for each value."""
     trained = [(run, trace) for run, trace in evidence.trained if THREADS not in run.plan.varied]
-    facts = by_process(trained, SAME)
-    known = {place: values for place, values in facts.items() if values}
+    known = [item for item in by_process(trained, SAME) if item[1]]
     if not known:
         return skipped("no run was traced")
     lines = differences(known)
@@ -99,7 +98,7 @@ def same_for_all(evidence: Evidence) -> Finding:
         )
     return passed(
         f"{len(known)} processes had the same device and threads",
-        [f"{key} {value}" for key, value in next(iter(known.values())).items()],
+        [f"{key} {value}" for key, value in known[0][1].items()],
     )
 
 

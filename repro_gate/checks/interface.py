@@ -206,23 +206,24 @@ def traces_of(runs: Iterable[Run]) -> tuple[Trace, ...]:
 
 def by_process(
     trained: Iterable[tuple[Run, Trace]], keys: Iterable[str]
-) -> dict[str, dict[str, str]]:
-    """Return those of these facts that each process recorded, by its run and its name."""
-    return {
-        f"{run.plan.name}: {trace.key} ({trace.pid})": {
-            key: trace.facts[key] for key in keys if key in trace.facts
-        }
+) -> list[tuple[str, dict[str, str]]]:
+    """Return the name of each process, and those of these facts that it recorded."""
+    return [
+        (
+            f"{run.plan.name}: {trace.key} ({trace.pid})",
+            {key: trace.facts[key] for key in keys if key in trace.facts},
+        )
         for run, trace in trained
-    }
+    ]
 
 
-def differences(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
+def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
     """Return `key: value in PLACE, other value in OTHER PLACE` for each key whose value is not the
-    same at all places; `facts` are key -> value by place."""
+    same at all places; `facts` are places, each with key -> value."""
     lines = []
-    for key in dict.fromkeys(key for values in facts.values() for key in values):
+    for key in dict.fromkeys(key for _, values in facts for key in values):
         places: dict[str, str] = {}
-        for place, values in facts.items():
+        for place, values in facts:
             places.setdefault(values.get(key, "not recorded"), place)
         if len(places) > 1:
             texts = [f"{value} in {place}" for value, place in places.items()]

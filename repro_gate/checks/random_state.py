@@ -275,7 +275,7 @@ def workers_seeded(evidence: Evidence) -> Finding:
         }
         for place, side in loaders.items()
     }
-    apart = differences(seeds)
+    apart = differences([*seeds.items()])
     if apart:
         return failed(
             "DataLoader workers were seeded differently in the two runs",

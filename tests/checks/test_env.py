@@ -226,6 +226,7 @@ def test_versions_must_be_the_same_in_every_process(fact: str) -> None:
     for runs in (
         (run("deterministic-1", first, other),),
         (run("deterministic-1", first), run("default-1", other)),
+        (run("deterministic-1", replace(other, key="main"), first),),  # one took the other's place
     ):
         status, lines = outcome(env.versions, evidence(runs=runs))
         assert status == "fail" and [line.partition(":")[0] for line in lines] == [fact]
