@@ -30,7 +30,7 @@ from tests.support.built_traces import evidence, run, spec, training
 from tests.support.repositories import git, repository, write
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 123456\n"
-CRASHED = {"outcome": "crashed", "problem": "it exited with status 1"}
+CRASHED: dict[str, Any] = {"outcome": "crashed", "problem": "it exited with status 1"}
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_opened_files_that_the_probe_did_not_list_are_missing(repo: Path) -> Non
         runs = opening(Opened(file, True), notes=[(NOT_ALL, "more than 20000 files")])
         facts = of(repo, runs=runs)
         assert outcome(code.opened_files, facts) == ("warn", (*lines, "more than 20000 files"))
-    assert statuses(code.opened_files, facts) == ("warn", "fail")
+        assert statuses(code.opened_files, facts) == ("warn", "fail")
 
 
 def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
