@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import date
 
 from repro_gate.checks import code, data, env, hardware, random_state
-from repro_gate.checks.interface import CATEGORIES, CHECKOUT, Check, CheckResult, Evidence
+from repro_gate.checks.interface import CATEGORIES, CHECKOUT, Check, CheckResult, Evidence, failed
 from repro_gate.errors import GateError
 from repro_gate.spec.model import Waiver
 
@@ -23,70 +23,51 @@ ALL = tuple(
 
 
 def run_checks(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    """Every check's result, in the order of the categories; a result that a valid waiver names is
+    """Return every check's result, in the order of the categories; one that a valid waiver names is
     `waived`."""
     return _results(ALL, evidence, today)
 
 
 def run_static(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    """The same of the checks that look at the checkout alone."""
+    """Return the results of the checks that look at the checkout alone."""
     return _results([check for check in ALL if check.needs == CHECKOUT], evidence, today)
 
 
 def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
-    """Categories without a check that passed; a waiver shows nothing. Failures are reported by
-    themselves."""
-    return tuple(
-        category
-        for category in CATEGORIES
-        if not any(item.category == category and item.status == "pass" for item in results)
-    )
+    """Return the categories without a check that passed; a waiver shows nothing. Failures are
+    reported by themselves."""
+    covered = {item.category for item in results if item.status == "pass"}
+    return tuple(category for category in CATEGORIES if category not in covered)
 
 
 def _results(checks: Sequence[Check], evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    return tuple(
-        _waived(_looked(check, evidence), evidence.spec.checklist.waive, today) for check in checks
-    )
-
-
-def _looked(check: Check, evidence: Evidence) -> CheckResult:
-    """The check's result. One that could not look has shown nothing, so it fails and says why: the
-    others still have their say."""
-    try:
-        return check(evidence)
-    except (GateError, OSError) as error:
-        said, remedy = (
-            (error.message, error.remedy) if isinstance(error, GateError) else (str(error), "")
-        )
-        return CheckResult(
-            id=check.id,
-            category=check.category,
-            status="fail",
-            message=f"it could not look: {said}",
-            remedy=remedy,
-        )
+    """Return the checks' results. One that could not look has shown nothing, so it fails and says
+    why: the others still have their say."""
+    results = []
+    for check in checks:
+        try:
+            result = check(evidence)
+        except (GateError, OSError) as error:
+            remedy = error.remedy if isinstance(error, GateError) else ""
+            finding = failed(f"it could not look: {error}", (), remedy)
+            result = check.result(finding, evidence.spec)
+        results.append(_waived(result, evidence.spec.checklist.waive, today))
+    return tuple(results)
 
 
 def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:
     waiver = next((item for item in waivers if item.check == result.id), None)
     if waiver is None:
         return result
-    ended = waiver.until is not None and today > waiver.until
-    if result.status not in ("warn", "fail"):
-        return (
-            replace(
-                result, message=f"{result.message} (its waiver ended on {waiver.until} and can go)"
-            )
-            if ended
-            else result
-        )
-    if ended:
-        return replace(
-            result,
-            status="fail",
-            message=f"{result.message} (its waiver ended on {waiver.until}: {waiver.reason})",
-        )
-    until = f" until {waiver.until}" if waiver.until else ""
-    return replace(
-        result, status="waived", message=f"{result.message}: waived{until}, {waiver.reason}"
-    )
+    bad = result.status in ("warn", "fail")
+    if waiver.until is not None and today > waiver.until:
+        status = "fail" if bad else result.status
+        reason = f": {waiver.reason}" if bad else " and can go"
+        note = f" (its waiver ended on {waiver.until}{reason})"
+    elif bad:
+        status = "waived"
+        until = f" until {waiver.until}" if waiver.until else ""
+        note = f": waived{until}, {waiver.reason}"
+    else:
+        return result
+    return replace(result, status=status, message=result.message + note)

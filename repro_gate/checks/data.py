@@ -8,30 +8,30 @@ import re
 
 from repro_gate.checks.interface import (
     CHECKOUT,
+    TRACED,
     Evidence,
     EvidenceLine,
     Finding,
     check,
-    diverged_before,
+    differ,
     failed,
     missing,
     passed,
     skipped,
+    traces_of,
 )
 from repro_gate.checks.opened import (
-    folded,
     is_source,
     left_over,
     misplaced,
+    missing_files,
     opened,
     unlisted,
 )
 from repro_gate.data.declared import DataFinding
 from repro_gate.files import Unreadable, read_text
 
-_HUB_CACHE = re.compile(
-    r"/(?:models|datasets|spaces)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})/"
-)
+_HUB_CACHE = re.compile(r"/(?:models|datasets|spaces)--([^/]+)/snapshots/([0-9a-f]{40})/")
 _MAX_FILES = 5_000  # that are searched for a commit
 _MAX_FILE_BYTES = 1 << 20
 _PIN = (
@@ -52,41 +52,34 @@ def checksums(evidence: Evidence) -> Finding:
     if not evidence.spec.data and not problems:
         return skipped("no data is declared")
     wrong = [item for item in evidence.data if item.mismatches or item.actual is None]
-    if wrong or problems:
+    if problems or wrong:
         lines = [EvidenceLine(item.message, item.location) for item in problems]
         lines += [
             EvidenceLine(text, item.source)
             for item in wrong
             for text in item.mismatches or (f"{item.path}: found nothing",)
         ]
-        counted = (
-            [f"{len(wrong)} of {len(evidence.data)} declared items are not what is stated"]
-            if wrong
-            else []
-        )
-        counted += [f"{len(problems)} declarations cannot be used"] if problems else []
-        remedy = (
+        return failed(
+            f"{len(problems) + len(wrong)} declared items are not what is stated, or cannot be "
+            "verified",
+            lines,
             problems[0].remedy
             if problems
-            else "restore the file, or put the new sha256 into the spec if the change is meant"
+            else "restore the file, or put the new sha256 into the spec if the change is meant",
         )
-        return failed(", and ".join(counted), lines, remedy)
-    bare = [item for item in evidence.data if not item.declared]
+    bare = [_digest(item) for item in evidence.data if not item.declared]
     if bare:
-        remedy = "add the sha256 shown to the spec"
         return missing(
-            f"{len(bare)} declared items have no sha256",
-            [f"{item.path}: sha256 {item.actual}" for item in bare],
-            remedy,
+            f"{len(bare)} declared items have no sha256", bare, "add the sha256 shown to the spec"
         )
     return passed(
-        f"{len(evidence.data)} declared items have their digests",
-        [_verified(item) for item in evidence.data],
+        f"{len(evidence.data)} declared items have their digests", [*map(_digest, evidence.data)]
     )
 
 
-def _verified(item: DataFinding) -> EvidenceLine:
-    digest = f"sha256 {item.actual}" if item.expected is not None else f"md5 {item.md5_actual}"
+def _digest(item: DataFinding) -> EvidenceLine:
+    by_md5 = item.md5_expected is not None and item.expected is None
+    digest = f"md5 {item.md5_actual}" if by_md5 else f"sha256 {item.actual}"
     return EvidenceLine(f"{item.path}: {digest}", item.source)
 
 
@@ -107,55 +100,49 @@ def unchanged(evidence: Evidence) -> Finding:
 @check(
     "data/undeclared-reads",
     "Every data file outside the checkout that training read is declared under `data:`.",
-    traced=True,
+    requirement=TRACED,
 )
 def no_undeclared_reads(evidence: Evidence) -> Finding:
     """Files there before the run and opened for reading (by Python's audit hook), outside the
     workspace, no source or settings."""
-    outside = [item for _, item in sorted(opened(evidence).items()) if not item.inside]
-    found = [item for item in outside if not is_source(item.path)]
-    cut = unlisted(evidence)
-    if found:
-        return missing(
-            f"training read {len(found)} files outside the checkout that nothing declares",
-            (*folded([(item, misplaced(evidence, item)) for item in found]), *cut[:2]),
-            "declare each file, or the folder that holds them, under `data:` with its sha256, so "
-            "that a rerun can tell if it has the same",
-        )
-    if cut:
-        return missing(
-            "training opened more files than the probe lists, so not all were looked at",
-            cut[:2],
-            "declare the folders they lie in",
-        )
-    besides = " besides source and settings, which `code/opened-files` judges" if outside else ""
-    return passed(f"training read no undeclared file outside the checkout{besides}")
+    files = [
+        (item, misplaced(evidence, item.path))
+        for item in opened(evidence).values()
+        if not item.inside and not is_source(item.path)
+    ]
+    return missing_files(
+        evidence,
+        files,
+        f"training read {len(files)} files outside the checkout that nothing declares",
+        "declare each file, or the folder that holds them, under `data:` with its sha256, so that "
+        "a rerun can tell if it has the same",
+    ) or passed(
+        "training read no undeclared file outside the checkout (source and settings are for "
+        "`code/opened-files`)"
+    )
 
 
 @check(
     "data/leftovers",
     "No run read a file that an earlier run of the same gate run had made or changed.",
-    traced=True,
+    requirement=TRACED,
 )
 def no_leftovers(evidence: Evidence) -> Finding:
     """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began
     and before the run that read them."""
-    found = left_over(evidence.runs)
-    if found:
-        count = len({item.path for item in found})
+    files = left_over(evidence.runs)
+    if files:
         lines = [
             EvidenceLine(f"{item.path}: read by {', '.join(names)}", item.by)
-            for item, names in found.items()
+            for item, names in files.items()
         ]
-        message = (
-            f"runs read {count} files left over from an earlier run of this gate run, so equal "
-            "results show nothing"
-        )
-        remedy = (
+        return failed(
+            f"runs read {len({item.path for item in files})} files left over from an earlier run "
+            "of this gate run, so equal results show nothing",
+            sorted(lines, key=str),
             "write below the working directory, HOME or TMPDIR (each run has its own), or declare "
-            "the files under `data:`"
+            "the files under `data:`",
         )
-        return failed(message, sorted(lines, key=str), remedy)
     return passed("no run read what an earlier one had left behind")
 
 
@@ -163,18 +150,17 @@ def no_leftovers(evidence: Evidence) -> Finding:
     "data/no-network",
     "No training process opened a connection to another machine (seen by Python's audit hook; "
     "loopback does not count).",
-    traced=True,
+    requirement=TRACED,
 )
 def no_network(evidence: Evidence) -> Finding:
     """Connections of every traced process of every run; what native code opens by itself is not
     seen."""
-    addresses = sorted(
-        {address for run in evidence.runs for trace in run.traces for address in trace.network}
-    )
+    addresses = {address for trace in evidence.traces for address in trace.network}
     if addresses:
-        remedy = "declare the data under `data:`, and turn telemetry off through train.env"
         return missing(
-            "training connected to other machines, whose answers can change", addresses, remedy
+            "training connected to other machines, whose answers can change",
+            sorted(addresses),
+            "declare the data under `data:`, and turn telemetry off through train.env",
         )
     return passed("no training process connected to another machine")
 
@@ -182,40 +168,37 @@ def no_network(evidence: Evidence) -> Finding:
 @check(
     "data/revisions",
     "Every dataset and model of a hub that training read is pinned to a commit.",
-    traced=True,
+    requirement=TRACED,
 )
 def revisions_pinned(evidence: Evidence) -> Finding:
-    """The hubs' caches carry the commit in their paths. A tracked file that the runs opened, or the
-    spec, has to name it."""
-    read = sorted(
-        {
-            (found["name"].replace("--", "/"), found["commit"])
-            for path in opened(evidence)
-            for found in _HUB_CACHE.finditer(path)
-        }
-    )
+    """Read the commits from the paths of the hubs' caches. A tracked file that the runs opened, or
+    the spec, has to name each."""
+    read = sorted({match.groups() for match in map(_HUB_CACHE.search, opened(evidence)) if match})
     if not read:
         return skipped("training read nothing from a hub's cache")
-    loose = [item for item in read if not _is_named(evidence, item[1])]
+    loose = [
+        f"{name.replace('--', '/')}: the runs read {commit}"
+        for name, commit in read
+        if not _is_named(evidence, commit)
+    ]
     if loose:
         return missing(
             f"{len(loose)} of {len(read)} datasets and models of a hub can change under their "
             "names: no file that the runs opened names the commit",
-            [f"{name}: the runs read {commit}" for name, commit in loose],
+            loose,
             _PIN,
         )
     return passed(
         f"{len(read)} datasets and models of a hub are pinned to a commit",
-        [f"{name}: {commit}" for name, commit in read],
+        [f"{name.replace('--', '/')}: {commit}" for name, commit in read],
     )
 
 
 def _is_named(evidence: Evidence, commit: str) -> bool:
-    """Whether the spec, or a tracked file that the runs opened (any, where that is not known),
+    """Return whether the spec, or a tracked file that the runs opened (any, if not all are listed),
     names the commit."""
     tracked = evidence.tracked or frozenset()
-    ran = {item.path for item in opened(evidence).values() if item.inside}
-    paths = sorted(tracked if unlisted(evidence) else tracked & ran)
+    paths = sorted(tracked if unlisted(evidence) else tracked & opened(evidence).keys())
     files = [evidence.root / path for path in paths[:_MAX_FILES]]
     for path in (evidence.spec.path, *files):
         with contextlib.suppress(Unreadable):
@@ -229,24 +212,12 @@ def _is_named(evidence: Evidence, commit: str) -> bool:
     "Every batch that a DataLoader handed out had the same bytes in both runs, in the same order.",
 )
 def batches_equal(evidence: Evidence) -> Finding:
-    """Digests of all tensors of every batch, in order of execution."""
-    tally = evidence.comparison.by_kind.get("batch") if evidence.comparison else None
-    if tally is None or not tally.tensors:
+    """Compare the digests of all tensors of every batch, in order of execution."""
+    comparison = evidence.comparison
+    if comparison is None or "batch" not in comparison.by_kind:
         return skipped("no batch came through a torch DataLoader")
-    count = sum(
-        block.kind == "batch"
-        for run in evidence.pair[:1]
-        for trace in run.traces
-        for block in trace.blocks
+    remedy = "seed the sampler and the augmentation from the run's seed"
+    kinds = [block.kind for trace in traces_of(evidence.pair[:1]) for block in trace.blocks]
+    return differ(comparison, "batch", "batches", remedy) or passed(
+        f"{kinds.count('batch')} batches were equal, in content and order"
     )
-    first = evidence.comparison.first_divergence if evidence.comparison else None
-    if tally.differing and first is not None and (first.kind == "batch"):
-        remedy = "seed the sampler and the augmentation from the run's seed"
-        return failed(
-            f"the runs were handed different batches from step {first.step} on",
-            (first.name,),
-            remedy,
-        )
-    if tally.differing:
-        return diverged_before("batches differ", "tensors of batches", tally, first)
-    return passed(f"{count} batches were equal, in content and order")

@@ -9,16 +9,16 @@ of them is only shown.
 from __future__ import annotations
 
 import contextlib
-import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import PurePosixPath
 
 from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.code import files_of_this_machine
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import declared_paths, in_workspace, is_source, opened
+from repro_gate.checks.opened import declared_paths, from_root, is_source, opened
 from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.runs.launch import Run
 
@@ -33,51 +33,44 @@ _NO_DATA = re.compile(
 
 
 def ignored_data(evidence: Evidence) -> dict[str, str]:
-    """Path from the checkout's root -> where a crashed run names it (`train.py:12`), of what git
-    ignores and the checkout has; what the log names comes first. Empty where a run came to its
-    end."""
+    """Return path from the checkout's root -> where a crashed run names it (`train.py:12`), of what
+    git ignores and the checkout has; what the log names comes first. Empty if a run came to its
+    end, or `code/pristine-workspace` names what was not there."""
     crashed = next((run for run in evidence.runs if run.outcome == "crashed"), None)
     if crashed is None or evidence.tracked is None or any(run.good for run in evidence.runs):
         return {}
-    if files_of_this_machine(evidence):  # `code/pristine-workspace` fails by them
+    if files_of_this_machine(evidence):
         return {}
     root = evidence.root
-    ignored = {name.rstrip("/") for name in ignored_files(root, ("",))}
-    ignored = {name for name in ignored if not _NO_DATA.search(name)}
-    copied = [
-        path
-        for path in (*evidence.tracked, *evidence.uncommitted)
-        if not posixpath.basename(path).startswith(".")
-    ]
+    names = (name.rstrip("/") for name in ignored_files(root, ("",)))
+    ignored = {name for name in names if not _NO_DATA.search(name)}
+    copied = (*evidence.tracked, *evidence.uncommitted)
     # with folders of which the workspaces have a .gitkeep at most
-    lacking = ignored | (_above(ignored) - _above(copied))
+    full = _above(path for path in copied if not posixpath.basename(path).startswith("."))
+    lacking = ignored | (_above(ignored) - full)
     known = {*declared_paths(evidence), ".git"}
-    found: dict[str, str] = {}
-    for path, place in islice(_named(evidence, crashed), _WORDS):
+    places: dict[str, str] = {}
+    for path, place in islice(_paths(evidence, crashed), _WORDS):
         upwards = {path, *_above([path])}
-        if upwards & (known | found.keys()) or path in _above(found) or is_source(path):
+        is_known = upwards & (known | places.keys()) or path in _above(places)
+        if is_known or is_source(path) or not (path in lacking or upwards & ignored):
             continue
-        if not (upwards & ignored or path in lacking) or "\0" in path:
-            continue
-        if (root / path).exists() and is_inside(root / path, root):
-            found[path] = place
-        if len(found) == _MOST:
-            break
-    return found
+        if "\0" not in path and (root / path).exists() and is_inside(root / path, root):
+            places[path] = place
+    return dict(islice(places.items(), _MOST))
 
 
-def _named(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
-    """Each path that log, command or code name (what is quoted or has a slash in it), from the
-    checkout's root, and where."""
+def _paths(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
+    """Yield each path that log, command or code name (what is quoted or has a slash in it), from
+    the checkout's root, and where."""
     root, command = evidence.root, evidence.spec.train.run or ""
     folder = evidence.folder / evidence.spec.train.working_directory
-    log = f"the log of {crashed.plan.name}"
-    lines = [(line, folder, log) for line in crashed.ended.tail] + [(command, folder, "train.run")]
-    names = [os.path.relpath(folder / word, root) for _, word in _WORD.findall(command)]
-    names += [item.path for item in opened(evidence).values() if item.inside]
+    lines = [(line, folder, f"the log of {crashed.plan.name}") for line in crashed.ended.tail]
+    lines.append((command, folder, "train.run"))
+    words = [from_root(word, folder, root) for _, word in _WORD.findall(command)]
     ours = {*(evidence.tracked or ()), *evidence.uncommitted}
-    read = [name for name in dict.fromkeys(names) if name.endswith(_READ) and name in ours]
-    for name in read[:_FILES]:
+    code = [name for name in dict.fromkeys((*words, *opened(evidence))) if name in ours]
+    for name in [name for name in code if name.endswith(_READ)][:_FILES]:
         with contextlib.suppress(Unreadable):
             text = read_text(root / name, root, _BYTES)
             for number, line in enumerate(text.splitlines(), 1):
@@ -85,17 +78,11 @@ def _named(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
                 lines += [(line, folder, place), (line, (root / name).parent, place)]
     for line, base, place in lines:
         for quoted, word in _WORD.findall(line):
-            given = (quoted or word).rstrip(".")
-            own = in_workspace(given)
-            path = os.path.relpath(os.path.normpath((base if own == given else root) / own), root)
+            path = from_root((quoted or word).rstrip("."), base, root)
             if (quoted or "/" in word) and path != "." and not path.startswith(".."):
                 yield path, place
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    """The folders above these paths."""
-    found: set[str] = set()
-    for path in paths:
-        while (path := posixpath.dirname(path)) and path not in found:
-            found.add(path)
-    return found
+    """Return the folders above these paths, below the root."""
+    return {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"."}

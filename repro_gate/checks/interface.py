@@ -9,28 +9,27 @@ the waivers decide, here and in `run_checks`, in one place for all.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from repro_gate.checkout.inspection import Checkout
-from repro_gate.compare.model import Comparison, Divergence, Tally, about, one_of
+from repro_gate.compare.model import Comparison, about, one_of
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
-from repro_gate.escape import and_more
+from repro_gate.escape import and_more, listed
 from repro_gate.runs.launch import Run
 from repro_gate.runs.results import Varied
-from repro_gate.spec.model import Spec
+from repro_gate.spec.model import Checklist, Spec
 from repro_gate.trace.fields import Location
-from repro_gate.trace.model import Refused, Trace
+from repro_gate.trace.model import Drawn, Refused, Trace, Undone
 
 CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
-RECORDED = (
-    500  # entries of evidence that are recorded in full; the renderers show the first of them
-)
+# entries of evidence that are recorded in full; the renderers show the first of them
+RECORDED = 500
 CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
@@ -60,13 +59,31 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
-class NotRobust:
-    """What a varied run that is not the same as the first depends on: a sentence, lines of
-    evidence, and what to do."""
+class Finding:
+    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails
+    in every profile); `missing` (what a rerun needs is not there: warns in basic, fails in strict);
+    `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
+    knowing: warns in every profile); `skip` (nothing to look at)."""
 
+    kind: str
     message: str
-    lines: tuple[EvidenceLine | str, ...] = ()
+    evidence: Sequence[EvidenceLine | str] = ()
     remedy: str = ""
+
+
+passed = partial(Finding, "pass")
+failed = partial(Finding, "fail")
+missing = partial(Finding, "missing")
+undeclared = partial(Finding, "undeclared")
+noticed = partial(Finding, "notice")
+skipped = partial(Finding, "skip")
+# kind of a finding -> status in the basic and in the strict profile
+_STATUS = {
+    "fail": ("fail", "fail"),
+    "missing": ("warn", "fail"),
+    "undeclared": ("skip", "fail"),
+    "notice": ("warn", "warn"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,72 +103,59 @@ class Evidence:
     control: Run | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
-    not_robust: NotRobust | None = None
+    not_robust: Finding | None = None  # on what a varied run that is not the same depends
     # line -> call that drew from the entropy, of a diagnosis that names a cause
     blamed: Mapping[Location, str] | None = None
-    control_comparison: Comparison | None = None
-    operators: tuple[
-        str, ...
-    ] = ()  # what this machine's catalog says of the operators that the training asks for
-    refused: tuple[
-        Refused, ...
-    ] = ()  # every operator that torch refuses, of a run that goes on behind each
+    # what this machine's catalog says of the operators that the training asks for
+    operators: tuple[str, ...] = ()
+    # every operator that torch refuses, of a run that goes on behind each
+    refused: tuple[Refused, ...] = ()
     data: tuple[DataFinding, ...] = ()
     changed_data: tuple[str, ...] = ()
     checkout: Checkout | None = None  # None: the evidence is about runs alone
-    tracked: frozenset[str] | None = (
-        None  # paths relative to the checkout's root that git tracks; None: no git
-    )
+    # paths relative to the checkout's root that git tracks; None: no git
+    tracked: frozenset[str] | None = None
     # what the gate itself read of this machine (`repro_gate.machine`)
     machine: Mapping[str, str] = field(default_factory=dict)
-    running_image: str | None = (
-        # digest reference of the container image that the gate runs in; None: no container, or
-        # unknown
-        None
-    )
+    # digest reference of the image that the gate runs in; None: no container, or unknown
+    running_image: str | None = None
     data_problems: tuple[DataProblem, ...] = ()  # of the files that declare data
-    gpu_processes: tuple[str, ...] | None = (
-        None  # other processes seen on the GPUs during the timed runs; None: nobody looked
-    )
+    # other processes seen on the GPUs during the timed runs; None: nobody looked
+    gpu_processes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()  # what could not be used on the way, and why
 
     @property
+    def traces(self) -> tuple[Trace, ...]:
+        """Return every process of every run."""
+        return traces_of(self.runs)
+
+    @property
     def trained(self) -> tuple[tuple[Run, Trace], ...]:
-        """Every process that trained, with its run."""
+        """Return every process that trained, with its run."""
         return tuple((run, trace) for run in self.runs for trace in run.traces if trace.trained)
 
     @property
+    def deterministic(self) -> tuple[Run, ...]:
+        """Return the runs under the flags, of every seed."""
+        return tuple(run for run in self.runs if run.plan.arm.name == "deterministic")
+
+    @property
     def folder(self) -> Path:
-        """The spec's folder."""
+        """Return the spec's folder."""
         return Path(os.path.realpath(self.spec.path.parent))
 
     @property
     def root(self) -> Path:
-        """The checkout's root, or the spec's folder where the evidence has none."""
-        return Path(
-            os.path.realpath(self.checkout.root if self.checkout else self.spec.path.parent)
-        )
+        """Return the checkout's root, or the spec's folder if the evidence has none."""
+        return Path(os.path.realpath(self.checkout.root)) if self.checkout else self.folder
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a check found. `kind`: `pass`; `fail` (declared and untrue, or shown to be broken: fails
-    in every profile); `missing` (what a rerun needs is not there: warns in basic, fails in strict);
-    `undeclared` (the spec never mentions it: skipped in basic, fails in strict); `notice` (worth
-    knowing: warns in every profile); `skip` (nothing to look at)."""
-
-    kind: str
-    message: str
-    evidence: Sequence[EvidenceLine | str] = ()
-    remedy: str = ""
-
-
-passed = partial(Finding, "pass")
-failed = partial(Finding, "fail")
-missing = partial(Finding, "missing")
-undeclared = partial(Finding, "undeclared")
-noticed = partial(Finding, "notice")
-skipped = partial(Finding, "skip")
+# What else a check needs: the sentence by which it is skipped without, and the condition.
+Requirement = tuple[str, Callable[[Evidence], object]]
+NOTHING: Requirement = "", lambda _: True
+TRACED: Requirement = "no run was traced", lambda evidence: evidence.trained
+GIT: Requirement = "there is no git repository", lambda evidence: evidence.tracked is not None
+PAIR: Requirement = "no two runs could be compared", lambda evidence: len(evidence.pair) > 1
 
 
 @dataclass(frozen=True)
@@ -162,74 +166,114 @@ class Check:
     id: str
     title: str
     needs: str  # CHECKOUT or RUNS
-    traced: bool  # skipped where no process trained
     look: Callable[[Evidence], Finding]
+    requirement: Requirement
 
     @property
     def category(self) -> str:
-        """The part of the id before the slash."""
+        """Return the part of the id before the slash."""
         return self.id.partition("/")[0]
 
     def __call__(self, evidence: Evidence) -> CheckResult:
-        """Look, and say the outcome as a status under the spec's profile and severities (waivers
-        come later)."""
-        found = (
-            self.look(evidence)
-            if evidence.trained or not self.traced
-            else skipped("no run was traced")
-        )
-        status, lines = _status(found.kind, self.id, evidence.spec), _recorded(found.evidence)
+        """Return the result under the spec's profile and severities (waivers come later)."""
+        why, is_met = self.requirement
+        finding = self.look(evidence) if is_met(evidence) else skipped(why)
+        return self.result(finding, evidence.spec)
+
+    def result(self, finding: Finding, spec: Spec) -> CheckResult:
+        """Return what a finding of this check comes to under a spec."""
         return CheckResult(
             id=self.id,
             category=self.category,
-            status=status,
-            message=found.message,
-            evidence=lines,
-            remedy=found.remedy,
+            status=_status(finding.kind, self.id, spec.checklist),
+            message=finding.message,
+            evidence=_recorded(finding.evidence),
+            remedy=finding.remedy,
         )
 
 
 def check(
-    identifier: str, title: str, needs: str = RUNS, *, traced: bool = False
+    identifier: str, title: str, needs: str = RUNS, requirement: Requirement = NOTHING
 ) -> Callable[[Callable[[Evidence], Finding]], Check]:
-    """Decorator: makes a function from evidence to finding the check `identifier`."""
-    return lambda look: Check(identifier, title, needs, traced, look)
+    """Return a decorator that makes a function from evidence to finding the check `identifier`."""
+    return lambda look: Check(identifier, title, needs, look, requirement)
 
 
-def diverged_before(what: str, tensors: str, tally: Tally, first: Divergence | None) -> Finding:
-    """`what` differs, and the runs had diverged in something else before: `tensors` are counted in
-    `tally`, `first` is the divergence."""
-    where = f"{first.kind} {first.name} at step {first.step}" if first is not None else "unknown"
-    message = f"{what}, after the runs had diverged for another reason"
-    remedy = "mend the first divergence"
+def traces_of(runs: Iterable[Run]) -> tuple[Trace, ...]:
+    """Return every process of these runs."""
+    return tuple(trace for run in runs for trace in run.traces)
+
+
+def by_process(
+    trained: Iterable[tuple[Run, Trace]], keys: Iterable[str]
+) -> list[tuple[str, dict[str, str]]]:
+    """Return the name of each process, and those of these facts that it recorded."""
+    return [
+        (
+            f"{run.plan.name}: {trace.key} ({trace.pid})",
+            {key: trace.facts[key] for key in keys if key in trace.facts},
+        )
+        for run, trace in trained
+    ]
+
+
+def differences(facts: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
+    """Return `key: value in PLACE, other value in OTHER PLACE` for each key whose value is not the
+    same at all places; `facts` are places, each with key -> value."""
+    lines = []
+    for key in dict.fromkeys(key for _, values in facts for key in values):
+        places: dict[str, str] = {}
+        for place, values in facts:
+            places.setdefault(values.get(key, "not recorded"), place)
+        if len(places) > 1:
+            texts = [f"{value} in {place}" for value, place in places.items()]
+            lines.append(f"{key}: {listed(texts, 4)}")
+    return lines
+
+
+def on_gpu(trace: Trace) -> bool:
+    """Return whether a process trained on CUDA."""
+    return trace.facts.get("device", "").startswith("cuda")
+
+
+def at(event: Drawn | Refused | Undone, text: str) -> EvidenceLine:
+    """Return an entry about the line that made an event."""
+    return EvidenceLine(text, Location(event.file, event.line) if event.file else None)
+
+
+def differ(comparison: Comparison, kind: str, things: str, remedy: str) -> Finding | None:
+    """Return the finding on quantities of one kind that differ: a fault if the runs diverge in them
+    first. None if nothing differs, or these alone and nothing that counts as a divergence."""
+    first, tally = comparison.first_divergence, comparison.by_kind[kind]
+    if first is None or not tally.differing:
+        return None
+    place = f"{first.kind} {first.name} at step {first.step}"
+    if first.kind == kind:
+        return failed(f"{things} differ, first {place}", (place,), remedy)
     return noticed(
-        message,
-        (f"{tally.differing} of {tally.tensors} {tensors} differ; first divergence: {where}",),
-        remedy,
+        f"{things} differ, after the runs had diverged for another reason",
+        (f"{tally.differing} of {tally.tensors} {things} differ; first divergence: {place}",),
+        "mend the first divergence",
     )
 
 
-def _recorded(items: Sequence[EvidenceLine | str]) -> tuple[EvidenceLine, ...]:
-    """Return the first items, and how many more there are."""
-    found = [
-        item if isinstance(item, EvidenceLine) else EvidenceLine(item) for item in items[:RECORDED]
+def _recorded(entries: Sequence[EvidenceLine | str]) -> tuple[EvidenceLine, ...]:
+    """Return the first entries, and how many more there are."""
+    lines = [
+        item if isinstance(item, EvidenceLine) else EvidenceLine(item)
+        for item in entries[:RECORDED]
     ]
-    if more := len(items) - len(found):
-        found[-1] = EvidenceLine(f"… {and_more(more + 1)}")
-    return tuple(found)
+    if more := len(entries) - len(lines):
+        lines[-1] = EvidenceLine(f"… {and_more(more + 1)}")
+    return tuple(lines)
 
 
-def _status(kind: str, identifier: str, spec: Spec) -> str:
-    if kind in ("pass", "skip"):
+def _status(kind: str, identifier: str, checklist: Checklist) -> str:
+    """Return the status of a finding: the one place where profile and severities decide. What is
+    undeclared and waived warns, or the waiver would have nothing to say."""
+    if kind not in _STATUS:
         return kind
-    strict = spec.checklist.profile == "strict"
-    # a waiver has something to say about a warning
-    waived = any(item.check == identifier for item in spec.checklist.waive)
-    undeclared = "fail" if strict else "warn" if waived else "skip"
-    profile = {
-        "fail": "fail",
-        "notice": "warn",
-        "missing": "fail" if strict else "warn",
-        "undeclared": undeclared,
-    }
-    return spec.checklist.severity.get(identifier, profile[kind])
+    status = _STATUS[kind][checklist.profile == "strict"]
+    if status == "skip" and any(item.check == identifier for item in checklist.waive):
+        status = "warn"
+    return checklist.severity.get(identifier, status)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checks.interface import Evidence, EvidenceLine
+from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing, traces_of
 from repro_gate.data.declared import data_path
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import FIRST, SECOND
@@ -38,134 +39,139 @@ class Elsewhere:
     ignored: list[Imported]
     others: list[Imported]
 
-
-def told(items: Sequence[Imported]) -> list[str]:
-    """A line for each module."""
-    copy, original = "a copy that was installed, or another clone", "in the original checkout"
-    return [
-        f"{item.module}: {item.path}, {copy if item.distribution else original}" for item in items
-    ]
+    def lines(self) -> list[str]:
+        """Return a line for each module."""
+        copy, original = "a copy that was installed, or another clone", "in the original checkout"
+        return [
+            f"{item.module}: {item.path}, {copy if item.distribution else original}"
+            for item in (*self.copies, *self.others, *self.ignored)
+        ]
 
 
 def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewhere:
-    """What these runs imported from elsewhere than their workspaces."""
-    found = {item for run in runs for trace in run.traces for item in trace.imports}
-    seen = {
-        os.path.join(evidence.root, path)
-        for path in (*(evidence.tracked or ()), *evidence.uncommitted)
-    }
+    """Return what these runs imported from elsewhere than their workspaces."""
     elsewhere = Elsewhere([], [], [])
-    for item in sorted(found, key=lambda item: item.module):
-        is_ignored = evidence.tracked is not None and item.path not in seen
-        kind = elsewhere.ignored if is_ignored else elsewhere.others
-        (elsewhere.copies if item.distribution else kind).append(item)
+    imports = {item for trace in traces_of(runs) for item in trace.imports}
+    for item in sorted(imports, key=lambda item: item.module):
+        is_ignored = misplaced(evidence, item.path) == IGNORED
+        original = elsewhere.ignored if is_ignored else elsewhere.others
+        (elsewhere.copies if item.distribution else original).append(item)
     return elsewhere
 
 
 def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
-    """Why the results of these runs are not those of the code in their workspaces; empty where
+    """Return why the results of these runs are not those of the code in their workspaces; empty if
     nothing says so."""
-    found = imported_from_elsewhere(evidence, runs)
-    wrong = (*found.copies, *found.others)
-    if wrong:
-        return (
-            f"training imported {wrong[0].module} from {wrong[0].path}, not from its own workspace"
-        )
-    left = next(iter(left_over(runs)), None)
-    return (
-        f"training read {left.path}, which an earlier run of this gate run made or changed"
-        if left
-        else ""
-    )
+    elsewhere = imported_from_elsewhere(evidence, runs)
+    for module in (*elsewhere.copies, *elsewhere.others):
+        return f"training imported {module.module} from {module.path}, not from its own workspace"
+    for file in left_over(runs):
+        return f"training read {file.path}, which an earlier run of this gate run made or changed"
+    return ""
 
 
 def left_over(runs: Sequence[Run]) -> dict[Opened, list[str]]:
-    """The files that a run read and an earlier one had made or changed, with the names of the runs
-    that read each."""
-    found: dict[Opened, list[str]] = {}
+    """Return the files that a run read and an earlier one had made or changed, with the names of
+    the runs that read each."""
+    readers = defaultdict[Opened, list[str]](list)
     for run in runs:
-        for item in dict.fromkeys(
-            item for trace in run.traces for item in trace.opened if item.left
-        ):
-            found.setdefault(item, []).append(run.plan.name)
-    return found
+        for item in dict.fromkeys(item for trace in run.traces for item in trace.opened):
+            if item.left:
+                readers[item].append(run.plan.name)
+    return readers
 
 
 def opened(evidence: Evidence) -> dict[str, Opened]:
-    """Each file that a run opened and no earlier run had made, by its path; one that a line of the
-    workspace opened says which."""
-    found: dict[str, Opened] = {}
-    for run in evidence.runs:
-        for trace in run.traces:
-            for item in trace.opened:
-                if not item.left and (item.path not in found or not found[item.path].by):
-                    found[item.path] = item
-    return found
+    """Return each file that a run opened and no earlier run had made, by its path; one that a line
+    of the workspace opened says which."""
+    files: dict[str, Opened] = {}
+    for item in (item for trace in evidence.traces for item in trace.opened):
+        if not item.left and (item.path not in files or not files[item.path].by):
+            files[item.path] = item
+    return files
 
 
-def unlisted(evidence: Evidence) -> tuple[str, ...]:
-    """What the probe says where it does not list every file that a process opened."""
-    return tuple(
-        sorted(
-            {
-                text
-                for run in evidence.runs
-                for trace in run.traces
-                for name, text in trace.notes
-                if name == NOT_ALL
-            }
+def unlisted(evidence: Evidence) -> list[str]:
+    """Return what the probe says if it does not list every file that a process opened."""
+    notes = {note for trace in evidence.traces for note in trace.notes}
+    return sorted(text for name, text in notes if name == NOT_ALL)
+
+
+def missing_files(
+    evidence: Evidence, files: Sequence[tuple[Opened, str]], message: str, remedy: str
+) -> Finding | None:
+    """Return the finding on files that are not in order, each with what is wrong, or on files of
+    which the probe does not list all; None if all is well."""
+    notes = unlisted(evidence)
+    if files:
+        return missing(message, (*folded(files), *notes), remedy)
+    if notes:
+        return missing(
+            "training opened more files than the probe lists, so not all were looked at",
+            notes,
+            "declare the folders that hold many files under `data:`: what is declared is not "
+            "listed",
         )
-    )
+    return None
 
 
 def is_source(path: str) -> bool:
-    """Whether a file outside the checkout is what a program is made of, not what it learns from."""
+    """Return whether a file outside the checkout is what a program is made of, not what it learns
+    from."""
     return posixpath.splitext(path)[1].lower() in SOURCE
 
 
 def declared_paths(evidence: Evidence) -> Iterator[str]:
-    """Declared data by its paths in the workspace, which are those relative to the checkout's
+    """Yield declared data by its paths in the workspace, which are those relative to the checkout's
     root."""
-    if evidence.checkout is not None:
-        for item in evidence.spec.data:
-            yield os.path.relpath(
-                data_path(item, Path(os.path.realpath(evidence.spec.path.parent))),
-                evidence.checkout.root,
-            )
+    for item in evidence.spec.data:
+        yield os.path.relpath(data_path(item, evidence.folder), evidence.root)
+
+
+def is_below(path: str, places: Iterable[str]) -> bool:
+    """Return whether a path is one of these, or lies below one."""
+    return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
 def in_workspace(path: str) -> str:
-    """The path without the temporary folder of the run's workspace in front; any other path as it
-    is."""
+    """Return the path without the temporary folder of the run's workspace in front; any other path
+    as it is."""
     return _WORKSPACE.sub("", path)
 
 
-def misplaced(evidence: Evidence, item: Opened) -> str:
-    """What is wrong with where a file outside the workspace lies; empty where it lies outside the
-    original checkout as well."""
-    inside = os.path.relpath(item.path, evidence.root)
-    if item.inside or inside.startswith(".."):
+def from_root(path: str, folder: Path, root: Path) -> str:
+    """Return a path that a run named, in its workspace or relative to `folder`, as one relative to
+    the checkout's root."""
+    own = in_workspace(path)
+    return os.path.relpath((folder if own == path else root) / own, root)
+
+
+def misplaced(evidence: Evidence, path: str) -> str:
+    """Return what is wrong with where a file outside the workspace lies; empty if it lies outside
+    the original checkout as well."""
+    inside, tracked = os.path.relpath(path, evidence.root), evidence.tracked
+    if inside.startswith(".."):
         return ""
-    known = evidence.tracked is None or inside in evidence.tracked or inside in evidence.uncommitted
-    return ABSOLUTE if known else IGNORED
+    is_known = tracked is None or inside in tracked or inside in evidence.uncommitted
+    return ABSOLUTE if is_known else IGNORED
 
 
-def folded(files: Sequence[tuple[Opened, str]]) -> list[EvidenceLine]:
-    """A line for each file, with what is wrong with it; for many files a line for each of a few
-    folders, with the number of files."""
-    groups = {(item.path, why): [item] for item, why in sorted(files, key=lambda one: one[0].path)}
-    level = max((item.path.count("/") for item, _ in files), default=0)
+def folded(files: Iterable[tuple[Opened, str]]) -> list[EvidenceLine]:
+    """Return a line for each file, with what is wrong with it; for many files a line for each of a
+    few folders, with the number of files."""
+    ordered = sorted(files, key=lambda file: file[0].path)
+    groups = {(item.path, fault): [item] for item, fault in ordered}
+    level = max((item.path.count("/") for item, _ in ordered), default=0)
     while len(groups) > MOST_LINES and level >= 0:
-        groups = {}
-        for item, why in sorted(files, key=lambda one: one[0].path):
+        groups = defaultdict(list)
+        for item, fault in ordered:
             folder = "/".join(posixpath.dirname(item.path).split("/")[: level + 1])
-            groups.setdefault((f"{folder or '.'}/", why), []).append(item)
+            groups[f"{folder or '.'}/", fault].append(item)
         level -= 1
     lines = []
-    for (place, why), items in groups.items():
-        by = {item.by for item in items}
+    for (place, fault), items in groups.items():
         name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
-        at = by.pop() if len(by) == 1 else None
-        text = f"opens {name}" if at is not None else name
-        lines.append(EvidenceLine(f"{text}: {why}" if why else text, at))
+        location = items[0].by if len({item.by for item in items}) == 1 else None
+        text = name if location is None else f"opens {name}"
+        lines.append(EvidenceLine(f"{text}: {fault}" if fault else text, location))
     return lines

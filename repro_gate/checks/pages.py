@@ -22,7 +22,7 @@ _LINE = re.compile(rf"^- `({_IDENTIFIER.pattern})`: (.+)$", re.MULTILINE)
 
 
 def page(identifier: str) -> str | None:
-    """The Markdown of the page of `category/name`; None where there is no such page."""
+    """Return the Markdown of the page of `category/name`; None if there is no such page."""
     if not _IDENTIFIER.fullmatch(identifier):
         return None
     path = _CHECKS / f"{identifier}.md"
@@ -30,12 +30,12 @@ def page(identifier: str) -> str | None:
 
 
 def cause_page(cause: Cause) -> str:
-    """The Markdown of the page of a cause."""
+    """Return the Markdown of the page of a cause."""
     return (_OTHERS / "causes" / f"{cause}.md").read_text(encoding="utf-8")
 
 
 def url(identifier: str) -> str | None:
-    """Where a person reads about an id on the web; None for an id that is none of ours."""
+    """Return the address of an id's page on the web; None for an id that is none of ours."""
     if page(identifier) is not None:
         return f"{DOCS_URL}/checks/{identifier}.md"
     return f"{DOCS_URL}/reasons.md" if identifier in reasons() else None
@@ -43,12 +43,12 @@ def url(identifier: str) -> str | None:
 
 @cache
 def reasons() -> Mapping[str, str]:
-    """What every other id that a report can name stands for, in the order of `docs/reasons.md`."""
+    """Return what every other id of a report stands for, in the order of `docs/reasons.md`."""
     return dict(_LINE.findall((_OTHERS / "reasons.md").read_text(encoding="utf-8")))
 
 
 def table() -> str:
-    """One row for each check: its id, linked to its page, the sentence that is true where it
+    """Return a row for each check: its id, linked to its page, the sentence that is true where it
     passes, and what it needs."""
     rows = [
         f"| [`{check.id}`]({check.id}.md) | {check.title.replace('|', chr(92) + '|')} | "
@@ -59,7 +59,7 @@ def table() -> str:
 
 
 def placed(text: str) -> str:
-    """The text with the table between its markers. Raises ValueError where it has no markers."""
+    """Return the text with the table between its markers. Raises ValueError if it has none."""
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:

@@ -3,19 +3,24 @@ steer every draw?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from repro_gate.checks.interface import (
+    PAIR,
     Evidence,
     EvidenceLine,
     Finding,
+    at,
     check,
-    diverged_before,
+    differ,
+    differences,
     failed,
     missing,
     noticed,
     passed,
     skipped,
+    traces_of,
 )
 from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
@@ -27,11 +32,12 @@ from repro_gate.runs.flags import WARN_ONLY, moot
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.fields import Location
 from repro_gate.trace.format import BY_LIBRARY
-from repro_gate.trace.model import LoaderSeen, Trace
+from repro_gate.trace.model import LoaderSeen
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
+_Compared = tuple[str, Block, Divergence | None]
+_NO_CONTROL = "the reseeded control did not run to its end"
 
 
 @check(
@@ -42,86 +48,69 @@ ALGORITHMS = "torch.use_deterministic_algorithms"
 def flags_effective(evidence: Evidence) -> Finding:
     """Readings of all flags at the end of every step; a flag that was off for part of a step alone
     is worth a notice."""
-    runs = _deterministic(evidence)
-    readings = sum(len(trace.steps) for run in runs for trace in run.traces)
-    if not readings:
+    traces = traces_of(evidence.deterministic)
+    count = sum(len(trace.steps) for trace in traces)
+    if not count:
         return skipped("no step was taken under the flags")
-    lines, moot_lines, late_lines = undone_lines(runs)
-    if lines:
-        remedy = (
+    changed = _changed_flags(evidence.deterministic)
+    if changed["in force"]:
+        return failed(
+            "training code changed a determinism flag",
+            [*changed["in force"]],
             "remove the line; if the flag must stay as it is there, name it under "
-            "determinism.allow with a reason"
+            "determinism.allow with a reason",
         )
-        return failed("training code changed a determinism flag", lines, remedy)
-    if not any(settings for run in runs for trace in run.traces for settings in trace.settings):
+    if not any(settings for trace in traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
-    if late_lines:
-        message = (
-            "training code changed a variable after its library had read it, which changes nothing "
-            "but for processes that it starts"
-        )
-        return noticed(message, late_lines, "leave the variable alone")
-    undone = [
-        (item, trace)
-        for run in runs
-        for trace in run.traces
-        if trace.trained
-        for item in trace.undone
-        if item.step >= 0
-    ]
-    counting = [
-        item for item, trace in undone if not item.late and not moot(item.flag, trace.facts, {})
-    ]
-    for_a_while = sorted(
-        {
-            EvidenceLine(
-                f"{item.flag} set to {item.value}, in step {item.step}",
-                Location(item.file, item.line),
-            )
-            for item in counting
-        },
-        key=str,
-    )
-    if for_a_while:
-        message = "training code changed a determinism flag and set it back within a step"
+    if changed["late"]:
         return noticed(
-            message,
-            for_a_while,
+            "training code changed a variable after its library had read it, which changes nothing "
+            "but for processes that it starts",
+            [*changed["late"]],
+            "leave the variable alone",
+        )
+    within_a_step = {
+        at(item, f"{item.flag} set to {item.value}, in step {item.step}")
+        for trace in traces
+        for item in trace.undone
+        if item.step >= 0 and not item.late and not moot(item.flag, trace.facts, {})
+    }
+    if within_a_step:
+        return noticed(
+            "training code changed a determinism flag and set it back within a step",
+            sorted(within_a_step, key=str),
             "leave the flag alone, or name it under determinism.allow with a reason",
         )
     return passed(
-        f"every flag that counts here read back as set, at each of {readings} steps", moot_lines
+        f"every flag that counts here read back as set, at each of {count} steps",
+        [*changed["moot"]],
     )
 
 
-def undone_lines(
-    runs: Sequence[Run],
-) -> tuple[tuple[EvidenceLine, ...], tuple[EvidenceLine, ...], tuple[EvidenceLine, ...]]:
-    """A line for each flag that was read at another value: those that count, of libraries not used,
-    changed after its library read it."""
-    lines, moot_lines, late_lines = (
-        dict[EvidenceLine, None](),
-        dict[EvidenceLine, None](),
-        dict[EvidenceLine, None](),
-    )
+def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]]:
+    """Return a line for each flag that was read at another value, by what it matters: `in force`,
+    `moot` (its library was not used) or `late` (its library had read it before)."""
+    changed = defaultdict[str, dict[EvidenceLine, None]](dict)
     for run in runs:
         for trace in run.traces:
-            first: dict[str, tuple[int, object, str]] = {}
+            known = set[str]()
             for mark in trace.steps:
                 settings = trace.settings[mark.flags]
                 for flag, value in not_effective(settings, run.plan.arm).items():
-                    first.setdefault(flag, (mark.step, value, moot(flag, trace.facts, settings)))
-            for flag, (step, value, why) in first.items():
-                by = [item for item in trace.undone if flag.startswith(item.flag)]
-                at = next((Location(item.file, item.line) for item in by if item.file), None)
-                text = (
-                    f"{flag} is {'not set' if value is None else value} from step {step} on, and "
-                    f"the gate wants {wanted(flag, run.plan.arm)}"
-                )
-                late = bool(by) and all(item.late for item in by)
-                seen = EvidenceLine(f"{text}; {why}" if why else text, at)
-                (moot_lines if why else late_lines if late else lines)[seen] = None
-    return tuple(lines), tuple(moot_lines), tuple(late_lines)
+                    if flag in known:
+                        continue
+                    known.add(flag)
+                    why = moot(flag, trace.facts, settings)
+                    text = (
+                        f"{flag} is {'not set' if value is None else value} from step {mark.step} "
+                        f"on, and the gate wants {wanted(flag, run.plan.arm)}"
+                    )
+                    text = f"{text}; {why}" if why else text
+                    changes = [item for item in trace.undone if flag.startswith(item.flag)]
+                    is_late = bool(changes) and all(item.late for item in changes)
+                    line = at(changes[0], text) if changes else EvidenceLine(text)
+                    changed["moot" if why else "late" if is_late else "in force"][line] = None
+    return changed
 
 
 @check(
@@ -131,94 +120,71 @@ def undone_lines(
 def generators_equal(evidence: Evidence) -> Finding:
     """Digests of the states of Python's, NumPy's, torch's and every CUDA device's generator,
     compared at every step."""
-    tally = evidence.comparison.by_kind.get("rng") if evidence.comparison else None
-    if tally is None or evidence.comparison is None:
+    comparison = evidence.comparison
+    tally = comparison and comparison.by_kind.get("rng")
+    if comparison is None or tally is None:
         return skipped("no generator state was recorded")
-    first = evidence.comparison.first_divergence
     if not tally.differing:
         return passed(
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
-    if first is not None and first.kind == "rng":
-        remedy = "something draws a number of values, or seeds, that depends on more than the seed"
-        return failed(
-            f"the {first.name} generator's state differs from step {first.step} on",
-            (f"step {first.step}",),
-            remedy,
-        )
-    if first is not None:
-        return diverged_before("generator states differ", "generators", tally, first)
-    message = (
-        "generators were in different states in the two runs, and no recorded number depends on it"
+    finding = differ(
+        comparison,
+        "rng",
+        "generator states",
+        "something draws a number of values, or seeds, that depends on more than the seed",
     )
-    remedy = (
-        "find what draws in the background (a thread, a signal handler), or give it a generator of "
-        "its own"
-    )
-    return noticed(message, _generators_apart(evidence.pair), remedy)
-
-
-def _generators_apart(pair: Sequence[Run]) -> list[str]:
-    """Each generator whose state differs between two runs, with the first step in which it does."""
+    if finding is not None:
+        return finding
     first: dict[str, int] = {}
-    for label, block, item in _compared(pair[0], pair[1]):
+    for label, block, item in _compared(*evidence.pair[:2]):
         if item is not None and block.kind == "rng":
-            first.setdefault(item.name if label == "main" else f"{label}: {item.name}", item.step)
-    return [
-        f"{name}: differs from step {step} on" if step >= 0 else f"{name}: differs from the start"
-        for name, step in first.items()
-    ]
+            first.setdefault(_name(label, item.name), item.step)
+    return noticed(
+        "generators were in different states in the two runs, and no recorded number depends on it",
+        [
+            f"{name}: differs from {'the start' if step < 0 else f'step {step} on'}"
+            for name, step in first.items()
+        ],
+        "find what draws in the background (a thread, a signal handler), or give it a generator of "
+        "its own",
+    )
 
 
 @check("random-state/seed-reach", "Under another seed every generator started from another state.")
 def seed_reaches_all(evidence: Evidence) -> Finding:
-    """The first recorded state of each generator in the first run and in the reseeded control; one
-    that is equal was seeded by the code."""
-    if evidence.control is None or not evidence.pair:
-        return skipped("the reseeded control did not run to its end")
-    shared = _reached(evidence.pair[0], evidence.control)
+    """Compare the first recorded state of each generator in the first run and in the reseeded
+    control; one that is equal was seeded by the code."""
+    control = evidence.control
+    if control is None or not control.good or not evidence.pair:
+        return skipped(_NO_CONTROL)
+    first = evidence.pair[0]
+    ours, theirs = _first_states(first), _first_states(control)
+    shared = [name for name in ours if name in theirs]
     if not shared:
         return skipped("no generator state was recorded in both")
-    fixed = [name for name, reached in shared.items() if not reached]
+    fixed = [name for name in shared if ours[name] == theirs[name]]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
         return skipped("nothing differs under another seed: random-state/reseeded says so", fixed)
     if fixed:
-        seeds = f"{evidence.pair[0].plan.arm.seed} and {evidence.control.plan.arm.seed}"
         return missing(
             f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from "
-            f"the same state under the seeds {seeds}",
+            f"the same state under the seeds {first.plan.arm.seed} and {control.plan.arm.seed}",
             fixed,
             "the code seeds them with a number of its own: take the seed from the command line and "
             "write `{seed}` into train.run",
         )
-    names = list(dict.fromkeys(name.rpartition(": ")[2] for name in shared))
-    return passed(f"another seed gave every generator another state: {', '.join(names)}", names)
+    return passed(f"another seed gave each of {len(shared)} generators another state", shared)
 
 
-def _reached(run: Run, control: Run) -> dict[str, bool]:
-    """The generators that both recorded, with their process where there are several, and whether
-    they started from other states."""
-    ours, theirs = processes(run.traces), processes(control.traces)
-    states = {
-        label: (first_states(ours[label]), first_states(theirs[label]))
-        for label in ours
-        if label in theirs
-    }
-    return {
-        name if len(states) == 1 else f"{label}: {name}": one[name] != other[name]
-        for label, (one, other) in states.items()
-        for name in one
-        if name in other
-    }
-
-
-def first_states(trace: Trace) -> dict[str, bytes]:
-    """The digest of each generator's state where it was first recorded, by the generator's name."""
+def _first_states(run: Run) -> dict[str, bytes]:
+    """Return the digest of each generator's state when it was first recorded, by the generator's
+    name."""
     states: dict[str, bytes] = {}
-    for block in trace.blocks:
-        if block.kind == "rng":
-            for place, row in enumerate(block.rows):
-                states.setdefault(row[0], block.digest(place))
+    for label, trace in processes(run.traces).items():
+        for block in trace.blocks:
+            for place, row in enumerate(block.rows if block.kind == "rng" else ()):
+                states.setdefault(_name(label, row[0]), block.digest(place))
     return states
 
 
@@ -230,130 +196,115 @@ def first_states(trace: Trace) -> dict[str, bytes]:
 def reseeded_differs(evidence: Evidence) -> Finding:
     """Everything that both recorded but the generators' own states: for a training that ignores its
     seed, one seed alone is shown."""
-    if evidence.control is None or evidence.control_comparison is None or not evidence.pair:
-        return skipped("the reseeded control did not run to its end")
-    first, seed = evidence.pair[0], evidence.control.plan.arm.seed
-    blocks = [found for found in _compared(first, evidence.control) if found[1].kind != "rng"]
-    if not blocks:
+    control = evidence.control
+    if control is None or not control.good or not evidence.pair:
+        return skipped(_NO_CONTROL)
+    first, seed = evidence.pair[0], control.plan.arm.seed
+    compared = [item for item in _compared(first, control) if item[1].kind != "rng"]
+    if not compared:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
-    differing, noisy = (
-        _differing(blocks),
-        _differing(_compared(*evidence.pair[:2]) if len(evidence.pair) > 1 else ()),
+    differing = _differing(compared)
+    noisy = _differing(_compared(*evidence.pair)) if len(evidence.pair) > 1 else set()
+    digests = sum(len(block.rows) for _, block, _ in compared)
+    text = (
+        f"{digests} digests compared, in {len(compared)} blocks, {len(differing)} of which differ"
     )
-    digests = sum(len(block.rows) for _, block, _ in blocks)
-    seeds = f"seeds {first.plan.arm.seed} and {seed}"
-    compared = (
-        f"{seeds}: {digests} digests compared, in {len(blocks)} blocks, {len(differing)} of which "
-        "differ"
-    )
+    lines = [f"seeds {first.plan.arm.seed} and {seed}: {text}"]
     if not differing:
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
             "training",
-            (compared,),
+            lines,
             "the script sets a seed of its own, or draws nothing at random: take the seed from the "
             "command line and write `{seed}` into train.run, so that reproducing under one seed "
             "says something about others",
         )
     if differing <= noisy:
-        message = (
+        return skipped(
             "two runs with one seed differ in all that differs under another seed, so nothing "
-            "shows that the seed reaches the training"
+            "shows that the seed reaches the training",
+            lines,
         )
-        return skipped(message, (compared,))
-    return passed(f"another seed ({seed}) gave other bits, as it must", (compared,))
+    return passed(f"another seed ({seed}) gave other bits, as it must", lines)
 
 
-def _differing(compared: Iterable[tuple[str, Block, Divergence | None]]) -> set[tuple[str, Key]]:
-    """(process, key) of the blocks that differ."""
+def _differing(compared: Iterable[_Compared]) -> set[tuple[str, Key]]:
+    """Return (process, key) of the blocks that differ."""
     return {(label, key_of(block)) for label, block, item in compared if item is not None}
 
 
-def _compared(run: Run, control: Run) -> Iterator[tuple[str, Block, Divergence | None]]:
-    """(process, the control's block, how it differs) of everything that both recorded in the steps
-    that both took: behind its last step a run records the state in which it ended. What one lacks
-    is no difference: the short control ends with digests that `capture.every` leaves out of the
-    long run."""
-    first = processes(run.traces)
-    for label, trace in processes(control.traces).items():
-        blocks = {key_of(block): block for block in first[label].blocks} if label in first else {}
-        steps = len(trace.steps), len(first[label].steps) if label in first else 0
-        for block in trace.blocks:
-            key = key_of(block)
-            if key in blocks and (steps[0] == steps[1] or block.step < min(steps)):
-                yield label, block, first_difference(label, {key: blocks[key]}, block)
+def _compared(run: Run, control: Run) -> Iterator[_Compared]:
+    """Yield (process, the control's block, how it differs) of everything that both recorded in the
+    steps that both took: behind its last step a run records the state in which it ended. What one
+    lacks is no difference: the short control ends with digests that `capture.every` leaves out of
+    the long run."""
+    theirs = processes(control.traces)
+    for label, ours in processes(run.traces).items():
+        if label not in theirs:
+            continue
+        blocks = {key_of(block): block for block in ours.blocks}
+        steps = {len(ours.steps), len(theirs[label].steps)}
+        for block in theirs[label].blocks:
+            if key_of(block) in blocks and (len(steps) == 1 or block.step < min(steps)):
+                yield label, block, first_difference(label, blocks, block)
+
+
+def _name(label: str, name: str) -> str:
+    """Return a name in a process that is not the only one with the process in front."""
+    return name if label == "main" else f"{label}: {name}"
 
 
 @check(
     "random-state/workers",
     "The worker processes of every DataLoader were given the same base seed in both runs.",
+    requirement=PAIR,
 )
 def workers_seeded(evidence: Evidence) -> Finding:
     """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and
     torch's."""
-    if len(evidence.pair) < 2:
-        return skipped("no two runs could be compared")
-    first, second = map(_loaders, evidence.pair[:2])
-    names = [
-        name
-        for name in dict.fromkeys([*first, *second])
-        if any(name in side and side[name].workers for side in (first, second))
-    ]
-    if not names:
+    loaders = {run.plan.name: _loaders(run) for run in evidence.pair[:2]}
+    every = [item for side in loaders.values() for item in side.items()]
+    if not every:
         return skipped("no DataLoader drew in worker processes")
-    apart = [
-        f"{name}: {_seed_of(one)}, then {_seed_of(two)}"
-        for name in names
-        if _differs(one := first.get(name), two := second.get(name))
-    ]
+    unread = sorted({name for name, item in every if item.base_seed is None})
+    seeds = {
+        place: {
+            name: f"{item.workers} workers from base seed {item.base_seed}"
+            for name, item in side.items()
+            if name not in unread
+        }
+        for place, side in loaders.items()
+    }
+    apart = differences([*seeds.items()])
     if apart:
-        remedy = (
+        return failed(
+            "DataLoader workers were seeded differently in the two runs",
+            apart,
             "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same "
-            "num_workers in every run"
+            "num_workers in every run",
         )
-        return failed("DataLoader workers were seeded differently in the two runs", apart, remedy)
-    unread = [
-        name for name in names if first[name].base_seed is None or second[name].base_seed is None
-    ]
     if unread:
         return missing(
-            f"the base seed of {len(unread)} of {len(names)} DataLoaders with workers could not be "
-            "read",
+            f"the base seed of {len(unread)} DataLoaders with workers could not be read",
             unread,
             "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with "
             "the reason why its workers draw nothing",
         )
-    message = f"the workers of {len(names)} DataLoaders had the same base seed in both runs"
-    return passed(message, [f"{name}: {_seed_of(first[name])}" for name in names])
+    same = seeds[evidence.pair[0].plan.name]
+    return passed(
+        f"the workers of {len(same)} DataLoaders had the same base seed in both runs",
+        [f"{name}: {seed}" for name, seed in same.items()],
+    )
 
 
 def _loaders(run: Run) -> dict[str, LoaderSeen]:
-    """The DataLoaders of a run, by name: `loader 0`, or `rank1: loader 0` of several processes."""
-    traced = processes(run.traces)
+    """Return the DataLoaders of a run that have workers, by name: `loader 0`, `rank1: loader 0`."""
     return {
-        f"{label}: loader {item.number}" if len(traced) > 1 else f"loader {item.number}": item
-        for label, trace in traced.items()
+        _name(label, f"loader {item.number}"): item
+        for label, trace in processes(run.traces).items()
         for item in trace.loaders
+        if item.workers
     }
-
-
-def _differs(one: LoaderSeen | None, two: LoaderSeen | None) -> bool:
-    """Whether two runs' views of one loader differ; a base seed that one could not read is no
-    difference."""
-    if one is None or two is None:
-        return True
-    return one.workers != two.workers or (
-        one.base_seed != two.base_seed and None not in (one.base_seed, two.base_seed)
-    )
-
-
-def _seed_of(loader: LoaderSeen | None) -> str:
-    if loader is None:
-        return "not there"
-    return (
-        f"{loader.workers} workers from base seed "
-        f"{'unknown' if loader.base_seed is None else loader.base_seed}"
-    )
 
 
 @check(
@@ -364,43 +315,40 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     """Draws by lines of the workspace in the deterministic runs: a suspect where the runs diverged,
     a notice where they did not. What a library drew on a line's behalf is a suspect only. Where the
     diagnosis knows which draws decide, it has the word."""
-    runs = [run for run in _deterministic(evidence) if any(trace.trained for trace in run.traces)]
-    if not runs:
+    traces = traces_of(evidence.deterministic)
+    if not any(trace.trained for trace in traces):
         return skipped("no run was traced")
-    drawn = sorted(
-        {
-            (Location(item.file, item.line), item.source)
-            for run in runs
-            for trace in run.traces
-            for item in trace.drawn
-        }
-    )
-    diverged = evidence.comparison is not None and not evidence.comparison.identical
-    sources = {**(evidence.blamed or {}), **dict(drawn)}
-    suspects = (
-        drawn if evidence.blamed is None else [(where, sources[where]) for where in evidence.blamed]
-    )
+    draws = {at(item, item.source) for trace in traces for item in trace.drawn}
+    lines = suspects = sorted(draws, key=str)
+    if evidence.blamed is not None:
+        sources = {line.location: line.text for line in lines}
+        suspects = [
+            EvidenceLine(sources.get(place, call), place) for place, call in evidence.blamed.items()
+        ]
     remedy = (
         "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check "
         "if it only names a file"
     )
-    if diverged and suspects:
-        message = "the runs diverged, and training code drew from the operating system's entropy"
-        return failed(message, [EvidenceLine(source, where) for where, source in suspects], remedy)
-    lines = [EvidenceLine(source, where) for where, source in drawn if BY_LIBRARY not in source]
-    libraries = [EvidenceLine(source, where) for where, source in drawn if BY_LIBRARY in source]
-    other = (
-        "the runs diverged for another reason" if diverged else "no recorded number depended on it"
-    )
-    known = "no two runs could be compared" if evidence.comparison is None else other
-    if lines:
+    effect = "no recorded number depended on it"
+    if evidence.comparison is None:
+        effect = "no two runs could be compared"
+    elif not evidence.comparison.identical:
+        effect = "the runs diverged for another reason"
+        if suspects:
+            return failed(
+                "the runs diverged, and training code drew from the operating system's entropy",
+                suspects,
+                remedy,
+            )
+    own = [line for line in lines if BY_LIBRARY not in line.text]
+    if own:
         return noticed(
-            f"training code drew from the operating system's entropy; {known}", lines, remedy
+            f"training code drew from the operating system's entropy; {effect}", own, remedy
         )
-    behalf = f"; libraries did on behalf of {len(libraries)} lines: {known}" if libraries else ""
+    behalf = f"; libraries did on behalf of {len(lines)} lines: {effect}" if lines else ""
     return passed(
         f"no line of the training was seen to draw from the operating system's entropy{behalf}",
-        libraries,
+        lines,
     )
 
 
@@ -414,34 +362,26 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     operator; readings say if it was."""
     ended = [run for run in evidence.runs if run.reason_id == NO_DETERMINISTIC]
     if ended:
-        remedy = (
-            "replace the operator, or name torch.use_deterministic_algorithms under "
-            "determinism.allow with a reason"
-        )
         lines = lines_of(evidence.refused, ended)
-        message = (
+        return failed(
             f"torch refuses {len(lines)} operators: no deterministic form on this device"
             if len(lines) > 1
-            else ended[0].problem
+            else ended[0].problem,
+            lines,
+            "replace the operator, or name torch.use_deterministic_algorithms under "
+            "determinism.allow with a reason",
         )
-        return failed(message, lines, remedy)
-    runs = _deterministic(evidence)
-    readings = [
-        trace.settings[mark.flags] for run in runs for trace in run.traces for mark in trace.steps
-    ]
+    traces = traces_of(evidence.deterministic)
+    readings = [trace.settings[mark.flags] for trace in traces for mark in trace.steps]
     if not readings:
         return skipped("no step was taken under the flags")
     if not any(ALGORITHMS in reading for reading in readings):
         return skipped("the training does not use torch")
-    off = sum(
-        reading.get(ALGORITHMS) is not True or bool(reading.get(WARN_ONLY)) for reading in readings
-    )
+    off = [item for item in readings if item.get(ALGORITHMS) is not True or item.get(WARN_ONLY)]
     if off:
-        message = (
-            f"torch refused no operator at {off} of {len(readings)} steps, so none was checked"
-        )
         return missing(
-            message,
+            f"torch refused no operator at {len(off)} of {len(readings)} steps, so none was "
+            "checked",
             (f"{ALGORITHMS} was off",),
             "leave the flag on, and give what it refuses a deterministic form",
         )
@@ -454,43 +394,33 @@ def operators_deterministic(evidence: Evidence) -> Finding:
     "bits.",
 )
 def robust(evidence: Evidence) -> Finding:
-    """What differed in it stands in `robustness.vary`; the evidence says what could not be
-    varied."""
+    """Compare the varied run: what differed in it stands in `robustness.vary`; the evidence says
+    what could not be varied."""
     names = evidence.spec.robustness.vary
     if not names:
         return skipped("the spec varies nothing (`robustness: {vary: false}`)")
     if evidence.comparison is None or not evidence.varied:
         return skipped("no varied run could be compared")
-    broken = next(
-        (item for item in evidence.varied.values() if not item.same and not item.by_chance), None
-    )
-    if broken is None and any(item.by_chance for item in evidence.varied.values()):
+    unvaried = [f"not varied: {text}" for text in left_alike(names)]
+    other = [item for item in evidence.varied.values() if not item.same]
+    if not other:
+        return passed(f"the second run was the same with another {', '.join(names)}", unvaried)
+    broken = next((item for item in other if not item.by_chance), None)
+    if broken is None:
         return skipped(
             "two runs differ, or one of them fails, whether or not anything is varied: see the "
             "reasons"
         )
-    unvaried = tuple(f"not varied: {text}" for text in left_alike(names))
-    if broken is None:
-        return passed(f"the second run was the same with another {', '.join(names)}", unvaried)
-    remedy = (
-        "make numbers of what the checkout and the spec declare; or leave what has to matter out "
-        "of `robustness.vary`"
-    )
-    if (found := evidence.not_robust) is not None:
-        return missing(found.message, found.lines, found.remedy or remedy)
-    if broken.comparison is None or (first := broken.comparison.first_divergence) is None:
-        return missing(
-            f"{broken.run.plan.name}, which is varied, could not be compared: {broken.run.problem}",
-            unvaried,
-            remedy,
-        )
+    if evidence.not_robust is not None:
+        return evidence.not_robust
+    first = broken.comparison and broken.comparison.first_divergence
     return missing(
         f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} "
-        f"{first.name})",
+        f"{first.name})"
+        if first
+        else f"{broken.run.plan.name}, which is varied, could not be compared: "
+        f"{broken.run.problem}",
         unvaried,
-        remedy,
+        "make numbers of what the checkout and the spec declare; or leave what has to matter out "
+        "of `robustness.vary`",
     )
-
-
-def _deterministic(evidence: Evidence) -> tuple[Run, ...]:
-    return tuple(run for run in evidence.runs if run.plan.arm.name == "deterministic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from repro_gate.checks.interface import EvidenceLine
+from repro_gate.checks.interface import EvidenceLine, at
 from repro_gate.checks.opened import in_workspace
 from repro_gate.escape import clip
 from repro_gate.runs.launch import Run
@@ -52,29 +52,24 @@ _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
 
 
-def lines_of(found: Iterable[Refused], ended: Iterable[Run]) -> tuple[EvidenceLine, ...]:
-    """`train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in which
-    torch came to them. Where none was named, what the logs of the runs that `ended` say of the
+def lines_of(refused: Iterable[Refused], ended: Iterable[Run]) -> tuple[EvidenceLine, ...]:
+    """Return `train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in
+    which torch came to them. If none was named, what the logs of the runs that `ended` say of the
     first."""
-    return tuple(dict.fromkeys(map(_line, found))) or tuple(dict.fromkeys(map(_refusal, ended)))
+    return tuple(dict.fromkeys(map(_line, refused))) or tuple(dict.fromkeys(map(_refusal, ended)))
 
 
 def _line(item: Refused) -> EvidenceLine:
-    instead = next(
-        (text for start, text in INSTEAD if item.op.lower().lstrip("_").startswith(start)), ""
-    )
-    text = clip(item.op, 80) + _PASSES[item.phase] + (f"; instead: {instead}" if instead else "")
-    return EvidenceLine(text, Location(item.file, item.line) if item.file else None)
+    name = item.op.lower().lstrip("_")
+    instead = next((f"; instead: {text}" for start, text in INSTEAD if name.startswith(start)), "")
+    return at(item, clip(item.op, 80) + _PASSES[item.phase] + instead)
 
 
 def _refusal(run: Run) -> EvidenceLine:
     """Return the problem, at the last line outside installed packages in the traceback at the log's
-    end, else the problem."""
-    frames = [found for line in run.ended.tail for found in _FRAME.finditer(line)]
-    own = [
-        found
-        for found in frames
-        if not re.search(r"/(?:site|dist)-packages/|/lib/python", found[1])
-    ]
-    at = Location(in_workspace(own[-1][1]), int(own[-1][2])) if own else None
-    return EvidenceLine(f"{run.plan.name}: {run.problem}", at)
+    end, if there is one."""
+    location = None
+    for frame in (match for line in run.ended.tail for match in _FRAME.finditer(line)):
+        if not re.search(r"/(?:site|dist)-packages/|/lib/python", frame[1]):
+            location = Location(in_workspace(frame[1]), int(frame[2]))
+    return EvidenceLine(f"{run.plan.name}: {run.problem}", location)

@@ -29,7 +29,7 @@ from repro_gate.gate.resolve import resolve
 from repro_gate.machine import read_machine
 from repro_gate.runs.environment import thread_count
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results, against_control
+from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
 # set by the container action: the image that the gate and its training run in, by digest
@@ -134,7 +134,6 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
         control=results.control,
         comparison=results.comparison,
         varied=varied,
-        control_comparison=against_control(results),
         changed_data=results.changed_data,
         gpu_processes=results.gpu_processes,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic, time
 
-from repro_gate.checks.interface import EvidenceLine, NotRobust
+from repro_gate.checks.interface import EvidenceLine, Finding, missing
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
 from repro_gate.compare.traces import compare_runs
@@ -198,7 +198,7 @@ def _by_chance(results: Results, broken: Varied, run: Run, proof: Comparison | N
     return replace(results, runs=runs, comparisons=comparisons, second=second, varied=varied)
 
 
-def told(found: Diagnosis | None) -> NotRobust | None:
+def told(found: Diagnosis | None) -> Finding | None:
     """What the check says of it."""
     if found is None:
         return None
@@ -208,7 +208,7 @@ def told(found: Diagnosis | None) -> NotRobust | None:
         for item in found.one_of or every
         if item.file
     )
-    return NotRobust(
+    return missing(
         found.message, (*lines, *(text for item in every for text in item.evidence)), found.remedy
     )
 

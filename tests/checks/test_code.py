@@ -1,4 +1,5 @@
-"""Category `code`: is what ran known, and would it run from a fresh clone?"""
+"""Category `code`: is what ran known, and would it run from a fresh clone? And the files that the
+runs opened: which are named, and how."""
 
 from __future__ import annotations
 
@@ -10,28 +11,26 @@ import pytest
 
 from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import inspect_checkout
-from repro_gate.checks.code import (
-    commit_known,
-    imports_checkout,
-    lfs_resolved,
-    licence,
-    opened_files,
-    pristine_workspace,
-    spec_tracked,
-    submodules_present,
-    tree_clean,
+from repro_gate.checks import code
+from repro_gate.checks.interface import Check, Evidence
+from repro_gate.checks.opened import (
+    ABSOLUTE,
+    IGNORED,
+    NOT_ALL,
+    folded,
+    in_workspace,
+    opened,
+    unsound,
 )
-from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import ABSOLUTE, IGNORED, NOT_ALL, unsound
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.fields import Imported, Location, Opened
-from tests.checks.conftest import lines_of
+from tests.checks.conftest import outcome, statuses
 from tests.support.built_traces import evidence, run, spec, training
 from tests.support.repositories import git, repository, write
 
-SHA = "11bd71901bbe5b1630ceea73d27597364c9af683"
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 123456\n"
+CRASHED: dict[str, Any] = {"outcome": "crashed", "problem": "it exited with status 1"}
 
 
 @pytest.fixture
@@ -45,88 +44,75 @@ def commit(folder: Path, **files: str) -> None:
     git(folder, "commit", "-qm", "more")
 
 
-def of(folder: Path, inside: str = ".", **changes: object) -> Evidence:
-    """The evidence of a real checkout, its spec in the folder `inside`."""
+def of(folder: Path, inside: str = ".", data: tuple[str, ...] = (), **changes: object) -> Evidence:
+    """Return the evidence of a real checkout, its spec in the folder `inside`."""
     checkout = inspect_checkout(folder)
-    tracked = tracked_files(checkout.root) if checkout.is_git else None
-    found = evidence(
-        spec=spec((folder / inside).resolve()),
+    facts = evidence(
+        spec=spec((folder / inside).resolve(), data=tuple(map(DataItem, data))),
         commit=checkout.commit,
         uncommitted=checkout.uncommitted,
         checkout=checkout,
-        tracked=tracked,
+        tracked=tracked_files(checkout.root) if checkout.is_git else None,
     )
-    return replace(found, **changes)
+    return replace(facts, **changes)
 
 
-def strictly(found: Evidence) -> Evidence:
-    return replace(
-        found, spec=replace(found.spec, checklist=replace(found.spec.checklist, profile="strict"))
-    )
+def test_code_in_no_commit_and_uncommitted_paths_are_missing() -> None:
+    assert statuses(code.commit_known, evidence(commit=None)) == ("warn", "fail")
+    assert code.commit_known(evidence()).status == "pass"
+    changed = evidence(uncommitted=("train.py",))
+    assert statuses(code.tree_clean, changed) == ("warn", "fail")
+    assert outcome(code.tree_clean, changed)[1] == ("train.py",)
+    assert code.tree_clean(evidence()).status == "pass"
+    assert code.tree_clean(replace(changed, commit=None)).status == "skip"
 
 
-@pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
-def test_code_in_no_commit_and_uncommitted_paths_are_missing(profile: str, status: str) -> None:
-    judged = spec(profile=profile)
-    assert commit_known(evidence(spec=judged, commit=None)).status == status
-    assert commit_known(evidence(spec=judged)).status == "pass"
-    found = tree_clean(evidence(spec=judged, uncommitted=("train.py",)))
-    assert (found.status, lines_of(found)) == (status, ("train.py",))
-    assert tree_clean(evidence(spec=judged)).status == "pass"
-    assert tree_clean(evidence(commit=None, uncommitted=("train.py",))).status == "skip"
+@pytest.mark.parametrize("check", [code.submodules_present, code.lfs_resolved, code.spec_tracked])
+def test_without_git_there_is_nothing_to_track(check: Check) -> None:
+    assert check(evidence()).status == "skip"
 
 
 def test_submodules_must_be_there_at_the_recorded_commit(repo: Path, tmp_path: Path) -> None:
-    assert submodules_present(of(repo)).status == "skip"
-    assert submodules_present(evidence()).status == "skip"
+    assert code.submodules_present(of(repo)).status == "skip"
     inner = repository(tmp_path / "inner")
     git(repo, "submodule", "add", "-q", str(inner), "libs/inner")
     commit(repo)
     recorded = git(inner, "rev-parse", "HEAD")
-    found = submodules_present(of(repo))
-    assert (found.status, lines_of(found)) == ("pass", (f"libs/inner {recorded}",))
+    assert outcome(code.submodules_present, of(repo)) == ("pass", (f"libs/inner {recorded}",))
 
     git(tmp_path, "clone", "-q", str(repo), "clone")
-    found = submodules_present(of(tmp_path / "clone"))
-    assert (found.status, lines_of(found)) == ("warn", ("libs/inner: not initialised",))
-    assert submodules_present(strictly(of(tmp_path / "clone"))).status == "fail"
+    absent = of(tmp_path / "clone")
+    assert outcome(code.submodules_present, absent)[1] == ("libs/inner: not initialised",)
+    assert statuses(code.submodules_present, absent) == ("warn", "fail")
 
     (repo / "libs/inner/train.py").unlink()
-    assert lines_of(tree_clean(of(repo))) == ("libs/inner/train.py",)
+    assert outcome(code.tree_clean, of(repo)) == ("warn", ("libs/inner/train.py",))
     git(repo / "libs/inner", "checkout", "-q", "--", ".")
 
     commit(repo / "libs/inner", new_dot_py="")
     moved = git(repo / "libs/inner", "rev-parse", "HEAD")
-    found = submodules_present(of(repo))
     line = f"libs/inner: recorded {recorded[:12]}, found {moved[:12]}"
-    assert (found.status, lines_of(found)) == ("fail", (line,))
+    assert outcome(code.submodules_present, of(repo)) == ("fail", (line,))
 
 
 def test_lfs_pointers_are_not_content_unless_they_are_meant_as_text(repo: Path) -> None:
     commit(repo, tests__pointer_dot_txt=POINTER)
-    assert lfs_resolved(of(repo)).status == "pass"
-    assert lfs_resolved(evidence()).status == "skip"
-    commit(
-        repo,
-        _dot_gitattributes="*.bin filter=lfs diff=lfs merge=lfs -text\n",
-        data__train_dot_bin=POINTER,
-    )
-    found = lfs_resolved(of(repo))
-    assert (found.status, lines_of(found)) == ("warn", ("data/train.bin",))
-    assert lfs_resolved(strictly(of(repo))).status == "fail"
+    assert code.lfs_resolved(of(repo)).status == "pass"
+    attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
+    commit(repo, _dot_gitattributes=attributes, data__train_dot_bin=POINTER)
+    assert outcome(code.lfs_resolved, of(repo))[1] == ("data/train.bin",)
+    assert statuses(code.lfs_resolved, of(repo)) == ("warn", "fail")
     write(repo, data__train_dot_bin="the content itself")
-    assert lfs_resolved(of(repo)).status == "pass"
+    assert code.lfs_resolved(of(repo)).status == "pass"
 
 
 def test_the_spec_must_be_tracked(repo: Path) -> None:
     write(repo, exp__repro_dot_yml="version: 1\n")
-    found = spec_tracked(of(repo, "exp"))
-    assert (found.status, lines_of(found)) == ("warn", ("exp/repro.yml",))
-    assert spec_tracked(strictly(of(repo, "exp"))).status == "fail"
+    assert outcome(code.spec_tracked, of(repo, "exp"))[1] == ("exp/repro.yml",)
+    assert statuses(code.spec_tracked, of(repo, "exp")) == ("warn", "fail")
     commit(repo)
-    assert spec_tracked(of(repo, "exp")).status == "pass"
-    assert spec_tracked(of(repo)).status == "warn"
-    assert spec_tracked(evidence()).status == "skip"
+    assert code.spec_tracked(of(repo, "exp")).status == "pass"
+    assert code.spec_tracked(of(repo)).status == "warn"
 
 
 @pytest.mark.parametrize(
@@ -140,14 +126,13 @@ def test_the_spec_must_be_tracked(repo: Path) -> None:
         ("LICENSES__MIT_dot_txt", "MIT", "pass"),
         ("pyproject.toml", '[project]\nname = "x"\nlicense = "MIT"\n', "pass"),
         ("pyproject.toml", '[project]\nlicense = {text = "MIT"}\n', "pass"),
-        ("pyproject.toml", '[tool.poetry]\nlicense = "MIT"\n', "pass"),
         ("exp__LICENSE", "MIT", "pass"),
         ("LICENSE", "", "warn"),
         ("licensing", "x", "warn"),
         ("docs__LICENSE", "MIT", "warn"),
         ("pyproject.toml", '[project]\nname = "x"\n', "warn"),
         ("pyproject.toml", '[project]\nlicense = {file = "LICENSE"}\n', "warn"),
-        ("pyproject.toml", "license = [", "warn"),
+        ("pyproject.toml", 'license = ""', "warn"),
     ],
 )
 def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(
@@ -155,65 +140,56 @@ def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(
 ) -> None:
     file = {name.replace(".", "_dot_"): text}
     write(repo, **file)
-    assert licence(of(repo, "exp")).status == "warn", "it is not tracked"
+    assert code.licence(of(repo, "exp")).status == "warn", "it is not tracked"
     commit(repo)
-    assert licence(of(repo, "exp")).status == status
+    assert code.licence(of(repo, "exp")).status == status
     write(tmp_path / "no-git", **file)
-    assert licence(of(tmp_path / "no-git", "exp")).status == status
+    assert code.licence(of(tmp_path / "no-git", "exp")).status == status
 
 
-def test_a_workspace_is_shown_to_be_enough_by_runs_that_end() -> None:
-    good = run("deterministic-1", training())
-    bad = run("default-1", outcome="crashed", problem="it exited with status 1")
-    line = "default-1: it exited with status 1"
-    for runs, status, lines in (
-        ((good,), "pass", ()),
-        ((), "skip", ()),
-        ((good, bad), "pass", (line,)),
-        ((bad,), "skip", (line,)),
-    ):
-        found = pristine_workspace(evidence(runs=runs))
-        assert (found.status, lines_of(found)) == (status, lines)
+@pytest.mark.parametrize(
+    ("good", "bad", "status"), [(1, 0, "pass"), (0, 0, "skip"), (1, 1, "pass"), (0, 1, "skip")]
+)
+def test_a_workspace_is_shown_to_be_enough_by_runs_that_end(
+    good: int, bad: int, status: str
+) -> None:
+    runs = good * (run("deterministic-1", training()),) + bad * (run("default-1", **CRASHED),)
+    lines = bad * ("default-1: it exited with status 1",)
+    assert outcome(code.pristine_workspace, evidence(runs=runs)) == (status, lines)
 
 
 def test_a_file_that_only_this_checkout_has_is_named_where_a_run_crashed_for_want_of_it(
     repo: Path,
 ) -> None:
-    def crash(line: str) -> Evidence:
-        return of(repo, runs=(run("run-1", outcome="crashed", problem="x", tail=[line]),))
-
     line = "FileNotFoundError: [Errno 2] No such file or directory: 'build/vocab.json'"
-    assert pristine_workspace(crash(line)).status == "skip"
+    runs = (run("run-1", **CRASHED, tail=[line]),)
+    assert code.pristine_workspace(of(repo, runs=runs)).status == "skip"
     write(repo, build__vocab_dot_json="{}")
-    found = pristine_workspace(crash(line))
-    assert (found.status, lines_of(found)) == ("fail", ("build/vocab.json (not found by run-1)",))
-    assert pristine_workspace(crash("ValueError: 'build/vocab.json' is bad")).status == "skip"
-
-
-def importing(repo: Path, *modules: Imported) -> Evidence:
-    return of(repo, runs=(run("deterministic-1", replace(training(), imports=list(modules))),))
+    lines = ("build/vocab.json (not found by run-1)",)
+    assert outcome(code.pristine_workspace, of(repo, runs=runs)) == ("fail", lines)
 
 
 @pytest.mark.parametrize(
-    ("path", "distribution", "basic", "strict", "is_unsound"),
+    ("path", "distribution", "expected", "is_unsound"),
     [
-        ("", "", "pass", "pass", False),
-        ("/venv/site-packages/pkg/__init__.py", "pkg", "fail", "fail", True),  # a copy
-        ("ROOT/pkg/model.py", "", "fail", "fail", True),  # of the original checkout
-        ("ROOT/pkg/_C.so", "", "warn", "fail", False),  # git ignores it
+        ("", "", ("pass", "pass"), False),
+        ("/venv/site-packages/pkg/__init__.py", "pkg", ("fail", "fail"), True),  # a copy
+        ("ROOT/pkg/model.py", "", ("fail", "fail"), True),  # of the original checkout
+        ("ROOT/pkg/_C.so", "", ("warn", "fail"), False),  # git ignores it
     ],
 )
 def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(
-    path: str, distribution: str, basic: str, strict: str, is_unsound: bool, repo: Path
+    path: str, distribution: str, expected: tuple[str, str], is_unsound: bool, repo: Path
 ) -> None:
     path = path.replace("ROOT", str(repo.resolve()))
-    found = importing(repo, *([Imported("pkg", path, distribution)] if path else []))
-    result = imports_checkout(found)
-    assert (result.status, imports_checkout(strictly(found)).status) == (basic, strict)
-    assert not path or (len(lines_of(result)) == 1 and path in lines_of(result)[0])
-    said = unsound(found, found.runs)
-    assert path in said if is_unsound else said == ""
-    assert imports_checkout(of(repo)).status == "skip"
+    imports = [Imported("pkg", path, distribution)] if path else []
+    facts = of(repo, runs=(run("deterministic-1", replace(training(), imports=imports)),))
+    assert statuses(code.imports_checkout, facts) == expected
+    lines = outcome(code.imports_checkout, facts)[1]
+    assert len(lines) == len(imports) and path in "".join(lines)
+    assert (path in unsound(facts, facts.runs)) is (is_unsound or not path)
+    assert bool(unsound(facts, facts.runs)) is is_unsound
+    assert code.imports_checkout(of(repo)).status == "skip"
 
 
 def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
@@ -221,81 +197,117 @@ def opening(*files: Opened, **changes: Any) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    ("path", "by", "why"),
+    ("path", "line", "why"),
     [
-        ("pkg/model.py", "train.py:1", ""),
-        ("data/train.csv", "train.py:3", ""),
-        ("data/parts/0.bin", "", ""),
-        (f"exp/{SNIPPET}", "", ""),
-        ("/mnt/data/train.bin", "train.py:3", ""),
-        ("/home/me/notes", "", ""),
-        ("notes.txt", "train.py:2", "data that git does not track"),
-        ("data/train.csv.bak", "", "data that git does not track"),
-        ("/home/me/lib/ops.py", "train.py:1", "outside the checkout"),
-        ("/home/me/config.YAML", "", "outside the checkout"),
-        ("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", "", "outside the checkout"),
-        ("ROOT/pkg/model.py", "train.py:1", ABSOLUTE),
-        ("ROOT/build/settings.yaml", "", IGNORED),
+        ("pkg/model.py", 1, ""),
+        ("data/train.csv", 3, ""),
+        ("data/parts/0.bin", 0, ""),
+        (f"exp/{SNIPPET}", 0, ""),
+        ("/mnt/data/train.bin", 3, ""),
+        ("/home/me/notes", 0, ""),
+        ("notes.txt", 2, "data that git does not track"),
+        ("data/train.csv.bak", 0, "data that git does not track"),
+        ("own.yaml", 0, "not tracked by git"),
+        ("/home/me/lib/ops.py", 1, "outside the checkout"),
+        ("/home/me/config.YAML", 0, "outside the checkout"),
+        ("/opt/ops/_C.cpython-311-x86_64-linux-gnu.so", 0, "outside the checkout"),
+        ("ROOT/pkg/model.py", 1, ABSOLUTE),
+        ("ROOT/build/settings.yaml", 0, IGNORED),
     ],
 )
 def test_source_and_settings_that_no_clone_has_are_named(
-    path: str, by: str, why: str, repo: Path
+    path: str, line: int, why: str, repo: Path
 ) -> None:
     path = path.replace("ROOT", str(repo.resolve()))
-    at = Location("train.py", int(by[-1])) if by else None
-    file = Opened(path, not path.startswith("/"), at)
-    declared = (DataItem("data/train.csv"), DataItem("data/parts"))
-    found = of(repo, runs=opening(Opened("train.py", True), file))
-    found = replace(found, spec=replace(found.spec, data=declared))
-    result = opened_files(found)
-    line = f"{by}: opens {path}: {why}" if by else f"{path}: {why}"
-    assert (result.status, lines_of(result)) == (("warn", (line,)) if why else ("pass", ()))
-    assert opened_files(strictly(found)).status == ("fail" if why else "pass")
+    file = Opened(path, path[0] != "/", Location("train.py", line) if line else None)
+    runs = opening(Opened("train.py", True), file)
+    facts = of(repo, data=("data/train.csv", "data/parts"), runs=runs)
+    text = f"train.py:{line}: opens {path}: {why}" if line else f"{path}: {why}"
+    assert outcome(code.opened_files, facts)[1] == ((text,) if why else ())
+    assert statuses(code.opened_files, facts) == (("warn", "fail") if why else ("pass", "pass"))
 
 
-def test_the_remedy_is_for_what_is_wrong_with_the_files(repo: Path) -> None:
-    root = repo.resolve()
-    for path, within, remedy in (
-        ("own.yaml", True, "`git add`"),
-        ("pics/0.png", True, "declare data under `data:`"),
-        (f"{root}/pkg/model.py", False, "by relative paths"),
-        (f"{root}/build/settings.yaml", False, "let `train.run` make"),
-        ("/opt/x.py", False, "as a package of the lockfile"),
-    ):
-        for others in ((), (Opened("/etc/y.sh", False), Opened("z.sh", True))):
-            runs = opening(Opened(path, within), *others)
-            assert remedy in opened_files(of(repo, runs=runs)).remedy
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("own.yaml", "`git add`"),
+        ("pics/0.png", "declare data under `data:`"),
+        ("ROOT/pkg/model.py", "by relative paths"),
+        ("ROOT/build/settings.yaml", "let `train.run` make"),
+        ("/opt/x.py", "as a package of the lockfile"),
+    ],
+)
+def test_the_remedy_is_for_what_is_wrong_with_the_files(path: str, remedy: str, repo: Path) -> None:
+    path = path.replace("ROOT", str(repo.resolve()))
+    for others in ((), (Opened("/etc/y.sh", False), Opened("z.sh", True))):
+        runs = opening(Opened(path, path[0] != "/"), *others)
+        assert remedy in code.opened_files(of(repo, runs=runs)).remedy
 
 
 def test_a_module_that_another_check_names_is_not_named_again(repo: Path) -> None:
     path = f"{repo.resolve()}/build/_C.so"
-    found = opening(Opened("train.py", True), Opened(path, False), imports=[Imported("_C", path)])
-    assert opened_files(of(repo, runs=found)).status == "pass"
-    assert imports_checkout(of(repo, runs=found)).status == "warn"
+    runs = opening(Opened("train.py", True), Opened(path, False), imports=[Imported("_C", path)])
+    assert code.opened_files(of(repo, runs=runs)).status == "pass"
+    assert code.imports_checkout(of(repo, runs=runs)).status == "warn"
 
 
 def test_declared_data_is_found_from_a_spec_in_a_folder(repo: Path) -> None:
-    found = of(repo, "exp", runs=opening(Opened("data/train.csv", True)))
-    assert opened_files(found).status == "warn"
-    declared = replace(found.spec, data=(DataItem("../data/train.csv"),))
-    assert opened_files(replace(found, spec=declared)).status == "pass"
+    runs = opening(Opened("data/train.csv", True))
+    assert code.opened_files(of(repo, "exp", runs=runs)).status == "warn"
+    assert code.opened_files(of(repo, "exp", ("../data/train.csv",), runs=runs)).status == "pass"
 
 
-def test_opened_files_that_the_probe_did_not_list_are_said(repo: Path) -> None:
-    note = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
-    found = of(repo, runs=opening(Opened("train.py", True), notes=[note]))
-    assert (opened_files(found).status, lines_of(opened_files(found))) == ("warn", (note[1],))
-    assert opened_files(strictly(found)).status == "fail"
-    both = opened_files(of(repo, runs=opening(Opened("own.py", True), notes=[note])))
-    assert lines_of(both) == ("own.py: not tracked by git", note[1])
+def test_opened_files_that_the_probe_did_not_list_are_missing(repo: Path) -> None:
+    for file, lines in (("train.py", ()), ("own.py", ("own.py: not tracked by git",))):
+        runs = opening(Opened(file, True), notes=[(NOT_ALL, "more than 20000 files")])
+        facts = of(repo, runs=runs)
+        assert outcome(code.opened_files, facts) == ("warn", (*lines, "more than 20000 files"))
+        assert statuses(code.opened_files, facts) == ("warn", "fail")
 
 
 def test_without_git_only_files_outside_are_judged(tmp_path: Path) -> None:
     files = Opened("any.py", True), Opened("/x/y.py", False)
-    for opened, status, lines in (
-        ((), "skip", ()),
-        (files[:1], "skip", ()),
-        (files, "warn", ("/x/y.py: outside the checkout",)),
+    for count, expected in (
+        (0, ("skip", ())),
+        (1, ("skip", ())),
+        (2, ("warn", ("/x/y.py: outside the checkout",))),
     ):
-        found = opened_files(of(tmp_path, runs=opening(*opened)))
-        assert (found.status, lines_of(found)) == (status, lines)
+        assert outcome(code.opened_files, of(tmp_path, runs=opening(*files[:count]))) == expected
+
+
+def test_each_file_is_named_once_with_the_line_that_is_known() -> None:
+    lines = (None, Location("train.py", 3), Location("train.py", 9))
+    files = [[Opened("a", True, by), Opened("/b", False)] for by in lines]
+    runs = tuple(run("deterministic-1", replace(training(), opened=each)) for each in files)
+    expected = {"a": Opened("a", True, Location("train.py", 3)), "/b": Opened("/b", False)}
+    assert opened(evidence(runs=runs)) == expected
+
+
+def test_a_few_files_are_named_one_by_one_and_many_by_their_folders() -> None:
+    def texts(*files: tuple[Opened, str]) -> list[str]:
+        return [str(line) for line in folded(files)]
+
+    at = Location("a.py", 1)
+    few = [(Opened(f"/srv/{number:02}", False), "") for number in range(20)]
+    assert texts(*few) == [f"/srv/{number:02}" for number in range(20)]
+    assert texts(*few, (Opened("/srv/x", False, at), "")) == ["/srv/: 21 files"]
+    deep = [
+        (Opened(f"/srv/{n % 3}/{n}/{m}", False, at), "why") for n in range(30) for m in range(2)
+    ]
+    assert texts(*deep) == [f"a.py:1: opens /srv/{n}/: 20 files: why" for n in range(3)]
+    inside = [(Opened(f"{n}.txt", True), "not tracked by git") for n in range(21)]
+    assert texts(*inside) == ["./: 21 files: not tracked by git"]
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/tmp/repro-gate-x1/workspace/train.py", "train.py"),
+        ("/repro-gate-x1/place/workspace/a/workspace/b.py", "a/workspace/b.py"),
+        ("/tmp/repro-gate-x1/data/file", "/tmp/repro-gate-x1/data/file"),
+        ("/home/me/workspace/b.py", "/home/me/workspace/b.py"),
+        ("repro-gate-x1/workspace/b.py", "repro-gate-x1/workspace/b.py"),
+    ],
+)
+def test_the_runs_temporary_folder_is_taken_off(path: str, own: str) -> None:
+    assert in_workspace(path) == own

@@ -21,6 +21,7 @@ WORKSPACE = "/tmp/repro-gate-0-1/run/workspace"
 LOG = "the log of deterministic-1"
 ABSENT = "No such file or directory"
 NOT_FOUND = f"FileNotFoundError: [Errno 2] {ABSENT}: "
+VOCAB = "build/vocab.json"
 LIBRARY = "build/fused.cpython-311-x86_64-linux-gnu.so"
 
 
@@ -39,6 +40,8 @@ def repo(tmp_path: Path) -> Path:
     write(folder, **dict.fromkeys((*names, "out_dot_log", "build__ops_dot_py", "new_dot_txt"), ""))
     write(folder, build__vocab_dot_json="{}")
     (folder / LIBRARY).write_bytes(b"")
+    (folder.parent / "outside.txt").write_text("")
+    (folder / "build/link").symlink_to(folder.parent / "outside.txt")
     return folder
 
 
@@ -48,11 +51,14 @@ def crashed(
     command: str = "python train.py",
     inside: str = ".",
     outcome: str = "crashed",
+    data: str = "",
 ) -> Evidence:
-    """The evidence of a checkout where a run ended with these lines."""
+    """Return the evidence of a checkout where a run ended with these lines."""
     checkout = inspect_checkout(folder)
+    train = Train(run=command, working_directory=inside)
+    declared = (DataItem(data),) if data else ()
     return evidence(
-        spec=replace(spec(folder), train=Train(run=command, working_directory=inside)),
+        spec=replace(spec(folder), train=train, data=declared),
         checkout=checkout,
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
         uncommitted=checkout.uncommitted,
@@ -61,66 +67,55 @@ def crashed(
 
 
 @pytest.mark.parametrize(
-    ("line", "path"),
+    ("line", "paths"),
     [
-        ("Dataset not found, missing paths ['data/mnist']", "data/mnist"),
-        (f"Dataset not found, missing paths ['{WORKSPACE}/data/mnist/a']", "data/mnist/a"),
-        ("no images in ./data/mnist.", "data/mnist"),
-        ('no images in "sets"', "sets"),  # of which the workspaces have .gitkeep alone
-        ("no images in sets/coco", "sets/coco"),
+        ("Dataset not found, missing paths ['data/mnist']", ["data/mnist"]),
+        (f"Dataset not found, missing paths ['{WORKSPACE}/data/mnist/a']", ["data/mnist/a"]),
+        ("no images in ./data/mnist.", ["data/mnist"]),
+        ('no images in "sets"', ["sets"]),  # of which the workspaces have .gitkeep alone
+        ("no images in sets/coco", ["sets/coco"]),
+        ("no 'data/mnist' with 'data/mnist/a'", ["data/mnist"]),  # the first covers the second
+        ("no 'data/mnist/a' in 'data/mnist'", ["data/mnist/a"]),
+        ("no sets in the mnist data", []),
+        ("no images in 'data/gone' or 'data/mnist/gone'", []),
+        ("cannot read 'data', 'data/readme', 'train.py', './'", []),
+        ("cannot read '.venv', '.venv/y', 'gan/__pycache__', 'out.log', '.git/config'", []),
+        ("cannot read '/etc/hostname', '../../etc', 'build/link', 'data/mnist\0'", []),
     ],
 )
-def test_a_log_that_names_what_git_ignores(line: str, path: str, repo: Path) -> None:
-    assert ignored_data(crashed(repo, line)) == {path: LOG}
+def test_a_log_that_names_what_git_ignores(line: str, paths: list[str], repo: Path) -> None:
+    assert ignored_data(crashed(repo, line)) == dict.fromkeys(paths, LOG)
     assert ignored_data(crashed(repo, line, outcome="finished")) == {}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "no sets in the mnist data",
-        "no images in 'data/gone' or 'data/mnist/gone'",
-        "cannot read 'data', 'data/readme', 'train.py', './'",
-        "cannot read '.venv', '.venv/y', 'gan/__pycache__', 'out.log', '.git/config'",
-        "cannot read '/etc/hostname', '../../etc', 'data/mnist\0'",
-    ],
-)
-def test_other_words_name_nothing(line: str, repo: Path) -> None:
-    assert ignored_data(crashed(repo, line)) == {}
 
 
 def test_code_that_names_what_git_ignores(repo: Path) -> None:
     """The script that the command names, relative to its folder or the working directory; a log
     that names it too comes first."""
     for command, inside in (("python gan/gan.py --out wandbs", "."), ("python gan.py", "gan")):
-        found = crashed(repo, "ValueError: download error", command=command, inside=inside)
-        assert ignored_data(found) == {"data/mnist": "gan/gan.py:2"}
-    twice, command = "no 'data/mnist/a' and no 'data/mnist/a'", "python gan/gan.py --set sets/coco"
-    found = crashed(repo, twice, command=command)
-    assert ignored_data(found) == {"data/mnist/a": LOG, "sets/coco": "train.run"}
+        facts = crashed(repo, "ValueError: download error", command=command, inside=inside)
+        assert ignored_data(facts) == {"data/mnist": "gan/gan.py:2"}
+    facts = crashed(repo, "no 'data/mnist/a'", command="python gan/gan.py --set sets/coco")
+    assert ignored_data(facts) == {"data/mnist/a": LOG, "sets/coco": "train.run"}
 
 
-def test_declared_data_and_what_leads_out_are_no_finding(repo: Path) -> None:
-    found = crashed(repo, "no 'data/mnist/a'")
-    declared = replace(found.spec, data=(DataItem("data/mnist"),))
-    assert ignored_data(replace(found, spec=declared)) == {}
-    (repo / "sets/link").symlink_to("/etc")
-    assert ignored_data(crashed(repo, "no sets/link and no sets/link/hostname")) == {}
-    assert ignored_data(replace(found, runs=(*found.runs, run("deterministic-2")))) == {}
+def test_declared_data_and_what_a_good_run_did_without_are_no_finding(repo: Path) -> None:
+    assert ignored_data(crashed(repo, "no 'data/mnist/a'", data="data/mnist")) == {}
+    facts = crashed(repo, "no 'data/mnist/a'")
+    assert ignored_data(replace(facts, runs=(*facts.runs, run("deterministic-2")))) == {}
 
 
 @pytest.mark.parametrize(
     ("line", "path"),
     [
-        (f"{NOT_FOUND}'build/vocab.json'", "build/vocab.json"),
-        (f"[rank3]: {NOT_FOUND}'./src/../build/vocab.json'", "build/vocab.json"),
-        (f"{NOT_FOUND}'{WORKSPACE}/build/vocab.json'", "build/vocab.json"),
-        (f'my.io.ReadError: {ABSENT}: "build/vocab.json"', "build/vocab.json"),
+        (f"{NOT_FOUND}'{VOCAB}'", VOCAB),
+        (f"[rank3]: {NOT_FOUND}'./src/../{VOCAB}'", VOCAB),
+        (f"{NOT_FOUND}'{WORKSPACE}/{VOCAB}'", VOCAB),
+        (f'my.io.ReadError: {ABSENT}: "{VOCAB}"', VOCAB),
         (f"python: can't open file '{WORKSPACE}/build/ops.py': [Errno 2] {ABSENT}", "build/ops.py"),
         (f"OSError: {LIBRARY}: cannot open shared object file: {ABSENT}", LIBRARY),
-        ("ValueError: 'build/vocab.json' holds no words", ""),
-        (f"warning: no cache, [Errno 2] {ABSENT}: 'build/vocab.json'", ""),
-        (f"cat: build/vocab.json: {ABSENT}", ""),
+        (f"ValueError: '{VOCAB}' holds no words", ""),
+        (f"warning: no cache, [Errno 2] {ABSENT}: '{VOCAB}'", ""),
+        (f"cat: {VOCAB}: {ABSENT}", ""),
         (f"{NOT_FOUND}'build/gone.json'", ""),
         (f"{NOT_FOUND}'train.py'", ""),
         (f"{NOT_FOUND}'new.txt'", ""),
@@ -131,32 +126,32 @@ def test_declared_data_and_what_leads_out_are_no_finding(repo: Path) -> None:
         (f"{NOT_FOUND}'{WORKSPACE}/../../../../../etc/hostname'", ""),
         (f"{NOT_FOUND}'build/link'", ""),
         (f"{NOT_FOUND}'build/vocab\0.json'", ""),
-        ("ModuleNotFoundError: No module named 'build.ops'", ""),
     ],
 )
 def test_a_line_that_names_a_file_that_was_not_there_and_only_this_checkout_has(
     line: str, path: str, repo: Path
 ) -> None:
-    (repo.parent / "outside.txt").write_text("")
-    (repo / "build/link").symlink_to(repo.parent / "outside.txt")
-    found = crashed(repo, "Traceback (most recent call last):", line)
-    assert files_of_this_machine(found) == ({path: "deterministic-1"} if path else {})
+    facts = crashed(repo, "Traceback (most recent call last):", line)
+    assert files_of_this_machine(facts) == ({path: "deterministic-1"} if path else {})
 
 
+@pytest.mark.parametrize(
+    ("changes", "name", "is_absent"),
+    [
+        ({}, VOCAB, True),
+        ({"data": "build"}, VOCAB, False),
+        ({"data": VOCAB}, VOCAB, False),
+        ({"data": "build/vocab"}, VOCAB, True),
+        *[({"outcome": end}, VOCAB, False) for end in ("finished", "timed-out", "interrupted")],
+        # a relative path starts at the working directory
+        ({}, "vocab.json", False),
+        ({"inside": "build"}, "vocab.json", True),
+    ],
+)
 def test_declared_data_runs_that_did_not_crash_and_what_was_copied_are_no_finding(
-    repo: Path, tmp_path: Path
+    changes: dict[str, str], name: str, is_absent: bool, repo: Path, tmp_path: Path
 ) -> None:
-    line = f"{NOT_FOUND}'build/vocab.json'"
-    found = crashed(repo, line)
-    for item, is_other in (("build", False), ("build/vocab.json", False), ("build/vocab", True)):
-        declared = replace(found, spec=replace(found.spec, data=(DataItem(item),)))
-        assert bool(files_of_this_machine(declared)) is is_other
-    for outcome in ("finished", "timed-out", "interrupted"):
-        assert files_of_this_machine(crashed(repo, line, outcome=outcome)) == {}
-    # a relative path starts at the working directory
-    line = f"{NOT_FOUND}'vocab.json'"
-    assert files_of_this_machine(crashed(repo, line)) == {}
-    assert list(files_of_this_machine(crashed(repo, line, inside="build"))) == ["build/vocab.json"]
-    (tmp_path / "vocab.json").write_text("{}")
-    assert files_of_this_machine(crashed(tmp_path, line)) == {}, "without git all was copied"
-    assert files_of_this_machine(evidence()) == {}
+    line = f"{NOT_FOUND}'{name}'"
+    assert list(files_of_this_machine(crashed(repo, line, **changes))) == [VOCAB] * is_absent
+    write(tmp_path / "copy", **{name.replace("/", "__").replace(".", "_dot_"): "{}"})
+    assert files_of_this_machine(crashed(tmp_path / "copy", line)) == {}, "without git"

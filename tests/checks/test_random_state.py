@@ -9,17 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from repro_gate.checks.interface import CheckResult, Evidence, NotRobust
-from repro_gate.checks.random_state import (
-    flags_effective,
-    generators_equal,
-    no_os_entropy,
-    operators_deterministic,
-    reseeded_differs,
-    robust,
-    seed_reaches_all,
-    workers_seeded,
-)
+from repro_gate.checks import ALL, random_state
+from repro_gate.checks.interface import Check, Evidence, missing
+from repro_gate.checks.random_state import ALGORITHMS
 from repro_gate.checks.refused import INSTEAD
 from repro_gate.compare.traces import compare_runs
 from repro_gate.runs.flags import CUDA_ONLY, ONLY_READ, WARN_ONLY
@@ -27,7 +19,7 @@ from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Robustness
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Drawn, LoaderSeen, Refused, StepMark, Trace, Undone
-from tests.checks.conftest import lines_of
+from tests.checks.conftest import outcome, statuses
 from tests.support.built_traces import (
     arm,
     block,
@@ -42,13 +34,23 @@ from tests.support.built_traces import (
 from tests.support.gates import ROOT
 
 ON: dict[str, Any] = {**arm().flags, **arm().environment}
-ALGORITHMS = "torch.use_deterministic_algorithms"
+UNDONE = Undone(ALGORITHMS, "False", "train.py", 7, 1)
+
+
+def differing(trace: Trace, step: int, kind: str, row: int = 0) -> Trace:
+    """Return the trace with another digest of this kind in a step."""
+    return changed(trace, place_of(trace, step, kind), flip(row))
+
+
+@pytest.mark.parametrize("check", [item for item in ALL if item.category == "random-state"])
+def test_without_runs_nothing_is_shown(check: Check) -> None:
+    assert check(evidence()).status == "skip"
 
 
 def flags(trace: Trace, name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
-    """What `flags` says of a run: its status, and its lines."""
-    found = flags_effective(evidence(runs=(run(name, replace(trace, **changes)),)))
-    return found.status, lines_of(found)
+    """Return what `flags` comes to for a run, and its lines."""
+    runs = (run(name, replace(trace, **changes)),)
+    return outcome(random_state.flags_effective, evidence(runs=runs))
 
 
 @pytest.mark.parametrize(
@@ -71,223 +73,201 @@ def test_flags_must_read_back_as_set(changes: dict[str, Any], status: str) -> No
 
 @pytest.mark.parametrize("name", sorted(CUDA_ONLY))
 def test_a_flag_of_cuda_counts_where_cuda_was_used(name: str) -> None:
-    on_cpu = training(settings={**ON, name: "other"})
-    assert flags(on_cpu)[0] == "pass"
-    facts = {**on_cpu.facts, "device": "cuda: NVIDIA H200", "gpus": "2", "process": "main"}
-    assert flags(on_cpu, facts=facts)[0] == "fail"
-    alone = flags(on_cpu, facts={**facts, "gpus": "1"})
-    assert alone[0] == ("pass" if name.startswith("NCCL_") else "fail")
+    trace = training(settings={**ON, name: "other"})
+    assert flags(trace)[0] == "pass"
+    facts = {**trace.facts, "device": "cuda: NVIDIA H200", "gpus": "2", "process": "main"}
+    assert flags(trace, facts=facts)[0] == "fail"
+    of_one = "pass" if name.startswith("NCCL_") else "fail"
+    assert flags(trace, facts={**facts, "gpus": "1"})[0] == of_one
 
 
 def test_a_flag_that_training_code_undid_is_named_with_its_line() -> None:
-    trace, undone = training(settings=ON), Undone(ALGORITHMS, "False", "train.py", 7, 1)
+    trace = training(settings=ON)
     marks = [*trace.steps[:2], StepMark(2, 1.0, 0.0, 0, 1)]
-    found = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[undone])
+    result = flags(trace, settings=[ON, {**ON, ALGORITHMS: False}], steps=marks, undone=[UNDONE])
+    # `repro-gate selftest` looks for this text
     line = f"train.py:7: {ALGORITHMS} is False from step 2 on, and the gate wants True"
-    assert found == ("fail", (line,))
-    # off for part of a step; before the first one nothing was trained
-    line = f"train.py:7: {ALGORITHMS} set to False, in step 1"
-    assert flags(trace, undone=[undone]) == ("warn", (line,))
-    assert flags(trace, undone=[structs.replace(undone, step=-1)])[0] == "pass"
+    assert result == ("fail", (line,))
 
 
-def test_a_variable_that_was_deleted_after_its_library_had_read_it_warns() -> None:
-    early, late = (Undone("MKL_CBWR", "None", "train.py", line, -1, line > 5) for line in (2, 9))
-    trace = training(settings={**ON, "MKL_CBWR": None})
-    line = "train.py:9: MKL_CBWR is not set from step 0 on, and the gate wants AUTO"
-    assert flags(trace, undone=[late]) == ("warn", (line,))
-    for undone in ([], [early], [late, early]):
-        assert flags(trace, undone=undone)[0] == "fail"
-    # set back, and never read meanwhile
-    back = [Undone("MKL_CBWR", "None", "train.py", 9, 1, True)]
-    assert flags(training(settings=ON), undone=back)[0] == "pass"
+@pytest.mark.parametrize(
+    ("at_end", "undone", "status"),
+    [
+        ("AUTO", [], "pass"),
+        ("AUTO", [UNDONE], "warn"),  # off for part of a step
+        ("AUTO", [structs.replace(UNDONE, step=-1)], "pass"),  # before anything was trained
+        ("AUTO", [structs.replace(UNDONE, late=True)], "pass"),  # set back, never read meanwhile
+        (None, [Undone("MKL_CBWR", "None", "train.py", 9, -1, True)], "warn"),
+        (None, [Undone("MKL_CBWR", "None", "train.py", 2, -1)], "fail"),
+        (None, [Undone("MKL_CBWR", "None", "a.py", n, -1, n > 5) for n in (9, 2)], "fail"),
+        (None, [], "fail"),
+    ],
+)
+def test_a_change_counts_if_a_step_ran_under_it_and_its_library_had_not_read_it(
+    at_end: str | None, undone: list[Undone], status: str
+) -> None:
+    judged, lines = flags(training(settings={**ON, "MKL_CBWR": at_end}), undone=undone)
+    assert judged == status
+    assert status == "pass" or not undone or lines[0].startswith(f"{undone[0].file}:")
 
 
 def test_generators_that_differ_first_fail_and_later_or_alone_warn() -> None:
     a = training()
-    rng = changed(a, place_of(a, 1, "rng"), flip(1))
-    reached = changed(rng, place_of(a, 1, "loss"), flip(0))
-    both = changed(rng, place_of(a, 0, "gradient"), flip(0))
-    later = "1 of 2 generators differ; first divergence: gradient fc.weight at step 0"
+    rng = differing(a, 1, "rng", 1)
+    later = "1 of 2 generator states differ; first divergence: gradient fc.weight at step 0"
     for b, status, lines in (
         (a, "pass", ()),
+        # `repro-gate selftest` looks for this text
         (rng, "warn", ("torch: differs from step 1 on",)),
-        (reached, "fail", ("step 1",)),
-        (both, "warn", (later,)),
+        (differing(rng, 1, "loss"), "fail", ("rng torch at step 1",)),
+        (differing(rng, 0, "gradient"), "warn", (later,)),
     ):
         pair = (run("deterministic-1", a), run("deterministic-2", b))
-        found = generators_equal(evidence(pair=pair, comparison=compare_runs([a], [b])))
-        assert (found.status, lines_of(found)) == (status, lines)
-    assert generators_equal(evidence()).status == "skip"
+        facts = evidence(pair=pair, comparison=compare_runs([a], [b]))
+        assert outcome(random_state.generators_equal, facts) == (status, lines)
 
 
-def reseeded(
-    first: Trace, control: Trace, profile: str = "basic", second: Trace | None = None
-) -> CheckResult:
-    """What `reseeded` says of these."""
-    pair = [run(f"deterministic-{n}", trace) for n, trace in enumerate((first, second), 1) if trace]
-    return reseeded_differs(
-        evidence(
-            spec=spec(profile=profile),
-            pair=tuple(pair),
-            control=run("reseeded", control),
-            control_comparison=compare_runs([first], [control]),
-        )
-    )
+def controlled(
+    first: Trace | Sequence[Trace], control: Trace | Sequence[Trace], *second: Trace
+) -> Evidence:
+    """Return the evidence of a first run, a control with another seed, and a second run."""
+    ours, theirs = ([item] if isinstance(item, Trace) else item for item in (first, control))
+    runs = [run("deterministic-1", *ours), *(run("deterministic-2", item) for item in second)]
+    return evidence(pair=tuple(runs), control=run("reseeded", *theirs))
 
 
-def test_another_seed_must_give_other_bits() -> None:
-    line = "seeds 42 and 43: 20 digests compared, in 13 blocks, {} of which differ"
-    first, same = training(seed=1), training(2, seed=1)
-    good = reseeded(first, training(2, seed=2))
-    assert (good.status, lines_of(good)) == ("pass", (line.format(13),))
-    bad = reseeded(first, same)
-    assert (bad.status, lines_of(bad)) == ("warn", (line.format(0),))
-    assert reseeded(first, same, "strict").status == "fail"
-    # another state of the generators alone is not other bits
-    rng = changed(same, place_of(same, 0, "rng"), flip(0))
-    assert reseeded(first, rng).status == "warn"
-    bare = replace(training(), blocks=[block(0, "rng")])  # nothing in common
-    assert reseeded(bare, training(2, seed=2)).status == "skip"
-    assert reseeded_differs(evidence()).status == "skip"
-
-
-def test_a_control_that_differs_only_where_the_runs_do_proves_nothing() -> None:
-    a, same = training(seed=1), training(2, seed=1)
-    b = changed(a, place_of(a, 1, "loss"), flip(0))
-    noise = changed(same, place_of(a, 1, "loss"), flip(0))
-    other = changed(noise, place_of(a, 0, "loss"), flip(0))
-    for control, status in ((noise, "skip"), (other, "pass"), (same, "warn")):
-        assert reseeded(a, control, second=b).status == status
-    # a seed that reaches nothing is told once
-    compared = compare_runs([a], [same])
-    seen = evidence(
-        pair=(run("deterministic-1", a),),
-        control=run("reseeded", same),
-        control_comparison=compared,
-    )
-    assert seed_reaches_all(seen).status == "skip"
-
-
-def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
-    """With `capture.every: 10` the long run has no digest at step 1, which is the control's
-    last."""
-    a = training(12)
-    a = replace(a, blocks=[item for item in a.blocks if item.step in (-1, 0, 10)])
-    blocks = [*(item for item in a.blocks if item.step < 1), block(1, "parameter")]
-    assert reseeded(a, replace(training(2), blocks=blocks)).status == "warn"
-
-
-def reached(first: Sequence[Trace], control: Sequence[Trace]) -> tuple[str, Any]:
-    """What `seed-reach` says of these two: its status, and its lines."""
-    pair = (run("deterministic-1", *first),)
-    found = seed_reaches_all(evidence(pair=pair, control=run("reseeded", *control)))
-    return found.status, lines_of(found)
-
-
-def test_another_seed_must_move_every_generator_of_every_rank() -> None:
-    first, other = training(seed=1), training(2, seed=2)
-    assert reached([first], [other]) == ("pass", ("python", "torch"))
-    own = first.blocks[place_of(first, 0, "rng")]
-    torch_fixed = changed(
-        other,
-        place_of(other, 0, "rng"),
-        lambda old: replace(old, content=old.digests[:16] + own.digests[16:]),
-    )
-    assert reached([first], [torch_fixed]) == ("warn", ("torch",))
-    ours = [training(seed=1, key="rank0"), training(seed=2, key="rank1")]
-    theirs = [training(2, seed=3, key="rank0"), training(2, seed=2, key="rank1")]
-    assert reached(ours, theirs) == ("warn", ("rank1: python", "rank1: torch"))
-    # without a control or states nothing is said
-    bare = replace(first, blocks=[item for item in first.blocks if item.kind != "rng"])
-    assert reached([bare], [other])[0] == seed_reaches_all(evidence()).status == "skip"
-
-
-def test_a_generator_counts_where_it_is_first_recorded() -> None:
-    """The code may seed again later; a generator of a device that one run never used is not
-    compared."""
-    later, first = training(2, seed=2), training(seed=1)
-    same = first.blocks[place_of(first, 1, "rng")]
-    again = changed(later, place_of(later, 1, "rng"), lambda old: same)
-    assert reached([first], [again])[0] == "pass"
-    cuda = replace(first, blocks=[*first.blocks, block(3, "rng", [("cuda:0", "uint8", (16,))])])
-    assert reached([cuda], [training(2, seed=2)])[1] == ("python", "torch")
-
-
-WAS = "loader 0: 4 workers from base seed 7"
-
-
-def loading(
-    *first: LoaderSeen, second: tuple[LoaderSeen, ...] = (), profile: str = "basic"
-) -> CheckResult:
-    """What `workers` says of two runs with these loaders."""
-    traces = [replace(training(), loaders=list(loaders)) for loaders in (first, second)]
-    pair = tuple(run(f"deterministic-{place + 1}", trace) for place, trace in enumerate(traces))
-    return workers_seeded(evidence(spec=spec(profile=profile), pair=pair))
+FIRST, SAME, OTHER = training(seed=1), training(2, seed=1), training(2, seed=2)
+NOISE = differing(SAME, 1, "loss")
 
 
 @pytest.mark.parametrize(
-    ("second", "profile", "status", "line"),
+    ("control", "second", "expected"),
     [
-        ((LoaderSeen(0, 4, 7), LoaderSeen(1, 0, None)), "basic", "pass", WAS),
-        ((LoaderSeen(0, 4, 8),), "basic", "fail", f"{WAS}, then 4 workers from base seed 8"),
-        ((LoaderSeen(0, 2, 7),), "basic", "fail", f"{WAS}, then 2 workers from base seed 7"),
-        ((), "basic", "fail", f"{WAS}, then not there"),
+        (OTHER, [], ("pass", "pass")),
+        (SAME, [], ("warn", "fail")),
+        (differing(SAME, 0, "rng"), [], ("warn", "fail")),  # which alone is not other bits
+        # what differs between runs of one seed shows nothing
+        (NOISE, [differing(FIRST, 1, "loss")], ("skip", "skip")),
+        (differing(NOISE, 0, "loss"), [differing(FIRST, 1, "loss")], ("pass", "pass")),
+        (SAME, [differing(FIRST, 1, "loss")], ("warn", "fail")),
+        (replace(OTHER, blocks=[block(0, "rng")]), [], ("skip", "skip")),  # nothing in common
+    ],
+)
+def test_another_seed_must_give_other_bits(
+    control: Trace, second: list[Trace], expected: tuple[str, str]
+) -> None:
+    facts = controlled(FIRST, control, *second)
+    assert statuses(random_state.reseeded_differs, facts) == expected
+    ended = replace(facts, control=run("reseeded", control, outcome="crashed"))
+    assert random_state.reseeded_differs(ended).status == "skip"
+
+
+def test_digests_that_only_the_short_control_has_are_not_other_bits() -> None:
+    """With `capture.every: 10` the long run has no digest at step 1, which is the control's last;
+    behind its last step it has the state in which it ended."""
+    a = training(12)
+    blocks = [*(item for item in a.blocks if item.step < 1), block(1, "parameter")]
+    a = replace(a, blocks=[item for item in a.blocks if item.step in (-1, 0, 10)])
+    facts = controlled(a, replace(training(2), blocks=blocks))
+    assert random_state.reseeded_differs(facts).status == "warn"
+    end = block(2, "parameter", seed=9)
+    facts = controlled(training(12), replace(training(2), blocks=[*blocks, end]))
+    assert random_state.reseeded_differs(facts).status == "warn"
+
+
+def ranks(*seeds: int) -> list[Trace]:
+    return [training(2, seed=seed, key=f"rank{rank}") for rank, seed in enumerate(seeds)]
+
+
+OWN = FIRST.blocks[place_of(FIRST, 0, "rng")]
+TORCH = changed(
+    OTHER,
+    place_of(OTHER, 0, "rng"),
+    lambda old: replace(old, content=old.digests[:16] + OWN.digests[16:]),
+)
+LATER = changed(OTHER, place_of(OTHER, 1, "rng"), lambda old: OWN)
+CUDA = replace(FIRST, blocks=[*FIRST.blocks, block(3, "rng", [("cuda:0", "uint8", (16,))])])
+BARE = replace(FIRST, blocks=[item for item in FIRST.blocks if item.kind != "rng"])
+
+
+@pytest.mark.parametrize(
+    ("first", "control", "status", "names"),
+    [
+        (FIRST, OTHER, "pass", ("python", "torch")),
+        (FIRST, TORCH, "warn", ("torch",)),
+        (ranks(1, 2), ranks(3, 2), "warn", ("rank1: python", "rank1: torch")),
+        # where it is first recorded: the code may seed again later
+        (FIRST, LATER, "pass", ("python", "torch")),
+        # a device that one run never used
+        (CUDA, OTHER, "pass", ("python", "torch")),
+        (BARE, OTHER, "skip", ()),
+        # a seed that reaches nothing is named by the other check
+        (FIRST, SAME, "skip", ("python", "torch")),
+    ],
+)
+def test_another_seed_must_move_every_generator_of_every_rank(
+    first: Trace | list[Trace], control: Trace | list[Trace], status: str, names: tuple[str, ...]
+) -> None:
+    facts = controlled(first, control)
+    assert outcome(random_state.seed_reaches_all, facts) == (status, names)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "names"),
+    [
+        ([(0, 4, 7)], [(0, 4, 7), (1, 0, None)], ("pass", "pass"), ["loader 0"]),
+        ([(0, 4, 7)], [(0, 4, 8)], ("fail", "fail"), ["loader 0"]),
+        ([(0, 4, 7)], [(0, 2, 7)], ("fail", "fail"), ["loader 0"]),
+        ([(0, 4, 7)], [], ("fail", "fail"), ["loader 0"]),
+        ([(0, 4, 7), (1, 2, 9)], [(0, 4, None), (1, 2, 8)], ("fail", "fail"), ["loader 1"]),
         # a base seed that could not be read
-        ((LoaderSeen(0, 4, None),), "basic", "warn", "loader 0"),
-        ((LoaderSeen(0, 4, None),), "strict", "fail", "loader 0"),
+        ([(0, 4, 7)], [(0, 4, None)], ("warn", "fail"), ["loader 0"]),
+        # without workers
+        ([(0, 0, 1)], [(0, 0, 2)], ("skip", "skip"), []),
     ],
 )
 def test_workers_must_be_seeded_alike_in_both_runs(
-    second: tuple[LoaderSeen, ...], profile: str, status: str, line: str
+    first: list[Any], second: list[Any], expected: tuple[str, str], names: list[str]
 ) -> None:
-    found = loading(LoaderSeen(0, 4, 7), second=second, profile=profile)
-    assert (found.status, lines_of(found)) == (status, (line,))
+    traces = [
+        replace(training(), loaders=[LoaderSeen(*item) for item in items])
+        for items in (first, second)
+    ]
+    facts = evidence(pair=tuple(run(f"deterministic-{n}", item) for n, item in enumerate(traces)))
+    assert statuses(random_state.workers_seeded, facts) == expected
+    lines = outcome(random_state.workers_seeded, facts)[1]
+    assert [line.partition(":")[0] for line in lines] == names
 
 
-def test_loaders_without_workers_need_no_seed_and_ranks_are_named() -> None:
-    assert loading(LoaderSeen(0, 0, 1), second=(LoaderSeen(0, 0, 2),)).status == "skip"
-    assert loading().status == workers_seeded(evidence()).status == "skip"
-    ranks = [replace(training(key=f"rank{n}"), loaders=[LoaderSeen(0, 2, 7)]) for n in (0, 1)]
-    pair = tuple(run(f"deterministic-{number}", *ranks) for number in (1, 2))
-    lines = lines_of(workers_seeded(evidence(pair=pair)))
+def test_loaders_of_ranks_are_named() -> None:
+    traces = [replace(trace, loaders=[LoaderSeen(0, 2, 7)]) for trace in ranks(1, 1)]
+    facts = evidence(pair=tuple(run(f"deterministic-{n}", *traces) for n in (1, 2)))
+    lines = outcome(random_state.workers_seeded, facts)[1]
     assert [line.partition(" 2")[0] for line in lines] == ["rank0: loader 0:", "rank1: loader 0:"]
 
 
-def drawing(
-    *drawn: Drawn,
-    arm: str = "deterministic-1",
-    identical: bool | None = True,
-    blamed: dict[Location, str] | None = None,
-) -> CheckResult:
-    """What `os-entropy` says of a run with these draws, beside a clean one."""
-    a, b = training(), training() if identical else changed(training(), 3, flip(0))
-    runs = (run(arm, replace(a, drawn=list(drawn))), run("deterministic-2", b))
-    compared = None if identical is None else compare_runs([a], [b])
-    return no_os_entropy(evidence(runs=runs, comparison=compared, blamed=blamed))
-
-
 LIBRARY = Drawn("numpy.random.SeedSequence() by gymnasium.utils.seeding", "train.py", 6)
-OWN = Drawn("uuid.uuid4", "log.py", 2)
-BY_LIBRARY, BY_OWN = f"train.py:6: {LIBRARY.source}", "log.py:2: uuid.uuid4"
+UUID = Drawn("uuid.uuid4", "log.py", 2)
 BLAMED = {Location("train.py", 6): "env.reset()"}
 
 
 @pytest.mark.parametrize(
-    ("drawn", "identical", "blamed", "status", "line"),
+    ("drawn", "identical", "blamed", "status", "text"),
     [
-        ([OWN], False, None, "fail", BY_OWN),
-        ([OWN], True, None, "warn", BY_OWN),
-        ([OWN], None, None, "warn", BY_OWN),
+        ([UUID], False, None, "fail", UUID.source),
+        ([UUID], True, None, "warn", UUID.source),
+        ([UUID], None, None, "warn", UUID.source),
         # a library's draw on a line's behalf is a suspect, and no alarm where the runs are equal
-        ([LIBRARY], False, None, "fail", BY_LIBRARY),
-        ([LIBRARY], True, None, "pass", BY_LIBRARY),
-        ([LIBRARY, OWN], True, None, "warn", BY_OWN),
+        ([LIBRARY], False, None, "fail", LIBRARY.source),
+        ([LIBRARY], True, None, "pass", LIBRARY.source),
+        ([LIBRARY, UUID], True, None, "warn", UUID.source),
         # the check and the diagnosis name the same lines
-        ([LIBRARY, OWN], False, BLAMED, "fail", BY_LIBRARY),
-        ([OWN], False, BLAMED, "fail", "train.py:6: env.reset()"),
-        ([LIBRARY, OWN], False, {}, "warn", BY_OWN),
-        ([LIBRARY], False, {}, "pass", BY_LIBRARY),
+        ([LIBRARY, UUID], False, BLAMED, "fail", LIBRARY.source),
+        ([UUID], False, BLAMED, "fail", "env.reset()"),
+        ([LIBRARY, UUID], False, {}, "warn", UUID.source),
+        ([LIBRARY], False, {}, "pass", LIBRARY.source),
+        ([], True, None, "pass", ""),
+        ([], False, None, "pass", ""),
     ],
 )
 def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
@@ -295,21 +275,26 @@ def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
     identical: bool | None,
     blamed: dict[Location, str] | None,
     status: str,
-    line: str,
+    text: str,
 ) -> None:
-    found = drawing(*drawn, identical=identical, blamed=blamed)
-    assert (found.status, lines_of(found)) == (status, (line,))
+    a, b = training(), training() if identical else changed(training(), 3, flip(0))
+    traces = (replace(a, drawn=drawn), b)
+    runs = tuple(run(f"deterministic-{n}", trace) for n, trace in enumerate(traces, 1))
+    comparison = None if identical is None else compare_runs([a], [b])
+    facts = evidence(runs=runs, comparison=comparison, blamed=blamed)
+    result = random_state.no_os_entropy(facts)
+    assert (result.status, [line.text for line in result.evidence]) == (
+        status,
+        [text][: bool(text)],
+    )
+    place = Location("log.py", 2) if text == UUID.source else Location("train.py", 6)
+    assert {line.location for line in result.evidence} <= {place}
+    default = (run("default-1", traces[0]), runs[1])
+    assert random_state.no_os_entropy(replace(facts, runs=default, blamed=None)).status == "pass"
 
 
-def test_runs_without_such_a_draw_pass() -> None:
-    assert drawing().status == "pass"
-    assert drawing(identical=False).status == "pass"
-    assert drawing(Drawn("uuid.uuid4", "train.py", 3), arm="default-1").status == "pass"
-    assert no_os_entropy(evidence()).status == "skip"
-
-
-def refusing(*tail: str, refused: tuple[Refused, ...] = ()) -> CheckResult:
-    """What `operators` says of a run that torch ended."""
+def refusing(*tail: str, refused: tuple[Refused, ...] = ()) -> Evidence:
+    """Return the evidence of a run that torch ended."""
     ended = run(
         "deterministic-1",
         outcome="crashed",
@@ -317,29 +302,27 @@ def refusing(*tail: str, refused: tuple[Refused, ...] = ()) -> CheckResult:
         reason_id="run/no-deterministic-implementation",
         tail=tail,
     )
-    return operators_deterministic(evidence(runs=(ended,), refused=refused))
+    return evidence(runs=(ended,), refused=refused)
 
 
 def test_operators_that_torch_refused_are_named_once_with_line_and_what_to_write_instead() -> None:
-    found = refusing(
-        "Traceback (most recent call last):",
+    tail = (
         '  File "/tmp/repro-gate-x1/workspace/train.py", line 41, in <module>',
         '  File "/tmp/repro-gate-x1/workspace/src/model.py", line 7, in forward',
         '  File "/venv/lib/python3.11/site-packages/torch/nn/functional.py", line 3, in f',
         "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation",
     )
-    assert (found.status, lines_of(found)) == (
-        "fail",
-        ("src/model.py:7: deterministic-1: `put_` has no form",),
-    )
-    assert lines_of(refusing()) == ("deterministic-1: `put_` has no form",)
+    line = "deterministic-1: `put_` has no form"
+    check = random_state.operators_deterministic
+    assert outcome(check, refusing(*tail)) == ("fail", (f"src/model.py:7: {line}",))
+    assert outcome(check, refusing()) == ("fail", (line,))
     first = Refused("put_", "forward", "train.py", 9, 1)
     again = (structs.replace(first, phase="backward"), structs.replace(first, step=2))
-    found = refusing(refused=(first, *again, Refused("a_new_one", "forward", "", 0, 2)))
-    instead = "; instead: `index_put_` on the flattened tensor"
-    lines = (f"put_{instead}", f"put_, in the backward pass{instead}")
-    assert found.status == "fail"
-    assert lines_of(found) == (*(f"train.py:9: {line}" for line in lines), "a_new_one")
+    unknown = Refused("a_new_one", "forward", "", 0, 2)
+    lines = check(refusing(refused=(first, *again, unknown))).evidence
+    assert [item.location for item in lines] == [*[Location("train.py", 9)] * 2, None]
+    assert [INSTEAD[0][1] in item.text for item in lines] == [True, True, False]
+    assert "backward" in lines[1].text and lines[2].text == "a_new_one"
 
 
 def test_the_page_of_the_check_says_what_to_write_instead() -> None:
@@ -347,53 +330,54 @@ def test_the_page_of_the_check_says_what_to_write_instead() -> None:
     assert all(f"| `{name}` | {instead} |\n" in page for name, instead in INSTEAD)
 
 
-@pytest.mark.parametrize(("profile", "status"), [("basic", "warn"), ("strict", "fail")])
-def test_torch_must_have_refused_at_every_step(profile: str, status: str) -> None:
-    def judged(name: str = "deterministic-1", **changes: Any) -> tuple[str, Any]:
-        runs = (run(name, training(settings={**ON, **changes})),)
-        found = operators_deterministic(evidence(spec=spec(profile=profile), runs=runs))
-        return found.status, lines_of(found)
-
-    assert judged()[0] == "pass" and judged("default-1")[0] == "skip"
-    for changes in ({ALGORITHMS: False}, {WARN_ONLY: True}):
-        assert judged(**changes) == (status, (f"{ALGORITHMS} was off",))
-    assert operators_deterministic(evidence()).status == "skip"
-    without_torch = (run("deterministic-1", training(settings={})),)
-    assert operators_deterministic(evidence(runs=without_torch)).status == "skip"
-
-
-def differing(kind: str) -> Trace:
-    """A training with one other digest of this kind in step 1."""
-    trace = training()
-    return changed(trace, place_of(trace, 1, kind), flip(0))
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("deterministic-1", ON, ("pass", "pass")),
+        ("deterministic-1", {**ON, ALGORITHMS: False}, ("warn", "fail")),
+        ("deterministic-1", {**ON, WARN_ONLY: True}, ("warn", "fail")),
+        ("deterministic-1", {}, ("skip", "skip")),  # without torch
+        ("default-1", ON, ("skip", "skip")),
+    ],
+)
+def test_torch_must_have_refused_at_every_step(
+    name: str, settings: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    facts = evidence(runs=(run(name, training(settings=settings)),))
+    assert statuses(random_state.operators_deterministic, facts) == expected
 
 
-def second(trace: Trace, *, same: bool = False, problem: str = "") -> Evidence:
-    """Evidence of a varied run beside two that are the same."""
-    varied = replace(run("deterministic-2", trace), problem=problem)
-    comparison = None if problem else compare_runs([training()], [trace])
-    pair = (run("deterministic-1", training()), run("deterministic-3", training()))
-    return evidence(
-        pair=pair,
-        comparison=compare_runs([training()], [training()]),
-        varied={42: Varied(varied, comparison, same)},
-        runs=(*pair, varied),
-    )
+def varied(trace: Trace, **changes: Any) -> Evidence:
+    """Return the evidence of a varied run with two that are the same."""
+    second = run("deterministic-2", trace, problem=changes.pop("problem", ""))
+    comparison = None if second.problem else compare_runs([training()], [trace])
+    item = Varied(second, comparison, comparison is not None and comparison.identical)
+    same = compare_runs([training()], [training()])
+    return evidence(comparison=same, varied={42: replace(item, **changes)})
 
 
-def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where() -> None:
-    apart = second(differing("gradient"))
-    assert robust(apart).status == "warn" and "(gradient" in robust(apart).message
-    assert robust(replace(apart, spec=spec(profile="strict"))).status == "fail"
-    named = NotRobust("the path decides", ("train.py:3",), "use a relative path")
-    found = robust(replace(apart, not_robust=named))
-    assert (found.message, lines_of(found)) == ("the path decides", ("train.py:3",))
-    assert robust(second(training(), same=True)).status == "pass"
-    # one that ended badly shows nothing, and one of a racy training neither
-    ended = robust(second(training(), problem="it exited with status 1"))
-    assert ended.status == "warn" and "it exited with status 1" in ended.message
-    by_chance = {42: replace(apart.varied[42], by_chance=True)}
-    assert robust(replace(apart, varied=by_chance)).status == "skip"
-    unvaried = spec(robustness=Robustness(()))
-    assert robust(replace(second(training(), same=True), spec=unvaried)).status == "skip"
-    assert robust(evidence()).status == "skip"
+APART = varied(differing(training(), 1, "gradient"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected", "text"),
+    [
+        (APART, ("warn", "fail"), "step 1 (gradient"),
+        (varied(training()), ("pass", "pass"), ""),
+        # one that ended badly shows nothing, and one of a racy training neither
+        (varied(training(), problem="it exited with 1"), ("warn", "fail"), "it exited with 1"),
+        (varied(differing(training(), 1, "gradient"), by_chance=True), ("skip", "skip"), ""),
+        (replace(APART, spec=spec(robustness=Robustness(()))), ("skip", "skip"), ""),
+        (replace(APART, varied={}), ("skip", "skip"), ""),
+        (
+            replace(APART, not_robust=missing("the path", ("train.py:3",), "make it relative")),
+            ("warn", "fail"),
+            "the path",
+        ),
+    ],
+)
+def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where(
+    facts: Evidence, expected: tuple[str, str], text: str
+) -> None:
+    assert statuses(random_state.robust, facts) == expected
+    assert text in random_state.robust(facts).message

@@ -14,59 +14,50 @@ from repro_gate.ops.worker.main import assign
 from repro_gate.trace.format import REFUSAL
 from repro_gate.trace.model import Refused
 
-_BOTH = ("_backward_cuda", "_backward_out_cuda")
-
-
-def _each(*starts: str, ends: tuple[str, ...] = _BOTH) -> tuple[str, ...]:
-    return tuple(start + end for start in starts for end in ends)
-
-
-# How an entry of torch's list begins -> the names in the refusals of PyTorch's kernels, of this and
-# of older versions.
+# How an entry of torch's list begins, behind `torch.`, and the names in the refusals of PyTorch's
+# kernels, of this and of older versions. `*` stands for both endings of `_ENDS`.
+_ENDS = ("_backward_cuda", "_backward_out_cuda")
+_ENTRIES = """
+nn.AvgPool3d: avg_pool3d*
+nn.AdaptiveAvgPool2d: adaptive_avg_pool2d*
+nn.AdaptiveAvgPool3d: adaptive_avg_pool3d*
+nn.AdaptiveMaxPool2d: adaptive_max_pool2d*
+nn.FractionalMaxPool2d: fractional_max_pool2d*
+nn.FractionalMaxPool3d: fractional_max_pool3d*
+nn.MaxPool3d: max_pool3d_with_indices*
+nn.MaxUnpool1d: max_unpooling2d_forward_out
+nn.MaxUnpool2d: max_unpooling2d_forward_out
+nn.MaxUnpool3d: max_unpooling3d_forward_out
+nn.functional.interpolate: upsample_linear1d*, upsample_bilinear2d*, upsample_trilinear3d*
+nn.ReflectionPad1d: reflection_pad1d*
+nn.ReflectionPad2d: reflection_pad2d*
+nn.ReflectionPad3d: reflection_pad3d*
+nn.ReplicationPad1d: replication_pad1d*
+nn.ReplicationPad2d: replication_pad2d*
+nn.ReplicationPad3d: replication_pad3d*
+nn.NLLLoss: nll_loss2d_forward_out_cuda_template
+nn.CTCLoss: ctc_loss_backward_gpu
+nn.EmbeddingBag: embedding_bag_backward_cuda_max
+Tensor.put_: put_
+histc: _histc_cuda, _histc_cuda with floating point input
+bincount: _bincount_cuda
+kthvalue: kthvalue CUDA
+median: median CUDA with indices output
+nn.functional.grid_sample: grid_sampler_2d_backward_cuda, grid_sampler_3d_backward_cuda
+cumsum: cumsum_cuda_kernel
+Tensor.scatter_reduce: scatter_reduce_cuda_kernel
+Tensor.resize_: quantized_resize_cpu_
+"""
 _NAMES = {
-    r"torch\.nn\.AvgPool3d": _each("avg_pool3d"),
-    r"torch\.nn\.AdaptiveAvgPool2d": _each("adaptive_avg_pool2d"),
-    r"torch\.nn\.AdaptiveAvgPool3d": _each("adaptive_avg_pool3d"),
-    r"torch\.nn\.AdaptiveMaxPool2d": _each("adaptive_max_pool2d"),
-    r"torch\.nn\.FractionalMaxPool2d": _each("fractional_max_pool2d"),
-    r"torch\.nn\.FractionalMaxPool3d": _each("fractional_max_pool3d"),
-    r"torch\.nn\.MaxPool3d": _each("max_pool3d_with_indices"),
-    r"torch\.nn\.MaxUnpool[12]d": ("max_unpooling2d_forward_out",),
-    r"torch\.nn\.MaxUnpool3d": ("max_unpooling3d_forward_out",),
-    r"torch\.nn\.functional\.interpolate": _each(
-        "upsample_linear1d",
-        "upsample_bilinear2d",
-        "upsample_bicubic2d",
-        "upsample_trilinear3d",
-        ends=_BOTH[1:],
-    ),
-    r"torch\.nn\.ReflectionPad1d": ("reflection_pad1d_backward_out_cuda",),
-    r"torch\.nn\.ReflectionPad2d": _each("reflection_pad2d"),
-    r"torch\.nn\.ReflectionPad3d": ("reflection_pad3d_backward_out_cuda",),
-    r"torch\.nn\.ReplicationPad[123]d": _each(
-        *(f"replication_pad{size}d" for size in (1, 2, 3)), ends=_BOTH[:1]
-    ),
-    r"torch\.nn\.NLLLoss": ("nll_loss2d_forward_out_cuda_template",),
-    r"torch\.nn\.CTCLoss": ("ctc_loss_backward_gpu",),
-    r"torch\.nn\.EmbeddingBag": ("embedding_bag_backward_cuda_max",),
-    r"torch\.Tensor\.put_": ("put_",),
-    r"torch\.histc": ("_histc_cuda", "_histc_cuda with floating point input"),
-    r"torch\.bincount": ("_bincount_cuda",),
-    r"torch\.kthvalue": ("kthvalue CUDA",),
-    r"torch\.median": ("median CUDA with indices output",),
-    r"torch\.nn\.functional\.grid_sample": tuple(
-        f"grid_sampler_{d}_backward_cuda" for d in ("2d", "3d")
-    ),
-    r"torch\.cumsum": ("cumsum_cuda_kernel",),
-    r"torch\.Tensor\.scatter_reduce": ("scatter_reduce_cuda_kernel",),
-    r"torch\.Tensor\.resize_": ("quantized_resize_cpu_",),
+    start: [name.replace("*", end) for name in names.split(", ") for end in _ENDS]
+    for start, _, names in (line.partition(": ") for line in _ENTRIES.split("\n") if line)
 }
 
 
 def _names(text: str) -> list[str]:
-    """What the refusals of one entry of the list are about."""
-    found = [names for start, names in _NAMES.items() if re.match(start + r"\b", text)]
-    return [name for names in found for name in names]
+    """Return what the refusals of one entry of the list are about."""
+    starts = [start for start in _NAMES if re.match(rf"torch\.{re.escape(start)}\b", text)]
+    return [name for start in starts for name in _NAMES[start]]
 
 
 def _pools(torch: Any, dimensions: int) -> Callable[[], Any]:
@@ -87,8 +78,8 @@ def test_each_name_has_something_to_write_instead(name: str) -> None:
 def test_each_operator_that_the_installed_torch_documents_as_refused_is_known_by_name() -> None:
     documentation = pytest.importorskip("torch").use_deterministic_algorithms.__doc__
     notes = [note for device in ("cpu", "cuda") for note in assign([], documentation, device)]
-    found = {note.partition("(raises): ")[2] for note in notes} - {""}
-    assert len(found) >= 20 and not [text for text in found if not _names(text)]
+    entries = {note.partition("(raises): ")[2] for note in notes} - {""}
+    assert len(entries) >= 20 and not [text for text in entries if not _names(text)]
 
 
 @pytest.mark.filterwarnings("ignore:.*quantize")  # deprecated, and still refused
