@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 import rfc8785
+from msgspec import Meta
 
 from repro_gate.compare.model import about, one_of
 from repro_gate.errors import UsageError
@@ -32,6 +34,9 @@ MAX_DEPTH = 16  # of an input's value
 # the value of one input
 InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
 Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
+
+Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+Text = Annotated[str, Meta(max_length=4_096)]
 
 
 @dataclass(frozen=True)
@@ -46,16 +51,17 @@ class ChangedInput:
     after: Annotated[str | None, about("The value after, as text; null where the input is gone.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfigHash:
-    """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has
-    them."""
+class ConfigHash(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
+):
+    """The hash of everything that a rerun needs, its two roots, and the inputs under them, sorted
+    by name, as `plain` returns their values."""
 
-    config_hash: str
-    recipe: str
-    platform: str
-    recipe_inputs: Inputs
-    platform_inputs: Inputs
+    platform: Digest
+    recipe: Digest
+    config_hash: Digest
+    recipe_inputs: Mapping[Text, Any]
+    platform_inputs: Mapping[Text, Any]
 
 
 def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from repro_gate.baseline.config_hash import ConfigHash, plain
 from repro_gate.baseline.model import MAX_CURVE, Baseline, Entry, RecordedResult
@@ -77,8 +79,8 @@ def entry_of(
         recorded=now,
         tool_version=version,
         outcomes=tuple(sorted(results, key=lambda result: result.seed)),
-        recipe_inputs=dict(hashed.recipe_inputs),
-        platform_inputs=dict(hashed.platform_inputs),
+        recipe_inputs=hashed.recipe_inputs,
+        platform_inputs=hashed.platform_inputs,
         outside=_readable(outside),
         step_times={
             arm: tuple(float(f"{time:.6g}") for time in times)
@@ -105,7 +107,7 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
         artifacts=_readable({name: _artifact(item) for name, item in artifacts.items()}),
-        loss_curve="" if first is None else _curve(losses_of(first)),
+        loss_curve={} if first is None else _curve(losses_of(first)),
     )
 
 
@@ -199,14 +201,15 @@ def _digest(what: str, rows: Iterable[_Row]) -> str | None:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _curve(losses: Mapping[int, float]) -> str:
-    """At most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that runs
-    of different length share steps."""
+def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
+    """Return at most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that
+    runs of different length share steps."""
     steps = sorted(losses)
     strides = (digit * 10**power for power in range(20) for digit in _STRIDES)
     stride = next(
         stride for stride in strides if len(steps[::stride]) < MAX_CURVE or len(steps) <= MAX_CURVE
     )
-    return "\n".join(
-        f"{step} {losses[step]!r}" for step in dict.fromkeys([*steps[::stride], *steps[-1:]])
-    )
+    return {
+        step: losses[step] if math.isfinite(losses[step]) else str(losses[step])
+        for step in [*steps[::stride], *steps[-1:]]
+    }

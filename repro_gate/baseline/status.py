@@ -96,9 +96,13 @@ def unlike(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) ->
 def loss_gap(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> float | None:
     """The largest |difference| of two losses of one seed and step; infinite where one alone is not
     finite, None where none can be held."""
-    curves = [(old.curve, new.curve) for old, new in _pairs(recorded, now)]
+    curves = [(old.loss_curve, new.loss_curve) for old, new in _pairs(recorded, now)]
     return max(
-        (_gap(old[step], new[step]) for old, new in curves for step in old.keys() & new.keys()),
+        (
+            _gap(float(old[step]), float(new[step]))
+            for old, new in curves
+            for step in old.keys() & new.keys()
+        ),
         default=None,
     )
 

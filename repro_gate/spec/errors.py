@@ -30,20 +30,15 @@ class Problem:
     column: int | None
     key: str
     message: str
-    origin: str | None = None
+    origin: str = ""
 
     def text(self, source: str) -> str:
         """The line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be right`."""
-        if self.origin is not None:
-            where = [escaped(self.origin)]
-        elif self.line is not None:
-            where = [f"{source}:{self.line}:{self.column}"]
-        else:
-            where = [source]
-        named_by_option = self.origin is not None and self.origin.startswith(f"--set {self.key}=")
-        return ": ".join(
-            [*where, *([self.key] if self.key and not named_by_option else []), self.message]
-        )
+        place = source if self.line is None else f"{source}:{self.line}:{self.column}"
+        place = escaped(self.origin) or place
+        # an option names its own key
+        key = "" if self.origin.startswith(f"--set {self.key}=") else self.key
+        return ": ".join(part for part in (place, key, self.message) if part)
 
 
 class SpecError(UsageError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from repro_gate.baseline.config_hash import Inputs, hash_inputs
 from repro_gate.baseline.document import MAX_NAME, MAX_VALUE, made_again, to_json

@@ -30,9 +30,13 @@ SAMPLE = baseline(entry(step_times=TIMES), entry(RECIPE, GPU, outcome(1), outcom
 TEXT_OF_ONE = dump_baseline(baseline(entry()))
 
 
+def parsed(text: str) -> Baseline:
+    return parse_baseline(text.encode(errors="surrogatepass"), FILE_NAME)
+
+
 def refusal(text: str | bytes) -> UsageError:
     with pytest.raises(UsageError) as refused:
-        parse_baseline(text, FILE_NAME)
+        parse_baseline(text if isinstance(text, bytes) else text.encode(), FILE_NAME)
     assert refused.value.exit_code == 2 and refused.value.remedy
     assert "\n" not in refused.value.message
     return refused.value
@@ -41,11 +45,11 @@ def refusal(text: str | bytes) -> UsageError:
 def test_the_text_says_what_it_is_reads_as_any_yaml_and_comes_back() -> None:
     text = dump_baseline(SAMPLE)
     assert text.startswith("# What this training ended with")
-    assert yaml.safe_load(text)["entries"][entry().platform]["recipe-inputs"]["steps"] == 50
+    assert {item["recipe-inputs"]["steps"] for item in yaml.safe_load(text)["entries"]} == {50}
     for item in (SAMPLE, Baseline()):
-        assert parse_baseline(dump_baseline(item), FILE_NAME) == item
+        assert parsed(dump_baseline(item)) == item
     # as another library writes it
-    assert parse_baseline(edited(lambda data, first, result: None), FILE_NAME) == baseline(entry())
+    assert parsed(edited(lambda data, first, result: None)) == baseline(entry())
 
 
 def test_the_bytes_do_not_depend_on_the_order_in_which_things_came() -> None:
@@ -56,7 +60,6 @@ def test_the_bytes_do_not_depend_on_the_order_in_which_things_came() -> None:
         root: replace(
             item,
             recipe_inputs=turned(item.recipe_inputs),
-            outcomes=tuple(reversed(item.outcomes)),
             outside=turned(item.outside),
         )
         for root, item in turned(SAMPLE.entries).items()
@@ -89,7 +92,7 @@ def test_any_inputs_survive_to_the_last_bit_or_are_not_written(
         assert error.reason_id == "baseline/unwritable"
         assert re.search("NUL|empty|digits|recipe-inputs|platform-inputs|character", error.message)
         return
-    back = parse_baseline(text, FILE_NAME).entries[item.platform]
+    back = parsed(text).entries[item.platform]
     for part in ("config_hash", "outside", "outcomes"):
         assert getattr(back, part) == getattr(item, part)
     for part in ("recipe_inputs", "platform_inputs"):
@@ -104,7 +107,7 @@ def test_what_could_not_be_read_again_is_not_written_but_a_long_name_is() -> Non
     assert refused.value.reason_id == "baseline/unwritable"
     long = outcome(artifacts={"b" * 4_000: digest()})
     item = entry({**RECIPE, "data/" + "a" * 4_000: "sha256:0"}, CPU, long)
-    assert parse_baseline(dump_baseline(baseline(item)), FILE_NAME) == baseline(item)
+    assert parsed(dump_baseline(baseline(item))) == baseline(item)
 
 
 # What anybody may have edited
@@ -114,7 +117,7 @@ def edited(change: Callable[[Any, Any, Any], None]) -> str:
     """The text of one entry after a change of its data, its entry or its outcome, as any YAML
     library writes it."""
     data = yaml.safe_load(TEXT_OF_ONE)
-    (first,) = data["entries"].values()
+    (first,) = data["entries"]
     change(data, first, first["outcomes"][0])
     return yaml.safe_dump(data, sort_keys=False, width=10_000)
 
@@ -125,8 +128,9 @@ MALFORMED, FORGED = "config_hash.inputs.", "but what it is made of gives sha256:
 EDITS: list[tuple[str, str, object, str]] = [
     ("data", "version", GONE, "missing required field `version`"),
     ("data", "version", 2, "version: invalid enum value 2"),
-    ("data", "entries", [], "entries: expected `object`, got `array`"),
-    ("data", "entries", {"x": {}}, "expected `str` matching"),
+    ("data", "entries", {}, "entries: expected `array`, got `object`"),
+    ("data", "entries", "twice", "entries: a platform stands twice"),
+    ("first", "platform", "x", "entries.0.platform: expected `str` matching"),
     ("first", "\x1b[31m\n", 1, r"unknown field `\x1b[31m\n`"),
     ("first", "recorded", "yesterday", "recorded: expected `str` matching"),
     ("first", "outcomes", [], "outcomes: expected `array` of length >= 1"),
@@ -137,8 +141,14 @@ EDITS: list[tuple[str, str, object, str]] = [
     ("result", "seed", -1, "outcomes.0.seed: expected `int` >= 0"),
     ("result", "seed", 2**32, "outcomes.0.seed: expected `int` <= 4294967295"),
     ("result", "steps", True, "outcomes.0.steps: expected `int`, got `bool`"),
-    ("result", "loss-curve", "0 one", "loss-curve: expected `str` matching"),
-    ("result", "loss-curve", "0 1.0\n" * 20 * MAX_CURVE, "loss-curve: expected `str` of length"),
+    ("result", "loss-curve", {0: "one"}, "loss-curve: invalid enum value 'one'"),
+    ("result", "loss-curve", {"one": 1.0}, "loss-curve: expected `int`, got `str`"),
+    (
+        "result",
+        "loss-curve",
+        dict.fromkeys(range(MAX_CURVE + 1), 1.0),
+        "loss-curve: expected `object` of length <= 100",
+    ),
     ("recipe-inputs", "steps", 2**53, MALFORMED),
     ("recipe-inputs", "code", "x" * (MAX_VALUE + 1), MALFORMED),
     ("platform-inputs", "x", [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]], MALFORMED),
@@ -146,7 +156,7 @@ EDITS: list[tuple[str, str, object, str]] = [
     ("recipe-inputs", "added", "one", FORGED),
     ("first", "recipe", digest(), FORGED),
     ("platform-inputs", "added", "one", FORGED),
-    ("data", "entries", "elsewhere", FORGED),
+    ("first", "platform", digest("else"), FORGED),
     ("first", "config-hash", digest(), FORGED),
 ]
 
@@ -156,8 +166,7 @@ def test_every_field_is_checked(part: str, key: str, value: object, message: str
     def change(data: Any, first: Any, result: Any) -> None:
         parts = {"data": data, "first": first, "result": result}
         whole = parts[part] if part in parts else first[part]
-        new = {"twice": [result, copy.deepcopy(result)], "elsewhere": {digest("else"): first}}
-        whole[key] = new.get(value, value) if isinstance(value, str) else value
+        whole[key] = [*whole[key], copy.deepcopy(whole[key][0])] if value == "twice" else value
         if value is GONE:
             del whole[key]
 

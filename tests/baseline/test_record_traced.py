@@ -31,5 +31,5 @@ def test_the_outcome_of_real_training_does_not_depend_on_how_often_digests_were_
     )
     assert always.good and seldom.good, (always.problem, seldom.problem)
     found = result_of(always, {})
-    assert result_of(seldom, {}) == found and (found.steps, len(found.curve)) == (6, 6)
+    assert result_of(seldom, {}) == found and (found.steps, len(found.loss_curve)) == (6, 6)
     assert None not in (found.losses, found.weights, found.optimizer)

@@ -54,7 +54,7 @@ BITS = ("losses", "weights", "optimizer")
         # an artifact that only one side captured is no difference
         (RECIPE, outcome(artifacts={}), "unchanged", [], []),
         (RECIPE, outcome(artifacts={**A_PT, "more": digest()}), "unchanged", [], []),
-        (RECIPE, outcome(loss_curve=""), "unchanged", [], []),  # the curve only says how far
+        (RECIPE, outcome(loss_curve={}), "unchanged", [], []),  # the curve only says how far
         (REFACTORED, outcome(), "no-op", ["code/train.py"], []),
         (LONGER, outcome(steps=100), "changed", ["code/train.py", "steps"], ["steps"]),
         (LONGER, SECOND, "changed", ["code/train.py", "steps"], [*BITS, "artifact out/final.pt"]),
@@ -87,7 +87,7 @@ def test_inputs_and_bits_decide_the_status(
 def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
     found = judged(LONGER, CPU, SECOND)
     assert found.loss_gap == pytest.approx(0.125) and "losses up to 0.12 apart" in found.message
-    other = outcome(bits="second", loss_curve="0 1.0\n49 nan")
+    other = outcome(bits="second", loss_curve={0: 1.0, 49: "nan"})
     for found in (
         judged(REFACTORED, CPU, other),
         judged({**RECIPE, "seeds": [7]}, CPU, outcome(7)),
