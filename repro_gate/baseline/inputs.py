@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from repro_gate.spec.model import Spec
 LONG_TEXT = 1_024
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
+_COUNT = re.compile("[0-9]{1,18}")
 _SAME_USER = Sandbox()
 
 
@@ -94,16 +96,13 @@ def _no_code(
 ) -> Iterator[str]:
     """Paths in the snapshot that have inputs of their own, or must not count: the spec, the
     baseline, the lockfile, declared data."""
-    yield os.path.normpath(os.path.join(folder, spec.path.name))
-    yield os.path.normpath(os.path.join(folder, FILE_NAME))
-    if spec.env.lockfile is not None:
-        yield os.path.normpath(os.path.join(folder, spec.env.lockfile))
+    names = [spec.path.name, FILE_NAME, spec.env.lockfile or FILE_NAME]
+    for name in (*names, *(item.path for item in data)):
+        yield _path(name, folder)
     for item in data:
-        if not os.path.isabs(item.path):
-            yield os.path.normpath(os.path.join(folder, item.path))
-            continue
         above, name = os.path.split(os.path.normpath(item.path))
-        yield os.path.relpath(os.path.join(os.path.realpath(above), name), snapshot.source)
+        if os.path.isabs(above):
+            yield os.path.relpath(os.path.join(os.path.realpath(above), name), snapshot.source)
 
 
 def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
@@ -130,7 +129,12 @@ def recipe_inputs(
     """
     return {
         "code": code,
-        **{f"data/{_path(item.path, folder)}": _found(item) for item in data},
+        # as it was found, whatever is declared; None if it could not be read
+        **{
+            f"data/{_path(item.path, folder)}": item.actual
+            and {"sha256": item.actual, "bytes": item.size}
+            for item in data
+        },
         "lockfile": lockfile,
         **({"install": True} if spec.env.install else {}),
         "seeds": list[InputValue](spec.random_state.seeds),
@@ -189,11 +193,6 @@ def _flags(spec: Spec) -> dict[str, InputValue]:
     return {f"flag/{name}": values.get(name) for name in names}
 
 
-def _found(item: DataFinding) -> InputValue:
-    """An item as it was found, whatever is declared; None where it could not be read."""
-    return None if item.actual is None else {"sha256": item.actual, "bytes": item.size}
-
-
 def _path(path: str, folder: str) -> str:
     """A path of the spec relative to the checkout's root, `.` and `..` taken out as the gate does;
     an absolute one stays absolute."""
@@ -210,16 +209,9 @@ def _bounded(text: str) -> InputValue:
 
 
 def _fact(name: str, value: str | None) -> InputValue:
-    """A fact as it was read; counts as numbers."""
-    return (
-        int(value)
-        if value is not None
-        and name in _COUNTS
-        and value.isascii()
-        and value.isdecimal()
-        and len(value) < 19
-        else value
-    )
+    """Return a fact as it was read; counts as numbers."""
+    is_count = name in _COUNTS and value is not None and _COUNT.fullmatch(value)
+    return int(value) if value is not None and is_count else value
 
 
 def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
@@ -235,7 +227,7 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) ->
     tree = hashlib.sha256(b"repro-gate/code/v1\0")
     out = {os.fsencode(name) for name in leave_out}
     for name in sorted({os.fsencode(name) for name in names}):
-        if out and any(part in out for part in _upwards(name)):
+        if out and not out.isdisjoint(_upwards(name)):
             continue
         try:
             record = _record(os.path.join(os.fsencode(root), name))

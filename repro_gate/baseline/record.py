@@ -118,27 +118,23 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
     of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
     `gpu.0.ecc`. A fact on which the processes of the run do not agree is left out.
     """
-    seen: dict[str, set[str]] = {}
+    facts: dict[str, set[str]] = {}
     for trace in processes(run.traces).values():
         for name, version in (trace.distributions or {}).items():
-            seen.setdefault(f"distribution/{name}", set()).add(version)
+            facts.setdefault(f"distribution/{name}", set()).add(version)
         for name, value in trace.variables.items():
             if name not in _OF_ONE_RUN and name not in VARIABLES and not _TEMPORARY.search(value):
-                seen.setdefault(f"variable/{name}", set()).add(value)
-    on_gpu = any(trace.facts.get("device", "").startswith("cuda") for trace in run.traces)
-    seen |= {name: {value} for name, value in machine.items() if _is_outside(name, on_gpu)}
+                facts.setdefault(f"variable/{name}", set()).add(value)
+    if any(trace.facts.get("device", "").startswith("cuda") for trace in run.traces):
+        inputs = re.compile(r"driver|gpu\..*\.model")
+    else:
+        inputs = re.compile(r"driver|gpu\..*|cpu-model")
+    facts |= {name: {value} for name, value in machine.items() if not inputs.fullmatch(name)}
     return {
         name: next(iter(values))[:MAX_FACT]
-        for name, values in sorted(seen.items())
+        for name, values in sorted(facts.items())
         if len(values) == 1
     }
-
-
-def _is_outside(name: str, on_gpu: bool) -> bool:
-    """Whether a fact of the machine is no input of the platform, and of the device that trained."""
-    if name == "driver" or name.startswith("gpu."):
-        return on_gpu and name != "driver" and not name.endswith(".model")
-    return on_gpu or name != "cpu-model"
 
 
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:
@@ -164,21 +160,17 @@ def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
     if kind != "loss" and any(block.kind == "gradient" for block in trace.blocks):
         end = max((block.step for block in trace.blocks if block.kind == "parameter"), default=-1)
         blocks = (block for block in blocks if block.step == end)
-    steps: dict[str, int] = {}
-    found: dict[str, list[_Row]] = {}
+    latest: dict[str, tuple[int, list[_Row]]] = {}
     for block in blocks:
         digests = block.digests
         for place, (name, dtype, shape) in enumerate(block.rows):
-            if steps.get(name) != block.step:
-                steps[name], found[name] = block.step, []
-            found[name].append(
-                [
-                    dtype,
-                    list(shape),
-                    digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex(),
-                ]
-            )
-    return found
+            digest = digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex()
+            step, rows = latest.get(name, (block.step, []))
+            if step != block.step:
+                rows = []
+            rows.append([dtype, list(shape), digest])
+            latest[name] = (block.step, rows)
+    return {name: rows for name, (_, rows) in latest.items()}
 
 
 def _artifact(artifact: Artifact) -> str:
