@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -66,8 +67,12 @@ def test_an_input_is_named_exactly_if_the_hash_moves(one: Inputs, other: Inputs)
 def test_values_that_move_never_look_the_same(before: InputValue, after: InputValue) -> None:
     (move,) = changed_inputs(hash_inputs({"x": before}, {}), hash_inputs({"x": after}, {}))
     assert move.before != move.after
+
+
+@pytest.mark.parametrize("text", ["(absent)", "a\nb", "1", "null", "[1]", "", " a"])
+def test_text_that_would_read_as_something_else_is_quoted(text: str) -> None:
+    assert input_text(text) == json.dumps(text)
     assert input_text("python t.py") == "python t.py"
-    assert input_text("(absent)") == '"(absent)"' and input_text("a\nb") == r'"a\nb"'
 
 
 def test_the_tree_shows_each_hash_and_each_input() -> None:

@@ -155,11 +155,10 @@ def test_an_artifact_is_digested_by_its_leaves_structure_and_format() -> None:
         return result_of(run("deterministic-1", training()), {"a": artifact}).artifacts["a"]
 
     assert digest_of(digest="bb", leaves=dict(reversed([*FILE.leaves.items()]))) == digest_of()
-    found = [digest_of(), digest_of(structure="t"), digest_of(format="opaque")]
-    found.append(digest_of(leaves={"loss": leaf(2), "name": leaf("x")}))
-    found.append(digest_of(leaves={"loss": leaf(1)}))
-    found.append(digest_of(leaves={"loss": leaf(1), "title": leaf("x")}))
-    assert len({*found}) == 6
+    loss, name = LEAVES.items()
+    others = ({"loss": leaf(2), "name": leaf("x")}, dict([loss]), dict([loss, ("title", name[1])]))
+    digests = {digest_of(), digest_of(structure="t"), digest_of(format="opaque")}
+    assert len(digests | {digest_of(leaves=leaves) for leaves in others}) == 6
 
 
 def curve_of(steps: int) -> Mapping[int, float | str]:
@@ -167,7 +166,9 @@ def curve_of(steps: int) -> Mapping[int, float | str]:
     return of(Trace(path=training(0).path, blocks=blocks, end="exit")).loss_curve
 
 
-@pytest.mark.parametrize("steps", [1, MAX_CURVE - 1, MAX_CURVE, MAX_CURVE + 1, 12_345])
+@pytest.mark.parametrize(
+    "steps", [1, MAX_CURVE - 1, MAX_CURVE, MAX_CURVE + 1, 2 * MAX_CURVE, 12_345]
+)
 def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
     curve = [*curve_of(steps).items()]
     assert min(steps, 40) <= len(curve) <= MAX_CURVE
