@@ -80,9 +80,9 @@ def test_explicit_text_stays_text() -> None:
     ],
 )
 def test_a_hostile_file_is_refused_in_bounded_time(text: str, said: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert any(said in line for line in lines(text))
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 # a key of the spec with a value that it does not have
