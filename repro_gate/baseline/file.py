@@ -140,7 +140,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Without quotes if YAML 1.2 reads text; PyYAML adds quotes where YAML 1.1 would not."""
+    """Return text without quotes if YAML 1.2 reads text; PyYAML adds quotes where YAML 1.1 would
+    not."""
     style = None if scalar(value) == value else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 

@@ -46,8 +46,8 @@ def config_hash_of(
     machine: Mapping[str, str],
     image: str | None,
 ) -> ConfigHash:
-    """The config hash of a snapshot. `data` are the declared items as found,
-    `facts` those of the first process that trained.
+    """Return the config hash of a snapshot. `data` are the declared items as found, `facts` those
+    of the first process that trained.
 
     Raises Inconclusive where the snapshot cannot be read.
     """
@@ -68,7 +68,7 @@ def config_hash_of_spec(
     image: str | None = None,
     sandbox: Sandbox = _SAME_USER,
 ) -> ConfigHash:
-    """The config hash of the checkout that holds the spec, without a run: the training's
+    """Return the config hash of the checkout that holds the spec, without a run: the training's
     interpreter is asked what it would train with.
 
     `data` are the items of `spec.data` as found, `environment` is the one the gate was started in.
@@ -94,7 +94,7 @@ def config_hash_of_spec(
 def _no_code(
     spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str
 ) -> Iterator[str]:
-    """Paths in the snapshot that have inputs of their own, or must not count: the spec, the
+    """Yield paths in the snapshot that have inputs of their own, or must not count: the spec, the
     baseline, the lockfile, declared data."""
     names = [spec.path.name, FILE_NAME, spec.env.lockfile or FILE_NAME]
     for name in (*names, *(item.path for item in data)):
@@ -106,8 +106,8 @@ def _no_code(
 
 
 def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
-    """The lockfile's digest: of the snapshot's copy, else (git ignores it) of the file itself; None
-    where there is none."""
+    """Return the lockfile's digest: of the snapshot's copy, else (git ignores it) of the file
+    itself; None if there is none."""
     if spec.env.lockfile is None:
         return None
     for path in (snapshot.root / folder / spec.env.lockfile, spec.path.parent / spec.env.lockfile):
@@ -121,8 +121,8 @@ def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
 def recipe_inputs(
     spec: Spec, code: str, data: Sequence[DataFinding], lockfile: str | None, folder: str = "."
 ) -> dict[str, InputValue]:
-    """What is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the spec's,
-    relative to the checkout's root.
+    """Return what is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the
+    spec's, relative to the checkout's root.
 
     Paths are relative to the checkout's root, for that is how training finds them: a spec that
     moves, with its paths, changes nothing.
@@ -152,10 +152,10 @@ def recipe_inputs(
 def platform_inputs(
     facts: Mapping[str, str], machine: Mapping[str, str], image: str | None
 ) -> dict[str, InputValue]:
-    """What it is trained with. `facts` are those of a trace, `machine` those of `read_machine`,
-    `image` the digest reference of the image that everything runs in; a fact that is not known is
-    None. What training did not use is no input: no GPU of a training on the CPU. `digest` changes
-    no number, but what a baseline records of them."""
+    """Return what it is trained with. `facts` are those of a trace, `machine` those of
+    `read_machine`, `image` the digest reference of the image that everything runs in; a fact that
+    is not known is None. What training did not use is no input: no GPU of a training on the CPU.
+    `digest` changes no number, but what a baseline records of them."""
     device, _, model = facts.get("device", "").partition(": ")
     used: dict[str, str | None] = {
         name: facts.get(name) for name in ("python", "torch", "threads", "digest")
@@ -178,7 +178,7 @@ def platform_inputs(
 
 
 def _flags(spec: Spec) -> dict[str, InputValue]:
-    """Each flag of the deterministic arm with its value, None where the spec leaves it off.
+    """Return each flag of the deterministic arm with its value, None if the spec leaves it off.
 
     The hash seed follows the seed, which has an input of its own: only leaving it off is said here.
     """
@@ -194,8 +194,8 @@ def _flags(spec: Spec) -> dict[str, InputValue]:
 
 
 def _path(path: str, folder: str) -> str:
-    """A path of the spec relative to the checkout's root, `.` and `..` taken out as the gate does;
-    an absolute one stays absolute."""
+    """Return a path of the spec relative to the checkout's root, `.` and `..` taken out as the gate
+    does; an absolute one stays absolute."""
     return os.path.normpath(os.path.join(folder, path))
 
 
@@ -215,8 +215,8 @@ def _fact(name: str, value: str | None) -> InputValue:
 
 
 def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
-    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a
-    folder in it.
+    """Return `sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or
+    below a folder in it.
 
     The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes
     of its path: its kind (`file`, `executable` or `link`), a space, the SHA-256 of its contents (of
@@ -241,14 +241,14 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) ->
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """Every file and link below `root`, relative to it, in no particular order; links are not
+    """Yield every file and link below `root`, relative to it, in no particular order; links are not
     followed. Raises Inconclusive."""
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(root / folder) as found:
-                for entry in found:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
                     name = os.path.join(folder, entry.name)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(name)
@@ -269,7 +269,7 @@ def _record(path: bytes) -> bytes:
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:
-    """The path itself and every folder above it."""
+    """Yield the path itself and every folder above it."""
     while name:
         yield name
         name = os.path.dirname(name)

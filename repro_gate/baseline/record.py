@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from repro_gate.baseline.config_hash import ConfigHash, plain
 from repro_gate.baseline.model import MAX_CURVE, Baseline, Entry, RecordedResult
 from repro_gate.compare.artifacts import Artifact
@@ -30,33 +32,31 @@ from repro_gate.trace.model import Trace
 MAX_FACT = 500  # characters of one fact
 
 _Row = list[object]  # plain JSON
-_STRIDES = (1, 2, 5)
-_OF_ONE_RUN = frozenset(
-    {
-        "PYTHONHASHSEED",
-        "PL_GLOBAL_SEED",
-        "PL_SEED_WORKERS",
-        "HOME",
-        "TMPDIR",
-        "TMP",
-        "TEMP",
-        "PATH",
-        "PYTHONPATH",
-        "PWD",
-        "USER",
-        "LOGNAME",
-    }
-    | {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}  # the input `threads`
-    | {
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "RANK",
-        "LOCAL_RANK",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "TORCHELASTIC_RUN_ID",
-        "HOSTNAME",
-    }
+# variables that are of one run or one process, or inputs already (threads)
+_OF_ONE_RUN = (
+    "PYTHONHASHSEED",
+    "PL_GLOBAL_SEED",
+    "PL_SEED_WORKERS",
+    "HOME",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "PATH",
+    "PYTHONPATH",
+    "PWD",
+    "USER",
+    "LOGNAME",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "TORCHELASTIC_RUN_ID",
+    "HOSTNAME",
+    *VARIABLES,
 )
 # the temporary folder of one gate run
 _TEMPORARY = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")
@@ -70,17 +70,13 @@ def entry_of(
     version: str,
     step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
 ) -> Entry:
-    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this
-    tool's, `step_times` as in Entry."""
+    """Return what a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second,
+    `version` this tool's, `step_times` as in Entry."""
     return Entry(
-        platform=hashed.platform,
-        config_hash=hashed.config_hash,
-        recipe=hashed.recipe,
+        **msgspec.structs.asdict(hashed),
         recorded=now,
         tool_version=version,
         outcomes=tuple(sorted(results, key=lambda result: result.seed)),
-        recipe_inputs=hashed.recipe_inputs,
-        platform_inputs=hashed.platform_inputs,
         outside=_readable(outside),
         step_times={
             arm: tuple(float(f"{time:.6g}") for time in times)
@@ -90,14 +86,14 @@ def entry_of(
 
 
 def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
-    """The baseline with the entry of this platform replaced or added. Entries of other platforms
-    stay, also where their recipe is an older one: the gate says so on those platforms."""
+    """Return the baseline with the entry of this platform replaced or added. Entries of other
+    platforms stay, also if their recipe is an older one: the gate says so on those platforms."""
     return Baseline({**({} if baseline is None else baseline.entries), entry.platform: entry})
 
 
 def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
-    """What a run that came to its end left behind; `artifacts` by their names, those that could be
-    read."""
+    """Return what a run that came to its end left behind; `artifacts` by their names, those that
+    could be read."""
     traces = processes(run.traces)
     first = next(iter(traces.values()), None)
     return RecordedResult(
@@ -112,7 +108,7 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
 
 
 def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
-    """Facts by name, sorted: `distribution/numpy` for what was imported,
+    """Return facts by name, sorted: `distribution/numpy` for what was imported,
     `variable/CUDA_MODULE_LOADING` for what torch or CUDA read from the environment (without flags,
     which are inputs, and without what is of one run or one process), and what `read_machine` says
     of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
@@ -123,7 +119,7 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
         for name, version in (trace.distributions or {}).items():
             facts.setdefault(f"distribution/{name}", set()).add(version)
         for name, value in trace.variables.items():
-            if name not in _OF_ONE_RUN and name not in VARIABLES and not _TEMPORARY.search(value):
+            if name not in _OF_ONE_RUN and not _TEMPORARY.search(value):
                 facts.setdefault(f"variable/{name}", set()).add(value)
     if any(trace.facts.get("device", "").startswith("cuda") for trace in run.traces):
         inputs = re.compile(r"driver|gpu\..*\.model")
@@ -138,7 +134,8 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
 
 
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:
-    """Names and texts as they are read back, sorted: no text in UTF-8 holds a byte that is none."""
+    """Return names and texts as they are read back, sorted: no text in UTF-8 holds a byte that is
+    none."""
     return {str(plain(name)): str(plain(text)) for name, text in sorted(texts.items())}
 
 
@@ -150,8 +147,8 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
 
 
 def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
-    """Name -> (dtype, shape, digest) of each row of that name in the last step that recorded it, in
-    order.
+    """Return name -> (dtype, shape, digest) of each row of that name in the last step that recorded
+    it, in order.
 
     Where torch's hooks recorded, `capture.every` decides which steps did; what was digested at the
     very end is there whatever it says.
@@ -174,18 +171,18 @@ def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
 
 
 def _artifact(artifact: Artifact) -> str:
-    rows: list[_Row] = [
-        [name, leaf.kind, leaf.dtype, None if leaf.shape is None else list(leaf.shape), leaf.digest]
-        for name, leaf in artifact.leaves.items()
-    ]
-    digest = _digest("artifact", [*rows, ["", artifact.format, artifact.structure]])
+    rows: list[_Row] = [["", artifact.format, artifact.structure]]
+    for name, leaf in artifact.leaves.items():
+        shape = None if leaf.shape is None else list(leaf.shape)
+        rows.append([name, leaf.kind, leaf.dtype, shape, leaf.digest])
+    digest = _digest("artifact", rows)
     assert digest is not None  # there is at least the row of the format
     return digest
 
 
 def _digest(what: str, rows: Iterable[_Row]) -> str | None:
-    """`sha256:…` over the rows, whatever their order; the name of what is digested and its version
-    go in first. None for no rows."""
+    """Return `sha256:…` over the rows, whatever their order; the name of what is digested and its
+    version go in first. None for no rows."""
     lines = sorted(json.dumps(row, separators=(",", ":")) for row in rows)
     if not lines:
         return None
@@ -197,11 +194,10 @@ def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
     """Return at most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that
     runs of different length share steps."""
     steps = sorted(losses)
-    strides = (digit * 10**power for power in range(20) for digit in _STRIDES)
-    stride = next(
-        stride for stride in strides if len(steps[::stride]) < MAX_CURVE or len(steps) <= MAX_CURVE
-    )
-    return {
-        step: losses[step] if math.isfinite(losses[step]) else str(losses[step])
-        for step in [*steps[::stride], *steps[-1:]]
-    }
+    if len(steps) > MAX_CURVE:
+        strides = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
+        # the last step is one more
+        stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE)
+        steps = [*steps[::stride], steps[-1]]
+    curve = {step: losses[step] for step in steps}
+    return {step: loss if math.isfinite(loss) else str(loss) for step, loss in curve.items()}

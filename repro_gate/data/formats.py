@@ -21,7 +21,7 @@ from repro_gate.spec.document import Document, compose, document_of
 from repro_gate.spec.errors import KeyPath, Refused, escaped
 from repro_gate.spec.loader import checkout_of
 from repro_gate.spec.model import DataItem
-from repro_gate.spec.validation import shown
+from repro_gate.spec.validation import quoted
 from repro_gate.trace.fields import Location
 
 MAX_SAID = 10  # of what is wrong in one file; the rest is counted
@@ -59,7 +59,7 @@ def read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]
             item = _out(document, out, ("outs", number), name)
             if os.path.isabs(item.path) or not _inside(folder / item.path, bounds):
                 at = ("outs", number, "path")
-                raise _refused(document, at, f"{shown(item.path)} leads out of the checkout")
+                raise _refused(document, at, f"{quoted(item.path)} leads out of the checkout")
             found.append(item)
         except Refused as refused:
             problems.append(refused.problem)
@@ -83,7 +83,7 @@ def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
     line = document.values[stated_at].start_mark.line + 1
     if "md5" in stated and not (_MD5.fullmatch(md5) and stated.get("hash") == "md5"):
         # DVC 2, which wrote no `hash`, changed line ends before it took an md5
-        raise _refused(document, (*at, "md5"), f"{shown(md5)} is no md5 as DVC 3 takes it")
+        raise _refused(document, (*at, "md5"), f"{quoted(md5)} is no md5 as DVC 3 takes it")
     whole = os.path.join(document.text(("wdir",)), path)
     size = keys.get("size")
     return DataItem(

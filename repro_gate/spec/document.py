@@ -87,7 +87,11 @@ class Document:
 
 
 def compose(
-    raw: bytes, origin: str = "", *, max_nodes: int = MAX_NODES, what: str = "a spec"
+    raw: bytes,
+    origin: str = "",
+    *,
+    max_nodes: int = MAX_NODES,
+    what: str = "a spec",
 ) -> yaml.Node:
     """Return the node of one YAML document, an empty scalar if there is none. Raises `Refused` for
     what cannot be read.
@@ -131,8 +135,9 @@ def scalar(text: str) -> str | int | float | bool | None:
         return text
     if _INT.fullmatch(text):
         return int(text, 0)
-    number = float(text) if _FLOAT.fullmatch(text) else math.inf
-    return number if math.isfinite(number) else text
+    if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
+        return float(text)
+    return text
 
 
 class _Composer(yaml.SafeLoader):
@@ -141,7 +146,9 @@ class _Composer(yaml.SafeLoader):
     yaml_implicit_resolvers = {}  # noqa: RUF012  PyYAML's own name; what a scalar means is said by `scalar`, not by YAML 1.1
 
     def __init__(self, text: str, origin: str, max_nodes: int, what: str) -> None:
-        self.origin, self.max_nodes, self.what = origin, max_nodes, what
+        self.origin = origin
+        self.max_nodes = max_nodes
+        self.what = what
         self.nodes = self.depth = 0
         super().__init__(text)
         self.name = origin  # which every mark carries
@@ -190,8 +197,9 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         )
         document.problems.append(document.problem(path, message))
         return "?"
-    is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
-    return scalar(node.value) if is_plain else node.value
+    if isinstance(node, yaml.ScalarNode) and node.style is None:
+        return scalar(node.value)
+    return node.value
 
 
 def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Problem:
     origin: str = ""
 
     def text(self, source: str) -> str:
-        """The line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be right`."""
+        """Return the line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be
+        right`."""
         place = source if self.line is None else f"{source}:{self.line}:{self.column}"
         place = escaped(self.origin) or place
         # an option names its own key
@@ -65,16 +66,16 @@ class Refused(Exception):
 
 
 def dotted(path: KeyPath) -> str:
-    """`("data", 0, "path")` as `data.0.path`, safe to print."""
+    """Return `("data", 0, "path")` as `data.0.path`, safe to print."""
     return ".".join(shortened(escaped(str(part))) for part in path)
 
 
 def shortened(text: str) -> str:
-    """The text, cut to what fits into a message."""
+    """Return the text, cut to what fits into a message."""
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def escaped(text: str) -> str:
-    """The text with every character that does not print (line breaks, escape codes, text-direction
-    marks, lone surrogates) written out."""
+    """Return the text with every character that does not print (line breaks, escape codes,
+    text-direction marks, lone surrogates) written out."""
     return for_terminal(text)

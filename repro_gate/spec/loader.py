@@ -15,7 +15,7 @@ from repro_gate.files import NotRegular, leads_out, read_start
 from repro_gate.spec.document import MAX_BYTES, Document, compose, document_of, scalar
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError, dotted
 from repro_gate.spec.model import VARIED, Spec
-from repro_gate.spec.validation import problems_in, seconds, shown
+from repro_gate.spec.validation import problems_in, quoted, seconds
 
 FILE_NAME = "repro.yml"
 MAX_VALUE = 1 << 16  # characters of one option
@@ -27,7 +27,11 @@ _START_ONE = (
 
 
 def load_spec(
-    path: Path, overrides: Sequence[str] = (), *, seed: int | None = None, steps: int | None = None
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
 ) -> Spec:
     """Return the spec at `path` (a file, or a folder that holds a `repro.yml`), with the command
     line's settings laid over it.
@@ -41,7 +45,12 @@ def load_spec(
     except Refused as refused:
         raise SpecError(str(file), [refused.problem], remedy=refused.remedy) from None
     return load_spec_bytes(
-        raw, str(file), Path(os.path.abspath(file)), overrides, seed=seed, steps=steps
+        raw,
+        str(file),
+        Path(os.path.abspath(file)),
+        overrides,
+        seed=seed,
+        steps=steps,
     )
 
 
@@ -61,7 +70,7 @@ def load_spec_bytes(
         if not isinstance(root, yaml.MappingNode):
             document = document_of(root)
             message = (
-                f"found {shown(document.data)} at the top level, wanted keys: `version: 1` and "
+                f"found {quoted(document.data)} at the top level, wanted keys: `version: 1` and "
                 "`train: {run: …}`"
             )
             raise Refused(document.problem((), message), remedy=_START_ONE)
@@ -73,11 +82,12 @@ def load_spec_bytes(
     if problems := problems_in(document):
         raise SpecError(source, problems)
     spec = _spec(path, document)
-    folder, checkout = (Path(os.path.realpath(place)) for place in (path.parent, checkout_of(path)))
-    if not Path(os.path.normpath(folder / spec.train.working_directory)).is_relative_to(checkout):
+    checkout = os.path.realpath(checkout_of(path))
+    start = os.path.join(os.path.realpath(path.parent), spec.train.working_directory)
+    if not Path(os.path.normpath(start)).is_relative_to(checkout):
         message = (
-            f"found {shown(spec.train.working_directory)}, which leads out of the checkout, wanted "
-            "a folder inside it"
+            f"found {quoted(spec.train.working_directory)}, which leads out of the checkout, "
+            "wanted a folder inside it"
         )
         problem = document.problem(("train", "working-directory"), message)
         raise SpecError(source, [problem])
@@ -132,7 +142,8 @@ def _spec(path: Path, document: Document) -> Spec:
     if diagnosis is False:
         keys["diagnosis"] = None
     train["env"] = {name: document.text(("train", "env", name)) for name in train.get("env", ())}
-    random_state, determinism = keys.get("random_state", {}), keys.get("determinism", {})
+    random_state = keys.get("random_state", {})
+    determinism = keys.get("determinism", {})
     if "seed" in random_state:
         random_state["seeds"] = [random_state["seed"]]
     if determinism.get("compare") != "bitwise":
@@ -162,7 +173,10 @@ def _fields(value: Any) -> Any:
 
 
 def _lay_over(
-    root: yaml.MappingNode, settings: Sequence[str], seed: int | None, steps: int | None
+    root: yaml.MappingNode,
+    settings: Sequence[str],
+    seed: int | None,
+    steps: int | None,
 ) -> list[Problem]:
     """Put every `key=value` of `settings` into the spec, in order, then `--seed` (in place of
     `seeds`) and `--steps`. Returns the problems of those that cannot be."""

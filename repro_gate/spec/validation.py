@@ -64,7 +64,7 @@ def _beyond_the_schema(document: Document) -> Iterator[Problem]:
     for path in _TIMES:
         timeout = _value_at(document, path) or 0
         if seconds(timeout) > MAX_SECONDS:
-            message = f"found {shown(timeout)}, wanted a time of at most 35 days, such as `20m`"
+            message = f"found {quoted(timeout)}, wanted a time of at most 35 days, such as `20m`"
             yield document.problem(path, message)
     for path, name in _UNIQUE.items():
         items = _value_at(document, path)
@@ -73,7 +73,7 @@ def _beyond_the_schema(document: Document) -> Iterator[Problem]:
             value = posixpath.normpath(item[name]) if name else item
             if value in earlier:
                 at = (*path, index, name) if name else (*path, index)
-                yield document.problem(at, f"{shown(value)} stands twice, keep one")
+                yield document.problem(at, f"{quoted(value)} stands twice, keep one")
             earlier.add(value)
 
 
@@ -90,8 +90,7 @@ def _validator() -> Validator:
     from jsonschema.validators import extend
 
     # in linear time by `_beyond_the_schema`; bare in the stubs
-    rules = {"uniqueItems": lambda *_: ()}
-    others = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]
+    others = extend(Draft202012Validator, {"uniqueItems": lambda *_: ()})  # type: ignore[no-untyped-call]
     validator: Validator = others(schema(), format_checker=FormatChecker(formats=["date"]))
     return validator
 
@@ -101,22 +100,23 @@ def _problems_of(
 ) -> Iterator[Problem]:
     """Yield the problems that one error of the validator stands for, each at its own place."""
     path: KeyPath = (*base, *error.path)
-    rule, value = error.validator, error.instance
-    said: Any = error.schema
+    rule = error.validator
+    value: Any = error.instance
+    rules: Any = error.schema
     argument: Any = error.validator_value
-    properties: Schema = said.get("properties", {})
+    properties: Schema = rules.get("properties", {})
     if rule == "additionalProperties":
-        names = "|".join(said.get("patternProperties", ["(?!)"]))
+        names = "|".join(rules.get("patternProperties", ["(?!)"]))
         for key in value:
             if key not in properties and not re.search(names, key):
-                yield document.problem((*path, key), _unknown(key, said), at_key=True)
+                yield document.problem((*path, key), _unknown(key, rules), at_key=True)
     elif rule == "required":
         for key in argument:
             if key not in value:
                 message = f"is missing, add `{key}: {_example(properties.get(key, {}))}`"
                 yield document.problem((*path, key), message, at_key=True)
-    elif rule in ("oneOf", "not") and said.get("type") == "object":
-        # that it is no mapping at all is said by `type`
+    elif rule in ("oneOf", "not") and rules.get("type") == "object":
+        # that it is no mapping at all is a problem of `type`
         if isinstance(value, dict):
             branches = [argument] if rule == "not" else argument
             choices = [f"`{name}`" for branch in branches for name in branch["required"]]
@@ -129,10 +129,10 @@ def _problems_of(
         for part in inner:
             yield from _problems_of(part, document, path)
     else:
-        yield document.problem(path, _wrong_value(value, said, path))
+        yield document.problem(path, _wrong_value(value, rules, path))
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Return a value as a message names it: text in quotes and cut short, a container by its
     kind."""
     if isinstance(value, dict | list):
@@ -143,37 +143,40 @@ def shown(value: object) -> str:
     return "no value" if value is None else shortened(json.dumps(value))
 
 
-def _wrong_value(value: Any, said: Schema, path: KeyPath) -> str:
-    sentence = "has no value" if value is None else f"found {shown(value)}"
-    names = said.get("enum", [said["const"]] if "const" in said else [])
+def _wrong_value(value: Any, rules: Schema, path: KeyPath) -> str:
+    sentence = "has no value" if value is None else f"found {quoted(value)}"
+    names = rules.get("enum", [rules["const"]] if "const" in rules else [])
     if close := _close(str(value), map(str, names)):
         return f"{sentence}, did you mean `{close[0]}`?"
-    kind = said.get("type", ())
-    wanted = str(said.get("title", "another value"))
+    kind = rules.get("type", ())
+    right = str(rules.get("title", "another value"))
     if 0 < len(names) <= LISTED:
-        wanted = " or ".join(f"`{name}`" for name in names)
-    elif "minimum" in said:
-        most = f", {said['maximum']} at most" if "maximum" in said else ""
-        wanted = f"a {'whole ' * (kind == 'integer')}number, {said['minimum']} or more{most}"
+        right = " or ".join(f"`{name}`" for name in names)
+    elif "minimum" in rules:
+        whole = "whole " if kind == "integer" else ""
+        right = f"a {whole}number, {rules['minimum']} or more"
+        if "maximum" in rules:
+            right += f", {rules['maximum']} at most"
     elif isinstance(kind, str) and kind in _KINDS:
-        wanted = _KINDS[kind]
+        right = _KINDS[kind]
         if kind != "boolean":
             key = f"{path[-1]}: " if isinstance(path[-1], str) else ""
-            wanted += f", such as `{key}{_example(said)}`"
-    quotes = "string" in kind and not isinstance(value, str | list | dict)
-    return f"{sentence}, wanted {wanted}{', in quotes' if quotes else ''}"
+            right += f", such as `{key}{_example(rules)}`"
+    if "string" in kind and not isinstance(value, str | list | dict):
+        right += ", in quotes"
+    return f"{sentence}, wanted {right}"
 
 
-def _unknown(key: str, said: Schema) -> str:
-    if "patternProperties" in said:
+def _unknown(key: str, rules: Schema) -> str:
+    if "patternProperties" in rules:
         return "no name for an environment variable"
     name = shortened(key).lower().replace("_", "-")
-    if close := _close(name, said["properties"]):
+    if close := _close(name, rules["properties"]):
         return f"unknown key, did you mean `{close[0]}`?"
     homes = [".".join(path[:-1]) for path, _ in every_key() if path[-1] == name and path[:-1]]
     if homes:
         return f"unknown key here, `{name}` belongs under `{'` or `'.join(homes)}`"
-    return f"unknown key, allowed here: {', '.join(said['properties']) or 'none'}"
+    return f"unknown key, allowed here: {', '.join(rules['properties']) or 'none'}"
 
 
 def _close(text: str, names: Iterable[str]) -> list[str]:
@@ -192,7 +195,7 @@ def _of_its_kind(error: ValidationError) -> list[ValidationError]:
     return [part for part in context if part.schema_path[0] not in others]
 
 
-def _example(said: Schema) -> str:
+def _example(rules: Schema) -> str:
     """Return YAML that would be right: the first example."""
-    value = said.get("examples", ["…"])[0]
+    value = rules.get("examples", ["…"])[0]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
