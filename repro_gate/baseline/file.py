@@ -132,11 +132,7 @@ def _refusal(message: str) -> UsageError:
 
 
 class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
-        super().increase_indent(flow, False)  # lists are indented below their key
+    """SafeDumper with `_text_node` for text."""
 
 
 def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:

@@ -185,11 +185,9 @@ def _flags(spec: Spec) -> dict[str, InputValue]:
     allow = arms.allowed(spec)
     arm = arms.deterministic(0, allow, None)
     values = {**arm.flags, **arm.environment}
-    names = [
-        *flags.IN_PROCESS,
-        *flags.IN_ENVIRONMENT,
-        *([flags.HASH_SEED] if flags.HASH_SEED in allow else []),
-    ]
+    names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT]
+    if flags.HASH_SEED in allow:
+        names.append(flags.HASH_SEED)
     return {f"flag/{name}": values.get(name) for name in names}
 
 

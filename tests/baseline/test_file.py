@@ -159,8 +159,8 @@ def test_every_field_is_checked(part: str, key: str, value: object, message: str
 
 def test_a_mistake_is_named_at_its_line() -> None:
     for old, new, column, message in (
-        ("steps: 50\n        losses", "steps: fifty\n        losses", 16, "steps"),
-        ("    recorded:", "<<<<<<< HEAD\n    recorded:", 1, "a merge conflict stands here"),
+        ("steps: 50\n    losses", "steps: fifty\n    losses", 12, "steps"),
+        ("  recorded:", "<<<<<<< HEAD\n  recorded:", 1, "a merge conflict stands here"),
     ):
         text = TEXT_OF_ONE.replace(old, new)
         line = refusal(text.encode())
