@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.support.built_traces import (
     training,
     with_loss,
 )
+from tests.support.tracing import trace_script
 
 
 def leaf(value: object) -> Leaf:
@@ -211,3 +213,31 @@ def test_a_fact_on_which_processes_differ_is_left_out() -> None:
     variables = ({"NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": str(rank)} for rank in (0, 1))
     ranks = [replace(training(key=f"rank{n}"), variables=v) for n, v in enumerate(variables)]
     assert facts_of(*ranks, machine={}) == {"variable/NCCL_DEBUG": "WARN"}
+
+
+# Real training under the real probe
+
+SCRIPT = """
+    import torch
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    optimizers = [torch.optim.Adam(model[0].parameters(), fused=True), torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9)]
+    for step in range(8):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        model(torch.randn(16, 4)).square().mean().backward()
+        optimizers[step % 2].step()
+"""
+
+
+@pytest.mark.slow
+def test_the_outcome_of_real_training_does_not_depend_on_how_often_digests_were_taken(
+    tmp_path: Path,
+) -> None:
+    always, seldom = (
+        trace_script(tmp_path / str(every), SCRIPT, every=every, steps=6) for every in (1, 4)
+    )
+    assert always.good and seldom.good, (always.problem, seldom.problem)
+    found = result_of(always, {})
+    assert result_of(seldom, {}) == found and (found.steps, len(found.loss_curve)) == (6, 6)
+    assert None not in (found.losses, found.weights, found.optimizer)
