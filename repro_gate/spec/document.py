@@ -39,10 +39,10 @@ _PLAIN_TAGS = (
 # what makes a whole text unreadable
 _UNREADABLE = {
     # as `surrogateescape` decodes it
-    re.compile("[\udc80-\udcff]"): "not UTF-8, save the file as UTF-8",
+    re.compile("[\udc80-\udcff]"): "not UTF-8: byte {:#04x}, save the file as UTF-8",
     re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE): "a merge conflict stands here, resolve it "
     "and remove the markers",
-    yaml.reader.Reader.NON_PRINTABLE: "a control character stands here, remove it",
+    yaml.reader.Reader.NON_PRINTABLE: "control character {:#04x}, remove it",
 }
 # PyYAML's wording (the start of it) and ours.
 _SYNTAX = {
@@ -159,7 +159,8 @@ class _Composer(yaml.SafeLoader):
                 before = data[: wrong.start()]
                 column = len(before) - before.rfind("\n") - 1
                 mark = yaml.Mark(self.origin, len(before), before.count("\n"), column, None, 0)
-                raise yaml.MarkedYAMLError(None, None, message, mark)
+                byte = ord(wrong[0]) & 0xFF
+                raise yaml.MarkedYAMLError(None, None, message.format(byte), mark)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         # types-PyYAML leaves it bare
@@ -206,19 +207,18 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = str(key_node.value)
-        here = (*path, key)
+        here, at = (*path, key), path
         if not isinstance(key_node, yaml.ScalarNode):
-            here = path
             wrong = (
                 "a key cannot be a list or a mapping, write `key: value` (and put text that "
                 "holds braces in quotes)"
             )
         elif key == "<<" and key_node.style is None:
-            here = path
             wrong = "merge keys (`<<`) are not supported, write the keys out"
         elif not key or _UNPRINTABLE.search(key):
             wrong = "a key is empty or holds a character that does not print, write `key: value`"
         elif key in data:
+            at = here
             first = document.keys[here].start_mark
             line = "" if first.name else f"first on line {first.line + 1}, "
             wrong = f"stands twice, {line}keep one"
@@ -226,5 +226,5 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
             document.keys[here] = key_node
             data[key] = _value(value_node, here, document)
             continue
-        document.problems.append(problem_at(key_node.start_mark, here, wrong))
+        document.problems.append(problem_at(key_node.start_mark, at, wrong))
     return data

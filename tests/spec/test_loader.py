@@ -184,6 +184,8 @@ MISTAKES = [
     (BASE + "random-state: {seeds: []}\n", '4:23: random-state.seeds:', ''),
     (BASE + "random-state: {seeds: [1, 2, 1.0]}\n", '4:30: random-state.seeds.2:', 'stands twice'),
     (BASE + "random-state: {seed: 4294967296}\n", '4:22: random-state.seed:', ''),
+    (BASE + f"random-state: {{seed: {'9' * 40}}}\n", '4:22: random-state.seed:', 'found 999'),
+    (BASE + f"random-state: {{seed: {'9' * 41}}}\n", '4:22: random-state.seed:', 'found "999'),
     (BASE + "random-state: {seed: 010}\n", '4:22: random-state.seed:', ''),
     (BASE + "random-state: {seed: 1_000}\n", '4:22: random-state.seed:', ''),
     (BASE + "determinism: {compare: bitwize}\n", '4:24: determinism.compare:', ''),

@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from msgspec import structs
+
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Inputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult, EvidenceLine
@@ -461,7 +463,7 @@ def hostile(text: str = HOSTILE) -> Report:
         subject=replace(subject, versions=read, sandbox=text),
         checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
         runs=(crashed, run(text)),
-        config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
+        config_hash=structs.replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
         baseline=BaselineFinding(
             status="drift",
             message=text,
@@ -500,7 +502,7 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     return replace(
         worst,
         diagnosis=replace(cause, evidence=many, ruled_out=many, also=(cause,) * 100),
-        config_hash=replace(ADDRESS, recipe_inputs=inputs),
+        config_hash=structs.replace(ADDRESS, recipe_inputs=inputs),
         baseline=replace(drift, changed_inputs=moves, unlike=many, outside=many),
         against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
         base=replace(base, weakened=(WeakenedCheck(long, long, Location(long)),) * tensors),
