@@ -159,7 +159,7 @@ class _Composer(yaml.SafeLoader):
                 before = data[: wrong.start()]
                 column = len(before) - before.rfind("\n") - 1
                 mark = yaml.Mark(self.origin, len(before), before.count("\n"), column, None, 0)
-                byte = ord(wrong[0]) & 0xFF
+                byte = ord(wrong[0][0]) & 0xFF
                 raise yaml.MarkedYAMLError(None, None, message.format(byte), mark)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
