@@ -152,7 +152,8 @@ def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
         (RECIPE, hashed.recipe, hashed.recipe_inputs),
         (PLATFORM, hashed.platform, hashed.platform_inputs),
     ):
-        width = max((len(name) for name in inputs if len(name) <= 60), default=0)
+        widths = [len(name) for name in inputs if len(name) <= 60]
+        width = max(widths, default=0)
         lines += [
             f"  {digest}  {root}",
             *(f"    {name:<{width}}  {input_text(inputs[name])}" for name in inputs),

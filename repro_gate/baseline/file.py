@@ -110,7 +110,8 @@ def _decoded(document: Document) -> _File:
         message, *places = _PLACE.split(escaped(str(error)))
         steps = _STEP_OF_PATH.findall("".join(places))
         path = tuple(int(index) if index else key for key, index in steps)
-        raise Refused(document.problem(path, message[:1].lower() + message[1:200])) from None
+        message = message[:1].lower() + message[1:200]
+        raise Refused(document.problem(path, message)) from None
 
 
 def _check(document: Document, path: KeyPath, entry: Entry) -> None:

@@ -52,11 +52,8 @@ def config_hash_of(
     Raises Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
-    code = code_digest(
-        snapshot.root,
-        code_files(snapshot.root),
-        set(_no_code(spec, snapshot, data, folder)),
-    )
+    left_out = set(_no_code(spec, snapshot, data, folder))
+    code = code_digest(snapshot.root, code_files(snapshot.root), left_out)
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
 
@@ -102,7 +99,8 @@ def _no_code(
     for item in data:
         above, name = os.path.split(os.path.normpath(item.path))
         if os.path.isabs(above):
-            yield os.path.relpath(os.path.join(os.path.realpath(above), name), snapshot.source)
+            real = os.path.join(os.path.realpath(above), name)
+            yield os.path.relpath(real, snapshot.source)
 
 
 def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
@@ -110,16 +108,20 @@ def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
     itself; None if there is none."""
     if spec.env.lockfile is None:
         return None
-    for path in (snapshot.root / folder / spec.env.lockfile, spec.path.parent / spec.env.lockfile):
+    for place in (snapshot.root / folder, spec.path.parent):
         try:
-            return f"sha256:{file_sha256(path)}"
+            return f"sha256:{file_sha256(place / spec.env.lockfile)}"
         except (OSError, ValueError):  # ValueError: a NUL in the path
             continue
     return None
 
 
 def recipe_inputs(
-    spec: Spec, code: str, data: Sequence[DataFinding], lockfile: str | None, folder: str = "."
+    spec: Spec,
+    code: str,
+    data: Sequence[DataFinding],
+    lockfile: str | None,
+    folder: str = ".",
 ) -> dict[str, InputValue]:
     """Return what is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the
     spec's, relative to the checkout's root.

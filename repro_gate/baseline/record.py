@@ -121,7 +121,8 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
         for name, value in trace.variables.items():
             if name not in _OF_ONE_RUN and not _TEMPORARY.search(value):
                 facts.setdefault(f"variable/{name}", set()).add(value)
-    if any(trace.facts.get("device", "").startswith("cuda") for trace in run.traces):
+    devices = [trace.facts.get("device", "") for trace in run.traces]
+    if any(device.startswith("cuda") for device in devices):
         inputs = re.compile(r"driver|gpu\..*\.model")
     else:
         inputs = re.compile(r"driver|gpu\..*|cpu-model")
@@ -155,7 +156,8 @@ def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
     """
     blocks: Iterable[Block] = (block for block in trace.blocks if block.kind == kind)
     if kind != "loss" and any(block.kind == "gradient" for block in trace.blocks):
-        end = max((block.step for block in trace.blocks if block.kind == "parameter"), default=-1)
+        steps = [block.step for block in trace.blocks if block.kind == "parameter"]
+        end = max(steps, default=-1)
         blocks = (block for block in blocks if block.step == end)
     latest: dict[str, tuple[int, list[_Row]]] = {}
     for block in blocks:
@@ -199,5 +201,8 @@ def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
         # the last step is one more
         stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE)
         steps = [*steps[::stride], steps[-1]]
-    curve = {step: losses[step] for step in steps}
-    return {step: loss if math.isfinite(loss) else str(loss) for step, loss in curve.items()}
+    curve: dict[int, Any] = {}
+    for step in steps:
+        loss = losses[step]
+        curve[step] = loss if math.isfinite(loss) else str(loss)
+    return curve

@@ -46,7 +46,13 @@ class SpecError(UsageError):
     """A spec that cannot be used: all its problems, in the order in which they stand in the
     file."""
 
-    def __init__(self, source: str, problems: Sequence[Problem], *, remedy: str = "") -> None:
+    def __init__(
+        self,
+        source: str,
+        problems: Sequence[Problem],
+        *,
+        remedy: str = "",
+    ) -> None:
         self.source = escaped(source)
         self.problems = tuple(problems)
         lines = [problem.text(self.source) for problem in self.problems[:MAX_PRINTED]]

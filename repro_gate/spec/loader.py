@@ -208,7 +208,8 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
     section = root
     for depth, part in enumerate(path[:-1], 1):
         child = _child(section, part)
-        if child is None or (isinstance(child, yaml.ScalarNode) and scalar(child.value) is None):
+        is_null = isinstance(child, yaml.ScalarNode) and scalar(child.value) is None
+        if child is None or is_null:
             child = yaml.MappingNode("", [], value.start_mark)
             _put(section, part, child)
         if not isinstance(child, yaml.MappingNode):
@@ -224,5 +225,7 @@ def _child(section: yaml.MappingNode, name: str) -> yaml.Node | None:
 
 def _put(section: yaml.MappingNode, name: str, value: yaml.Node) -> None:
     rows = section.value
-    place = next((at for at, (key, _) in enumerate(rows) if key.value == name), len(rows))
-    rows[place : place + 1] = [(yaml.ScalarNode("", name, value.start_mark), value)]
+    names = [key.value for key, _ in rows]
+    place = names.index(name) if name in names else len(rows)
+    key = yaml.ScalarNode("", name, value.start_mark)
+    rows[place : place + 1] = [(key, value)]

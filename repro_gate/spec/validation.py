@@ -173,7 +173,8 @@ def _unknown(key: str, rules: Schema) -> str:
     name = shortened(key).lower().replace("_", "-")
     if close := _close(name, rules["properties"]):
         return f"unknown key, did you mean `{close[0]}`?"
-    homes = [".".join(path[:-1]) for path, _ in every_key() if path[-1] == name and path[:-1]]
+    paths = [path for path, _ in every_key()]
+    homes = [".".join(path[:-1]) for path in paths if path[-1] == name and path[:-1]]
     if homes:
         return f"unknown key here, `{name}` belongs under `{'` or `'.join(homes)}`"
     return f"unknown key, allowed here: {', '.join(rules['properties']) or 'none'}"
