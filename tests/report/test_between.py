@@ -91,7 +91,7 @@ def test_more_than_a_person_reads_is_counted() -> None:
     many = structs.replace(
         reports.ADDRESS, recipe_inputs={f"data/{at:03}": at for at in range(100)}
     )
-    changed = replace(many, recipe_inputs=dict.fromkeys(many.recipe_inputs, 0))
+    changed = structs.replace(many, recipe_inputs=dict.fromkeys(many.recipe_inputs, 0))
     a, b = (replace(reports.LOCKED, config_hash=item) for item in (many, changed))
     assert _shown(a, b).endswith("\nand 59 more\n")
     assert len(_shown(a, b).splitlines()) < 50
