@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 import rfc8785
+from msgspec import Meta
 
 from repro_gate.compare.model import about, one_of
 from repro_gate.errors import UsageError
@@ -28,10 +30,14 @@ RECIPE, PLATFORM = "recipe", "platform"
 ROOTS = (RECIPE, PLATFORM)
 VERSION = "v1"
 MAX_DEPTH = 16  # of an input's value
+_ABSENT = "(absent)"
 
 # the value of one input
 InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
 Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
+
+Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+Text = Annotated[str, Meta(max_length=4_096)]
 
 
 @dataclass(frozen=True)
@@ -46,16 +52,17 @@ class ChangedInput:
     after: Annotated[str | None, about("The value after, as text; null where the input is gone.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfigHash:
-    """Hashes are `sha256:` and 64 hex digits. Inputs are sorted by name, values as `plain` has
-    them."""
+class ConfigHash(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
+):
+    """The hash of everything that a rerun needs, its two roots, and the inputs under them, sorted
+    by name, as `plain` returns their values."""
 
-    config_hash: str
-    recipe: str
-    platform: str
-    recipe_inputs: Inputs
-    platform_inputs: Inputs
+    platform: Digest
+    recipe: Digest
+    config_hash: Digest
+    recipe_inputs: Mapping[Text, Any]
+    platform_inputs: Mapping[Text, Any]
 
 
 def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
@@ -76,9 +83,9 @@ def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
-    """A value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities become text;
-    a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raises ValueError for
-    more than 16 levels, and for what JSON cannot hold."""
+    """Return a value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities are
+    text; a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raises ValueError
+    for more than 16 levels, and for what JSON cannot hold."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -95,19 +102,19 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
 
 
 def input_hash(name: str, value: InputValue) -> bytes:
-    """The 32 bytes that stand for one input: its name and its value."""
+    """Return the 32 bytes that stand for one input: its name and its value."""
     return _hash("input", rfc8785.dumps([name, value]))
 
 
 def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
-    found = {str(plain(name)): plain(value) for name, value in inputs.items()}
-    if len(found) < len(inputs):
+    by_name = {str(plain(name)): plain(value) for name, value in inputs.items()}
+    if len(by_name) < len(inputs):
         raise UsageError(
             "two inputs of the config hash have one name",
             reason_id="config-hash/malformed",
             remedy="rename one of the files",
         )
-    return {name: found[name] for name in sorted(found)}
+    return dict(sorted(by_name.items()))
 
 
 def _hash(kind: str, content: bytes) -> bytes:
@@ -119,7 +126,7 @@ def _shown(digest: bytes) -> str:
 
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
-    """The inputs that differ: the recipe's first, each root's by name."""
+    """Return the inputs that differ: the recipe's first, each root's by name."""
     return (
         *changed(RECIPE, before.recipe_inputs, after.recipe_inputs),
         *changed(PLATFORM, before.platform_inputs, after.platform_inputs),
@@ -127,7 +134,7 @@ def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput,
 
 
 def changed(root: str, before: Inputs, after: Inputs) -> tuple[ChangedInput, ...]:
-    """The inputs of one root that differ, by name. Values are told apart as the hash does."""
+    """Return the inputs of one root that differ, by name, values compared as the hash does."""
     return tuple(
         ChangedInput(root, name, _text_of(before, name), _text_of(after, name))
         for name in sorted(before.keys() | after.keys())
@@ -138,14 +145,15 @@ def changed(root: str, before: Inputs, after: Inputs) -> tuple[ChangedInput, ...
 
 
 def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
-    """The config hash as a tree, one line for each hash and input. Names and values are as the
-    checkout gave them: the printer escapes them."""
+    """Return the config hash as a tree, one line for each hash and input. Names and values
+    are as the checkout gave them: the printer escapes them."""
     lines = [f"{hashed.config_hash}  config"]
     for root, digest, inputs in (
         (RECIPE, hashed.recipe, hashed.recipe_inputs),
         (PLATFORM, hashed.platform, hashed.platform_inputs),
     ):
-        width = max((len(name) for name in inputs if len(name) <= 60), default=0)
+        widths = [len(name) for name in inputs if len(name) <= 60]
+        width = max(widths, default=0)
         lines += [
             f"  {digest}  {root}",
             *(f"    {name:<{width}}  {input_text(inputs[name])}" for name in inputs),
@@ -154,46 +162,32 @@ def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
 
 
 def diff_lines(moves: Sequence[ChangedInput]) -> tuple[str, ...]:
-    """One line for each input that changed: `recipe   seeds  [42] -> [7]`; one line that says so
-    where none did."""
+    """Return one line for each input that changed: `recipe   seeds  [42] -> [7]`; if none
+    did, one line that says so."""
     if not moves:
         return ("same config hash: no input differs",)
     count = "1 input differs" if len(moves) == 1 else f"{len(moves)} inputs differ"
-    shown = [
-        f"  {move.root:<8}  {move.name}  {_or_absent(move.before)} -> {_or_absent(move.after)}"
+    lines = (
+        f"  {move.root:<8}  {move.name}  {move.before or _ABSENT} -> {move.after or _ABSENT}"
         for move in moves
-    ]
-    return (f"{count}:", *shown)
+    )
+    return (f"{count}:", *lines)
 
 
 def input_text(value: InputValue) -> str:
-    """A value as people read it: text without quotation marks, unless it would read as something
-    else or cannot be seen."""
-    if isinstance(value, str):
-        plain = (
-            value.isprintable()
-            and value == value.strip()
-            and value
-            and not _reads_as_json(value)
-            and value != "(absent)"
-        )
-        return value if plain else json.dumps(value)
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value, sort_keys=True)
+    """Return a value as people read it: text without quotation marks, unless it would read as
+    something else or cannot be seen."""
+    quoted = json.dumps(value, sort_keys=True)
+    if not isinstance(value, str) or value in ("", _ABSENT):
+        return quoted
+    if not value.isprintable() or value != value.strip():
+        return quoted
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return quoted
 
 
 def _text_of(inputs: Inputs, name: str) -> str | None:
     return input_text(inputs[name]) if name in inputs else None
-
-
-def _or_absent(text: str | None) -> str:
-    return "(absent)" if text is None else text
-
-
-def _reads_as_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

@@ -7,26 +7,21 @@ is refused, at its line.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import msgspec
 import yaml
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.document import made_again
-from repro_gate.baseline.model import FILE_NAME, Baseline, Entry, problem_of
+from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
 from repro_gate.errors import GateError, UsageError
-from repro_gate.spec.document import Document, scalar
+from repro_gate.files import NotRegular, read_start
+from repro_gate.spec.document import MAX_BYTES, Document, compose, document_of, scalar
 from repro_gate.spec.errors import KeyPath, Refused, escaped
-from repro_gate.spec.loader import MAX_BYTES, document_of
-from repro_gate.spec.validation import value_place
 
-VERSION = 1
 MAX_NODES = 100_000  # values in all
 
 _HEADER = f"""\
@@ -37,62 +32,62 @@ _HEADER = f"""\
 _REMEDY = (
     "restore it from the base branch, or delete it and write it anew with `repro-gate baseline`"
 )
-_STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+|\.\.\.)\]")
+_PLACE = re.compile(r" - at (?:`key` in )?`\$")  # as msgspec names it
+_STEP_OF_PATH = re.compile(r"\.([\w-]+)|\[(\d+)\]")
 
 
-_Found = TypeVar("_Found")
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
-    entries: dict[str, dict[str, Any]]
+    entries: tuple[Entry, ...]
 
 
 def read_baseline(path: Path) -> Baseline | None:
-    """The baseline at `path`, None where there is no file. Raises UsageError for one that cannot be
-    used, with line and column."""
+    """Return the baseline at `path`, None if there is no file. Raises UsageError for one that
+    cannot be used, with line and column."""
+    reason: str | None = "it is a link" if path.is_symlink() else None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if reason is None:
+            return parse_baseline(read_start(path, MAX_BYTES + 1), path.name)
     except FileNotFoundError:
         return None
+    except NotRegular:
+        reason = "it is not a regular file"
     except OSError as error:
-        reason = "it is a link" if path.is_symlink() else error.strerror
-        raise _refusal(f"{escaped(path.name)}: cannot be read: {reason}") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise _refusal(f"{escaped(path.name)}: cannot be read: it is not a regular file")
-    with os.fdopen(handle, "rb") as file:
-        return parse_baseline(file.read(MAX_BYTES + 1), path.name)
+        reason = error.strerror
+    raise _refusal(f"{escaped(path.name)}: cannot be read: {reason}")
 
 
-def parse_baseline(text: str | bytes, source: str) -> Baseline:
-    """The baseline that this text is; `source` names it in errors. Raises UsageError with the first
-    mistake: `repro.baseline.yml:LINE:COLUMN: …`."""
-    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+def parse_baseline(raw: bytes, source: str) -> Baseline:
+    """Return the baseline that a file's bytes hold; `source` names it in errors. Raises UsageError
+    with the first mistake: `repro.baseline.yml:LINE:COLUMN: …`."""
     try:
-        document = document_of(raw, max_nodes=MAX_NODES, what="a baseline")
+        document = document_of(compose(raw, max_nodes=MAX_NODES, what="a baseline"))
         if document.problems:
             raise Refused(document.problems[0])
-        entries = _of_type(document, document.data, _File, ()).entries
-        found = {root: _entry(document, root, value) for root, value in sorted(entries.items())}
+        entries = _decoded(document).entries
+        baseline = Baseline({entry.platform: entry for entry in entries})
+        if len(baseline.entries) < len(entries):
+            raise Refused(document.problem(("entries",), "a platform stands twice, keep one"))
+        for index, entry in enumerate(entries):
+            _check(document, ("entries", index), entry)
     except Refused as refused:
         raise _refusal(refused.problem.text(escaped(source))) from None
-    return Baseline(found)
+    return baseline
 
 
 def dump_baseline(baseline: Baseline) -> str:
-    """The text of the file. The same baseline gives the same bytes. Raises GateError for one that
-    could not be read again."""
-    entries = {root: _as_written(entry) for root, entry in sorted(baseline.entries.items())}
+    """Return the text of the file. The same baseline gives the same bytes. Raises GateError for one
+    that could not be read again."""
+    entries = tuple(entry for _, entry in sorted(baseline.entries.items()))
     text = _HEADER + yaml.dump(
-        {"version": VERSION, "entries": entries},
+        msgspec.to_builtins(_File(version=1, entries=entries), order="deterministic"),
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,
         width=1 << 30,
     )
     try:
-        parse_baseline(text, FILE_NAME)
+        parse_baseline(text.encode(), FILE_NAME)
     except UsageError as error:
         raise GateError(
             f"the result cannot be recorded: {error.message}",
@@ -106,45 +101,28 @@ def dump_baseline(baseline: Baseline) -> str:
 # ---- reading
 
 
-def _entry(document: Document, root: str, value: dict[str, Any]) -> Entry:
-    """One entry, strictly by its type; then every hash over its inputs is made again. Raises
-    Refused."""
-    path: KeyPath = ("entries", root)
-    entry = _of_type(document, {**value, "platform": root}, Entry, path)
-    seeds = [result.seed for result in entry.outcomes]
-    if len(set(seeds)) < len(seeds):
-        raise _refused(document, (*path, "outcomes"), "a seed stands twice")
+def _decoded(document: Document) -> _File:
+    """Return the file by its type. Raises Refused, at the key as far as msgspec names it."""
     try:
-        made_again(
-            ConfigHash(
-                config_hash=entry.config_hash,
-                recipe=entry.recipe,
-                platform=entry.platform,
-                recipe_inputs=entry.recipe_inputs,
-                platform_inputs=entry.platform_inputs,
-            )
-        )
-    except UsageError as error:
-        raise _refused(document, path, error.message) from None
-    return entry
-
-
-def _of_type(document: Document, value: object, kind: type[_Found], path: KeyPath) -> _Found:
-    """Return a value by its type. Raises Refused, at the key as far as msgspec names it."""
-    try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(document.data, _File, str_keys=True)
     except msgspec.ValidationError as error:
-        message, where = problem_of(error)
-        inside = tuple(
-            int(number) if number.isdecimal() else name
-            for name, number in _STEP_OF_PATH.findall(where)
-            if number != "..."
-        )
-        raise _refused(document, (*path, *inside), message) from None
+        # a key in the message may be untrusted
+        message, *places = _PLACE.split(escaped(str(error)))
+        steps = _STEP_OF_PATH.findall("".join(places))
+        path = tuple(int(index) if index else key for key, index in steps)
+        message = message[:1].lower() + message[1:200]
+        raise Refused(document.problem(path, message)) from None
 
 
-def _refused(document: Document, path: KeyPath, message: str) -> Refused:
-    return Refused(value_place(document, path).problem(path, message))
+def _check(document: Document, path: KeyPath, entry: Entry) -> None:
+    """Raise Refused for an entry that records a seed twice, or whose inputs do not give its
+    hashes."""
+    if len({result.seed for result in entry.outcomes}) < len(entry.outcomes):
+        raise Refused(document.problem((*path, "outcomes"), "a seed stands twice"))
+    try:
+        made_again(entry)
+    except UsageError as error:
+        raise Refused(document.problem(path, error.message)) from None
 
 
 def _refusal(message: str) -> UsageError:
@@ -154,40 +132,15 @@ def _refusal(message: str) -> UsageError:
 # ---- writing
 
 
-class _Lines(str):
-    """Text that is written as a block of lines."""
-
-    __slots__ = ()
-
-
 class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
-        super().increase_indent(flow, False)  # lists are indented below their key
+    """SafeDumper with `_text_node` for text."""
 
 
 def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Without quotes where YAML 1.2 reads text; PyYAML adds quotes where YAML 1.1 would not."""
-    style = "|" if isinstance(value, _Lines) and value else None if scalar(value) == value else '"'
+    """Return text without quotes if YAML 1.2 reads text; PyYAML adds quotes where YAML 1.1 would
+    not."""
+    style = None if scalar(value) == value else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 
 
 _Dumper.add_representer(str, _text_node)
-_Dumper.add_representer(_Lines, _text_node)
-
-
-def _as_written(entry: Entry) -> dict[str, Any]:
-    written: dict[str, Any] = msgspec.to_builtins(entry)
-    del written["platform"]
-    written["outcomes"] = sorted(written["outcomes"], key=lambda result: int(result["seed"]))
-    for result in written["outcomes"]:
-        result["artifacts"] = dict(sorted(result["artifacts"].items()))
-        result["loss-curve"] = _Lines(result["loss-curve"])
-    if not entry.step_times:
-        del written["step-times"]
-    return written | {
-        name: dict(sorted(written[name].items()))
-        for name in ("recipe-inputs", "platform-inputs", "outside")
-    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from repro_gate.spec.model import Spec
 LONG_TEXT = 1_024
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
+_COUNT = re.compile("[0-9]{1,18}")
 _SAME_USER = Sandbox()
 
 
@@ -44,17 +46,14 @@ def config_hash_of(
     machine: Mapping[str, str],
     image: str | None,
 ) -> ConfigHash:
-    """The config hash of a snapshot. `data` are the declared items as found,
-    `facts` those of the first process that trained.
+    """Return the config hash of a snapshot. `data` are the declared items as found, `facts` those
+    of the first process that trained.
 
     Raises Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
-    code = code_digest(
-        snapshot.root,
-        code_files(snapshot.root),
-        set(_no_code(spec, snapshot, data, folder)),
-    )
+    left_out = set(_no_code(spec, snapshot, data, folder))
+    code = code_digest(snapshot.root, code_files(snapshot.root), left_out)
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
 
@@ -66,7 +65,7 @@ def config_hash_of_spec(
     image: str | None = None,
     sandbox: Sandbox = _SAME_USER,
 ) -> ConfigHash:
-    """The config hash of the checkout that holds the spec, without a run: the training's
+    """Return the config hash of the checkout that holds the spec, without a run: the training's
     interpreter is asked what it would train with.
 
     `data` are the items of `spec.data` as found, `environment` is the one the gate was started in.
@@ -92,45 +91,52 @@ def config_hash_of_spec(
 def _no_code(
     spec: Spec, snapshot: Snapshot, data: Sequence[DataFinding], folder: str
 ) -> Iterator[str]:
-    """Paths in the snapshot that have inputs of their own, or must not count: the spec, the
+    """Yield paths in the snapshot that have inputs of their own, or must not count: the spec, the
     baseline, the lockfile, declared data."""
-    yield os.path.normpath(os.path.join(folder, spec.path.name))
-    yield os.path.normpath(os.path.join(folder, FILE_NAME))
-    if spec.env.lockfile is not None:
-        yield os.path.normpath(os.path.join(folder, spec.env.lockfile))
+    names = [spec.path.name, FILE_NAME, spec.env.lockfile or FILE_NAME]
+    for name in (*names, *(item.path for item in data)):
+        yield _path(name, folder)
     for item in data:
-        if not os.path.isabs(item.path):
-            yield os.path.normpath(os.path.join(folder, item.path))
-            continue
         above, name = os.path.split(os.path.normpath(item.path))
-        yield os.path.relpath(os.path.join(os.path.realpath(above), name), snapshot.source)
+        if os.path.isabs(above):
+            real = os.path.join(os.path.realpath(above), name)
+            yield os.path.relpath(real, snapshot.source)
 
 
 def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
-    """The lockfile's digest: of the snapshot's copy, else (git ignores it) of the file itself; None
-    where there is none."""
+    """Return the lockfile's digest: of the snapshot's copy, else (git ignores it) of the file
+    itself; None if there is none."""
     if spec.env.lockfile is None:
         return None
-    for path in (snapshot.root / folder / spec.env.lockfile, spec.path.parent / spec.env.lockfile):
+    for place in (snapshot.root / folder, spec.path.parent):
         try:
-            return f"sha256:{file_sha256(path)}"
+            return f"sha256:{file_sha256(place / spec.env.lockfile)}"
         except (OSError, ValueError):  # ValueError: a NUL in the path
             continue
     return None
 
 
 def recipe_inputs(
-    spec: Spec, code: str, data: Sequence[DataFinding], lockfile: str | None, folder: str = "."
+    spec: Spec,
+    code: str,
+    data: Sequence[DataFinding],
+    lockfile: str | None,
+    folder: str = ".",
 ) -> dict[str, InputValue]:
-    """What is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the spec's,
-    relative to the checkout's root.
+    """Return what is trained, on what, and how. `code` and `lockfile` are digests; `folder` is the
+    spec's, relative to the checkout's root.
 
     Paths are relative to the checkout's root, for that is how training finds them: a spec that
     moves, with its paths, changes nothing.
     """
     return {
         "code": code,
-        **{f"data/{_path(item.path, folder)}": _found(item) for item in data},
+        # as it was found, whatever is declared; None if it could not be read
+        **{
+            f"data/{_path(item.path, folder)}": item.actual
+            and {"sha256": item.actual, "bytes": item.size}
+            for item in data
+        },
         "lockfile": lockfile,
         **({"install": True} if spec.env.install else {}),
         "seeds": list[InputValue](spec.random_state.seeds),
@@ -148,10 +154,10 @@ def recipe_inputs(
 def platform_inputs(
     facts: Mapping[str, str], machine: Mapping[str, str], image: str | None
 ) -> dict[str, InputValue]:
-    """What it is trained with. `facts` are those of a trace, `machine` those of `read_machine`,
-    `image` the digest reference of the image that everything runs in; a fact that is not known is
-    None. What training did not use is no input: no GPU of a training on the CPU. `digest` changes
-    no number, but what a baseline records of them."""
+    """Return what it is trained with. `facts` are those of a trace, `machine` those of
+    `read_machine`, `image` the digest reference of the image that everything runs in; a fact that
+    is not known is None. What training did not use is no input: no GPU of a training on the CPU.
+    `digest` changes no number, but what a baseline records of them."""
     device, _, model = facts.get("device", "").partition(": ")
     used: dict[str, str | None] = {
         name: facts.get(name) for name in ("python", "torch", "threads", "digest")
@@ -174,29 +180,22 @@ def platform_inputs(
 
 
 def _flags(spec: Spec) -> dict[str, InputValue]:
-    """Each flag of the deterministic arm with its value, None where the spec leaves it off.
+    """Return each flag of the deterministic arm with its value, None if the spec leaves it off.
 
     The hash seed follows the seed, which has an input of its own: only leaving it off is said here.
     """
     allow = arms.allowed(spec)
     arm = arms.deterministic(0, allow, None)
     values = {**arm.flags, **arm.environment}
-    names = [
-        *flags.IN_PROCESS,
-        *flags.IN_ENVIRONMENT,
-        *([flags.HASH_SEED] if flags.HASH_SEED in allow else []),
-    ]
+    names = [*flags.IN_PROCESS, *flags.IN_ENVIRONMENT]
+    if flags.HASH_SEED in allow:
+        names.append(flags.HASH_SEED)
     return {f"flag/{name}": values.get(name) for name in names}
 
 
-def _found(item: DataFinding) -> InputValue:
-    """An item as it was found, whatever is declared; None where it could not be read."""
-    return None if item.actual is None else {"sha256": item.actual, "bytes": item.size}
-
-
 def _path(path: str, folder: str) -> str:
-    """A path of the spec relative to the checkout's root, `.` and `..` taken out as the gate does;
-    an absolute one stays absolute."""
+    """Return a path of the spec relative to the checkout's root, `.` and `..` taken out as the gate
+    does; an absolute one stays absolute."""
     return os.path.normpath(os.path.join(folder, path))
 
 
@@ -210,21 +209,14 @@ def _bounded(text: str) -> InputValue:
 
 
 def _fact(name: str, value: str | None) -> InputValue:
-    """A fact as it was read; counts as numbers."""
-    return (
-        int(value)
-        if value is not None
-        and name in _COUNTS
-        and value.isascii()
-        and value.isdecimal()
-        and len(value) < 19
-        else value
-    )
+    """Return a fact as it was read; counts as numbers."""
+    is_count = name in _COUNTS and value is not None and _COUNT.fullmatch(value)
+    return int(value) if value is not None and is_count else value
 
 
 def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
-    """`sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or below a
-    folder in it.
+    """Return `sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or
+    below a folder in it.
 
     The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes
     of its path: its kind (`file`, `executable` or `link`), a space, the SHA-256 of its contents (of
@@ -235,7 +227,7 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) ->
     tree = hashlib.sha256(b"repro-gate/code/v1\0")
     out = {os.fsencode(name) for name in leave_out}
     for name in sorted({os.fsencode(name) for name in names}):
-        if out and any(part in out for part in _upwards(name)):
+        if out and not out.isdisjoint(_upwards(name)):
             continue
         try:
             record = _record(os.path.join(os.fsencode(root), name))
@@ -249,14 +241,14 @@ def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) ->
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """Every file and link below `root`, relative to it, in no particular order; links are not
+    """Yield every file and link below `root`, relative to it, in no particular order; links are not
     followed. Raises Inconclusive."""
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(root / folder) as found:
-                for entry in found:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
                     name = os.path.join(folder, entry.name)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(name)
@@ -277,7 +269,7 @@ def _record(path: bytes) -> bytes:
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:
-    """The path itself and every folder above it."""
+    """Yield the path itself and every folder above it."""
     while name:
         yield name
         name = os.path.dirname(name)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from repro_gate.baseline.config_hash import ChangedInput
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Digest, Text
 from repro_gate.compare.model import Divergence, Number, SpeedChange, TimedArm, about, one_of
-from repro_gate.spec.errors import escaped
 from repro_gate.trace.format import MAX_STEP
 
 STATUSES = ("unchanged", "no-op", "changed", "drift", "new-platform")
@@ -21,67 +20,41 @@ MAX_CURVE = 100  # steps of a loss curve
 MAX_SEED = 2**32 - 1
 MAX_RUNS = 100  # timed runs of one arm
 
-Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
-Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
+_Loss = float | Literal["nan", "inf", "-inf"]
 _Milliseconds = Annotated[float, Meta(gt=0, le=1e10)]
-_Curve = Annotated[
-    str,
-    Meta(
-        max_length=64 * MAX_CURVE,
-        pattern=r"\A(?:\d{1,10} (?:-?\d+(?:\.\d+)?(?:e[-+]\d+)?|nan|-?inf)(?:\n|\Z))*\Z",
-    ),
-]
+_Times = Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]
 _Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
 
 
 class RecordedResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
 ):
-    """What a deterministic run with one seed ended with; None where nothing of the kind was
-    recorded.
-
-    `losses` digests the final losses of all processes, `weights` parameters and buffers,
-    `optimizer` its state, each as last recorded; `artifacts` digests each artifact by its name.
-    `loss_curve` says how far losses changed: lines of `STEP LOSS` of the first process, the loss as
-    the shortest decimal of the float that it is. `steps` counts optimizer steps.
-    """
+    """What a deterministic run with one seed ended with; None if nothing of the kind was
+    recorded."""
 
     seed: _Seed
-    steps: _Steps
-    losses: Digest | None
-    weights: Digest | None
-    optimizer: Digest | None
+    steps: _Steps  # of the optimizer
+    losses: Digest | None  # of the final losses of all processes
+    weights: Digest | None  # of parameters and buffers, as last recorded
+    optimizer: Digest | None  # of its state, as last recorded
     artifacts: dict[Text, Digest]
-    loss_curve: _Curve
-
-    @property
-    def curve(self) -> dict[int, float]:
-        """Step -> loss."""
-        return {
-            int(step): float(loss)
-            for step, _, loss in (line.partition(" ") for line in self.loss_curve.splitlines())
-        }
+    # how far losses changed: step -> loss of the first process
+    loss_curve: Annotated[dict[_Steps, _Loss], Meta(max_length=MAX_CURVE)]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """What is recorded for one platform, its root the entry's key in the file. `outcomes` holds one
-    result for each seed, `outside` facts that are no inputs (imported distributions, kernel, C
-    library): what is looked at first where the same inputs give other bits. `step_times` has the
-    pace of each timed run (`compare/cost.py`) in milliseconds, by arm; empty where the cost was not
-    measured."""
+class Entry(ConfigHash, frozen=True, kw_only=True, omit_defaults=True):
+    """What is recorded for one platform: the config hash, and what was found under it."""
 
-    platform: Digest
-    config_hash: Digest
-    recipe: Digest
     recorded: _Time  # UTC, ISO 8601
     tool_version: Text
-    outcomes: Annotated[tuple[RecordedResult, ...], Meta(min_length=1)]
-    recipe_inputs: dict[Text, Any]
-    platform_inputs: dict[Text, Any]
+    outcomes: Annotated[tuple[RecordedResult, ...], Meta(min_length=1)]  # one for each seed
+    # facts that are no inputs (imported distributions, kernel, C library): the first suspects if
+    # the same inputs give other bits
     outside: dict[Text, Text]
-    step_times: dict[TimedArm, Annotated[tuple[_Milliseconds, ...], Meta(max_length=MAX_RUNS)]] = {}
+    # pace of each timed run (`compare/cost.py`) in milliseconds; empty if none was measured
+    step_times: dict[TimedArm, _Times] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,11 +140,3 @@ class AgainstFinding:
     speed: Annotated[
         tuple[SpeedChange, ...], about("What the change does to the time of a step.", max_length=2)
     ] = ()
-
-
-def problem_of(error: msgspec.ValidationError) -> tuple[str, str]:
-    """What is wrong, in one printable line, and where below the root (`.outcomes[0].seed`). A key
-    in it may be untrusted."""
-    message, at, where = escaped(str(error)).rpartition(" - at `$")
-    message = message if at else where
-    return message[:1].lower() + message[1:200], where.rstrip("`") if at else ""

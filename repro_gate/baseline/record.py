@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from repro_gate.baseline.config_hash import ConfigHash, plain
 from repro_gate.baseline.model import MAX_CURVE, Baseline, Entry, RecordedResult
@@ -28,33 +32,31 @@ from repro_gate.trace.model import Trace
 MAX_FACT = 500  # characters of one fact
 
 _Row = list[object]  # plain JSON
-_STRIDES = (1, 2, 5)
-_OF_ONE_RUN = frozenset(
-    {
-        "PYTHONHASHSEED",
-        "PL_GLOBAL_SEED",
-        "PL_SEED_WORKERS",
-        "HOME",
-        "TMPDIR",
-        "TMP",
-        "TEMP",
-        "PATH",
-        "PYTHONPATH",
-        "PWD",
-        "USER",
-        "LOGNAME",
-    }
-    | {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}  # the input `threads`
-    | {
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "RANK",
-        "LOCAL_RANK",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "TORCHELASTIC_RUN_ID",
-        "HOSTNAME",
-    }
+# variables that are of one run or one process, or inputs already (threads)
+_OF_ONE_RUN = (
+    "PYTHONHASHSEED",
+    "PL_GLOBAL_SEED",
+    "PL_SEED_WORKERS",
+    "HOME",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "PATH",
+    "PYTHONPATH",
+    "PWD",
+    "USER",
+    "LOGNAME",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "TORCHELASTIC_RUN_ID",
+    "HOSTNAME",
+    *VARIABLES,
 )
 # the temporary folder of one gate run
 _TEMPORARY = re.compile(r"repro-gate-(?:[A-Za-z0-9_]{8}|\d+-\d+)(/|$)")
@@ -68,17 +70,13 @@ def entry_of(
     version: str,
     step_times: Mapping[TimedArm, tuple[float, ...]] | None = None,
 ) -> Entry:
-    """What a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second, `version` this
-    tool's, `step_times` as in Entry."""
+    """Return what a gate run leaves in the baseline. `now` is UTC, ISO 8601 to the second,
+    `version` this tool's, `step_times` as in Entry."""
     return Entry(
-        platform=hashed.platform,
-        config_hash=hashed.config_hash,
-        recipe=hashed.recipe,
+        **msgspec.structs.asdict(hashed),
         recorded=now,
         tool_version=version,
         outcomes=tuple(sorted(results, key=lambda result: result.seed)),
-        recipe_inputs=dict(hashed.recipe_inputs),
-        platform_inputs=dict(hashed.platform_inputs),
         outside=_readable(outside),
         step_times={
             arm: tuple(float(f"{time:.6g}") for time in times)
@@ -88,14 +86,14 @@ def entry_of(
 
 
 def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
-    """The baseline with the entry of this platform replaced or added. Entries of other platforms
-    stay, also where their recipe is an older one: the gate says so on those platforms."""
+    """Return the baseline with the entry of this platform replaced or added. Entries of other
+    platforms stay, also if their recipe is an older one: the gate says so on those platforms."""
     return Baseline({**({} if baseline is None else baseline.entries), entry.platform: entry})
 
 
 def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
-    """What a run that came to its end left behind; `artifacts` by their names, those that could be
-    read."""
+    """Return what a run that came to its end left behind; `artifacts` by their names, those that
+    could be read."""
     traces = processes(run.traces)
     first = next(iter(traces.values()), None)
     return RecordedResult(
@@ -105,42 +103,40 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
         artifacts=_readable({name: _artifact(item) for name, item in artifacts.items()}),
-        loss_curve="" if first is None else _curve(losses_of(first)),
+        loss_curve={} if first is None else _curve(losses_of(first)),
     )
 
 
 def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
-    """Facts by name, sorted: `distribution/numpy` for what was imported,
+    """Return facts by name, sorted: `distribution/numpy` for what was imported,
     `variable/CUDA_MODULE_LOADING` for what torch or CUDA read from the environment (without flags,
     which are inputs, and without what is of one run or one process), and what `read_machine` says
     of the machine as far as it is no input: `kernel`, `libc`, `os`, on a GPU `cpu-model` and
     `gpu.0.ecc`. A fact on which the processes of the run do not agree is left out.
     """
-    seen: dict[str, set[str]] = {}
+    facts: dict[str, set[str]] = {}
     for trace in processes(run.traces).values():
         for name, version in (trace.distributions or {}).items():
-            seen.setdefault(f"distribution/{name}", set()).add(version)
+            facts.setdefault(f"distribution/{name}", set()).add(version)
         for name, value in trace.variables.items():
-            if name not in _OF_ONE_RUN and name not in VARIABLES and not _TEMPORARY.search(value):
-                seen.setdefault(f"variable/{name}", set()).add(value)
-    on_gpu = any(trace.facts.get("device", "").startswith("cuda") for trace in run.traces)
-    seen |= {name: {value} for name, value in machine.items() if _is_outside(name, on_gpu)}
+            if name not in _OF_ONE_RUN and not _TEMPORARY.search(value):
+                facts.setdefault(f"variable/{name}", set()).add(value)
+    devices = [trace.facts.get("device", "") for trace in run.traces]
+    if any(device.startswith("cuda") for device in devices):
+        inputs = re.compile(r"driver|gpu\..*\.model")
+    else:
+        inputs = re.compile(r"driver|gpu\..*|cpu-model")
+    facts |= {name: {value} for name, value in machine.items() if not inputs.fullmatch(name)}
     return {
         name: next(iter(values))[:MAX_FACT]
-        for name, values in sorted(seen.items())
+        for name, values in sorted(facts.items())
         if len(values) == 1
     }
 
 
-def _is_outside(name: str, on_gpu: bool) -> bool:
-    """Whether a fact of the machine is no input of the platform, and of the device that trained."""
-    if name == "driver" or name.startswith("gpu."):
-        return on_gpu and name != "driver" and not name.endswith(".model")
-    return on_gpu or name != "cpu-model"
-
-
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:
-    """Names and texts as they are read back, sorted: no text in UTF-8 holds a byte that is none."""
+    """Return names and texts as they are read back, sorted: no text in UTF-8 holds a byte that is
+    none."""
     return {str(plain(name)): str(plain(text)) for name, text in sorted(texts.items())}
 
 
@@ -152,46 +148,43 @@ def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
 
 
 def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
-    """Name -> (dtype, shape, digest) of each row of that name in the last step that recorded it, in
-    order.
+    """Return name -> (dtype, shape, digest) of each row of that name in the last step that recorded
+    it, in order.
 
     Where torch's hooks recorded, `capture.every` decides which steps did; what was digested at the
     very end is there whatever it says.
     """
     blocks: Iterable[Block] = (block for block in trace.blocks if block.kind == kind)
     if kind != "loss" and any(block.kind == "gradient" for block in trace.blocks):
-        end = max((block.step for block in trace.blocks if block.kind == "parameter"), default=-1)
+        steps = [block.step for block in trace.blocks if block.kind == "parameter"]
+        end = max(steps, default=-1)
         blocks = (block for block in blocks if block.step == end)
-    steps: dict[str, int] = {}
-    found: dict[str, list[_Row]] = {}
+    latest: dict[str, tuple[int, list[_Row]]] = {}
     for block in blocks:
         digests = block.digests
         for place, (name, dtype, shape) in enumerate(block.rows):
-            if steps.get(name) != block.step:
-                steps[name], found[name] = block.step, []
-            found[name].append(
-                [
-                    dtype,
-                    list(shape),
-                    digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex(),
-                ]
-            )
-    return found
+            digest = digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex()
+            step, rows = latest.get(name, (block.step, []))
+            if step != block.step:
+                rows = []
+            rows.append([dtype, list(shape), digest])
+            latest[name] = (block.step, rows)
+    return {name: rows for name, (_, rows) in latest.items()}
 
 
 def _artifact(artifact: Artifact) -> str:
-    rows: list[_Row] = [
-        [name, leaf.kind, leaf.dtype, None if leaf.shape is None else list(leaf.shape), leaf.digest]
-        for name, leaf in artifact.leaves.items()
-    ]
-    digest = _digest("artifact", [*rows, ["", artifact.format, artifact.structure]])
+    rows: list[_Row] = [["", artifact.format, artifact.structure]]
+    for name, leaf in artifact.leaves.items():
+        shape = None if leaf.shape is None else list(leaf.shape)
+        rows.append([name, leaf.kind, leaf.dtype, shape, leaf.digest])
+    digest = _digest("artifact", rows)
     assert digest is not None  # there is at least the row of the format
     return digest
 
 
 def _digest(what: str, rows: Iterable[_Row]) -> str | None:
-    """`sha256:…` over the rows, whatever their order; the name of what is digested and its version
-    go in first. None for no rows."""
+    """Return `sha256:…` over the rows, whatever their order; the name of what is digested and its
+    version go in first. None for no rows."""
     lines = sorted(json.dumps(row, separators=(",", ":")) for row in rows)
     if not lines:
         return None
@@ -199,14 +192,17 @@ def _digest(what: str, rows: Iterable[_Row]) -> str | None:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _curve(losses: Mapping[int, float]) -> str:
-    """At most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that runs
-    of different length share steps."""
+def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
+    """Return at most `MAX_CURVE` losses: every n-th with n of 1, 2, 5, 10, …, and the last, so that
+    runs of different length share steps."""
     steps = sorted(losses)
-    strides = (digit * 10**power for power in range(20) for digit in _STRIDES)
-    stride = next(
-        stride for stride in strides if len(steps[::stride]) < MAX_CURVE or len(steps) <= MAX_CURVE
-    )
-    return "\n".join(
-        f"{step} {losses[step]!r}" for step in dict.fromkeys([*steps[::stride], *steps[-1:]])
-    )
+    if len(steps) > MAX_CURVE:
+        strides = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
+        # the last step is one more
+        stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE)
+        steps = [*steps[::stride], steps[-1]]
+    curve: dict[int, Any] = {}
+    for step in steps:
+        loss = losses[step]
+        curve[step] = loss if math.isfinite(loss) else str(loss)
+    return curve

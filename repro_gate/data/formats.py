@@ -17,11 +17,11 @@ from typing import Any
 from repro_gate.data.declared import data_path
 from repro_gate.escape import and_more
 from repro_gate.files import Unreadable, leads_out, read_text
-from repro_gate.spec.document import Document, parse
+from repro_gate.spec.document import Document, compose, document_of
 from repro_gate.spec.errors import KeyPath, Refused, escaped
 from repro_gate.spec.loader import checkout_of
 from repro_gate.spec.model import DataItem
-from repro_gate.spec.validation import shown, value_place
+from repro_gate.spec.validation import quoted
 from repro_gate.trace.fields import Location
 
 MAX_SAID = 10  # of what is wrong in one file; the rest is counted
@@ -46,20 +46,20 @@ def read_dvc(text: str, name: str, folder: Path, bounds: Path) -> list[DataItem]
     """What a `.dvc` file in `folder`, called `name` in messages, declares: paths as the spec would
     name them. Raises Refused with all that is wrong, also for a path that leads out of
     `bounds`."""
-    document = parse(text, what="a .dvc file")
+    document = document_of(compose(text.encode(), what="a .dvc file"))
     problems = list(document.problems)
     outs = document.data.get("outs") if isinstance(document.data, dict) else None
     if not isinstance(outs, list) or not outs:
         outs = []
-        place = value_place(document, ("outs",))
-        problems.append(place.problem((), "names no outs, so it declares no data"))
+        message = "names no outs, so it declares no data"
+        problems.append(document.problem(("outs",), message))
     found = []
     for number, out in enumerate(outs):
         try:
             item = _out(document, out, ("outs", number), name)
             if os.path.isabs(item.path) or not _inside(folder / item.path, bounds):
                 at = ("outs", number, "path")
-                raise _refused(document, at, f"{shown(item.path)} leads out of the checkout")
+                raise _refused(document, at, f"{quoted(item.path)} leads out of the checkout")
             found.append(item)
         except Refused as refused:
             problems.append(refused.problem)
@@ -75,21 +75,22 @@ def _out(document: Document, out: Any, at: KeyPath, name: str) -> DataItem:
     """One out of a `.dvc` file. Scalars are taken by their text: an md5 of digits alone is no
     number."""
     keys = out if isinstance(out, dict) else {}
-    stated = {key: document.literals.get((*at, key), "") for key in keys}
+    stated = {key: document.text((*at, key)) for key in keys}
     path, md5 = stated.get("path", ""), stated.get("md5", "").lower()
     if not path:
         raise _refused(document, at, "an out without a path")
-    place = value_place(document, (*at, "md5" if md5 else "path"))
+    stated_at: KeyPath = (*at, "md5" if md5 else "path")
+    line = document.values[stated_at].start_mark.line + 1
     if "md5" in stated and not (_MD5.fullmatch(md5) and stated.get("hash") == "md5"):
         # DVC 2, which wrote no `hash`, changed line ends before it took an md5
-        raise _refused(document, (*at, "md5"), f"{shown(md5)} is no md5 as DVC 3 takes it")
-    whole = os.path.join(document.literals.get(("wdir",), ""), path)
+        raise _refused(document, (*at, "md5"), f"{quoted(md5)} is no md5 as DVC 3 takes it")
+    whole = os.path.join(document.text(("wdir",)), path)
     size = keys.get("size")
     return DataItem(
         whole,
         md5=md5 or None,
         size=size if type(size) is int and size >= 0 else None,
-        source=(escaped(name), place.line or 0),
+        source=(escaped(name), line),
     )
 
 
@@ -98,7 +99,7 @@ def _inside(path: Path, bounds: Path) -> bool:
 
 
 def _refused(document: Document, at: KeyPath, message: str) -> Refused:
-    return Refused(value_place(document, at).problem((), message))
+    return Refused(document.problem(at, message))
 
 
 MAX_DVC = 1 << 20  # bytes

@@ -14,7 +14,8 @@ from repro_gate.checkout.refs import file_at
 from repro_gate.data.formats import DVC, MAX_DVC, DataProblem, expand_items
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
-from repro_gate.spec.loader import MAX_BYTES, load_spec_bytes
+from repro_gate.spec.document import MAX_BYTES
+from repro_gate.spec.loader import load_spec_bytes
 from repro_gate.spec.model import Spec
 
 

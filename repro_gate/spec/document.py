@@ -1,12 +1,13 @@
 """YAML text as plain data that remembers where every key and value stands. Scalars are read by the
 rules of YAML 1.2, as editors and GitHub do: `no`, `20:30` and `2027-06-30` are text, `1e-6` is a
-number. Aliases, tags and depth are refused before anything is built.
+number. Aliases, tags, size and depth are refused before anything is built.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,119 +15,128 @@ import yaml
 
 from repro_gate.spec.errors import KeyPath, Problem, Refused, dotted, escaped, shortened
 
+MAX_BYTES = 1 << 20
 MAX_NODES = 10_000
 MAX_DEPTH = 50
 MAX_NUMBER = 40  # characters; a longer run of digits is text (a checksum), not a number
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_PLAIN_TAGS = frozenset(
-    {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+_CONSTANTS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+}
+_UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
+_PLAIN_TAGS = (
+    None,
+    "!",
+    "tag:yaml.org,2002:str",
+    "tag:yaml.org,2002:map",
+    "tag:yaml.org,2002:seq",
 )
 
+# what makes a whole text unreadable
+_UNREADABLE = {
+    # as `surrogateescape` decodes it
+    re.compile("[\udc80-\udcff]"): "not UTF-8: byte {:#04x}, save the file as UTF-8",
+    re.compile(r"^(<{7}|>{7}|\|{7}) ", re.MULTILINE): "a merge conflict stands here, resolve it "
+    "and remove the markers",
+    yaml.reader.Reader.NON_PRINTABLE: "control character {:#04x}, remove it",
+}
 # PyYAML's wording (the start of it) and ours.
-_SYNTAX = (
-    ("found character '\\t'", "a tab cannot indent YAML, use spaces"),
-    (
-        "mapping values are not allowed here",
-        "a `:` stands where no key can be, check the indentation or put the value in quotes",
-    ),
-    ("could not find expected ':'", "a key without `:`, write `key: value`"),
-    (
-        "expected <block end>",
-        "the indentation does not fit the lines above, or the value before it needs quotes",
-    ),
-    ("found unexpected end of stream", "the file ends inside a quoted text, close the quotes"),
-    (
-        "found unknown escape character",
-        "unknown escape in double quotes, write `\\\\` for a backslash or use single quotes",
-    ),
-    ("expected ',' or ']'", "a list that is not closed or lacks a comma, write `[a, b]`"),
-    ("expected ',' or '}'", "a mapping that is not closed or lacks a comma, write `{a: 1, b: 2}`"),
-    (
-        "but found another document",
-        "a second document starts here, only one is read: remove the `---`",
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where something stands: line and column from 1, or the command-line option that brought
-    it."""
-
-    line: int | None
-    column: int | None
-    origin: str | None = None
-
-    def problem(self, path: KeyPath, message: str) -> Problem:
-        """The problem of the key at `path`, at this place."""
-        return Problem(self.line, self.column, dotted(path), message, self.origin)
+_SYNTAX = {
+    "found character '\\t'": "a tab cannot indent YAML, use spaces",
+    "mapping values are not allowed here": "a `:` stands where no key can be, check the "
+    "indentation or put the value in quotes",
+    "could not find expected ':'": "a key without `:`, write `key: value`",
+    "expected <block end>": "the indentation does not fit the lines above, or the value before it "
+    "needs quotes",
+    "found unexpected end of stream": "the file ends inside a quoted text, close the quotes",
+    "found unknown escape character": "unknown escape in double quotes, write `\\\\` for a "
+    "backslash or use single quotes",
+    "expected ',' or ']'": "a list that is not closed or lacks a comma, write `[a, b]`",
+    "expected ',' or '}'": "a mapping that is not closed or lacks a comma, write `{a: 1, b: 2}`",
+    "but found another document": "a second document starts here, only one is read: remove the "
+    "`---`",
+}
 
 
 @dataclass(kw_only=True)
 class Document:
-    """Plain data (dicts, lists, scalars), the place of every key and value by its path, and the
-    literal text of every scalar."""
+    """Plain data (dicts, lists, scalars), the YAML node of every key and value by its path, and
+    what is wrong with single keys."""
 
-    origin: str | None = None
     data: Any = None
-    keys: dict[KeyPath, Place] = field(default_factory=dict)
-    values: dict[KeyPath, Place] = field(default_factory=dict)
-    literals: dict[KeyPath, str] = field(default_factory=dict)
+    keys: dict[KeyPath, yaml.Node] = field(default_factory=dict)
+    values: dict[KeyPath, yaml.Node] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def place(self, line: int, column: int) -> Place:
-        """Line and column from 0, or the option that the text came from."""
-        return (
-            Place(line + 1, column + 1) if self.origin is None else Place(None, None, self.origin)
-        )
+    def problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
+        """Return a problem of the key at `path`, with the place of its value, or of the key itself;
+        if it has none, of the nearest one above it."""
+        places = ChainMap(self.keys, self.values) if at_key else self.values
+        above = (path[:length] for length in range(len(path), -1, -1))
+        node = next(places[place] for place in above if place in places)
+        return problem_at(node.start_mark, path, message)
+
+    def text(self, path: KeyPath) -> str:
+        """Return the literal text of a scalar; empty if there is none."""
+        node = self.values.get(path)
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
 
-def parse(
-    text: str, origin: str | None = None, *, max_nodes: int = MAX_NODES, what: str = "a spec"
-) -> Document:
-    """Read one YAML document. Duplicate keys and the like come back in `problems`; what cannot be
-    read raises `Refused`.
+def compose(
+    raw: bytes,
+    origin: str = "",
+    *,
+    max_nodes: int = MAX_NODES,
+    what: str = "a spec",
+) -> yaml.Node:
+    """Return the node of one YAML document, an empty scalar if there is none. Raises `Refused` for
+    what cannot be read.
 
-    With `origin` (an option of the command line) every place is that option. `what` is the word for
-    the document in messages.
+    `origin` is the option of the command line that the text came from: it takes the place of line
+    and column. `what` is the word for the document in messages.
     """
-    document = Document(origin=origin)
+    if len(raw) > MAX_BYTES:
+        raise Refused(Problem(None, None, "", f"larger than 1 MiB, {what} is far smaller"))
+    text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    start = yaml.Mark(origin, 0, 0, 0, None, 0)
     try:
-        loader = _Composer(text, max_nodes, what)
-        try:
-            root = loader.get_single_node()
-        finally:
-            loader.dispose()
+        root: yaml.Node | None = _Composer(text, origin, max_nodes, what).get_single_node()
+        return root or yaml.ScalarNode("", "", start)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = document.place(mark.line, mark.column) if mark else Place(None, None, origin)
-        raise Refused(
-            place.problem((), _short(error.problem or error.context or "this is not YAML"))
-        ) from None
-    except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        place = document.place(before.count("\n"), error.position - before.rfind("\n") - 1)
-        raise Refused(place.problem((), _short(error.reason))) from None
-    document.data = None if root is None else _value(root, (), document)
+        message = str(error.problem)
+        ours = next((ours for theirs, ours in _SYNTAX.items() if theirs in message), message)
+        raise Refused(problem_at(error.problem_mark or start, (), escaped(ours))) from None
+
+
+def document_of(root: yaml.Node) -> Document:
+    """Return what a node stands for. Duplicate keys and the like are the document's problems."""
+    document = Document()
+    document.data = _value(root, (), document)
     return document
 
 
+def problem_at(mark: yaml.Mark, path: KeyPath, message: str) -> Problem:
+    """Return the problem of the key at `path`, at this place of the file or of this option."""
+    if mark.name:
+        return Problem(None, None, dotted(path), message, mark.name)
+    return Problem(mark.line + 1, mark.column + 1, dotted(path), message)
+
+
 def scalar(text: str) -> str | int | float | bool | None:
-    """What a plain (unquoted) scalar means. Text that only looks like a number (`010`, `1_000`,
-    `20:30`, `.inf`, `1e999`) stays text."""
-    if text in _NULLS:
-        return None
-    if text in _BOOLS:
-        return _BOOLS[text]
-    if len(text) <= MAX_NUMBER and _INT.fullmatch(text):
+    """Return what a plain (unquoted) scalar means. Text that only looks like a number (`010`,
+    `1_000`, `20:30`, `.inf`, `1e999`) stays text."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if len(text) > MAX_NUMBER:
+        return text
+    if _INT.fullmatch(text):
         return int(text, 0)
-    if len(text) <= MAX_NUMBER and _FLOAT.fullmatch(text):
-        number = float(text)
-        return number if math.isfinite(number) else text
+    if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
+        return float(text)
     return text
 
 
@@ -135,20 +145,33 @@ class _Composer(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  PyYAML's own name; what a scalar means is said by `scalar`, not by YAML 1.1
 
-    def __init__(self, text: str, max_nodes: int, what: str) -> None:
-        super().__init__(text)
-        self.max_nodes, self.what = max_nodes, what
+    def __init__(self, text: str, origin: str, max_nodes: int, what: str) -> None:
+        self.origin = origin
+        self.max_nodes = max_nodes
+        self.what = what
         self.nodes = self.depth = 0
+        super().__init__(text)
+        self.name = origin  # which every mark carries
+
+    def check_printable(self, data: str) -> None:
+        for pattern, message in _UNREADABLE.items():
+            if wrong := pattern.search(data):
+                before = data[: wrong.start()]
+                column = len(before) - before.rfind("\n") - 1
+                mark = yaml.Mark(self.origin, len(before), before.count("\n"), column, None, 0)
+                byte = ord(wrong[0][0]) & 0xFF
+                raise yaml.MarkedYAMLError(None, None, message.format(byte), mark)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         # types-PyYAML leaves it bare
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
-        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        self.nodes += 1
+        self.depth += 1
         wrong = ""
         if isinstance(event, yaml.AliasEvent):
             wrong = "aliases are not supported, write the value out"
-        elif tag not in (None, *_PLAIN_TAGS):
+        elif tag not in _PLAIN_TAGS:
             wrong = f"the tag `{shortened(escaped(str(tag)))}` is not supported, remove it"
         elif self.nodes > self.max_nodes:
             wrong = f"more than {self.max_nodes:,} values, {self.what} is far smaller"
@@ -164,63 +187,44 @@ class _Composer(yaml.SafeLoader):
 
 
 def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
-    place = document.values[path] = document.place(node.start_mark.line, node.start_mark.column)
+    document.values[path] = node
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
         return [_value(child, (*path, index), document) for index, child in enumerate(node.value)]
-    text = document.literals[path] = str(node.value)
-    if _unprintable(text):
+    if _UNPRINTABLE.search(node.value):
         message = (
             "holds a character that no program can be given (NUL or half a character), remove it"
         )
-        document.problems.append(place.problem(path, message))
+        document.problems.append(document.problem(path, message))
         return "?"
-    return scalar(text) if isinstance(node, yaml.ScalarNode) and node.style is None else text
+    if isinstance(node, yaml.ScalarNode) and node.style is None:
+        return scalar(node.value)
+    return node.value
 
 
 def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        place, key = (
-            document.place(key_node.start_mark.line, key_node.start_mark.column),
-            str(key_node.value),
-        )
-        here, wrong = (*path, key), ""
+        key = str(key_node.value)
+        here, at = (*path, key), path
         if not isinstance(key_node, yaml.ScalarNode):
-            here, wrong = (
-                path,
-                (
-                    "a key cannot be a list or a mapping, write `key: value` (and put text that "
-                    "holds braces in quotes)"
-                ),
+            wrong = (
+                "a key cannot be a list or a mapping, write `key: value` (and put text that "
+                "holds braces in quotes)"
             )
         elif key == "<<" and key_node.style is None:
-            here, wrong = path, "merge keys (`<<`) are not supported, write the keys out"
-        elif not key or _unprintable(key):
-            here, wrong = (
-                path,
-                "a key is empty or holds a character that does not print, write `key: value`",
-            )
+            wrong = "merge keys (`<<`) are not supported, write the keys out"
+        elif not key or _UNPRINTABLE.search(key):
+            wrong = "a key is empty or holds a character that does not print, write `key: value`"
         elif key in data:
-            first = document.keys[here].line
-            wrong = (
-                f"stands twice, first on line {first}, keep one"
-                if first is not None
-                else "stands twice, keep one"
-            )
-        if wrong:
-            document.problems.append(place.problem(here, wrong))
+            at = here
+            first = document.keys[here].start_mark
+            line = "" if first.name else f"first on line {first.line + 1}, "
+            wrong = f"stands twice, {line}keep one"
+        else:
+            document.keys[here] = key_node
+            data[key] = _value(value_node, here, document)
             continue
-        document.keys[here] = place
-        data[key] = _value(value_node, here, document)
+        document.problems.append(problem_at(key_node.start_mark, at, wrong))
     return data
-
-
-def _unprintable(text: str) -> bool:
-    return "\0" in text or any("\ud800" <= ch <= "\udfff" for ch in text)
-
-
-def _short(message: str) -> str:
-    ours = next((ours for theirs, ours in _SYNTAX if theirs in message), None)
-    return ours or (shortened(escaped(message)) if len(message) > 120 else escaped(message))

@@ -30,27 +30,29 @@ class Problem:
     column: int | None
     key: str
     message: str
-    origin: str | None = None
+    origin: str = ""
 
     def text(self, source: str) -> str:
-        """The line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be right`."""
-        if self.origin is not None:
-            where = [escaped(self.origin)]
-        elif self.line is not None:
-            where = [f"{source}:{self.line}:{self.column}"]
-        else:
-            where = [source]
-        named_by_option = self.origin is not None and self.origin.startswith(f"--set {self.key}=")
-        return ": ".join(
-            [*where, *([self.key] if self.key and not named_by_option else []), self.message]
-        )
+        """Return the line to print: `repro.yml:LINE:COLUMN: key: what is wrong, what would be
+        right`."""
+        place = source if self.line is None else f"{source}:{self.line}:{self.column}"
+        place = escaped(self.origin) or place
+        # an option names its own key
+        key = "" if self.origin.startswith(f"--set {self.key}=") else self.key
+        return ": ".join(part for part in (place, key, self.message) if part)
 
 
 class SpecError(UsageError):
     """A spec that cannot be used: all its problems, in the order in which they stand in the
     file."""
 
-    def __init__(self, source: str, problems: Sequence[Problem], *, remedy: str = "") -> None:
+    def __init__(
+        self,
+        source: str,
+        problems: Sequence[Problem],
+        *,
+        remedy: str = "",
+    ) -> None:
         self.source = escaped(source)
         self.problems = tuple(problems)
         lines = [problem.text(self.source) for problem in self.problems[:MAX_PRINTED]]
@@ -70,16 +72,16 @@ class Refused(Exception):
 
 
 def dotted(path: KeyPath) -> str:
-    """`("data", 0, "path")` as `data.0.path`, safe to print."""
+    """Return `("data", 0, "path")` as `data.0.path`, safe to print."""
     return ".".join(shortened(escaped(str(part))) for part in path)
 
 
 def shortened(text: str) -> str:
-    """The text, cut to what fits into a message."""
+    """Return the text, cut to what fits into a message."""
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def escaped(text: str) -> str:
-    """The text with every character that does not print (line breaks, escape codes, text-direction
-    marks, lone surrogates) written out."""
+    """Return the text with every character that does not print (line breaks, escape codes,
+    text-direction marks, lone surrogates) written out."""
     return for_terminal(text)

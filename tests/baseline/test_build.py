@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 from repro_gate.baseline import inputs
 from repro_gate.baseline.config_hash import ConfigHash, changed_inputs
-from repro_gate.baseline.inputs import config_hash_of, config_hash_of_spec
+from repro_gate.baseline.inputs import (
+    code_digest,
+    code_files,
+    config_hash_of,
+    config_hash_of_spec,
+)
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.checkout.snapshot import take_snapshot
 from repro_gate.data.declared import data_path, verify_data
@@ -53,7 +58,8 @@ print(of(Path(sys.argv[1]), real_machine=True))
 def checkout(tmp_path: Path) -> Path:
     root = repository(tmp_path / "repo")
     write(root, repro_dot_yml=SPEC, requirements_dot_lock="torch==2.13.0", data__train_dot_bin="d")
-    write(root, more__one="1", more__two="2", _dot_gitignore="*.log\nmore/\n", ünïcode_dot_py="")
+    (root / "link").symlink_to("pkg")
+    write(root, more__one="1", more__two="2", _dot_gitignore="*.log\nmore/\n", **{"e\u0301.py": ""})
     (root / "run.sh").write_text("#!/bin/sh")
     (root / "run.sh").chmod(0o755)
     git(root, "add", "-A")
@@ -148,6 +154,14 @@ def test_the_same_files_have_one_config_hash_and_any_other_have_another(
 
 CHANGES = {  # a shell command, and what it moves
     "a byte of code": ("echo 2 >> train.py", ["code"]),
+    "a line ending": ("printf 'print(1)\\r' > train.py", ["code"]),
+    "a file moved": ("mv train.py pkg", ["code"]),
+    "files exchanged": ("mv train.py t; mv pkg/model.py train.py; mv t pkg/model.py", ["code"]),
+    "no longer executable": ("chmod 644 run.sh", ["code"]),
+    "a link to elsewhere": ("ln -sfn data link", ["code"]),
+    "a link that became a file": ("rm link; printf pkg > link", ["code"]),
+    "a name in another Unicode form": ("mv e\u0301.py \u00e9.py", ["code"]),
+    "a name that is not UTF-8": ("mv train.py $(printf '\\377').py", ["code"]),
     "a byte of data": ("echo e > data/train.bin", ["data/data/train.bin"]),
     "a byte in a data folder": ("echo 3 > more/two", ["data/more"]),
     "a file more in a data folder": ("touch more/three", ["data/more"]),
@@ -203,10 +217,9 @@ def test_a_spec_that_moves_with_its_paths_changes_nothing(checkout: Path) -> Non
     (checkout / "gate").mkdir()
     (checkout / "repro.yml").unlink()
     moved = re.sub("(?=data/train|more}|requirements)", "../", SPEC)
-    stays = moved.replace("steps: 5", "steps: 5, working-directory: ..")
-    for text, changed in ((stays, []), (moved, ["working-directory"])):
-        (checkout / "gate/repro.yml").write_text(text)
-        assert names(before, of(checkout, folder="gate")) == changed
+    (checkout / "gate/repro.yml").write_text(moved)
+    assert names(before, of(checkout, folder="gate")) == ["working-directory"]
+    assert names(before, of(checkout, "train.working-directory=..", folder="gate")) == []
 
 
 def test_a_lockfile_that_git_ignores_counts_and_a_pipe_or_a_folder_is_none(checkout: Path) -> None:
@@ -256,3 +269,25 @@ def test_there_is_no_config_hash_without_the_data_or_an_interpreter(
     (checkout / "data/train.bin").unlink()
     with pytest.raises(Inconclusive, match=r"data/train\.bin"):
         config_hash_of_spec(spec, verify_data(spec.data, checkout), os.environ)
+
+
+def test_a_file_that_cannot_be_read_is_named_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(Inconclusive, match=r"gone\.py cannot be read"):
+        code_digest(tmp_path, ["gone.py"], ())
+    with pytest.raises(Inconclusive, match="cannot be listed"):
+        list(code_files(tmp_path / "gone"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Inconclusive, match="pipe cannot be read"):
+        code_digest(tmp_path, code_files(tmp_path), ())
+
+
+def test_what_is_left_out_does_not_count_and_what_only_begins_like_it_does(tmp_path: Path) -> None:
+    def digest() -> str:
+        return code_digest(tmp_path, code_files(tmp_path), ("data", "train.py"))
+
+    write(tmp_path, data__train_dot_bin="d", train_dot_py="print(1)")
+    before = digest()
+    write(tmp_path, data__train_dot_bin="other", train_dot_py="other")
+    assert digest() == before
+    (tmp_path / "data2").write_text("")
+    assert digest() != before

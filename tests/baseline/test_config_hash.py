@@ -1,21 +1,31 @@
-"""Claims about the config hash."""
+"""Claims about the config hash, and about one that somebody else wrote."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from typing import Any
 
 import pytest
 import rfc8785
 from hypothesis import given
+from msgspec.structs import replace
 
-from repro_gate.baseline import config_hash as module
 from repro_gate.baseline.config_hash import (
+    MAX_DEPTH,
+    ChangedInput,
     Inputs,
     InputValue,
+    changed_inputs,
+    diff_lines,
     hash_inputs,
     input_hash,
+    input_text,
     plain,
+    tree_lines,
 )
+from repro_gate.baseline.document import MAX_NAME, MAX_VALUE, made_again
 from repro_gate.errors import UsageError
 from tests.support.config_hashes import LEAVES, TEXT, VALUES
 
@@ -28,8 +38,10 @@ def written(value: InputValue) -> bytes:
 
 
 def test_the_hashes_of_version_1_never_change() -> None:
-    found = hash_inputs(RECIPE, {"python": "3.11.9", "threads": 2}).config_hash
-    assert found == "sha256:d8f4711bacd896f5546f767c998e093daf3e31224cedc7fc551e5307176b8ff3"
+    assert (
+        hash_inputs(RECIPE, {"python": "3.11.9", "threads": 2}).config_hash
+        == "sha256:d8f4711bacd896f5546f767c998e093daf3e31224cedc7fc551e5307176b8ff3"
+    )
 
 
 @given(LEAVES, LEAVES)
@@ -89,17 +101,139 @@ def test_what_json_or_unicode_would_fold_stays_apart(values: tuple[InputValue, .
     assert len({written(value) for value in values}) == len(values)
 
 
-def test_a_value_nested_too_deep_is_refused_and_one_at_the_limit_is_hashed() -> None:
-    deep: InputValue = None
-    for _ in range(module.MAX_DEPTH - 1):
-        deep = [deep]
-    plain(deep)
-    with pytest.raises(ValueError, match="nested deeper than 16 levels"):
-        plain([deep])
+def nested(levels: int) -> Any:
+    value: Any = None
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_what_json_cannot_hold_and_two_names_that_become_one_are_refused() -> None:
     with pytest.raises(ValueError, match="bytes is no value of JSON"):
         plain([b"x"])
-
-
-def test_two_names_that_become_one_are_refused() -> None:
-    with pytest.raises(UsageError, match="two inputs of the config hash have one name"):
+    with pytest.raises(UsageError) as refused:
         hash_inputs({"data/\udcff": 1, "data/\\udcff": 2}, {})
+    assert refused.value.reason_id == "config-hash/malformed"
+
+
+# What two of them differ in, and how one is printed
+
+SMALL: Inputs = {"code": "sha256:ab", "seeds": [42], "steps": None}
+MADE = hash_inputs(SMALL, {"python": "3.11.9", "threads": 2})
+
+
+def test_the_inputs_that_changed_are_named_with_both_values() -> None:
+    recipe: Inputs = {"code": "sha256:cd", "seeds": [42], "data/x": {"sha256": "ff", "bytes": 1}}
+    after = hash_inputs(recipe, {"python": "3.12.1", "threads": 2})
+    moves = changed_inputs(MADE, after)
+    assert moves == (
+        ChangedInput("recipe", "code", "sha256:ab", "sha256:cd"),
+        ChangedInput("recipe", "data/x", None, '{"bytes": 1, "sha256": "ff"}'),
+        ChangedInput("recipe", "steps", "null", None),
+        ChangedInput("platform", "python", "3.11.9", "3.12.1"),
+    )
+    lines = diff_lines(moves)
+    assert len(lines) == 5 and lines[0].startswith("4 inputs differ")
+    assert lines[3].split() == ["recipe", "steps", "null", "->", "(absent)"]
+    assert changed_inputs(MADE, MADE) == () and len(diff_lines(())) == 1
+
+
+@given(LEAVES, LEAVES)
+def test_an_input_is_named_exactly_if_the_hash_moves(one: Inputs, other: Inputs) -> None:
+    a, b = hash_inputs(one, {}), hash_inputs(other, {})
+    names = {move.name for move in changed_inputs(a, b)}
+    left = {name: rfc8785.dumps(value) for name, value in a.recipe_inputs.items()}
+    right = {name: rfc8785.dumps(value) for name, value in b.recipe_inputs.items()}
+    assert (a.recipe == b.recipe) == (not names)
+    assert names == {name for name in left.keys() | right if left.get(name) != right.get(name)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (1, "1"),
+        (1, True),
+        (None, "null"),
+        ("", None),
+        ("a", "a "),
+        ([1], [1.5]),
+        (2**53, 2**53 + 1),
+    ],
+)
+def test_values_that_move_never_look_the_same(before: InputValue, after: InputValue) -> None:
+    (move,) = changed_inputs(hash_inputs({"x": before}, {}), hash_inputs({"x": after}, {}))
+    assert move.before != move.after
+
+
+@pytest.mark.parametrize("text", ["(absent)", "a\nb", "1", "null", "[1]", "", " a"])
+def test_text_that_would_read_as_something_else_is_quoted(text: str) -> None:
+    assert input_text(text) == json.dumps(text)
+    assert input_text("python t.py") == "python t.py"
+
+
+def test_the_tree_shows_each_hash_and_each_input() -> None:
+    lines = tree_lines(MADE)
+    shown = [re.findall(r"sha256:[0-9a-f]{64}", line) for line in lines]
+    whole, recipe, platform = [MADE.config_hash], [MADE.recipe], [MADE.platform]
+    assert shown == [whole, recipe, [], [], [], platform, [], []]
+    inputs = [line.split() for line, hashes in zip(lines, shown, strict=True) if not hashes]
+    assert inputs[:3] == [["code", "sha256:ab"], ["seeds", "[42]"], ["steps", "null"]]
+    assert inputs[3:] == [["python", "3.11.9"], ["threads", "2"]]
+
+
+# A config hash that somebody else wrote
+
+ZEROS = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"recipe_inputs": {**MADE.recipe_inputs, "code": "sha256:cd"}},
+        {"recipe_inputs": {**MADE.recipe_inputs, "more": None}},
+        {"platform_inputs": {**MADE.platform_inputs, "threads": "2"}},
+        {"platform_inputs": {"threads": 2}},
+        {"recipe_inputs": MADE.platform_inputs, "platform_inputs": MADE.recipe_inputs},
+        {"recipe": ZEROS},
+        {"platform": ZEROS},
+        {"config_hash": ZEROS},
+    ],
+)
+def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(
+    changed: dict[str, Any],
+) -> None:
+    assert made_again(MADE) == MADE
+    with pytest.raises(UsageError) as caught:
+        made_again(replace(MADE, **changed))
+    assert caught.value.reason_id == "config-hash/forged"
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_taken"),
+    [
+        ("seeds", [2**53 - 1], True),
+        ("seeds", [2**53], False),
+        ("seeds", [math.nan], False),
+        ("code", "\ud800", False),
+        ("\ud800", None, False),
+        ("a" * MAX_NAME, None, True),
+        ("a" * (MAX_NAME + 1), None, False),
+        ("code", "a" * (MAX_VALUE - 2), True),
+        ("code", "a" * (MAX_VALUE - 1), False),
+        ("code", nested(MAX_DEPTH), True),
+        ("code", nested(MAX_DEPTH + 1), False),
+        ("\x1b[31m", nested(5_000), False),
+    ],
+)
+def test_an_input_within_the_limits_is_taken_and_one_beyond_is_refused_in_one_line(
+    name: str, value: Any, is_taken: bool
+) -> None:
+    if is_taken:
+        made = hash_inputs({name: value}, {})
+        assert made_again(made) == made
+        return
+    with pytest.raises(UsageError) as caught:
+        made_again(replace(MADE, recipe_inputs={name: value}))
+    assert caught.value.reason_id == "config-hash/malformed"
+    assert caught.value.message.isprintable() and len(caught.value.message) < 300

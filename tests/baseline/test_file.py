@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from repro_gate.baseline.file import MAX_NODES, dump_baseline, parse_baseline, r
 from repro_gate.baseline.model import FILE_NAME, MAX_CURVE, Baseline
 from repro_gate.compare.model import TimedArm
 from repro_gate.errors import GateError, UsageError
-from repro_gate.spec.loader import MAX_BYTES
+from repro_gate.spec.document import MAX_BYTES
 from tests.support.config_hashes import LEAVES, TEXT
 from tests.support.recorded import CPU, GPU, RECIPE, baseline, curve, digest, entry, outcome
 
@@ -30,38 +30,32 @@ SAMPLE = baseline(entry(step_times=TIMES), entry(RECIPE, GPU, outcome(1), outcom
 TEXT_OF_ONE = dump_baseline(baseline(entry()))
 
 
-def refusal(text: str | bytes) -> UsageError:
+def parsed(text: str) -> Baseline:
+    return parse_baseline(text.encode(), FILE_NAME)
+
+
+def refusal(raw: bytes) -> str:
     with pytest.raises(UsageError) as refused:
-        parse_baseline(text, FILE_NAME)
+        parse_baseline(raw, FILE_NAME)
     assert refused.value.exit_code == 2 and refused.value.remedy
-    assert "\n" not in refused.value.message
-    return refused.value
+    assert refused.value.message.isprintable()
+    return refused.value.message
 
 
-def test_the_text_says_what_it_is_reads_as_any_yaml_and_comes_back() -> None:
+def test_the_text_reads_as_any_yaml_and_comes_back() -> None:
     text = dump_baseline(SAMPLE)
-    assert text.startswith("# What this training ended with")
-    assert yaml.safe_load(text)["entries"][entry().platform]["recipe-inputs"]["steps"] == 50
-    for item in (SAMPLE, Baseline()):
-        assert parse_baseline(dump_baseline(item), FILE_NAME) == item
+    assert {item["recipe-inputs"]["steps"] for item in yaml.safe_load(text)["entries"]} == {50}
+    assert parsed(text) == SAMPLE and parsed(dump_baseline(Baseline())) == Baseline()
     # as another library writes it
-    assert parse_baseline(edited(lambda data, first, result: None), FILE_NAME) == baseline(entry())
+    assert parsed(edited(lambda data, first, result: None)) == baseline(entry())
 
 
 def test_the_bytes_do_not_depend_on_the_order_in_which_things_came() -> None:
-    def turned(mapping: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(reversed([*mapping.items()]))
-
-    shuffled = {
-        root: replace(
-            item,
-            recipe_inputs=turned(item.recipe_inputs),
-            outcomes=tuple(reversed(item.outcomes)),
-            outside=turned(item.outside),
-        )
-        for root, item in turned(SAMPLE.entries).items()
+    turned = {
+        root: replace(item, recipe_inputs=dict(reversed(item.recipe_inputs.items())))
+        for root, item in reversed(SAMPLE.entries.items())
     }
-    assert dump_baseline(Baseline(shuffled)) == dump_baseline(SAMPLE)
+    assert dump_baseline(Baseline(turned)) == dump_baseline(SAMPLE)
 
 
 def test_a_new_platform_is_lines_added_and_none_changed() -> None:
@@ -79,32 +73,29 @@ def test_any_inputs_survive_to_the_last_bit_or_are_not_written(
     outside: dict[str, str],
     losses: list[float],
 ) -> None:
-    result = outcome(
-        artifacts={name: digest(name) for name in outside}, loss_curve=curve(*enumerate(losses))
-    )
+    artifacts = {name: digest(name) for name in outside}
+    result = outcome(artifacts=artifacts, loss_curve=curve(*enumerate(losses)))
     item = entry(recipe, platform, result, outside=outside)
     try:
         text = dump_baseline(baseline(item))
     except GateError as error:
         assert error.reason_id == "baseline/unwritable"
-        assert re.search("NUL|empty|digits|recipe-inputs|platform-inputs|character", error.message)
         return
-    back = parse_baseline(text, FILE_NAME).entries[item.platform]
+    back = parsed(text).entries[item.platform]
     for part in ("config_hash", "outside", "outcomes"):
         assert getattr(back, part) == getattr(item, part)
-    for part in ("recipe_inputs", "platform_inputs"):
-        before, after = (hash_inputs(getattr(one, part), {}) for one in (item, back))
-        assert changed_inputs(before, after) == ()
+    hashes = (hash_inputs(one.recipe_inputs, one.platform_inputs) for one in (item, back))
+    assert changed_inputs(*hashes) == ()
 
 
 def test_what_could_not_be_read_again_is_not_written_but_a_long_name_is() -> None:
     many = {f"{'out/' * 100}{number}.pt": digest(number) for number in range(2_500)}
-    with pytest.raises(GateError, match=r"cannot be recorded: .*larger than") as refused:
+    with pytest.raises(GateError, match="larger than") as refused:
         dump_baseline(baseline(entry(RECIPE, CPU, outcome(artifacts=many))))
     assert refused.value.reason_id == "baseline/unwritable"
     long = outcome(artifacts={"b" * 4_000: digest()})
     item = entry({**RECIPE, "data/" + "a" * 4_000: "sha256:0"}, CPU, long)
-    assert parse_baseline(dump_baseline(baseline(item)), FILE_NAME) == baseline(item)
+    assert parsed(dump_baseline(baseline(item))) == baseline(item)
 
 
 # What anybody may have edited
@@ -114,39 +105,41 @@ def edited(change: Callable[[Any, Any, Any], None]) -> str:
     """The text of one entry after a change of its data, its entry or its outcome, as any YAML
     library writes it."""
     data = yaml.safe_load(TEXT_OF_ONE)
-    (first,) = data["entries"].values()
+    (first,) = data["entries"]
     change(data, first, first["outcomes"][0])
     return yaml.safe_dump(data, sort_keys=False, width=10_000)
 
 
 GONE = object()
 MALFORMED, FORGED = "config_hash.inputs.", "but what it is made of gives sha256:"
+LONG_CURVE = dict.fromkeys(range(MAX_CURVE + 1), 1.0)
 # (of the data, its entry, its outcome or the inputs: key, value; what is said)
 EDITS: list[tuple[str, str, object, str]] = [
     ("data", "version", GONE, "missing required field `version`"),
     ("data", "version", 2, "version: invalid enum value 2"),
-    ("data", "entries", [], "entries: expected `object`, got `array`"),
-    ("data", "entries", {"x": {}}, "expected `str` matching"),
+    ("data", "entries", {}, "entries: expected `array`, got `object`"),
+    ("data", "entries", "twice", "entries: a platform stands twice"),
+    ("first", "platform", "x", "entries.0.platform: expected `str` matching"),
     ("first", "\x1b[31m\n", 1, r"unknown field `\x1b[31m\n`"),
     ("first", "recorded", "yesterday", "recorded: expected `str` matching"),
     ("first", "outcomes", [], "outcomes: expected `array` of length >= 1"),
     ("first", "outcomes", "twice", "outcomes: a seed stands twice"),
     ("first", "step-times", {"pinned": [1.0]}, "invalid enum value 'pinned'"),
     ("first", "step-times", {"default": [0.0]}, "step-times.0: expected `float` > 0"),
-    ("first", "outside", {"kernel": "x" * 5_000}, "outside: expected `str` of length <= 4096"),
+    ("first", "outside", {"kernel": "x" * 4_097}, "outside: expected `str` of length <= 4096"),
     ("result", "seed", -1, "outcomes.0.seed: expected `int` >= 0"),
     ("result", "seed", 2**32, "outcomes.0.seed: expected `int` <= 4294967295"),
     ("result", "steps", True, "outcomes.0.steps: expected `int`, got `bool`"),
-    ("result", "loss-curve", "0 one", "loss-curve: expected `str` matching"),
-    ("result", "loss-curve", "0 1.0\n" * 20 * MAX_CURVE, "loss-curve: expected `str` of length"),
+    ("result", "loss-curve", {0: "one"}, "loss-curve: invalid enum value 'one'"),
+    ("result", "loss-curve", {"one": 1.0}, "loss-curve: expected `int`, got `str`"),
+    ("result", "loss-curve", LONG_CURVE, "loss-curve: expected `object` of length <= 100"),
     ("recipe-inputs", "steps", 2**53, MALFORMED),
     ("recipe-inputs", "code", "x" * (MAX_VALUE + 1), MALFORMED),
-    ("platform-inputs", "x", [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]], MALFORMED),
     # hashes are made again
     ("recipe-inputs", "added", "one", FORGED),
-    ("first", "recipe", digest(), FORGED),
     ("platform-inputs", "added", "one", FORGED),
-    ("data", "entries", "elsewhere", FORGED),
+    ("first", "platform", digest("else"), FORGED),
+    ("first", "recipe", digest(), FORGED),
     ("first", "config-hash", digest(), FORGED),
 ]
 
@@ -156,46 +149,41 @@ def test_every_field_is_checked(part: str, key: str, value: object, message: str
     def change(data: Any, first: Any, result: Any) -> None:
         parts = {"data": data, "first": first, "result": result}
         whole = parts[part] if part in parts else first[part]
-        new = {"twice": [result, copy.deepcopy(result)], "elsewhere": {digest("else"): first}}
-        whole[key] = new.get(value, value) if isinstance(value, str) else value
+        whole[key] = [*whole[key], copy.deepcopy(whole[key][0])] if value == "twice" else value
         if value is GONE:
             del whole[key]
 
-    error = refusal(edited(change))
-    assert re.match(r"repro\.baseline\.yml:\d+:\d+: ", error.message)
-    assert message in error.message, error.message
+    line = refusal(edited(change).encode())
+    assert re.match(r"repro\.baseline\.yml:\d+:\d+: ", line) and message in line
 
 
 def test_a_mistake_is_named_at_its_line() -> None:
     for old, new, column, message in (
-        ("steps: 50\n        losses", "steps: fifty\n        losses", 16, "steps"),
-        ("    recorded:", "<<<<<<< HEAD\n    recorded:", 1, "a merge conflict stands here"),
+        ("steps: 50\n    losses", "steps: fifty\n    losses", 12, "steps"),
+        ("  recorded:", "<<<<<<< HEAD\n  recorded:", 1, "a merge conflict stands here"),
     ):
         text = TEXT_OF_ONE.replace(old, new)
-        line = text[: text.index(new)].count("\n") + 1
-        found = refusal(text).message
-        assert found.startswith(f"repro.baseline.yml:{line}:{column}: ") and message in found
+        line = refusal(text.encode())
+        number = text[: text.index(new)].count("\n") + 1
+        assert line.startswith(f"repro.baseline.yml:{number}:{column}: ") and message in line
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("raw", "message"),
     [
-        ("", "1:1: expected `object`, got `null`"),
-        ("- a\n", "1:1: expected `object`, got `array`"),
-        ("version: 1\nentries: {}\nentries: {}\n", "3:1: entries: stands twice, first on line 2"),
-        ("version: 1\nentries: {a: b: c}\n", "2:15: a mapping that is not closed"),
-        ("version: 1\nentries: !!python/object:os.system []\n", "2:10: the tag"),
-        ("a: &a [*a]\n", "1:8: aliases are not supported"),
-        ("a: [" + "1," * (MAX_NODES + 1) + "]\n", "more than 100,000 values"),
+        (b"", "1:1: expected `object`, got `null`"),
+        (b"- a\n", "1:1: expected `object`, got `array`"),
+        (b"version: 1\nentries: []\nentries: []\n", "3:1: entries: stands twice, first on line 2"),
+        (b"version: 1\nentries: !!python/object:os.system []\n", "2:10: the tag"),
+        (b"a: &a [*a]\n", "1:8: aliases are not supported"),
         (b"version: 1\n\xff\n", "2:1: not UTF-8"),
-        (b"\0" * (MAX_BYTES + 1), "larger than 1 MiB"),
-        ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
+        (b"a: [" + b"1," * MAX_NODES + b"]\n", "more than 100,000 values"),
+        (b"version: 1\nentries: []\n#".ljust(MAX_BYTES + 1, b"-"), "larger than 1 MiB"),
     ],
+    ids=range(8),
 )
-def test_what_is_no_baseline_at_all_is_refused_with_its_place(
-    text: str | bytes, message: str
-) -> None:
-    assert message in refusal(text).message
+def test_what_is_no_baseline_at_all_is_refused_with_its_place(raw: bytes, message: str) -> None:
+    assert message in refusal(raw)
 
 
 # Files
@@ -215,7 +203,7 @@ def test_a_link_a_folder_and_a_pipe_are_no_baselines(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    found = {"link": "a link", "dangling": "a link"}
-    for name, reason in {**found, "folder": "not a regular", "pipe": "not a regular"}.items():
+    reasons = {"link": "a link", "dangling": "a link", "folder": "not a reg", "pipe": "not a reg"}
+    for name, reason in reasons.items():
         with pytest.raises(UsageError, match=f"{name}: cannot be read: it is {reason}"):
             read_baseline(tmp_path / name)

@@ -51,7 +51,6 @@ STILL = (
     "diagnosis=false",
 )
 # tested below, in test_build, or of one value
-# tested below, in test_build, or of one value
 ELSEWHERE = {"version", "train.snippet", "data", "env.lockfile"}
 
 

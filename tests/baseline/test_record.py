@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.support.built_traces import (
     training,
     with_loss,
 )
+from tests.support.tracing import trace_script
 
 
 def leaf(value: object) -> Leaf:
@@ -63,7 +65,7 @@ def at(step: int, kind: str, row: int = 0) -> Callable[[Trace], Trace]:
 def test_an_outcome_says_what_is_known_of_the_run() -> None:
     found = result_of(run("deterministic-1", training(3)), {"out/a.json": FILE})
     assert (found.seed, found.steps, [*found.artifacts]) == (42, 3, ["out/a.json"])
-    assert found.curve == {0: 1.0, 1: 0.5, 2: 1 / 3}
+    assert found.loss_curve == {0: 1.0, 1: 0.5, 2: 1 / 3}
     digests = [found.losses, found.weights, found.optimizer, *found.artifacts.values()]
     assert len(set(digests)) == 4
     assert all(re.fullmatch("sha256:[0-9a-f]{64}", str(item)) for item in digests)
@@ -145,8 +147,8 @@ def test_nothing_of_a_kind_is_none_and_not_the_digest_of_nothing() -> None:
     batches = [item for item in training().blocks if item.kind == "batch"]
     found = of(replace(training(), blocks=batches))
     assert (found.losses, found.weights, found.optimizer) == (None, None, None)
-    assert found.loss_curve == "" and of().steps == 0
-    assert of(with_loss(training(), 2, float("nan"))).loss_curve.endswith("2 nan")
+    assert found.loss_curve == {} and of().steps == 0
+    assert of(with_loss(training(), 2, float("nan"))).loss_curve[2] == "nan"
 
 
 def test_an_artifact_is_digested_by_its_leaves_structure_and_format() -> None:
@@ -155,19 +157,20 @@ def test_an_artifact_is_digested_by_its_leaves_structure_and_format() -> None:
         return result_of(run("deterministic-1", training()), {"a": artifact}).artifacts["a"]
 
     assert digest_of(digest="bb", leaves=dict(reversed([*FILE.leaves.items()]))) == digest_of()
-    found = [digest_of(), digest_of(structure="t"), digest_of(format="opaque")]
-    found.append(digest_of(leaves={"loss": leaf(2), "name": leaf("x")}))
-    found.append(digest_of(leaves={"loss": leaf(1)}))
-    found.append(digest_of(leaves={"loss": leaf(1), "title": leaf("x")}))
-    assert len({*found}) == 6
+    loss, name = LEAVES.items()
+    others = ({"loss": leaf(2), "name": leaf("x")}, dict([loss]), dict([loss, ("title", name[1])]))
+    digests = {digest_of(), digest_of(structure="t"), digest_of(format="opaque")}
+    assert len(digests | {digest_of(leaves=leaves) for leaves in others}) == 6
 
 
-def curve_of(steps: int) -> Mapping[int, float]:
+def curve_of(steps: int) -> Mapping[int, float | str]:
     blocks = [block(step, "loss", values=(float(step),)) for step in range(steps)]
-    return of(Trace(path=training(0).path, blocks=blocks, end="exit")).curve
+    return of(Trace(path=training(0).path, blocks=blocks, end="exit")).loss_curve
 
 
-@pytest.mark.parametrize("steps", [1, MAX_CURVE - 1, MAX_CURVE, MAX_CURVE + 1, 12_345])
+@pytest.mark.parametrize(
+    "steps", [1, MAX_CURVE - 1, MAX_CURVE, MAX_CURVE + 1, 2 * MAX_CURVE, 12_345]
+)
 def test_a_curve_is_short_even_and_ends_with_the_last_loss(steps: int) -> None:
     curve = [*curve_of(steps).items()]
     assert min(steps, 40) <= len(curve) <= MAX_CURVE
@@ -210,3 +213,31 @@ def test_a_fact_on_which_processes_differ_is_left_out() -> None:
     variables = ({"NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": str(rank)} for rank in (0, 1))
     ranks = [replace(training(key=f"rank{n}"), variables=v) for n, v in enumerate(variables)]
     assert facts_of(*ranks, machine={}) == {"variable/NCCL_DEBUG": "WARN"}
+
+
+# Real training under the real probe
+
+SCRIPT = """
+    import torch
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    optimizers = [torch.optim.Adam(model[0].parameters(), fused=True), torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9)]
+    for step in range(8):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        model(torch.randn(16, 4)).square().mean().backward()
+        optimizers[step % 2].step()
+"""
+
+
+@pytest.mark.slow
+def test_the_outcome_of_real_training_does_not_depend_on_how_often_digests_were_taken(
+    tmp_path: Path,
+) -> None:
+    always, seldom = (
+        trace_script(tmp_path / str(every), SCRIPT, every=every, steps=6) for every in (1, 4)
+    )
+    assert always.good and seldom.good, (always.problem, seldom.problem)
+    found = result_of(always, {})
+    assert result_of(seldom, {}) == found and (found.steps, len(found.loss_curve)) == (6, 6)
+    assert None not in (found.losses, found.weights, found.optimizer)

@@ -47,25 +47,25 @@ A_PT, OTHER_PT = outcome().artifacts, {"out/final.pt": digest("other")}
 BITS = ("losses", "weights", "optimizer")
 
 
-@pytest.mark.parametrize(
-    ("recipe", "now", "status", "changed", "unlike"),
-    [
-        (RECIPE, outcome(), "unchanged", [], []),
-        # an artifact that only one side captured is no difference
-        (RECIPE, outcome(artifacts={}), "unchanged", [], []),
-        (RECIPE, outcome(artifacts={**A_PT, "more": digest()}), "unchanged", [], []),
-        (RECIPE, outcome(loss_curve=""), "unchanged", [], []),  # the curve only says how far
-        (REFACTORED, outcome(), "no-op", ["code/train.py"], []),
-        (LONGER, outcome(steps=100), "changed", ["code/train.py", "steps"], ["steps"]),
-        (LONGER, SECOND, "changed", ["code/train.py", "steps"], [*BITS, "artifact out/final.pt"]),
-        (RECIPE, outcome(losses=digest("other")), "drift", [], ["losses"]),
-        (RECIPE, outcome(weights=digest("other")), "drift", [], ["weights"]),
-        (RECIPE, outcome(optimizer=digest("other")), "drift", [], ["optimizer"]),
-        (RECIPE, outcome(optimizer=None), "drift", [], ["optimizer"]),
-        (RECIPE, outcome(artifacts=OTHER_PT), "drift", [], ["artifact out/final.pt"]),
-        ({**RECIPE, "seeds": [7]}, outcome(7), "changed", ["seeds"], ["seeds"]),
-    ],
-)
+ROWS: list[tuple[Mapping[str, InputValue], RecordedResult, str, list[str], list[str]]] = [
+    (RECIPE, outcome(), "unchanged", [], []),
+    # an artifact that only one side captured is no difference
+    (RECIPE, outcome(artifacts={}), "unchanged", [], []),
+    (RECIPE, outcome(artifacts={**A_PT, "more": digest()}), "unchanged", [], []),
+    (RECIPE, outcome(loss_curve={}), "unchanged", [], []),  # the curve only says how far
+    (REFACTORED, outcome(), "no-op", ["code/train.py"], []),
+    (LONGER, outcome(steps=100), "changed", ["code/train.py", "steps"], ["steps"]),
+    (LONGER, SECOND, "changed", ["code/train.py", "steps"], [*BITS, "artifact out/final.pt"]),
+    (RECIPE, outcome(losses=digest("other")), "drift", [], ["losses"]),
+    (RECIPE, outcome(weights=digest("other")), "drift", [], ["weights"]),
+    (RECIPE, outcome(optimizer=digest("other")), "drift", [], ["optimizer"]),
+    (RECIPE, outcome(optimizer=None), "drift", [], ["optimizer"]),
+    (RECIPE, outcome(artifacts=OTHER_PT), "drift", [], ["artifact out/final.pt"]),
+    ({**RECIPE, "seeds": [7]}, outcome(7), "changed", ["seeds"], ["seeds"]),
+]
+
+
+@pytest.mark.parametrize(("recipe", "now", "status", "changed", "unlike"), ROWS)
 def test_inputs_and_bits_decide_the_status(
     recipe: Mapping[str, InputValue],
     now: RecordedResult,
@@ -87,12 +87,8 @@ def test_inputs_and_bits_decide_the_status(
 def test_the_largest_gap_of_two_losses_is_said_or_that_there_is_none() -> None:
     found = judged(LONGER, CPU, SECOND)
     assert found.loss_gap == pytest.approx(0.125) and "losses up to 0.12 apart" in found.message
-    other = outcome(bits="second", loss_curve="0 1.0\n49 nan")
-    for found in (
-        judged(REFACTORED, CPU, other),
-        judged({**RECIPE, "seeds": [7]}, CPU, outcome(7)),
-    ):
-        assert found.loss_gap is None
+    for now in (outcome(bits="second", loss_curve={0: 1.0, 49: "nan"}), outcome(7)):
+        assert judged(REFACTORED, CPU, now).loss_gap is None
     assert judged().loss_gap == 0.0
 
 
@@ -138,15 +134,24 @@ def test_every_seed_counts_and_one_that_only_one_side_has_is_not_unchanged() -> 
     assert (found.status, found.unlike) == ("drift", ("seed 43",))
 
 
-def test_loss_gaps_are_taken_at_common_steps() -> None:
-    def of(*losses: tuple[int, float]) -> list[RecordedResult]:
-        return [outcome(loss_curve=curve(*losses))]
+NAN, INF = float("nan"), float("inf")
 
-    nan, inf = float("nan"), float("inf")
-    assert loss_gap(of((0, 1.0), (5, 2.0)), of((0, 1.0), (5, 2.5), (9, 9.0))) == 0.5
-    assert loss_gap(of((0, nan), (5, inf)), of((0, nan), (5, inf))) == 0.0
-    assert loss_gap(of((0, inf)), of((0, 1.0))) == inf
-    assert loss_gap(of((0, 1.0)), of((1, 1.0))) is loss_gap(of((0, 1.0)), []) is None
+
+@pytest.mark.parametrize(
+    ("before", "after", "gap"),
+    [
+        ([(0, 1.0), (5, 2.0)], [(0, 1.0), (5, 2.5), (9, 9.0)], 0.5),
+        ([(0, NAN), (5, INF)], [(0, NAN), (5, INF)], 0.0),
+        ([(0, INF)], [(0, 1.0)], INF),
+        ([(0, NAN)], [(0, 1.0)], INF),
+        ([(0, 1.0)], [(1, 1.0)], None),
+    ],
+)
+def test_loss_gaps_are_taken_at_common_steps(
+    before: list[tuple[int, float]], after: list[tuple[int, float]], gap: float | None
+) -> None:
+    sides = ([outcome(loss_curve=curve(*losses))] for losses in (before, after))
+    assert loss_gap(*sides) == gap
 
 
 def test_names_from_outside_are_cut_short_and_made_printable() -> None:

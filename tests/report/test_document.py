@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from msgspec import structs
 
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
 from repro_gate.baseline.document import made_again
@@ -123,7 +124,7 @@ def test_a_figure_that_json_cannot_hold_becomes_text_and_never_a_nan_token(tmp_p
             replace(reports.DIFFERENT, first_divergence=far),
             determinism_settings={"x": math.nan, "y": {1: (2, None)}, "huge": 10**5_000},
         ),
-        config_hash=replace(reports.ADDRESS, recipe_inputs=inputs),
+        config_hash=structs.replace(reports.ADDRESS, recipe_inputs=inputs),
     )
     found = _loaded(written.render(report), tmp_path)
     first = found["determinism"]["first_divergence"]

@@ -50,11 +50,8 @@ def test_what_is_no_spec_at_all_is_refused_with_its_place(text: str | bytes, lin
     assert lines(text)[0].startswith(f"repro.yml:{line}")
 
 
-def test_a_byte_order_mark_is_no_mistake() -> None:
+def test_a_byte_order_mark_is_no_mistake_and_explicit_text_stays_text() -> None:
     assert load(b"\xef\xbb\xbf" + BASE.encode()).train.run == "python t.py"
-
-
-def test_explicit_text_stays_text() -> None:
     assert load("version: 1\ntrain: {run: !!str 5}\n").train.run == "5"
 
 
@@ -70,9 +67,12 @@ def test_explicit_text_stays_text() -> None:
         ("- " * 500_000, "nested deeper than 50 levels"),
         ("{a: " * 250_000, "nested deeper than 50 levels"),
         ("a: [" + "x," * 500_000 + "]", "more than 10,000 values"),
+        # the mapping, its key, the list
+        ("a: [" + "x," * (10_000 - 3) + "]", "unknown key"),
+        ("a: [" + "x," * (10_000 - 2) + "]", "more than 10,000 values"),
         ("&a " * 300_000, ""),
         ("? " * 500_000, "nested deeper than 50 levels"),
-        ("a: " + "x " * 500_000, "unknown key"),
+        ("a: " + "x " * 200_000, "unknown key"),
         ('"' + "\\n" * 500_000, "ends inside a quoted text"),
         ("".join(f"k{i}: 1\n" for i in range(4_900)), "unknown key"),
         (BASE + "random-state: {seeds: [" + "1," * 9_000 + "]}", "stands twice"),
@@ -80,9 +80,9 @@ def test_explicit_text_stays_text() -> None:
     ],
 )
 def test_a_hostile_file_is_refused_in_bounded_time(text: str, said: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert any(said in line for line in lines(text))
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 # a key of the spec with a value that it does not have

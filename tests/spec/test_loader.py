@@ -63,7 +63,7 @@ capture: {{every: 3, artifacts: [out/*.pt]}}
 cost: {{max-percent: 30}}
 code: {{}}
 data: [{{path: d, sha256: {"A1" * 32}}}]
-env: {{lockfile: uv.lock, image: 'x@sha256:1'}}
+env: {{lockfile: uv.lock, image: 'x@sha256:1', install: true}}
 hardware: {{device: cuda, gpus: 2, gpu-model: H100}}
 checklist:
   profile: strict
@@ -83,7 +83,7 @@ diagnosis: {{runs: 4e0, timeout: 1.5m}}
         capture=Capture(every=3, artifacts=("out/*.pt",)),
         cost=CostBudget(True, 30),
         data=(DataItem("d", "a1" * 32),),
-        env=Env("uv.lock", "x@sha256:1"),
+        env=Env("uv.lock", "x@sha256:1", True),
         hardware=Hardware("cuda", 2, "H100"),
         checklist=Checklist("strict", waived),
         diagnosis=DiagnosisBounds(runs=4, timeout=90.0),
@@ -92,45 +92,39 @@ diagnosis: {{runs: 4e0, timeout: 1.5m}}
     assert isinstance(spec.train.steps, int) and isinstance(spec.diagnosis.runs, int)
 
 
-def test_an_install_needs_a_lockfile_to_install_from() -> None:
-    (line,) = lines(BASE + "env:\n  install: true\n")
-    assert line.startswith("repro.yml:4:1: env.lockfile: is missing")
-    for text, is_installed in (
-        ("install: true, lockfile: requirements.lock", True),
-        ("install: false", False),
-        ("lockfile: requirements.lock", False),
-    ):
-        assert load(BASE + f"env: {{{text}}}\n").env.install is is_installed
+TIMES = {"90s": 90, "20m": 1200, "1.5h": 5400, "45": 45, "0.5": 0.5, "840h": 3024000, "'90s'": 90}
+NO_TIMES = [
+    "0s",
+    "0",
+    "-1",
+    "20:30",
+    "5d",
+    "1.h",
+    "",
+    "841h",
+    "1e9",
+    ".inf",
+    "'5s\n\n'",
+    "true",
+    "[1]",
+]
 
 
-@pytest.mark.parametrize(
-    ("written", "seconds"),
-    [
-        *(("90s", 90), ("20m", 1200), ("1.5h", 5400), ("45", 45), ("0.5", 0.5)),
-        *(("840h", 3024000), ("'90s'", 90)),
-    ],
-)
-def test_a_timeout_is_a_time_or_seconds(written: str, seconds: float) -> None:
-    assert load(BASE + f"  timeout: {written}\n").train.timeout == seconds
-
-
-@pytest.mark.parametrize(
-    "written",
-    ["0s", "0", "-1", "20:30", "5d", "1.h", "", "841h", "1e9", ".inf", "'5s\n\n'", "true", "[1]"],
-)
-def test_what_is_no_timeout_is_refused_in_one_line(written: str) -> None:
-    (line,) = lines(BASE + f"  timeout: {written}\n")
-    assert line.startswith("repro.yml:4:") and "train.timeout: " in line
+@pytest.mark.parametrize("written", [*TIMES, *NO_TIMES])
+def test_a_timeout_is_a_time_or_seconds_of_at_most_35_days(written: str) -> None:
+    text = BASE + f"  timeout: {written}\n"
+    if written in TIMES:
+        assert load(text).train.timeout == TIMES[written]
+    else:
+        (line,) = lines(text)
+        assert line.startswith("repro.yml:4:") and "train.timeout: " in line
 
 
 def test_a_number_in_env_keeps_its_literal_text() -> None:
-    spec = load(
-        BASE + "  env: {A: 1.50, B: 010, C: 1e-6, D: no, E: 20:30, F: 2027-06-30, G: 0x1F, H: "
-        "'true', I: ''}\n"
-    )
-    assert spec.train.env == {
-        "A": "1.50", "B": "010", "C": "1e-6", "D": "no", "E": "20:30", "F": "2027-06-30", "G": "0x1F", "H": "true", "I": "",
-    }  # fmt: skip
+    texts = ["1.50", "010", "1e-6", "no", "20:30", "2027-06-30", "0x1F", "-0", "9" * 40, "9" * 41]
+    env = "".join(f"    A{number}: {text}\n" for number, text in enumerate(texts))
+    spec = load(BASE + f"  env:\n{env}    Q: 'true'\n    E: ''\n")
+    assert [*spec.train.env.values()] == [*texts, "true", ""]
 
 
 def test_a_working_directory_outside_the_checkout_is_refused_at_its_line() -> None:
@@ -190,11 +184,14 @@ MISTAKES = [
     (BASE + "random-state: {seeds: []}\n", '4:23: random-state.seeds:', ''),
     (BASE + "random-state: {seeds: [1, 2, 1.0]}\n", '4:30: random-state.seeds.2:', 'stands twice'),
     (BASE + "random-state: {seed: 4294967296}\n", '4:22: random-state.seed:', ''),
+    (BASE + f"random-state: {{seed: {'9' * 40}}}\n", '4:22: random-state.seed:', 'found 999'),
+    (BASE + f"random-state: {{seed: {'9' * 41}}}\n", '4:22: random-state.seed:', 'found "999'),
     (BASE + "random-state: {seed: 010}\n", '4:22: random-state.seed:', ''),
     (BASE + "random-state: {seed: 1_000}\n", '4:22: random-state.seed:', ''),
     (BASE + "determinism: {compare: bitwize}\n", '4:24: determinism.compare:', ''),
     (BASE + "determinism: {compare: {loss: 1, weigths: 1}}\n", '4:15: determinism.compare.weights:', 'is missing'),
     (BASE + "determinism: {compare: {loss: .nan, weights: 1}}\n", '4:31: determinism.compare.loss:', ''),
+    (BASE + "env: {install: true}\n", '4:1: env.lockfile:', 'is missing'),
     (BASE + "diagnosis: true\n", '4:12: diagnosis:', ''),
     (BASE + "diagnosis: {runs: 1}\n", '4:19: diagnosis.runs:', ''),
     (BASE + "diagnosis: {timeout: soon}\n", '4:22: diagnosis.timeout:', ''),
@@ -259,13 +256,9 @@ def test_nothing_from_the_file_breaks_out_of_its_line() -> None:
     assert all(line.isprintable() for line in printed)
 
 
-@pytest.mark.parametrize(
-    ("module", "heavy"), [("model", {"yaml", "jsonschema"}), ("loader", {"jsonschema"})]
-)
-def test_the_model_is_cheap_to_import_and_the_loader_needs_no_validator(
-    module: str, heavy: set[str]
-) -> None:
-    code = f"import sys, repro_gate.spec.{module}; assert not {heavy} & set(sys.modules)"
+def test_the_loader_needs_no_validator_and_the_model_no_yaml() -> None:
+    code = "import sys, repro_gate.spec.model; assert 'yaml' not in sys.modules; "
+    code += "import repro_gate.spec.loader; assert 'jsonschema' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
@@ -302,3 +295,64 @@ def test_a_linked_folder_does_not_lead_out_either_and_links_inside_are_followed(
     # `train` is reached through a link that is not the checkout's own
     for folder in (checkout / "train", Path("train")):
         assert load_spec(folder).train.run == "python t.py"
+
+
+# The command line over the file
+
+FIFTY = BASE + "  steps: 50\n"
+
+
+def test_set_replaces_a_value_makes_what_is_missing_and_mends() -> None:
+    settings = ("train.steps=ten", "train.steps=10", "capture.artifacts=[a.pt]")
+    settings += ("data=[{path: x}, {path: y}]", "train.env.A=010", "cost.measure=false")
+    spec = load(FIFTY, *settings)
+    assert (spec.train.steps, spec.train.env, spec.cost.measure) == (10, {"A": "010"}, False)
+    assert spec.capture.artifacts == ("a.pt",)
+    assert spec.data == (DataItem("x"), DataItem("y"))
+    assert load(FIFTY.replace("50", "ten"), "train.steps=10").train.steps == 10
+    assert load("version: 1\ntrain:\n", "train.run=python x.py").train.run == "python x.py"
+
+
+def test_the_seed_and_steps_options_win_over_the_file_and_over_set() -> None:
+    for seeds in ("seeds: [1, 2]", "seed: 1"):
+        text = FIFTY + f"random-state: {{{seeds}}}\n"
+        assert load(text, seed=3).random_state.seeds == (3,)
+    assert load(FIFTY, "train.steps=10", steps=4).train.steps == 4
+
+
+# (setting, what its problem begins with)
+SETTINGS = [
+    ("train.stpes=10", "unknown key, did you mean `steps`?"),
+    ("train.steps=ten", 'found "ten", wanted a whole number'),
+    ("train.steps=", "has no value, wanted a whole number"),
+    ("steps=10", "unknown key here, `steps` belongs under `train`"),
+    ("train.run.x=3", "`train.run` is not a mapping"),
+    ("nokey", "wanted `key=value`"),
+    ("=3", "wanted `key=value`"),
+    ("train..steps=3", "wanted `key=value`"),
+    ("train.env={B: 1, B: 2}", "train.env.B: stands twice"),
+    ("capture={evry: 1}", "capture.evry: unknown key, did you mean `every`?"),
+    ("train.env.5=x", "no name for an environment variable"),
+    ("capture.artifacts=[a", "a list that is not closed"),
+    ("train.run=!!python/none x", "the tag `tag:yaml.org,2002:python/none` is not supported"),
+    ("random-state={seed: 1, seeds: [2]}", "wanted one of `seed` and `seeds`"),
+    ("train.env.A=a\n::error::", "a `:` stands where no key can be"),
+]
+
+
+@pytest.mark.parametrize(("setting", "message"), SETTINGS)
+def test_a_mistake_is_named_as_the_option_that_made_it(setting: str, message: str) -> None:
+    option = setting.replace("\n", "\\n")
+    assert lines(FIFTY, setting)[0].startswith(f"--set {option}: {message}")
+
+
+def test_mistakes_of_the_file_come_first_and_options_are_held_to_its_rules() -> None:
+    printed = lines(FIFTY + "foo: 1\n", "train.warmup=x")
+    assert [line.split(": ")[0] for line in printed] == ["repro.yml:5:1", "--set train.warmup=x"]
+    # a duplicate key is not mended by an option
+    assert "stands twice" in lines(FIFTY + "  steps: 60\n", "train.steps=3")[0]
+    (line,) = lines(FIFTY + "data: [{path: x}]\n", "data.0.path=y")
+    assert line == "--set data.0.path=y: `data` is not a mapping, set it as a whole"
+    steps, seed = lines(FIFTY, seed=-1, steps=0)
+    assert steps.startswith("--steps 0: train.steps: ")
+    assert seed.startswith("--seed -1: random-state.seed: ")

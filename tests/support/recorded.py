@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,9 +37,9 @@ def config_hash_of(
     return hash_inputs(recipe, platform)
 
 
-def curve(*losses: tuple[int, float]) -> str:
+def curve(*losses: tuple[int, float]) -> dict[int, float | str]:
     """A loss curve as the file holds it."""
-    return "\n".join(f"{step} {loss!r}" for step, loss in losses)
+    return {step: loss if math.isfinite(loss) else str(loss) for step, loss in losses}
 
 
 def outcome(seed: int = 42, bits: object = "first", **changes: Any) -> RecordedResult:

@@ -8,6 +8,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult, EvidenceLine
@@ -375,7 +377,7 @@ def hostile(text: str = HOSTILE) -> Report:
         subject=replace(subject, versions=read, sandbox=text),
         checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
         runs=(crashed, run(text)),
-        config_hash=replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
+        config_hash=structs.replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
         baseline=BaselineFinding(status="drift", **drifted, **moved),
         against=AgainstFinding(status="changed", ref=text, commit=COMMIT, **unlike, **moved),
         base=BaseFinding(text, COMMIT, "head", weakened),
@@ -396,7 +398,7 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     return replace(
         worst,
         diagnosis=replace(cause, evidence=many, ruled_out=many, also=(cause,) * 100),
-        config_hash=replace(ADDRESS, recipe_inputs=inputs),
+        config_hash=structs.replace(ADDRESS, recipe_inputs=inputs),
         baseline=replace(drift, changed_inputs=moves, unlike=many, outside=many),
         against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
         base=replace(base, weakened=(WeakenedCheck(long, long, Location(long)),) * tensors),
