@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
@@ -23,6 +23,7 @@ from repro_gate.gate.verdict import never_finite
 from repro_gate.report.findings import inside
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
+from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
@@ -64,9 +65,9 @@ def diagnosis_of(results: Results, watch: Watch, seen: Seen = lambda *_: None) -
     longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in runs))
     timeout = min(spec.train.timeout, bounds.timeout, longest)
     pairs = _Pairs(
-        spec=replace(spec, train=replace(spec.train, timeout=timeout)),
-        results=results,
-        seed=seed,
+        replace(spec, train=replace(spec.train, timeout=timeout)),
+        results.folder,
+        seed,
         watch=watch,
         seen=seen,
         seconds=bounds.timeout,
@@ -108,13 +109,14 @@ def blamed_lines(cause: Diagnosis | None) -> dict[Location, str] | None:
     return lines if lines or cause.confirmed else None
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Pairs:
     """Does pairs of runs of one seed, until the time of the diagnosis is used up."""
 
     spec: Spec
-    results: Results
+    folder: GateFolder
     seed: int
+    _: KW_ONLY
     watch: Watch
     seen: Seen
     seconds: float
@@ -150,8 +152,7 @@ class _Pairs:
         # else lies.
         first = _plan(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
-        folder = self.results.folder
-        series = run_series(self.spec, folder, Watch(), (first, second), measure=False)
+        series = run_series(self.spec, self.folder, Watch(), (first, second), measure=False)
         comparison, runs = series.comparisons.get(self.seed), series.runs
         if len(runs) < 2 or comparison is None:
             problems = (run.problem for run in runs if run.problem)

@@ -25,6 +25,7 @@ from repro_gate.checks.opened import unsound
 from repro_gate.compare.traces import processes
 from repro_gate.data.cache import DataCache, default_cache_path
 from repro_gate.data.declared import DataFinding, verify_data
+from repro_gate.gate.prepare import Job
 from repro_gate.gate.resolve import Resolved, resolve
 from repro_gate.machine import read_machine
 from repro_gate.runs.environment import thread_count
@@ -59,14 +60,7 @@ class ReadAhead:
 
 
 @contextlib.contextmanager
-def gather_ahead(
-    resolved: Resolved,
-    checkout: Checkout,
-    progress: Progress,
-    environment: Mapping[str, str],
-    *,
-    cached: bool,
-) -> Iterator[ReadAhead]:
+def gather_ahead(job: Job) -> Iterator[ReadAhead]:
     """Gather evidence in a thread of its own. If the caller leaves the block early, stop reading at
     the next file."""
     ended = threading.Event()
@@ -74,12 +68,19 @@ def gather_ahead(
     def until_ended(done: int, total: int) -> None:
         if ended.is_set():
             raise InterruptedError
-        progress(done, total)
+        job.watch.verifying(done, total)
 
     with ThreadPoolExecutor(1, "repro-gate-data") as pool:
         try:
             yield ReadAhead(
-                pool.submit(gather, resolved, checkout, until_ended, environment, cached=cached)
+                pool.submit(
+                    gather,
+                    job.policy,
+                    job.checkout,
+                    until_ended,
+                    job.options.environment,
+                    cached=job.options.cache,
+                )
             )
         finally:
             ended.set()

@@ -58,12 +58,7 @@ def run_gate(spec: Spec, options: Options, watch: Watch) -> Report:
 def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
     """Gate one spec, as `run_gate` does: prepare, run, compare, diagnose, check, report."""
     job = prepare(written, options, watch)
-    with (
-        gather_ahead(
-            job.policy, job.checkout, watch.verifying, options.environment, cached=options.cache
-        ) as ahead,
-        gate_folder(job) as folder,
-    ):
+    with gather_ahead(job) as ahead, gate_folder(job) as folder:
         results = _run(job, folder, ahead)
         dependence, results = robustness_of(results, watch)
         cause = diagnosis_of(results, watch)

@@ -9,7 +9,7 @@ is not caught.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -39,17 +39,18 @@ _NOTE = "fault"  # id of the probe's note that says what it did
 Outcome = Literal["caught", "not caught", "not applicable", "inconclusive"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
     """One fault: where it was `put`, how the gate found it, and whether that is right. `why` says
     what a person should know."""
 
     fault: str
     outcome: Outcome
+    why: str = ""
     put: Place | None = None
+    _: KW_ONLY
     found: Divergence | None = None
     reasons: tuple[str, ...] = ()  # ids of what failed, or warned
-    why: str = ""
     seconds: float = 0.0
 
 
@@ -117,8 +118,8 @@ def judge(fault: str, put: Place, comparison: Comparison, clean: Results, faulty
     results = replace(clean, runs=(), comparisons={seed: comparison})
     verdict, reasons, _ = decide(Findings(results=results, checklist=(flags, generators)))
     row = Row(
-        fault=fault,
-        outcome="not caught",
+        fault,
+        "not caught",
         put=put,
         found=first,
         reasons=tuple(item.id for item in reasons if verdict == "fail"),
@@ -207,9 +208,7 @@ class _Trial:
         else:
             put = place_of_fault(fault, self.clean.runs[0])
             row = (
-                Row(fault=fault, outcome="not applicable", why=put)
-                if isinstance(put, str)
-                else self._one(fault, put)
+                Row(fault, "not applicable", put) if isinstance(put, str) else self._one(fault, put)
             )
         self.watch.said(f"  {row.outcome}{': ' * bool(row.why)}{for_terminal(row.why, 300)}")
         return replace(row, seconds=round(monotonic() - began, 3))
@@ -228,14 +227,13 @@ class _Trial:
             elif _notes(first.runs[0]) != _notes(faulty.runs[0]):
                 return self._judged(fault, put, first, faulty)
         why = f"the threads came to the same result in all of {_RACES} runs: nothing is shown"
-        return Row(fault=fault, outcome="inconclusive", put=put, why=why)
+        return Row(fault, "inconclusive", why, put)
 
     def _checkpoint(self) -> Row:
         """Damage a file after its run; if the short runs write none, that takes two whole ones."""
         clean, fault = self.clean, "checkpoint"
         if not clean.spec.capture.artifacts:
-            why = "capture.artifacts names no file"
-            return Row(fault=fault, outcome="not applicable", why=why)
+            return Row(fault, "not applicable", "capture.artifacts names no file")
         name = _checkpoint_of(clean)
         if name is None and clean.spec.train.steps != self.whole.train.steps:
             self.watch.said("  the short runs write no artifact: two whole runs")
@@ -245,7 +243,7 @@ class _Trial:
             name = _checkpoint_of(clean)
         if name is None:
             why = "no file matches capture.artifacts after a run"
-            return Row(fault=fault, outcome="not applicable", why=why)
+            return Row(fault, "not applicable", why)
         put = Place(step=last_step(clean.runs), kind="artifact", name=name)
         problems = list[str]()
 
@@ -258,7 +256,7 @@ class _Trial:
 
         faulty = self._run(clean.spec, _plan(clean.spec, "selftest-checkpoint"), damage)
         if problems:
-            return Row(fault=fault, outcome="inconclusive", put=put, why=problems[0])
+            return Row(fault, "inconclusive", problems[0], put)
         return _unusable(fault, put, faulty, noted=False) or self._judged(fault, put, clean, faulty)
 
     def _run(
@@ -286,7 +284,7 @@ def _unusable(fault: str, put: Place | None, results: Results, *, noted: bool = 
     why = "the probe did not come to put it in"
     if not run.good:
         why = f"its run {run.outcome}: {run.problem}"
-    return Row(fault=fault, outcome="inconclusive", put=put, why=why)
+    return Row(fault, "inconclusive", why, put)
 
 
 def _notes(run: Run) -> list[str]:

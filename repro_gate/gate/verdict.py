@@ -289,11 +289,7 @@ def _ended_badly(findings: Findings) -> list[Reason]:
 def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
     """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
-    if (
-        bare is None
-        or run.outcome not in ("crashed", "killed")
-        or run.plan.arm.name != "deterministic"
-    ):
+    if bare is None or run.outcome not in ("crashed", "killed"):
         return "", ""
     if _crashes(bare):
         ours, theirs = last_exception(run.ended.tail), last_exception(bare.ended.tail)

@@ -21,6 +21,7 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
 _MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
+_OUTCOME = ("steps", "losses", "weights", "optimizer")  # of a seed, beside its artifacts
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
@@ -156,10 +157,7 @@ def _results(entry: Entry) -> set[tuple[str, str]]:
         (f"{part} of seed {item.seed}", str(bits))
         for item in entry.outcomes
         for part, bits in (
-            ("steps", item.steps),
-            ("losses", item.losses),
-            ("weights", item.weights),
-            ("optimizer", item.optimizer),
+            *((name, getattr(item, name)) for name in _OUTCOME),
             *item.artifacts.items(),
         )
         if bits is not None
