@@ -169,22 +169,17 @@ def flip_in_file(root: Path, name: str) -> None:
         size = file.seek(0, os.SEEK_END)
         if not size:
             raise OSError(f"{name}: it is empty")
-        at = _digit_in(file, size) if path.endswith(_TEXTS) else _number_in(file, size)
+        at = _number_in(file, size)
+        if path.endswith(_TEXTS):
+            file.seek(max(size - _TEXT_END, 0))
+            start = file.tell()
+            digits = [at for at, byte in enumerate(file.read(), start) if byte in b"0123456789"]
+            at = digits[-1] if digits else size
         at = min(max(at, 0), size - 1)
         file.seek(at)
         bits = file.read(1)
         file.seek(at)
         file.write(bytes([bits[0] ^ 1]))
-
-
-def _digit_in(file: BinaryIO, size: int) -> int:
-    """Return the offset of the last digit of a text."""
-    start = max(size - _TEXT_END, 0)
-    file.seek(start)
-    text = file.read()
-    return next(
-        (start + at for at in range(len(text) - 1, -1, -1) if text[at] in b"0123456789"), size
-    )
 
 
 def _number_in(file: BinaryIO, size: int) -> int:

@@ -83,7 +83,10 @@ def make_report(
     """Return the whole report of one gate run. `notes` are those of this machine's catalog."""
     results, options = findings.results, job.options
     verdict, reasons, own_notes = decide(findings)
-    first = next(iter(results.pair()), None)
+    first, comparison = next(iter(results.pair()), None), results.comparison
+    # generators' states that alone differ between two runs are in no fingerprint
+    rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
+    unsteady = "rng" if rng and rng.differing else ""
     log = [line for run in results.runs if run.log_matters for line in run.ended.tail]
     report = Report(
         verdict=verdict,
@@ -109,9 +112,7 @@ def make_report(
         cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
         checklist=findings.checklist,
         runs=tuple(_summary(run, results) for run in results.runs),
-        fingerprint=fingerprint(first.traces, first.plan.arm.seed, _unsteady(results))
-        if first
-        else None,
+        fingerprint=fingerprint(first.traces, first.plan.arm.seed, unsteady) if first else None,
         tolerance=results.spec.determinism.tolerance,
         config_hash=hashed,
         baseline=findings.baseline,
@@ -139,14 +140,6 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
         },
         sandbox=options.sandbox.level,
     )
-
-
-def _unsteady(results: Results) -> str:
-    """Return the kind that no fingerprint may hold: the generators' states, if they alone differ
-    between two runs."""
-    comparison = results.comparison
-    rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
-    return "rng" if rng and rng.differing else ""
 
 
 def _settings(run: Run) -> dict[str, object]:

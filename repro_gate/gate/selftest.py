@@ -8,7 +8,7 @@ is not caught.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -153,16 +153,11 @@ def _by_check(row: Row, result: CheckResult, line: str) -> Row:
     return replace(row, why=f"{result.id} says: {result.message}")
 
 
-def _plan(spec: Spec, name: str, put: Place | None = None, fault: str = "") -> Plan:
-    """Return a deterministic run, with a fault in it if a place is given."""
-    arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
-    return Plan(name=name, arm=arm, probe={"fault": put.config(fault)} if put else {})
-
-
 def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     """Return the clean pair. Raises Inconclusive if it cannot be compared, or diverges: no fault
     would stand out."""
-    first = _plan(spec, "clean-1")
+    seed, steps = spec.random_state.seeds[0], spec.train.steps
+    first = Plan(name="clean-1", arm=arms.deterministic(seed, arms.allowed(spec), steps))
     second = replace(first, name="clean-2", second_of=first.name)
     clean = _whole(run_series(spec, folder, watch, (first, second), measure=False))
     bad = next((run for run in clean.runs if not run.good), None)
@@ -218,8 +213,8 @@ class _Trial:
         results, for a run that does not race has no such operator."""
         first = None if fault == "race" else self.clean
         for number in range(_RACES):
-            plan = _plan(self.clean.spec, f"selftest-{fault}-{number + 1}", put, fault)
-            faulty = self._run(self.clean.spec, plan)
+            probe = {"fault": put.config(fault)}
+            faulty = self._run(self.clean.spec, f"selftest-{fault}-{number + 1}", probe)
             if bad := _unusable(fault, put, faulty):
                 return bad
             if first is None:
@@ -237,7 +232,7 @@ class _Trial:
         name = _checkpoint_of(clean)
         if name is None and clean.spec.train.steps != self.whole.train.steps:
             self.watch.said("  the short runs write no artifact: two whole runs")
-            clean = self._run(self.whole, _plan(self.whole, "clean-whole"))
+            clean = self._run(self.whole, "clean-whole", {})
             if bad := _unusable(fault, None, clean, noted=False):
                 return bad
             name = _checkpoint_of(clean)
@@ -254,16 +249,30 @@ class _Trial:
             except (OSError, ValueError) as error:
                 problems.append(f"{name} could not be changed: {error}")
 
-        faulty = self._run(clean.spec, _plan(clean.spec, "selftest-checkpoint"), damage)
+        faulty = self._run(clean.spec, "selftest-checkpoint", {}, damage)
         if problems:
             return Row(fault, "inconclusive", problems[0], put)
         return _unusable(fault, put, faulty, noted=False) or self._judged(fault, put, clean, faulty)
 
     def _run(
-        self, spec: Spec, plan: Plan, wrote: Callable[[Path], None] = lambda _: None
+        self,
+        spec: Spec,
+        name: str,
+        probe: Mapping[str, object],
+        wrote: Callable[[Path], None] = lambda _: None,
     ) -> Results:
+        first = self.clean.runs[0].plan
+        arm = replace(first.arm, steps=spec.train.steps)
+        plan = replace(first, name=name, arm=arm, probe=probe)
         return _whole(
-            run_series(spec, self.clean.folder, Watch(), (plan,), measure=False, wrote=wrote)
+            run_series(
+                spec,
+                self.clean.folder,
+                Watch(),
+                (plan,),
+                measure=False,
+                wrote=wrote,
+            )
         )
 
     def _judged(self, fault: str, put: Place, clean: Results, faulty: Results) -> Row:

@@ -15,7 +15,7 @@ from repro_gate._version import DOCS_URL, ISSUES_URL
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks import uncovered
 from repro_gate.checks.interface import CheckResult
-from repro_gate.compare.model import STEPS, Cost, Divergence
+from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import alike, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
@@ -70,10 +70,12 @@ def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, .
         *_too_slow(findings),
         *_changed(findings),
     ]
-    unknown = [
-        *_unknown(findings, diverged=bool(diverged), failed=bool(failed)),
-        *(item for item in failed if item.id == REQUIRED_DEVICE),
-    ]
+    unknown = [] if diverged else [*_unanswered(findings)]
+    if results.interrupted:
+        identifier, remedy = results.interrupted_by
+        unknown.insert(0, Reason(identifier, results.interrupted, remedy))
+    unknown += _not_run(findings, unknown)
+    unknown += (item for item in failed if item.id == REQUIRED_DEVICE)
     if results.runs and not unknown and not results.stopped_early:
         proofs += _uncovered(checklist)
     verdict = "fail" if proofs else "inconclusive" if unknown else "pass"
@@ -98,7 +100,12 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
         first, runs = comparison.first_divergence, f"two runs with seed {seed} and {flags}"
         if first is None:
             continue
-        if _by_crash(results.runs, seed, first):
+        # a crash in one of the runs, or in each at another step, is all that tells them apart
+        if (first.kind, first.name) == ("optimizer", STEPS) and any(
+            crashed_by_itself(run)
+            for run in results.runs
+            if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
+        ):
             yield Reason(
                 "determinism/crashed",
                 f"{runs} ended differently: {first.detail}",
@@ -119,15 +126,6 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
                     f"seed {seed}: {sentence}",
                     remedy or "lower the difference, or raise the tolerance with a reason",
                 )
-
-
-def _by_crash(runs: Sequence[Run], seed: int, first: Divergence) -> bool:
-    """Return whether two runs differ only in that one crashed, or each at another step."""
-    return (first.kind, first.name) == ("optimizer", STEPS) and any(
-        crashed_by_itself(run)
-        for run in runs
-        if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
-    )
 
 
 def never_finite(results: Results) -> tuple[str, ...]:
@@ -193,57 +191,49 @@ def _changed(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _unknown(findings: Findings, *, diverged: bool, failed: bool) -> list[Reason]:
-    """Return a reason for each question that could not be answered."""
-    results, against, reasons = findings.results, findings.against, list[Reason]()
-    if results.interrupted:
-        identifier, remedy = results.interrupted_by
-        reasons.append(Reason(identifier, results.interrupted, remedy))
-    if findings.not_compared and results.spec.baseline.on_change == "fail" and not diverged:
-        reasons.append(
-            Reason(
-                "baseline/not-compared",
-                findings.not_compared,
-                "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at "
-                "`notice`",
-            )
+def _unanswered(findings: Findings) -> Iterator[Reason]:
+    """Yield a reason for each question that could not be answered, though no runs diverged."""
+    against = findings.against
+    if findings.not_compared and findings.results.spec.baseline.on_change == "fail":
+        yield Reason(
+            "baseline/not-compared",
+            findings.not_compared,
+            "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at "
+            "`notice`",
         )
-    if against is not None and against.status == "inconclusive" and not diverged:
-        reasons.append(
-            Reason(
-                "against/inconclusive",
-                f"--against {against.ref}: {against.message}",
-                "that ref's own runs must be reproducible first; or drop --against",
-            )
+    if against is not None and against.status == "inconclusive":
+        yield Reason(
+            "against/inconclusive",
+            f"--against {against.ref}: {against.message}",
+            "that ref's own runs must be reproducible first; or drop --against",
         )
-    reasons += _ended_badly(findings)
-    if _recorded_nothing(results):
-        reasons.append(
-            Reason(
-                "run/nothing-compared",
-                "the runs recorded nothing but generator states",
-                "record what is to be the same: repro_gate.record(name, value)",
-            )
+
+
+def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
+    """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
+    results, empty = findings.results, _recorded_nothing(findings.results)
+    failed = any(item.status == "fail" for item in findings.checklist)
+    badly = _ended_badly(findings)
+    nothing_known = not known and not badly
+    yield from badly
+    if empty:
+        yield Reason(
+            "run/nothing-compared",
+            "the runs recorded nothing but generator states",
+            "record what is to be the same: repro_gate.record(name, value)",
         )
-    elif not reasons and not results.comparisons and not failed:
-        reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
-    if not reasons and results.runs and results.spec.cost.max_percent is not None:
-        reasons += _cost_not_measured(findings)
-    reasons += (
-        Reason(
+    elif nothing_known and not results.comparisons and not failed:
+        yield Reason("run/nothing-compared", "no two runs could be compared")
+    elif nothing_known and results.runs and results.spec.cost.max_percent is not None:
+        yield from _cost_not_measured(findings)
+    for note in results.artifact_notes:
+        yield Reason(
             "artifact/missing",
             note,
             "correct capture.artifacts, or leave train.steps out where the file is written at the "
             "end",
         )
-        for note in results.artifact_notes
-    )
-    reasons += (
-        _uncompared(item)
-        for item in results.uncompared
-        if not item.same or _recorded_nothing(results)
-    )
-    return reasons
+    yield from (_uncompared(item) for item in results.uncompared if empty or not item.same)
 
 
 def _uncompared(item: Uncompared) -> Reason:
