@@ -103,7 +103,11 @@ def _run(
         return run_series(spec, folder, job.watch, of_other_ref(spec)), data
 
 
-def _data_of(other: OtherRef, own: Spec, copy: Snapshot) -> tuple[Spec, tuple[DataFinding, ...]]:
+def _data_of(
+    other: OtherRef,
+    own: Spec,
+    copy: Snapshot,
+) -> tuple[Spec, tuple[DataFinding, ...]]:
     """Return the ref's spec with the data to be linked, and all of its data as found: what git
     holds of it is the ref's own, in its copy; the rest is what lies on this machine. Raises
     _Undecided if either is not what the ref declares."""

@@ -51,7 +51,11 @@ def bare_run(results: Results, watch: Watch) -> Run | None:
     spec = results.spec
     seconds = min(spec.train.timeout, max(_LEAST, _TIMES * ended.seconds))
     limited = replace(spec, train=replace(spec.train, timeout=seconds))
-    plan = Plan(name="bare", arm=Arm("bare", crashed.plan.arm.seed), bare=True)
+    plan = Plan(
+        name="bare",
+        arm=Arm("bare", crashed.plan.arm.seed),
+        bare=True,
+    )
     try:
         site = site_of(spec, results.folder, frozenset())
         bare = launch(limited, plan, site, lambda _: None)
@@ -80,7 +84,13 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
         probe={"refused": steps, "every": steps + 1},
     )
     try:
-        series = run_series(results.spec, results.folder, Watch(), (plan,), measure=False)
+        series = run_series(
+            results.spec,
+            results.folder,
+            Watch(),
+            (plan,),
+            measure=False,
+        )
     except (Inconclusive, OSError):  # the first refusal stands in the log already
         return ()
     return tuple(item for run in series.runs for trace in run.traces for item in trace.refused)

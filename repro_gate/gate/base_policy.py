@@ -95,7 +95,13 @@ def _own(
 ) -> EffectivePolicy:
     """Return the policy in which the change's own spec and baseline judge."""
     own, baseline = resolve(head), read_baseline(head.path.parent / FILE_NAME)
-    return EffectivePolicy(own.spec, own.problems, baseline=baseline, base=base, notes=notes)
+    return EffectivePolicy(
+        own.spec,
+        own.problems,
+        baseline=baseline,
+        base=base,
+        notes=notes,
+    )
 
 
 def _name_in(root: Path, path: Path) -> str:

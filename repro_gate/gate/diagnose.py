@@ -46,7 +46,11 @@ _LONGEST, _TIMES = 60.0, 10.0
 Seen = Callable[[str, Setting, Pair], None]
 
 
-def diagnosis_of(results: Results, watch: Watch, seen: Seen = lambda *_: None) -> Diagnosis | None:
+def diagnosis_of(
+    results: Results,
+    watch: Watch,
+    seen: Seen = lambda *_: None,
+) -> Diagnosis | None:
     """Return why the deterministic runs of the first seed that diverged did so; None if none did,
     or only within the tolerance, and under `diagnosis: false`."""
     spec, bounds, runs = results.spec, results.spec.diagnosis, results.runs
@@ -152,7 +156,13 @@ class _Pairs:
         # else lies.
         first = _plan(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
-        series = run_series(self.spec, self.folder, Watch(), (first, second), measure=False)
+        series = run_series(
+            self.spec,
+            self.folder,
+            Watch(),
+            (first, second),
+            measure=False,
+        )
         comparison, runs = series.comparisons.get(self.seed), series.runs
         if len(runs) < 2 or comparison is None:
             problems = (run.problem for run in runs if run.problem)
@@ -241,7 +251,11 @@ def _labelled(run: Run) -> Iterator[tuple[str, Trace]]:
         yield trace.key if number == 1 else f"{trace.key}#{number}", trace
 
 
-def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
+def _excerpt(
+    root: Path,
+    file: str,
+    line: int,
+) -> tuple[tuple[int, str], ...]:
     """Return the line and those around it, as the commit has them; empty if the path names no text
     file of the checkout."""
     path, cell = notebook.split(file)

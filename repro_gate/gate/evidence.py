@@ -130,7 +130,12 @@ def verified(
     return data, (cache.note,) if cache.note else ()
 
 
-def check(spec: Spec, progress: Progress, *, cached: bool = True) -> tuple[CheckResult, ...]:
+def check(
+    spec: Spec,
+    progress: Progress,
+    *,
+    cached: bool = True,
+) -> tuple[CheckResult, ...]:
     """Return the results of the checks that need no training."""
     checkout = inspect_checkout(spec.path.parent)
     evidence = gather(resolve(spec), checkout, progress, os.environ, cached=cached)
@@ -197,7 +202,8 @@ def entry_of_runs(
         files = [item for item in artifacts.values() if item.readable]
         contents = results.reader.contents(files)
         names = [item.name for item in files]
-        recorded.append(result_of(run, dict(zip(names, contents, strict=True))))
+        digests = dict(zip(names, contents, strict=True))
+        recorded.append(result_of(run, digests))
     return entry_of(
         hashed,
         recorded,

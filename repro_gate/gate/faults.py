@@ -97,11 +97,21 @@ def place_of_fault(fault: str, clean: Run) -> Place | str:
         place = _place_in(trace, fault, kind)
         if place is not None:
             kind = "flag" if fault == "flag" else kind
-            return Place(step=place[0], kind=kind, name=place[1], process=label, key=trace.key)
+            return Place(
+                step=place[0],
+                kind=kind,
+                name=place[1],
+                process=label,
+                key=trace.key,
+            )
     return why_not
 
 
-def _place_in(trace: Trace, fault: str, kind: str) -> tuple[int, str] | None:
+def _place_in(
+    trace: Trace,
+    fault: str,
+    kind: str,
+) -> tuple[int, str] | None:
     """Return the step and the name."""
     blocks = [
         (block, rows)
@@ -164,7 +174,10 @@ def flip_in_file(root: Path, name: str) -> None:
         path = max(files, key=os.path.getsize, default=path)
     if os.path.commonpath([base, path]) != base:
         raise OSError(f"{name}: a link leads out of the working directory")
-    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+    handle = os.open(
+        path,
+        os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW,
+    )
     with os.fdopen(handle, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:

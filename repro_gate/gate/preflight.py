@@ -65,7 +65,11 @@ def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
     )
 
 
-def preflight(spec: Spec, environment: Mapping[str, str], facts: Facts) -> tuple[Reason, ...]:
+def preflight(
+    spec: Spec,
+    environment: Mapping[str, str],
+    facts: Facts,
+) -> tuple[Reason, ...]:
     """Return what is worth knowing though it ends nothing. `environment` is the one that the gate
     was started in. Raises Inconclusive if a required GPU cannot be had."""
     if spec.hardware.device == "cuda":
@@ -91,7 +95,11 @@ def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
     return (Reason("preflight/shared-memory", message, remedy),)
 
 
-def _require_gpus(spec: Spec, environment: Mapping[str, str], facts: Facts) -> None:
+def _require_gpus(
+    spec: Spec,
+    environment: Mapping[str, str],
+    facts: Facts,
+) -> None:
     """Raise Inconclusive unless the GPUs that the spec requires are visible in the training's
     `environment`."""
     visible, required = _visible(environment, facts), spec.hardware.gpus or 1

@@ -72,7 +72,14 @@ def gate_folder(job: Job) -> Iterator[GateFolder]:
     reach = [environments_root(outer, options.cache_root, sandbox)] if installs else []
     with (
         open_gate_folder(spec, job.checkout, outer, sandbox, reach, tell) as folder,
-        installed(spec, root, outer, sandbox, cache_root=options.cache_root, tell=tell) as outer,
+        installed(
+            spec,
+            root,
+            outer,
+            sandbox,
+            cache_root=options.cache_root,
+            tell=tell,
+        ) as outer,
         obeyed(),
     ):
         yield replace(folder, outer=outer, began=time())

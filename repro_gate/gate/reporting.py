@@ -112,7 +112,13 @@ def make_report(
         cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
         checklist=findings.checklist,
         runs=tuple(_summary(run, results) for run in results.runs),
-        fingerprint=fingerprint(first.traces, first.plan.arm.seed, unsteady) if first else None,
+        fingerprint=fingerprint(
+            first.traces,
+            first.plan.arm.seed,
+            unsteady,
+        )
+        if first
+        else None,
         tolerance=results.spec.determinism.tolerance,
         config_hash=hashed,
         baseline=findings.baseline,

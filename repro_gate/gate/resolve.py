@@ -36,7 +36,11 @@ class OtherRef(Resolved):
     commit: str
 
 
-def resolve(spec: Spec, folder: Path | None = None, root: Path | None = None) -> Resolved:
+def resolve(
+    spec: Spec,
+    folder: Path | None = None,
+    root: Path | None = None,
+) -> Resolved:
     """Expand the spec's data by the declarations in `folder` (the spec's own), inside `root` (the
     checkout's)."""
     items, problems = expand_items(spec.data, folder or spec.path.parent, root)
@@ -61,8 +65,17 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
     name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
     files = CommitFiles(checkout.root, commit, name, spec.path, options)
     own = files.spec(overridden=True) or Resolved(spec)
-    train = replace(own.spec.train, timeout=spec.train.timeout, warmup=spec.train.warmup)
-    comparable = replace(own.spec, train=train, capture=spec.capture, cost=spec.cost)
+    train = replace(
+        own.spec.train,
+        timeout=spec.train.timeout,
+        warmup=spec.train.warmup,
+    )
+    comparable = replace(
+        own.spec,
+        train=train,
+        capture=spec.capture,
+        cost=spec.cost,
+    )
     return OtherRef(comparable, own.problems, ref=ref, commit=commit)
 
 

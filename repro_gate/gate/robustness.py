@@ -88,7 +88,14 @@ class _Experiment(Outcome):
 class _Search:
     """The experiments about one varied run. A `brief` one only tells chance from dependence."""
 
-    def __init__(self, results: Results, broken: Varied, watch: Watch, *, brief: bool) -> None:
+    def __init__(
+        self,
+        results: Results,
+        broken: Varied,
+        watch: Watch,
+        *,
+        brief: bool,
+    ) -> None:
         spec, compared, plan = results.spec, broken.comparison, broken.run.plan
         self.results, self.broken, self.watch, self.varied = results, broken, watch, plan.varied
         self.began, self.done = monotonic(), 0
@@ -154,7 +161,12 @@ class _Search:
         )
         return self.experiments[varied]
 
-    def start(self, varied: frozenset[str], probe: Mapping[str, object], seconds: float) -> Results:
+    def start(
+        self,
+        varied: frozenset[str],
+        probe: Mapping[str, object],
+        seconds: float,
+    ) -> Results:
         """Do one run. Raises Exhausted if no more may be done."""
         late = self.done >= self.most or monotonic() - self.began > seconds
         if late and self.done >= _FOR_THE_VERDICT:
@@ -171,7 +183,13 @@ class _Search:
             keep_final=final,
             reference=self.first.traces if final else (),
         )
-        series = run_series(results.spec, results.folder, Watch(), (plan,), measure=False)
+        series = run_series(
+            results.spec,
+            results.folder,
+            Watch(),
+            (plan,),
+            measure=False,
+        )
         if series.interrupted:
             raise Inconclusive(series.interrupted)
         return series
@@ -198,8 +216,11 @@ class _Search:
         if not called(name):
             # what decides is known, and a name without a line helps nobody: take the time
             probe = {"factors": {}, "lines": self.until}
-            runs = (self.start(item, probe, inf).runs[0] for item in (_NOTHING, alone))
-            return first_difference(*(uses_of(run, LINES) for run in runs))
+            first, second = (self.start(item, probe, inf) for item in (_NOTHING, alone))
+            return first_difference(
+                uses_of(first.runs[0], LINES),
+                uses_of(second.runs[0], LINES),
+            )
         if name != "clock" or not plain or not varied:
             return None
         uses = differing(plain.uses, varied.uses, name, self.until)

@@ -100,7 +100,13 @@ def selftest(
         )
 
 
-def judge(fault: str, put: Place, comparison: Comparison, clean: Results, faulty: Run) -> Row:
+def judge(
+    fault: str,
+    put: Place,
+    comparison: Comparison,
+    clean: Results,
+    faulty: Run,
+) -> Row:
     """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
     put in."""
     first, pair = comparison.first_divergence, (clean.runs[0], faulty)
@@ -157,9 +163,24 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     """Return the clean pair. Raises Inconclusive if it cannot be compared, or diverges: no fault
     would stand out."""
     seed, steps = spec.random_state.seeds[0], spec.train.steps
-    first = Plan(name="clean-1", arm=arms.deterministic(seed, arms.allowed(spec), steps))
+    first = Plan(
+        name="clean-1",
+        arm=arms.deterministic(
+            seed,
+            arms.allowed(spec),
+            steps,
+        ),
+    )
     second = replace(first, name="clean-2", second_of=first.name)
-    clean = _whole(run_series(spec, folder, watch, (first, second), measure=False))
+    clean = _whole(
+        run_series(
+            spec,
+            folder,
+            watch,
+            (first, second),
+            measure=False,
+        )
+    )
     bad = next((run for run in clean.runs if not run.good), None)
     remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
     if clean.comparison is not None and clean.comparison.first_divergence is not None:
@@ -203,7 +224,13 @@ class _Trial:
         else:
             put = place_of_fault(fault, self.clean.runs[0])
             row = (
-                Row(fault, "not applicable", put) if isinstance(put, str) else self._one(fault, put)
+                Row(
+                    fault,
+                    "not applicable",
+                    put,
+                )
+                if isinstance(put, str)
+                else self._one(fault, put)
             )
         self.watch.said(f"  {row.outcome}{': ' * bool(row.why)}{for_terminal(row.why, 300)}")
         return replace(row, seconds=round(monotonic() - began, 3))
@@ -252,7 +279,12 @@ class _Trial:
         faulty = self._run(clean.spec, "selftest-checkpoint", {}, damage)
         if problems:
             return Row(fault, "inconclusive", problems[0], put)
-        return _unusable(fault, put, faulty, noted=False) or self._judged(fault, put, clean, faulty)
+        return _unusable(
+            fault,
+            put,
+            faulty,
+            noted=False,
+        ) or self._judged(fault, put, clean, faulty)
 
     def _run(
         self,
@@ -275,8 +307,20 @@ class _Trial:
             )
         )
 
-    def _judged(self, fault: str, put: Place, clean: Results, faulty: Results) -> Row:
-        return judge(fault, put, clean.compare_with(faulty), clean, faulty.runs[0])
+    def _judged(
+        self,
+        fault: str,
+        put: Place,
+        clean: Results,
+        faulty: Results,
+    ) -> Row:
+        return judge(
+            fault,
+            put,
+            clean.compare_with(faulty),
+            clean,
+            faulty.runs[0],
+        )
 
 
 def _checkpoint_of(results: Results) -> str | None:
@@ -284,7 +328,13 @@ def _checkpoint_of(results: Results) -> str | None:
     return checkpoint_of([*results.artifacts.get(results.runs[0].plan.name, {}).values()])
 
 
-def _unusable(fault: str, put: Place | None, results: Results, *, noted: bool = True) -> Row | None:
+def _unusable(
+    fault: str,
+    put: Place | None,
+    results: Results,
+    *,
+    noted: bool = True,
+) -> Row | None:
     """Return the row of a run that ended badly, or into which the probe did not put its fault: that
     shows nothing of the gate."""
     run = results.runs[0]

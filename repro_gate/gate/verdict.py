@@ -137,7 +137,11 @@ def never_finite(results: Results) -> tuple[str, ...]:
         sentence
         for run in good
         if run.plan.arm.name == "deterministic"
-        for sentence in nonfinite(run.traces, default, bool(run.plan.arm.flags.get(FILL)))
+        for sentence in nonfinite(
+            run.traces,
+            default,
+            bool(run.plan.arm.flags.get(FILL)),
+        )
     )
     return () if results.spec.determinism.allow_nonfinite else tuple(dict.fromkeys(sentences))
 
