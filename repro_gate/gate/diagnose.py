@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
@@ -43,13 +43,13 @@ _SHORT = 30.0
 # that is pinned, it never ends.
 _LONGEST, _TIMES = 60.0, 10.0
 # is told of each pair of runs: what it was for, how it was done, what it showed
-Seen = Callable[[str, Setting, Pair], None]
+OnPair = Callable[[str, Setting, Pair], None]
 
 
 def diagnosis_of(
     results: Results,
     watch: Watch,
-    seen: Seen = lambda *_: None,
+    on_pair: OnPair = lambda *_: None,
 ) -> Diagnosis | None:
     """Return why the deterministic runs of the first seed that diverged did so; None if none did,
     or only within the tolerance, and under `diagnosis: false`."""
@@ -69,11 +69,11 @@ def diagnosis_of(
     longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in runs))
     timeout = min(spec.train.timeout, bounds.timeout, longest)
     pairs = _Pairs(
-        replace(spec, train=replace(spec.train, timeout=timeout)),
-        results.folder,
-        seed,
+        spec=replace(spec, train=replace(spec.train, timeout=timeout)),
+        folder=results.folder,
+        seed=seed,
         watch=watch,
-        seen=seen,
+        on_pair=on_pair,
         seconds=bounds.timeout,
     )
     experiments = Experiments(pairs.run, bounds.runs // 2)
@@ -113,16 +113,15 @@ def blamed_lines(cause: Diagnosis | None) -> dict[Location, str] | None:
     return lines if lines or cause.confirmed else None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Pairs:
     """Does pairs of runs of one seed, until the time of the diagnosis is used up."""
 
     spec: Spec
     folder: GateFolder
     seed: int
-    _: KW_ONLY
     watch: Watch
-    seen: Seen
+    on_pair: OnPair
     seconds: float
     began: float = field(default_factory=monotonic)
     done: int = 0
@@ -148,7 +147,7 @@ class _Pairs:
         elif pair.first is not None:
             outcome = f"they diverge {sentence(pair.first)}"
         self.watch.said(f"  {outcome}")
-        self.seen(purpose, setting, pair)
+        self.on_pair(purpose, setting, pair)
         return pair
 
     def _pair(self, setting: Setting) -> Pair:

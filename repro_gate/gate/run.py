@@ -15,7 +15,7 @@ from repro_gate.baseline.model import Entry
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.against import compare_with_ref
 from repro_gate.gate.bare import bare_run, refused_operators
-from repro_gate.gate.diagnose import Seen, blamed_lines, diagnosis_of
+from repro_gate.gate.diagnose import OnPair, blamed_lines, diagnosis_of
 from repro_gate.gate.evidence import (
     ReadAhead,
     config_hash_of_runs,
@@ -93,9 +93,13 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
 
 
 def diagnose_alone(
-    written: Spec, options: Options, watch: Watch, compared: Callable[[Results], None], seen: Seen
+    written: Spec,
+    options: Options,
+    watch: Watch,
+    on_results: Callable[[Results], None],
+    on_pair: OnPair,
 ) -> tuple[Results, Diagnosis | None]:
-    """Return the deterministic runs alone, of which `compared` is told, and if they diverge, why.
+    """Return the deterministic runs alone, of which `on_results` is told, and if they diverge, why.
     Data is not verified, nothing is judged."""
     # to know is what is asked for here
     patient = replace(written, robustness=replace(written.robustness, search=inf))
@@ -106,8 +110,8 @@ def diagnose_alone(
             job.spec, folder, watch, [plan for plan in plans if plan.arm.name == "deterministic"]
         )
         dependence, results = robustness_of(results, watch)
-        compared(results)
-        return results, diagnosis_of(results, watch, seen) or dependence
+        on_results(results)
+        return results, diagnosis_of(results, watch, on_pair) or dependence
 
 
 def _run(job: Job, folder: GateFolder, ahead: ReadAhead) -> Results:
