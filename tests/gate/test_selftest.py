@@ -259,48 +259,40 @@ def test_all_that_applies_is_caught_and_the_checkpoint_that_only_a_whole_run_wri
     assert "step 3, parameter weight" in printed and "step 7, artifact out/weight.npy" in printed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("broken", "result", "missed"),
-    [
-        ("repro_gate.compare.traces._divergences", list, {"weight", "optimizer"}),
-        ("repro_gate.compare.traces._differences", lambda: iter(()), {"weight", "optimizer"}),
-        ("repro_gate.runs.reading.compare_artifacts", tuple, {"checkpoint"}),
-        # what the probe puts in: a fault of a tensor that is never recorded
-        ("repro_gate.gate.faults.Place.config", lambda: NOWHERE, {}),
-    ],
-    ids=["divergences", "differences", "artifacts", "nothing put in"],
-)
-def test_a_comparison_that_finds_nothing_fails_the_self_test_and_a_fault_that_was_not_put_in_is_none(
-    broken: str,
-    result: Callable[[], object],
-    missed: set[str],
-    tested: Tested,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(broken, lambda *_: result())
-    names = ("weight", "optimizer", "checkpoint") if missed else ("weight",)
-    code, outcomes, printed = tested(*(word for name in names for word in ("--only", name)))
-    wanted = {name: "not caught" if name in missed else "caught" for name in names}
-    assert (code, outcomes) == ((1, wanted) if missed else (3, {"weight": "inconclusive"})), printed
-
-
+HONEST = traces._divergences
 NOWHERE = {"what": "flip", "kind": "parameter", "name": "none", "step": 1, "process": "main"}
 
 
+def one_step_late(*given: Any) -> list[tuple[Any, ...]]:
+    found = HONEST(*given)
+    return [(step + 1, place, replace(item, step=item.step + 1)) for step, place, item in found]
+
+
 @pytest.mark.slow
-def test_a_comparison_that_is_off_by_one_step_fails_the_self_test(
-    tested: Tested, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("broken", "instead", "code", "outcomes"),
+    [
+        ("compare.traces._divergences", lambda *_: [], 1, "not caught, not caught, caught"),
+        ("compare.traces._divergences", one_step_late, 1, "not caught, not caught, not caught"),
+        ("compare.traces._differences", lambda *_: iter(()), 1, "not caught, not caught, caught"),
+        ("runs.reading.compare_artifacts", lambda *_: (), 1, "caught, caught, not caught"),
+        # a probe that puts nothing in
+        ("gate.faults.Place.config", lambda *_: NOWHERE, 3, "inconclusive, inconclusive, caught"),
+    ],
+    ids=["no divergences", "late", "no differences", "no artifacts", "nothing put in"],
+)
+def test_a_gate_that_finds_nothing_or_elsewhere_fails_the_self_test(
+    broken: str,
+    instead: Any,
+    code: int,
+    outcomes: str,
+    tested: Tested,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = traces._divergences
-
-    def late(*given: Any) -> list[tuple[Any, ...]]:
-        found = honest(*given)
-        return [(step + 1, place, replace(item, step=item.step + 1)) for step, place, item in found]
-
-    monkeypatch.setattr(traces, "_divergences", late)
-    code, outcomes, _ = tested("--only", "weight")
-    assert (code, outcomes) == (1, {"weight": "not caught"})
+    monkeypatch.setattr(f"repro_gate.{broken}", instead)
+    names = ("weight", "optimizer", "checkpoint")
+    found = tested(*(word for name in names for word in ("--only", name)))
+    assert (found[0], ", ".join(found[1].values())) == (code, outcomes), found[2]
 
 
 @pytest.mark.slow
