@@ -65,15 +65,14 @@ def effective_policy(head: Spec, checkout: Checkout, options: Options) -> Effect
         return _own(head, notes=(f"cannot list weakened checks: {error.message}; {error.remedy}",))
     name = _name_in(root, head.path)
     base, start = (
-        CommitFiles(root, commit, name, head.path, options)
-        for commit in (tip, merge_base(root, tip))
+        CommitFiles(root, commit, name, head.path) for commit in (tip, merge_base(root, tip))
     )
-    written = base.spec(overridden=False)
+    written = base.spec()
     policy = options.policy or ("head" if written is None else written.spec.policy)
     checks, notes = _weakened(start if start.raw is not None else base, head.path)
     if policy != "base":
         return _own(head, BaseFinding(ref, start.commit, "head", checks), notes)
-    judging = base.spec(overridden=True)
+    judging = base.spec(options)
     if judging is None:
         raise UsageError(
             f"{ref} has no {name}, so it cannot judge",
@@ -126,7 +125,7 @@ def _weakened(base: CommitFiles, path: Path) -> tuple[tuple[WeakenedCheck, ...],
     """Return the checks that the checkout's files weaken compared with the base's, and what could
     not be compared."""
     try:
-        before = base.spec(overridden=False)
+        before = base.spec()
         if before is None:
             return (), (f"the base has no {base.name}: nothing to compare this one with",)
         old_baseline = base.baseline()

@@ -63,8 +63,7 @@ def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | No
         )
     commit = commit_of(checkout.root, ref, "--against")
     name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
-    files = CommitFiles(checkout.root, commit, name, spec.path, options)
-    own = files.spec(overridden=True) or Resolved(spec)
+    own = CommitFiles(checkout.root, commit, name, spec.path).spec(options) or Resolved(spec)
     train = replace(
         own.spec.train,
         timeout=spec.train.timeout,
@@ -88,20 +87,18 @@ class CommitFiles:
     commit: str
     name: str
     path: Path
-    options: Options
 
     @cached_property
     def raw(self) -> bytes | None:
         """Return the spec's bytes; None if this commit has no such file."""
         return file_at(self.root, self.commit, self.name, MAX_BYTES)
 
-    def spec(self, *, overridden: bool) -> Resolved | None:
+    def spec(self, options: Options | None = None) -> Resolved | None:
         """Return the spec, resolved with the declarations of this commit; None if there is none.
-        `overridden`: with what the command line lays over it. Raises UsageError for one with
-        mistakes."""
+        `options` are laid over it. Raises UsageError for one with mistakes."""
         if self.raw is None:
             return None
-        options = self.options if overridden else Options()
+        options = options or Options()
         spec = load_spec_bytes(
             self.raw,
             f"{self.commit[:12]}:{self.name}",

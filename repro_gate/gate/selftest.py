@@ -121,7 +121,13 @@ def judge(
     )
     flags, generators = flags_effective(evidence), generators_equal(evidence)
     seed = clean.spec.random_state.seeds[0]
-    results = replace(clean, runs=(), comparisons={seed: comparison})
+    # what else the clean runs came to, a file that they did not write say, is not judged
+    results = Results(
+        spec=clean.spec,
+        folder=clean.folder,
+        reader=clean.reader,
+        comparisons={seed: comparison},
+    )
     verdict, reasons, _ = decide(Findings(results=results, checklist=(flags, generators)))
     row = Row(
         fault,
