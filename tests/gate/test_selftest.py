@@ -275,7 +275,7 @@ def one_step_late(*given: Any) -> list[tuple[Any, ...]]:
     ("broken", "instead", "code", "outcomes"),
     [
         ("compare.traces._divergences", lambda *_: [], 1, "not caught, not caught, caught"),
-        ("compare.traces._divergences", one_step_late, 1, "not caught, not caught, not caught"),
+        ("compare.traces._divergences", one_step_late, 1, "not caught, not caught, caught"),
         ("compare.traces._differences", lambda *_: iter(()), 1, "not caught, not caught, caught"),
         ("runs.reading.compare_artifacts", lambda *_: (), 1, "caught, caught, not caught"),
         # a probe that puts nothing in
