@@ -135,7 +135,7 @@ def _check(options: argparse.Namespace) -> int:
     output.writable(options.json)
     spec = load_spec(Path(options.spec))
     with _watch(options) as watch:
-        results = check(spec, watch, cached=not options.no_cache)
+        results = check(spec, watch.verifying, cached=not options.no_cache)
     if options.json is not None:
         output.write(options.json, checklist_json(results, options.spec, NEED_TRAINING))
     with log_guard(os.environ):

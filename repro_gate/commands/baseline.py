@@ -28,7 +28,9 @@ def baseline(
     spec = load_spec(path)
     target = spec.path.parent / FILE_NAME
     before = read_baseline(target)
-    options = Options(spec_as_given=given, locking=True, cache=cached, sandbox=choose(os.environ))
+    options = Options(
+        spec_as_given=given, record_baseline=True, cache=cached, sandbox=choose(os.environ)
+    )
     result = gate(replace(spec, cost=CostBudget(measure=False)), options, watch)
     if result.report.verdict != "pass" or result.entry is None:
         return result, None

@@ -39,7 +39,7 @@ def address_at(path: Path, watch: Watch, *, cached: bool) -> ConfigHash:
     for problem in found.problems:
         raise UsageError(str(problem), remedy=problem.remedy)
     spec = found.spec
-    data, _ = verified(spec, watch, os.environ, cached=cached)
+    data, _ = verified(spec, watch.verifying, os.environ, cached=cached)
     sandbox, image = choose(os.environ), os.environ.get(IMAGE_VARIABLE) or None
     folder = spec.path.parent
     root, declared = inspect_checkout(folder).root, resolve_data(spec.data, folder)

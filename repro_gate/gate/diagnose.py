@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
-import msgspec
+from msgspec import structs
 
-from repro_gate.compare.nonfinite import nonfinite
-from repro_gate.compare.tolerance import outside_tolerance
+from repro_gate.compare.tolerance import alike
 from repro_gate.diagnosis.diagnose import REPLAYS, Case, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Exhausted, Experiments, Pair, Setting, ShownUse
 from repro_gate.diagnosis.operators import around
@@ -20,10 +19,10 @@ from repro_gate.diagnosis.suspects import shown
 from repro_gate.escape import clip, for_terminal
 from repro_gate.factors import BY_NAME, ENTROPY
 from repro_gate.files import Unreadable, read_text
+from repro_gate.gate.verdict import never_finite
 from repro_gate.report.findings import inside
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
-from repro_gate.runs.flags import FILL
 from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
@@ -44,251 +43,244 @@ _SHORT = 30.0
 # that is pinned, it never ends.
 _LONGEST, _TIMES = 60.0, 10.0
 # is told of each pair of runs: what it was for, how it was done, what it showed
-Seen = Callable[[str, Setting, Pair], None]
+OnPair = Callable[[str, Setting, Pair], None]
 
 
 def diagnosis_of(
-    spec: Spec, folder: GateFolder, results: Results, watch: Watch, seen: Seen = lambda *_: None
+    results: Results,
+    watch: Watch,
+    on_pair: OnPair = lambda *_: None,
 ) -> Diagnosis | None:
-    """Why the deterministic runs of the first seed that diverged did so; None where none did, or
-    only within the tolerance, and under `diagnosis: false`."""
-    bounds, tolerance = spec.diagnosis, spec.determinism.tolerance
+    """Return why the deterministic runs of the first seed that diverged did so; None if none did,
+    or only within the tolerance, and under `diagnosis: false`."""
+    spec, bounds, runs = results.spec, results.spec.diagnosis, results.runs
+    tolerance = spec.determinism.tolerance
     seed, first = next(
         (
             (seed, item.first_divergence)
             for seed, item in results.comparisons.items()
-            if item.first_divergence is not None
+            if item.first_divergence is not None and not alike(item, tolerance)
         ),
-        (0, None),
+        (spec.random_state.seeds[0], None),
     )
-    if bounds is None or results.interrupted or (first is None and _finite(results.runs)):
+    unexplained = first is not None or never_finite(results)
+    if bounds is None or results.interrupted or not unexplained:
         return None
-    if (
-        first is not None
-        and tolerance is not None
-        and not outside_tolerance(results.comparisons[seed], tolerance)
-    ):
-        return None
-    began, done = monotonic(), 0
-    # the pairs that show what the training asked for, and what torch did for it
-    watched = dispatched = Pair()
-    longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in results.runs))
-    short = replace(
-        spec, train=replace(spec.train, timeout=min(spec.train.timeout, bounds.timeout, longest))
+    longest = max(_LONGEST, _TIMES * max(run.ended.seconds for run in runs))
+    timeout = min(spec.train.timeout, bounds.timeout, longest)
+    pairs = _Pairs(
+        spec=replace(spec, train=replace(spec.train, timeout=timeout)),
+        folder=results.folder,
+        seed=seed,
+        watch=watch,
+        on_pair=on_pair,
+        seconds=bounds.timeout,
     )
-
-    def pair(setting: Setting) -> Pair:
-        nonlocal done, watched, dispatched
-        if monotonic() - began > bounds.timeout:
-            raise Exhausted
-        done += 1
-        watch.said(f"diagnosis: {_told(setting)}")
-        found = _pair(short, folder, seed, setting, done)
-        if setting.operators and setting.replay is None:
-            dispatched = found
-        elif not (setting.pinned or setting.lines or found.failed or watched.uses[0]):
-            watched = found
-        watch.said(f"  {_showed(found)}")
-        seen(_told(setting), setting, found)
-        return found
-
-    experiments = Experiments(pair, bounds.runs // 2)
+    experiments = Experiments(pairs.run, bounds.runs // 2)
     if first is None:
-        found = (
-            diagnose_nan(experiments, _NAN_STEPS)
-            if spec.determinism.allow_nonfinite is False
-            else None
-        )
+        diagnosis = diagnose_nan(experiments, _NAN_STEPS)
     else:
-        seconds = next(
-            (run.ended.seconds for run in results.runs if run.plan.arm.name == "deterministic"),
-            _SHORT,
-        )
-        steps = (
-            spec.train.steps
-            if seconds < _SHORT or first.kind == "artifact"
-            else max(first.step, 0) + 1
-        )
-        found = diagnose(Case(first=first, undone=_undone(results.runs), steps=steps), experiments)
-    if found is None:
-        return None
-    uses, operators = shown(*watched.uses), around(*dispatched.operators)
-    found = replace(
-        found,
-        uses=uses,
-        operators=operators,
-        excerpt=_excerpt(folder.snapshot.root, found.file, found.line),
+        deterministic = (run for run in runs if run.plan.arm.name == "deterministic")
+        short = next((run.ended.seconds for run in deterministic), _SHORT) < _SHORT
+        whole = short or first.kind == "artifact"
+        steps = spec.train.steps if whole else max(first.step, 0) + 1
+        case = Case(first=first, undone=_undone(runs), steps=steps)
+        diagnosis = diagnose(case, experiments)
+    return diagnosis and replace(
+        diagnosis,
+        uses=shown(*pairs.watched.uses),
+        operators=around(*pairs.dispatched.operators),
+        excerpt=_excerpt(results.folder.snapshot.root, diagnosis.file, diagnosis.line),
+        runs=2 * pairs.done,
+        seconds=round(monotonic() - pairs.began, 3),
     )
-    return replace(found, runs=2 * done, seconds=round(monotonic() - began, 3))
 
 
-def blamed(found: Diagnosis | None) -> dict[Location, str] | None:
+def blamed_lines(cause: Diagnosis | None) -> dict[Location, str] | None:
     """Return the lines, each with its call, whose draws from the operating system a diagnosis
     names; None if it proves no other cause."""
-    causes = () if found is None else (found, *found.also)
-    named: list[Diagnosis | ShownUse] = [
-        *causes,
-        *(item for cause in causes for item in cause.one_of),
-    ]
+    if cause is None:
+        return None
+    causes = (cause, *cause.also)
+    items: list[Diagnosis | ShownUse] = [*causes]
+    for item in causes:
+        items += item.one_of
     lines = {
         Location(item.file, item.line): item.call
-        for item in named
+        for item in items
         if item.factor == ENTROPY.name and item.file
     }
-    return lines if lines or (found is not None and found.confirmed) else None
+    return lines if lines or cause.confirmed else None
 
 
-def _excerpt(root: Path, file: str, line: int) -> tuple[tuple[int, str], ...]:
-    """The line and those around it, as the commit has them; empty where the path names no text file
-    of the checkout."""
-    path, cell = notebook.split(file)
-    name = inside(path)
-    try:
-        text = (
-            read_text(root / name, root, notebook.MAX_BYTES if cell else _SOURCE)
-            if name is not None and line > 0
-            else ""
+@dataclass(kw_only=True)
+class _Pairs:
+    """Does pairs of runs of one seed, until the time of the diagnosis is used up."""
+
+    spec: Spec
+    folder: GateFolder
+    seed: int
+    watch: Watch
+    on_pair: OnPair
+    seconds: float
+    began: float = field(default_factory=monotonic)
+    done: int = 0
+    # the pairs that show what the training asked for, and what torch did for it
+    watched: Pair = field(default_factory=Pair)
+    dispatched: Pair = field(default_factory=Pair)
+
+    def run(self, setting: Setting) -> Pair:
+        """Do one pair. Raises Exhausted if no time is left."""
+        if monotonic() - self.began > self.seconds:
+            raise Exhausted
+        self.done += 1
+        purpose = _purpose(setting)
+        self.watch.said(f"diagnosis: {purpose}")
+        pair = self._pair(setting)
+        if setting.operators and setting.replay is None:
+            self.dispatched = pair
+        elif not (setting.pinned or setting.lines or pair.failed or self.watched.uses[0]):
+            self.watched = pair
+        outcome = "they agree"
+        if pair.failed:
+            outcome = f"they could not be compared: {for_terminal(pair.failed, 300)}"
+        elif pair.first is not None:
+            outcome = f"they diverge {sentence(pair.first)}"
+        self.watch.said(f"  {outcome}")
+        self.on_pair(purpose, setting, pair)
+        return pair
+
+    def _pair(self, setting: Setting) -> Pair:
+        # Names of one length: with addresses held fixed, what is allocated first decides where all
+        # else lies.
+        first = _plan(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
+        second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
+        series = run_series(
+            self.spec,
+            self.folder,
+            Watch(),
+            (first, second),
+            measure=False,
         )
-    except Unreadable:
-        return ()
-    if cell:
-        text = (notebook.code_cells(text.encode())[cell - 1 : cell] or [""])[0]
-    lines = text.splitlines()
-    first = max(line - _AROUND, 1)
-    return (
-        tuple(
-            (number, clip(text, 300))
-            for number, text in enumerate(lines[first - 1 : line + _AROUND], first)
+        comparison, runs = series.comparisons.get(self.seed), series.runs
+        if len(runs) < 2 or comparison is None:
+            problems = (run.problem for run in runs if run.problem)
+            return Pair(failed=next(problems, "it could not be compared"))
+        a, b = runs
+        return Pair(
+            first=comparison.first_divergence,
+            steps=comparison.steps,
+            finite=not never_finite(series),
+            uses=(uses_of(a, BY_NAME), uses_of(b, BY_NAME)),
+            lines=(uses_of(a, LINES), uses_of(b, LINES)),
+            operators=(_operators(a), _operators(b)),
         )
-        if line <= len(lines)
-        else ()
-    )
 
 
-def _told(setting: Setting) -> str:
-    """What a pair of runs is for, in a few words."""
+def _purpose(setting: Setting) -> str:
+    """Return what a pair of runs is for, in a few words."""
     if setting.replay is not None:
         return f"{setting.replay[0]} again, {REPLAYS} times on its own inputs"
     if setting.operators:
         return "two runs, every operator of the step recorded"
     if setting.lines:
         return "two runs, every line of the training's own code recorded"
-    under = " under load, with threads that begin at odd times" * setting.stress
+    load = " under load, with threads that begin at odd times" * setting.stress
     if not setting.pinned:
-        return f"two runs, every use of a factor watched{under}"
+        return f"two runs, every use of a factor watched{load}"
     names = sorted(
         f"{unit.factor} at {notebook.place(*unit.site)}" if unit.site else unit.factor
         for unit in setting.pinned
     )
-    return f"two runs with {', '.join(names)} held fixed{under}"
-
-
-def _showed(pair: Pair) -> str:
-    if pair.failed:
-        return f"they could not be compared: {for_terminal(pair.failed, 300)}"
-    return f"they diverge {sentence(pair.first)}" if pair.first is not None else "they agree"
-
-
-def _pair(spec: Spec, folder: GateFolder, seed: int, setting: Setting, number: int) -> Pair:
-    # Names of one length: with addresses held fixed, what is allocated first decides where all else
-    # lies.
-    plan = _plan(spec, seed, setting, f"diagnosis-{number}a")
-    second = replace(plan, name=f"diagnosis-{number}b", second_of=plan.name)
-    results = run_series(spec, folder, Watch(), (plan, second), measure=False)
-    comparison, runs = results.comparisons.get(seed), results.runs
-    if len(runs) < 2 or comparison is None:
-        return Pair(
-            failed=next((run.problem for run in runs if run.problem), "")
-            or "it could not be compared"
-        )
-    a, b = (labelled(run.traces) for run in runs)
-    return Pair(
-        first=comparison.first_divergence,
-        steps=comparison.steps,
-        finite=_finite(runs),
-        uses=(tuple(uses_of(a, BY_NAME)), tuple(uses_of(b, BY_NAME))),
-        lines=(tuple(uses_of(a, LINES)), tuple(uses_of(b, LINES))),
-        operators=(tuple(_operators(a)), tuple(_operators(b))),
-    )
+    return f"two runs with {', '.join(names)} held fixed{load}"
 
 
 def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
-    """How the first run of a pair is started: a factor is pinned as a whole, or at the lines that
-    the setting names."""
-    pins: dict[str, list[list[object]] | None] = {
-        unit.factor: None for unit in setting.pinned if unit.site is None
-    }
-    for unit in sorted(unit for unit in setting.pinned if unit.site is not None):
-        sites = pins.setdefault(unit.factor, [])
-        if sites is not None and unit.site is not None:
-            sites.append(list(unit.site))
+    """Return how the first run of a pair is started: a factor is pinned as a whole, or at the lines
+    that the setting names."""
+    whole = {unit.factor for unit in setting.pinned if unit.site is None}
+    pins: dict[str, list[list[object]] | None] = dict.fromkeys(whole)
+    for site, factor in sorted((unit.site, unit.factor) for unit in setting.pinned if unit.site):
+        if factor not in whole:
+            pins[factor] = [*(pins.get(factor) or ()), [*site]]
     watch = not setting.operators and not setting.lines
     probe: dict[str, object] = {"factors": {"watch": watch, "pin": pins}, "every": 1}
     if setting.operators:
-        probe["operators"] = {
-            "step": setting.step,
-            "replay": None if setting.replay is None else [*setting.replay, REPLAYS],
-        }
+        replay = setting.replay and [*setting.replay, REPLAYS]
+        probe["operators"] = {"step": setting.step, "replay": replay}
     if setting.lines:
         probe["lines"] = setting.step
     # else any line would look like the cause
-    chosen = [BY_NAME[name] for name, sites in pins.items() if sites is None]
+    factors = [BY_NAME[name] for name in whole]
     return Plan(
         name=name,
         arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),
         probe=probe,
         stress=setting.stress,
-        environment={key: value for factor in chosen for key, value in factor.pinned.items()},
-        fixed_addresses=any(factor.fixed_addresses for factor in chosen),
+        environment={key: value for factor in factors for key, value in factor.pinned.items()},
+        fixed_addresses=any(factor.fixed_addresses for factor in factors),
     )
 
 
-def labelled(traces: Sequence[Trace]) -> list[tuple[str, Trace]]:
-    """Each process with a name that its twin in the other run has too: its key, and which of that
-    key and command line it is."""
-    seen: Counter[tuple[object, ...]] = Counter()
-    found = []
-    for trace in traces:
-        key = (trace.key, trace.argv[:3])
-        seen[key] += 1
-        number = sum(count for other, count in seen.items() if other[0] == trace.key)
-        found.append((trace.key if number == 1 else f"{trace.key}#{number}", trace))
-    return found
+def uses_of(run: Run, factors: Collection[str]) -> tuple[Used, ...]:
+    """Return the uses of these factors in a run; what else its traces name is no factor."""
+    return tuple(
+        structs.replace(item, process=label)
+        for label, trace in _labelled(run)
+        for item in trace.uses
+        if item.factor in factors
+    )
 
 
-def uses_of(traces: Sequence[tuple[str, Trace]], factors: Collection[str]) -> Iterator[Used]:
-    """The uses of these factors in a run; what else its traces name is no factor."""
-    for process, trace in traces:
-        for item in trace.uses:
-            if item.factor in factors:
-                yield msgspec.structs.replace(item, process=process)
+def _operators(run: Run) -> tuple[OperatorLine, ...]:
+    """Return the operators that a run recorded."""
+    return tuple(
+        structs.replace(item, process=label)
+        for label, trace in _labelled(run)
+        for item in trace.operators
+    )
 
 
-def _operators(traces: Sequence[tuple[str, Trace]]) -> Iterator[OperatorLine]:
-    for process, trace in traces:
-        for item in trace.operators:
-            yield msgspec.structs.replace(item, process=process)
+def _labelled(run: Run) -> Iterator[tuple[str, Trace]]:
+    """Yield each process with a name that its twin in the other run has too."""
+    counts: Counter[str] = Counter()
+    for trace in run.traces:
+        counts[trace.key] += 1
+        number = counts[trace.key]
+        yield trace.key if number == 1 else f"{trace.key}#{number}", trace
 
 
-def _finite(runs: Sequence[Run]) -> bool:
-    """Whether the deterministic runs that came to their end have finite losses and parameters, as
-    far as it matters to the verdict."""
-    good = (run for run in runs if run.good and run.plan.arm.name == "deterministic")
-    return not [
-        sentence
-        for run in good
-        for sentence in nonfinite(run.traces, None, bool(run.plan.arm.flags.get(FILL)))
-    ]
+def _excerpt(
+    root: Path,
+    file: str,
+    line: int,
+) -> tuple[tuple[int, str], ...]:
+    """Return the line and those around it, as the commit has them; empty if the path names no text
+    file of the checkout."""
+    path, cell = notebook.split(file)
+    name = inside(path)
+    if name is None or line < 1:
+        return ()
+    try:
+        text = read_text(root / name, root, notebook.MAX_BYTES if cell else _SOURCE)
+    except Unreadable:
+        return ()
+    if cell:
+        text = "".join(notebook.code_cells(text.encode())[cell - 1 : cell])
+    lines = [*enumerate(text.splitlines(), 1)]
+    near = lines[max(line - _AROUND, 1) - 1 : line + _AROUND]
+    return tuple((number, clip(text, 300)) for number, text in near) if line <= len(lines) else ()
 
 
 def _undone(runs: Sequence[Run]) -> list[Undone]:
-    """Flags that the training switched off in a deterministic run, each line once."""
-    found = {
-        (item.flag, item.value, item.site): item
-        for run in runs
-        if run.plan.arm.name == "deterministic"
-        for trace in run.traces
-        for item in trace.undone
-        if not item.late
-    }
-    return [*found.values()]
+    """Return the flags that the training switched off in a deterministic run, each line once."""
+    return [
+        *{
+            (item.flag, item.value, item.site): item
+            for run in runs
+            if run.plan.arm.name == "deterministic"
+            for trace in run.traces
+            for item in trace.undone
+            if not item.late
+        }.values()
+    ]

@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from repro_gate import __version__
@@ -21,14 +21,14 @@ from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
+from repro_gate.checks.opened import unsound
 from repro_gate.compare.traces import processes
 from repro_gate.data.cache import DataCache, default_cache_path
 from repro_gate.data.declared import DataFinding, verify_data
-from repro_gate.data.formats import DataProblem
-from repro_gate.gate.resolve import resolve
+from repro_gate.gate.prepare import Job
+from repro_gate.gate.resolve import Resolved, resolve
 from repro_gate.machine import read_machine
 from repro_gate.runs.environment import thread_count
-from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Spec
 
@@ -37,26 +37,72 @@ IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
 
 NEED_TRAINING = tuple(item.id for item in ALL if item.needs == RUNS)
 
+Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Evidence that is gathered while the first run may already be going."""
+
+    _future: Future[Evidence]
+
+    def evidence(self) -> Evidence:
+        """Return the evidence, when it is gathered."""
+        return self._future.result()
+
+    def ready(self, seconds: float) -> bool:
+        """Return whether it is gathered within so many seconds."""
+        return not wait([self._future], seconds).not_done
+
+    def data_is_sound(self) -> bool:
+        """Return whether all declared data is there, and none is other than declared."""
+        return first_unsound(self.evidence().data) is None
+
+
+@contextlib.contextmanager
+def gather_ahead(job: Job) -> Iterator[ReadAhead]:
+    """Gather evidence in a thread of its own. If the caller leaves the block early, stop reading at
+    the next file."""
+    ended = threading.Event()
+
+    def until_ended(done: int, total: int) -> None:
+        if ended.is_set():
+            raise InterruptedError
+        job.watch.verifying(done, total)
+
+    with ThreadPoolExecutor(1, "repro-gate-data") as pool:
+        try:
+            yield ReadAhead(
+                pool.submit(
+                    gather,
+                    job.policy,
+                    job.checkout,
+                    until_ended,
+                    job.options.environment,
+                    cached=job.options.cache,
+                )
+            )
+        finally:
+            ended.set()
+
 
 def gather(
-    spec: Spec,
-    problems: tuple[DataProblem, ...],
+    resolved: Resolved,
     checkout: Checkout,
-    watch: Watch,
+    progress: Progress,
     environment: Mapping[str, str],
     *,
-    cached: bool = True,
+    cached: bool,
 ) -> Evidence:
-    """What is known before any training, of a spec whose data is expanded; `problems` are those of
-    the files that declare it."""
-    data, notes = verified(spec, watch, environment, cached=cached)
+    """Return what is known before any training."""
+    data, notes = verified(resolved.spec, progress, environment, cached=cached)
     return Evidence(
-        spec=spec,
+        spec=resolved.spec,
         commit=checkout.commit,
         uncommitted=checkout.uncommitted,
         files=0,
         data=data,
-        data_problems=problems,
+        data_problems=resolved.problems,
         checkout=checkout,
         tracked=tracked_files(checkout.root) if checkout.is_git else None,
         machine=read_machine(),
@@ -65,67 +111,41 @@ def gather(
     )
 
 
-@contextlib.contextmanager
-def gathering(gathered: Callable[[Watch], Evidence], watch: Watch) -> Iterator[Future[Evidence]]:
-    """What `gathered` gives, in a thread of its own, with progress told to `watch`. Where nobody
-    waits for it any more, it ends soon."""
-    ended = threading.Event()
-
-    class Told(Watch):
-        def verifying(self, done: int, total: int) -> None:
-            if ended.is_set():
-                raise InterruptedError
-            watch.verifying(done, total)
-
-    with ThreadPoolExecutor(1, "repro-gate-data") as pool:
-        try:
-            yield pool.submit(gathered, Told())
-        finally:
-            ended.set()
-
-
-def data_is_sound(evidence: Evidence) -> bool:
-    """Whether all declared data is there, and none is other than declared."""
-    return all(item.actual is not None and item.matches is not False for item in evidence.data)
+def first_unsound(data: Sequence[DataFinding]) -> DataFinding | None:
+    """Return the first item that is not there, or is other than declared."""
+    return next((item for item in data if item.actual is None or item.matches is False), None)
 
 
 def verified(
-    spec: Spec, watch: Watch, environment: Mapping[str, str], *, cached: bool
+    spec: Spec, progress: Progress, environment: Mapping[str, str], *, cached: bool
 ) -> tuple[tuple[DataFinding, ...], tuple[str, ...]]:
-    """Declared data as found, hashed only where it has changed since, if the cache may be used; and
-    why that was not used."""
+    """Return declared data as found, hashed only if it has changed since, if the cache may be used;
+    and why that was not used."""
     path = default_cache_path(environment) if cached and spec.data else None
     cache = None if path is None else DataCache(path)
-    found = verify_data(spec.data, spec.path.parent, progress=watch.verifying, cache=cache)
-    if cache is not None:
-        cache.write()
-    return found, (cache.note,) if cache is not None and cache.note else ()
+    data = verify_data(spec.data, spec.path.parent, progress=progress, cache=cache)
+    if cache is None:
+        return data, ()
+    cache.write()
+    return data, (cache.note,) if cache.note else ()
 
 
-def check(spec: Spec, watch: Watch, *, cached: bool = True) -> tuple[CheckResult, ...]:
-    """The results of the checks that need no training."""
-    found = resolve(spec)
-    return run_static(
-        gather(
-            found.spec,
-            found.problems,
-            inspect_checkout(spec.path.parent),
-            watch,
-            os.environ,
-            cached=cached,
-        ),
-        date.today(),
-    )
+def check(
+    spec: Spec,
+    progress: Progress,
+    *,
+    cached: bool = True,
+) -> tuple[CheckResult, ...]:
+    """Return the results of the checks that need no training."""
+    checkout = inspect_checkout(spec.path.parent)
+    evidence = gather(resolve(spec), checkout, progress, os.environ, cached=cached)
+    return run_static(evidence, date.today())
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
     """Return the evidence with what the runs came to. A varied run that plain ones do not
     contradict is `not_robust`; any other that is not the same is chance."""
-    fragile = results.not_robust
-    varied = {
-        seed: item if item.same or item in fragile else replace(item, by_chance=True)
-        for seed, item in results.varied.items()
-    }
+    not_robust = results.not_robust
     return replace(
         evidence,
         files=results.folder.snapshot.files,
@@ -133,67 +153,60 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
         pair=results.pair(),
         control=results.control,
         comparison=results.comparison,
-        varied=varied,
+        varied={
+            seed: replace(item, by_chance=not item.same and item not in not_robust)
+            for seed, item in results.varied.items()
+        },
         changed_data=results.changed_data,
         gpu_processes=results.gpu_processes,
     )
 
 
 def config_hash_of_runs(evidence: Evidence, results: Results) -> ConfigHash | None:
-    """The config hash of one series' runs; None where no deterministic run
-    came to its end: the platform is not known.
+    """Return the config hash of one series' runs; None if no deterministic run came to its end: the
+    platform is not known.
 
     Of `evidence` are declared data as found, this machine and the image, which every series of a
     gate run shares.
     """
-    facts = next(
-        (trace.facts for run in results.pair()[:1] for trace in processes(run.traces).values()),
-        None,
-    )
-    if facts is None:
-        return None
-    # what the training's own code sets is part of its code
-    given = {
-        **facts,
-        "threads": thread_count(results.folder.outer),
-    }
-    return config_hash_of(
-        results.spec,
-        results.folder.snapshot,
-        evidence.data,
-        given,
-        evidence.machine,
-        evidence.running_image,
-    )
+    for trace in processes(results.pair()[0].traces).values() if results.pair() else ():
+        return config_hash_of(
+            results.spec,
+            results.folder.snapshot,
+            evidence.data,
+            # what the training's own code sets is part of its code
+            {**trace.facts, "threads": thread_count(results.folder.outer)},
+            evidence.machine,
+            evidence.running_image,
+        )
+    return None
 
 
 def entry_of_runs(
-    results: Results, hashed: ConfigHash, machine: Mapping[str, str], now: datetime
+    evidence: Evidence, results: Results, hashed: ConfigHash | None, now: datetime
 ) -> Entry | None:
-    """What a baseline would record. None where any seed's two runs were not compared, or are not
-    bitwise identical."""
-    seeds = results.spec.random_state.seeds
-    if not all(
-        seed in results.comparisons and results.comparisons[seed].identical for seed in seeds
+    """Return what a baseline would record. None if any seed's two runs were not compared, are not
+    bitwise identical, or did not train the checkout's code."""
+    seeds, comparisons = results.spec.random_state.seeds, results.comparisons
+    if (
+        hashed is None
+        or unsound(evidence, results.runs)
+        or not all(seed in comparisons and comparisons[seed].identical for seed in seeds)
     ):
         return None
     recorded = []
-    for run in (results.pair(seed)[0] for seed in seeds):
-        files = {
-            name: item
-            for name, item in results.artifacts.get(run.plan.name, {}).items()
-            if item.readable
-        }
-        recorded.append(
-            result_of(
-                run, dict(zip(files, results.reader.contents([*files.values()]), strict=True))
-            )
-        )
-    outside = outside_facts(results.pair()[0], machine)
+    for seed in seeds:
+        run = results.pair(seed)[0]
+        artifacts = results.artifacts.get(run.plan.name, {})
+        files = [item for item in artifacts.values() if item.readable]
+        contents = results.reader.contents(files)
+        names = [item.name for item in files]
+        digests = dict(zip(names, contents, strict=True))
+        recorded.append(result_of(run, digests))
     return entry_of(
         hashed,
         recorded,
-        outside,
+        outside_facts(results.pair()[0], evidence.machine),
         now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         __version__,
         results.step_times(),

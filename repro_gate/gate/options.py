@@ -1,5 +1,4 @@
-"""What the caller of the gate asks for besides the spec. Built by `cli`, read by `gate`, `base` and
-`against`."""
+"""What the caller of the gate asks for besides the spec. Built by `cli`, and held by the `Job`."""
 
 from __future__ import annotations
 
@@ -21,19 +20,15 @@ class Options:
     seed: int | None = None
     steps: int | None = None
     base: str | None = None  # the ref that the change is to be merged into; None: no base is known
-    policy: str | None = (
-        None  # whose spec judges, `head` or `base`; None: what the base branch's spec says
-    )
+    # whose spec judges, `head` or `base`; None: what the base branch's spec says
+    policy: str | None = None
     against: str | None = None  # a ref that is gated in the same call
     fail_fast: bool = False
     keep_traces: Path | None = None
     cache: bool = True  # take the digests of data that has not changed since they were made
-    cache_root: Path | None = (
-        None  # where the environments of `env.install` are kept; None: where this user's caches lie
-    )
-    locking: bool = (
-        False  # the result is to be recorded, so what was recorded before does not judge it
-    )
+    # where the environments of `env.install` are kept; None: where this user's caches lie
+    cache_root: Path | None = None
+    record_baseline: bool = False  # write a baseline entry; the old one does not judge
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     # who the training runs as: what `sandbox.choosing.choose` said
     sandbox: Sandbox = field(default_factory=Sandbox)

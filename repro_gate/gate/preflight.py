@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from repro_gate._version import DOCS_URL
@@ -25,7 +26,7 @@ _SHM = "/dev/shm"  # noqa: S108  looked at, and nothing is put there
 # DataLoader workers hand each batch over in /dev/shm, two a worker (`prefetch_factor`): 4 workers
 # with batches of 64 pictures of 224 x 224 as float32 take 300 MiB, and NCCL takes some MiB for each
 # pair of GPUs. Docker's default is 64 MiB.
-SHM_WANTED, SHM_FREE = 1024 * MIB, 256 * MIB
+SHM_TOTAL, SHM_FREE = 1024 * MIB, 256 * MIB
 # which the engines themselves make
 _IN_CONTAINER = ("run/.containerenv", ".dockerenv")
 _SHM_CRASH = re.compile(
@@ -35,6 +36,7 @@ _SHM_CRASH = re.compile(
     r"|Error while creating shared memory segment",
     re.IGNORECASE,
 )
+_GPU = re.compile("(?!-|NoDevFiles$).")  # an entry of CUDA_VISIBLE_DEVICES
 _PAGE = f"{DOCS_URL}/preflight.md"
 
 
@@ -49,7 +51,7 @@ class Facts:
 
 
 def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
-    """The facts. Raises nothing."""
+    """Return the facts. Raises nothing."""
     container = any((root / name).exists() for name in _IN_CONTAINER)
     total, free = None, None
     with suppress(OSError):
@@ -63,23 +65,27 @@ def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
     )
 
 
-def preflight(spec: Spec, environment: Mapping[str, str], facts: Facts) -> tuple[Reason, ...]:
-    """What is worth knowing though it ends nothing. `environment` is the one that the gate was
-    started in. Raises Inconclusive where a required GPU cannot be had."""
+def preflight(
+    spec: Spec,
+    environment: Mapping[str, str],
+    facts: Facts,
+) -> tuple[Reason, ...]:
+    """Return what is worth knowing though it ends nothing. `environment` is the one that the gate
+    was started in. Raises Inconclusive if a required GPU cannot be had."""
     if spec.hardware.device == "cuda":
         _require_gpus(spec, {**environment, **spec.train.env}, facts)
     return _shared_memory(facts) if facts.devices else ()
 
 
 def explains(tail: Sequence[str], facts: Facts) -> tuple[Reason, ...]:
-    """What is said of /dev/shm where a run ended with a message that full shared memory causes."""
+    """Return what is worth knowing of /dev/shm if full shared memory causes what a log says."""
     return _shared_memory(facts) if any(map(_SHM_CRASH.search, tail)) else ()
 
 
 def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
-    """Too little is never the end: a training without DataLoader workers needs none."""
+    """Return the note about too little of it; a training without DataLoader workers needs none."""
     total, free = facts.shm_total, facts.shm_free
-    if total is None or free is None or (total >= SHM_WANTED and free >= SHM_FREE):
+    if total is None or free is None or (total >= SHM_TOTAL and free >= SHM_FREE):
         return ()
     message = (
         f"{_SHM} has {free // MIB} MiB free of {total // MIB}; DataLoader workers pass batches "
@@ -89,9 +95,14 @@ def _shared_memory(facts: Facts) -> tuple[Reason, ...]:
     return (Reason("preflight/shared-memory", message, remedy),)
 
 
-def _require_gpus(spec: Spec, seen: Mapping[str, str], facts: Facts) -> None:
-    """`seen` is what the training's process would find in its environment."""
-    visible, wanted = _visible(seen, facts), spec.hardware.gpus or 1
+def _require_gpus(
+    spec: Spec,
+    environment: Mapping[str, str],
+    facts: Facts,
+) -> None:
+    """Raise Inconclusive unless the GPUs that the spec requires are visible in the training's
+    `environment`."""
+    visible, required = _visible(environment, facts), spec.hardware.gpus or 1
     if not facts.devices:
         message = "this machine shows no GPU: there is no /dev/nvidia0, /dev/kfd or /dev/dxg"
         remedy = (
@@ -100,12 +111,12 @@ def _require_gpus(spec: Spec, seen: Mapping[str, str], facts: Facts) -> None:
             else "run the job on a machine with a GPU (`runs-on:`), and load its driver"
         )
     elif visible == 0:
-        listed = for_terminal(seen["CUDA_VISIBLE_DEVICES"], 80)
+        listed = for_terminal(environment["CUDA_VISIBLE_DEVICES"], 80)
         message = f"CUDA_VISIBLE_DEVICES is {listed!r}, which hides every GPU"
         remedy = 'take it out of the job\'s `env:` and of train.env, or name GPUs: `"0"`'
-    elif visible is not None and visible < wanted:
-        message = f"{wanted} GPUs are required (hardware.gpus), and {visible} can be seen"
-        remedy = f"take a runner with {wanted} GPUs, or name them all in CUDA_VISIBLE_DEVICES"
+    elif visible is not None and visible < required:
+        message = f"{required} GPUs are required (hardware.gpus), and {visible} can be seen"
+        remedy = f"take a runner with {required} GPUs, or name them all in CUDA_VISIBLE_DEVICES"
     else:
         return
     raise Inconclusive(
@@ -115,20 +126,18 @@ def _require_gpus(spec: Spec, seen: Mapping[str, str], facts: Facts) -> None:
     )
 
 
-def _visible(seen: Mapping[str, str], facts: Facts) -> int | None:
-    """How many GPUs CUDA would count; None where the device files do not tell (Windows' subsystem,
-    AMD).
+def _visible(environment: Mapping[str, str], facts: Facts) -> int | None:
+    """Return how many GPUs CUDA would count; None if the device files do not tell (Windows'
+    subsystem, AMD).
 
     CUDA reads CUDA_VISIBLE_DEVICES up to the first entry that is no GPU (CUDA C++ Programming
     Guide, "Environment Variables").
     """
     files = sum(name.startswith("nvidia") for name in facts.devices) or None
-    listed = seen.get("CUDA_VISIBLE_DEVICES")
-    if listed is None:
+    entries = environment.get("CUDA_VISIBLE_DEVICES")
+    if entries is None:
         return files
-    valid = 0
-    for entry in map(str.strip, listed.split(",")):
-        if not entry or entry.startswith("-") or entry == "NoDevFiles":
-            break
-        valid += 1
-    return min(files, valid) if files is not None else None if valid else 0
+    valid = [*takewhile(_GPU.match, map(str.strip, entries.split(",")))]
+    if files is None and valid:
+        return None
+    return min(files or 0, len(valid))

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from repro_gate.baseline.file import parse_baseline
 from repro_gate.baseline.model import FILE_NAME, Baseline
-from repro_gate.checkout.refs import file_at
+from repro_gate.checkout.inspection import Checkout
+from repro_gate.checkout.refs import commit_of, file_at
 from repro_gate.data.formats import DVC, MAX_DVC, DataProblem, expand_items
+from repro_gate.errors import UsageError
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
 from repro_gate.spec.document import MAX_BYTES
@@ -27,11 +29,54 @@ class Resolved:
     problems: tuple[DataProblem, ...] = ()
 
 
-def resolve(spec: Spec, folder: Path | None = None, root: Path | None = None) -> Resolved:
+@dataclass(frozen=True, kw_only=True)
+class OtherRef(Resolved):
+    """The ref that `--against` names, with its own spec (this checkout's if it has none)."""
+
+    ref: str
+    commit: str
+
+
+def resolve(
+    spec: Spec,
+    folder: Path | None = None,
+    root: Path | None = None,
+) -> Resolved:
     """Expand the spec's data by the declarations in `folder` (the spec's own), inside `root` (the
     checkout's)."""
     items, problems = expand_items(spec.data, folder or spec.path.parent, root)
     return Resolved(replace(spec, data=items), problems)
+
+
+def other_ref(spec: Spec, checkout: Checkout, options: Options) -> OtherRef | None:
+    """Return the ref that `--against` names, read before anything long runs. Raises UsageError: no
+    such commit, or a spec with mistakes.
+
+    What is recorded, and how long a run may take, is this checkout's spec's, so that the runs can
+    be compared with each other.
+    """
+    ref = options.against
+    if ref is None:
+        return None
+    if not checkout.is_git:
+        raise UsageError(
+            f"--against {ref}: {checkout.root} is not a git checkout", remedy="leave --against out"
+        )
+    commit = commit_of(checkout.root, ref, "--against")
+    name = os.path.relpath(os.path.realpath(spec.path), checkout.root)
+    own = CommitFiles(checkout.root, commit, name, spec.path).spec(options) or Resolved(spec)
+    train = replace(
+        own.spec.train,
+        timeout=spec.train.timeout,
+        warmup=spec.train.warmup,
+    )
+    comparable = replace(
+        own.spec,
+        train=train,
+        capture=spec.capture,
+        cost=spec.cost,
+    )
+    return OtherRef(comparable, own.problems, ref=ref, commit=commit)
 
 
 @dataclass
@@ -43,54 +88,43 @@ class CommitFiles:
     commit: str
     name: str
     path: Path
-    options: Options
 
     @cached_property
     def raw(self) -> bytes | None:
-        """The spec's bytes; None where this commit has no such file."""
+        """Return the spec's bytes; None if this commit has no such file."""
         return file_at(self.root, self.commit, self.name, MAX_BYTES)
 
-    def spec(self, *, overridden: bool) -> Resolved | None:
-        """The spec, resolved with the declarations of this commit; None where there is none.
-        `overridden`: with what the command line lays over it. Raises UsageError for one with
-        mistakes."""
+    def spec(self, options: Options | None = None) -> Resolved | None:
+        """Return the spec, resolved with the declarations of this commit; None if there is none.
+        `options` are laid over it. Raises UsageError for one with mistakes."""
         if self.raw is None:
             return None
-        given = self.options if overridden else Options()
-        return self._resolve(
-            load_spec_bytes(
-                self.raw,
-                f"{self.commit[:12]}:{self.name}",
-                self.path,
-                given.overrides,
-                seed=given.seed,
-                steps=given.steps,
-            )
+        options = options or Options()
+        spec = load_spec_bytes(
+            self.raw,
+            f"{self.commit[:12]}:{self.name}",
+            self.path,
+            options.overrides,
+            seed=options.seed,
+            steps=options.steps,
         )
-
-    def baseline(self) -> Baseline | None:
-        """None where this commit has no baseline. Raises UsageError for one that cannot be used."""
-        name = os.path.join(os.path.dirname(self.name), FILE_NAME)
-        raw = file_at(self.root, self.commit, name, MAX_BYTES)
-        return None if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")
-
-    def _resolve(self, spec: Spec) -> Resolved:
         folder = os.path.dirname(self.name)
+        names = (name for item in spec.data for name in (item.path, f"{item.path}.dvc"))
         with scratch_folder() as scratch:
-            for name in (
-                name
-                for item in spec.data
-                for name in (item.path, f"{item.path}.dvc")
-                if name.endswith(DVC)
-            ):
+            (scratch / folder).mkdir(parents=True, exist_ok=True)
+            for name in names:
                 path = os.path.normpath(os.path.join(folder, name))
-                raw = (
-                    None
-                    if path.startswith(("..", "/"))
-                    else file_at(self.root, self.commit, path, MAX_DVC)
-                )
+                if not name.endswith(DVC) or path.startswith(("..", "/")):
+                    continue
+                raw = file_at(self.root, self.commit, path, MAX_DVC)
                 if raw is not None:
                     (scratch / path).parent.mkdir(parents=True, exist_ok=True)
                     (scratch / path).write_bytes(raw)
-            (scratch / folder).mkdir(parents=True, exist_ok=True)
             return resolve(spec, scratch / folder, scratch)
+
+    def baseline(self) -> Baseline | None:
+        """Return the baseline of this commit, if any. Raises UsageError for one that cannot be
+        used."""
+        name = os.path.join(os.path.dirname(self.name), FILE_NAME)
+        raw = file_at(self.root, self.commit, name, MAX_BYTES)
+        return None if raw is None else parse_baseline(raw, f"{self.commit[:12]}:{name}")

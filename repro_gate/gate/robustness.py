@@ -24,223 +24,224 @@ from repro_gate.diagnosis.robustness import (
 )
 from repro_gate.diagnosis.suspects import first_difference
 from repro_gate.errors import Inconclusive
-from repro_gate.gate.diagnose import LINES, labelled, uses_of
+from repro_gate.gate.diagnose import LINES, uses_of
 from repro_gate.report.numbers import duration
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.ending import last_line
-from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results, Varied, before_step
 from repro_gate.runs.series import run_series
-from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
-from repro_gate.trace.model import Trace, Used
+from repro_gate.trace.model import Used
 
 _FOR_THE_VERDICT = 2  # experiments that are always done: varied in nothing, and in all of it again
 _WATCH = {"watch": True, "surroundings": True}
-_TOLD = {called(name) for name in SURROUNDINGS}  # the names of those uses in a trace
+_USES = {called(name) for name in SURROUNDINGS}  # the names of those uses in a trace
+_NOTHING = frozenset[str]()
 
 
-def robustness_of(
-    spec: Spec, folder: GateFolder, results: Results, watch: Watch
-) -> tuple[Diagnosis | None, Results]:
-    """Return which of what was varied a run depends on, where the plain runs of its seed are the
-    same and the varied one is not; None where there is no such run. And the results: where a varied
-    run differs or fails by chance, its training is not repeatable after all."""
-    found = None
+def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Results]:
+    """Return which of what was varied a run depends on, if the plain runs of its seed are the same
+    and the varied one is not; None if there is no such run. And the results: where a varied run
+    differs or fails by chance, its training is not repeatable after all."""
+    diagnosis = None
     for broken in results.not_robust:
-        if results.interrupted:
-            break
-        diagnosis, results = _look_into(broken, spec, folder, results, watch, search=found is None)
-        found = found or diagnosis
-    if found is None:
+        if not results.interrupted:
+            search = _Search(results, broken, watch, brief=diagnosis is not None)
+            another, results = search.look_into()
+            diagnosis = diagnosis or another
+    if diagnosis is None:
         return None, results
-    ended = (
-        (run.plan.name, last_line(run.ended.tail))
-        for run in (item.run for item in results.not_robust)
-        if not run.good
+    ends = tuple(
+        f"{item.run.plan.name} ended with: {line}"
+        for item in results.not_robust
+        if not item.run.good and (line := last_line(item.run.ended.tail))
     )
-    return replace(
-        found,
-        evidence=(*found.evidence, *(f"{name} ended with: {line}" for name, line in ended if line)),
-    ), results
+    return replace(diagnosis, evidence=(*diagnosis.evidence, *ends)), results
 
 
-def _look_into(
-    broken: Varied, spec: Spec, folder: GateFolder, results: Results, watch: Watch, *, search: bool
-) -> tuple[Diagnosis | None, Results]:
-    """Look into one varied run. Without `search` it is only varied in all of it once more, which
-    tells chance from dependence."""
-    seed, names = broken.run.plan.arm.seed, broken.run.plan.varied
-    first = next(run for run in results.runs if run.plan.name == broken.run.plan.second_of)
-    bounds, tolerance, compared = spec.diagnosis, spec.determinism.tolerance, broken.comparison
-    experiments = dict[frozenset[str], _Experiment]()
-    steps, began, done = _steps(broken) if tolerance is None else None, monotonic(), 0
-    took = max(time() - folder.began, 0.0)
-    most = 0.0 if bounds is None else min(bounds.timeout, spec.robustness.search * took)
-    if search and bounds is not None:
-        watch.said(
-            f"robustness: what does {broken.run.plan.name} depend on? The search takes "
-            f"{duration(most)} at most"
-        )
-
-    def started(varied: frozenset[str], probe: Mapping[str, object], most: float) -> Results:
-        nonlocal done
-        late = bounds is None or done >= bounds.runs or monotonic() - began > most
-        if late and done >= _FOR_THE_VERDICT:
-            raise Exhausted
-        done += 1
-        watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
-        arm = replace(first.plan.arm, steps=steps or first.plan.arm.steps)
-        plan = Plan(name=f"robustness-{seed}-{done}", arm=arm, varied=varied, probe=probe)
-        if tolerance is not None:  # which asks how far the final weights are apart
-            plan = replace(plan, keep_final=True, reference=first.traces)
-        series = run_series(spec, folder, Watch(), (plan,), measure=False)
-        if series.interrupted:
-            raise _Interrupted(series.interrupted)
-        return series
-
-    def run(varied: frozenset[str]) -> Outcome:
-        series = started(varied, {"factors": _WATCH}, most)
-        comparison, ended = _compared(results, series, first, steps), series.runs[0]
-        differs = not ended.good
-        # a failure is explained by one that fails too
-        if comparison is not None and (compared is not None or not varied):
-            differs = differs or not alike(comparison, tolerance)
-        experiments[varied] = _Experiment(
-            differs=differs,
-            uses=tuple(uses_of(labelled(ended.traces), _TOLD)),
-            run=ended,
-            comparison=comparison,
-        )
-        return experiments[varied]
-
-    def lines(varied: frozenset[str]) -> list[Used]:
-        """Of a short run. What decides is known by then, and a name without a line helps nobody:
-        the time of the search is not asked."""
-        series = started(varied, {"factors": {}, "lines": max(until, 0)}, inf)
-        return [*uses_of(labelled(series.runs[0].traces), LINES)]
-
-    def line_of(name: str) -> Used | None:
-        """Return the line that a varied name reached: the first whose values differ where no use of
-        it is seen; of those that read the clock, of which most only log, the one that decides if it
-        alone is varied."""
-        alone = frozenset({name})
-        if not called(name):
-            return first_difference(lines(frozenset()), lines(alone))
-        told = differing(experiments[frozenset()].uses, experiments[alone].uses, name, until)
-        readers = {use.site: use for use in reversed(told) if use.direct and name == "clock"}
-        for site, use in reversed(readers.items()) if len(readers) > 1 else ():
-            series = started(alone, {"factors": {**_WATCH, "vary_at": [site]}}, most)
-            comparison = _compared(results, series, first, steps)
-            if comparison is not None and not alike(comparison, tolerance):
-                return use
+def not_robust(dependence: Diagnosis | None) -> Finding | None:
+    """Return what the check says of a dependence."""
+    if dependence is None:
         return None
-
-    diverged = compared.first_divergence if compared is not None else None
-    until = 10**9 if diverged is None else max(diverged.step, 0)
-    where = (
-        f"in how it ends ({broken.run.problem})"
-        if compared is None or diverged is None
-        else place_of(diverged, compared.steps)
+    causes = (dependence, *dependence.also)
+    lines = dict.fromkeys(
+        EvidenceLine(item.call, Location(item.file, item.line))
+        for item in dependence.one_of or causes
+        if item.file
     )
-    found = None
-    try:
-        if search:
-            found = diagnose(sorted(names, key=spec.robustness.vary.index), until, where, run)
-            if found is not None and found.factor and not found.one_of:
-                with suppress(Exhausted):
-                    found = at_line(found, found.factor, line_of(found.factor))
-        by_chance = found is None if search else not run(names).differs
-    except _Interrupted as error:
-        return None, replace(results, interrupted=str(error))
-    except (Inconclusive, OSError) as error:
-        return None, replace(results, interrupted=f"the series ended early: {error}")
-    plain = experiments.get(frozenset())
-    if plain is not None and plain.differs:
-        return None, _by_chance(results, broken, plain.run, plain.comparison)
-    if by_chance:  # a failure is one beside the run that is varied in the same and comes through
-        proof = compared or compare_crashed(experiments[names].run, broken.run)
-        return None, _by_chance(results, broken, broken.run, proof)
-    if found is None:
-        return None, results
-    return replace(found, runs=done, seconds=round(monotonic() - began, 3)), results
-
-
-class _Interrupted(Exception):
-    """An experiment was ended: the text says by what."""
+    texts = (text for item in causes for text in item.evidence)
+    return missing(dependence.message, (*lines, *texts), dependence.remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Experiment(Outcome):
-    """With the run, and how it compares with the first of its seed; None where it ended badly and
-    that is not the training's own doing."""
+    """With the run, and how it compares with the first of its seed; None if it ended badly and that
+    is not the training's own doing."""
 
     run: Run
     comparison: Comparison | None
 
 
-def _by_chance(results: Results, broken: Varied, run: Run, proof: Comparison | None) -> Results:
-    """Return the results where `run`, compared in `proof`, shows that nothing which was varied
-    explains the varied run. A run that ended badly is one of the gate's runs from here on, so that
-    the report has its log."""
-    seed = broken.run.plan.arm.seed
-    runs = results.runs if run.good or run in results.runs else (*results.runs, run)
-    comparisons = results.comparisons if proof is None else {**results.comparisons, seed: proof}
-    second = (
-        {**results.second, seed: run.plan.name}
-        if run is broken.run and run.good
-        else results.second
-    )
-    varied = {**results.varied, seed: replace(broken, by_chance=True)}
-    return replace(results, runs=runs, comparisons=comparisons, second=second, varied=varied)
+class _Search:
+    """The experiments about one varied run. A `brief` one only tells chance from dependence."""
 
+    def __init__(
+        self,
+        results: Results,
+        broken: Varied,
+        watch: Watch,
+        *,
+        brief: bool,
+    ) -> None:
+        spec, compared, plan = results.spec, broken.comparison, broken.run.plan
+        self.results, self.broken, self.watch, self.varied = results, broken, watch, plan.varied
+        self.began, self.done = monotonic(), 0
+        self.experiments = dict[frozenset[str], _Experiment]()
+        self.tolerance = spec.determinism.tolerance
+        self.first = next(run for run in results.runs if run.plan.name == plan.second_of)
+        self.until = 10**9  # the step at which the varied run diverged
+        # that an experiment needs; None: all, and what the training leaves at its end
+        self.steps = None
+        self.place = f"in how it ends ({broken.run.problem})"
+        diverged = compared and compared.first_divergence
+        if compared and diverged:
+            self.until = max(diverged.step, 0)
+            self.place = place_of(diverged, compared.steps)
+            at_end = diverged.kind == "artifact" or diverged.detail or self.tolerance
+            if not at_end and diverged.step + 1 < compared.steps:
+                self.steps = self.until + 1
+        self.most = self.seconds = 0.0  # experiments, and their time
+        if spec.diagnosis is not None and not brief:
+            took = max(time() - results.folder.began, 0.0)
+            self.most = spec.diagnosis.runs
+            self.seconds = min(spec.diagnosis.timeout, spec.robustness.search * took)
+            watch.said(
+                f"robustness: what does {plan.name} depend on? The search takes "
+                f"{duration(self.seconds)} at most"
+            )
 
-def told(found: Diagnosis | None) -> Finding | None:
-    """What the check says of it."""
-    if found is None:
+    def look_into(self) -> tuple[Diagnosis | None, Results]:
+        """Return what the run depends on, with the line that it reached, and the results."""
+        results, run = self.results, self.broken.run
+        names = sorted(self.varied, key=results.spec.robustness.vary.index)
+        try:
+            diagnosis = diagnose(names, self.until, self.place, self.experiment)
+            if diagnosis and diagnosis.factor and not diagnosis.one_of:
+                with suppress(Exhausted):
+                    line = self.line_of(diagnosis.factor)
+                    diagnosis = at_line(diagnosis, diagnosis.factor, line)
+        except (Inconclusive, OSError) as error:
+            return None, replace(results, interrupted=f"the series ended early: {error}")
+        plain = self.experiments[_NOTHING]
+        if plain.differs:
+            return None, self.by_chance(plain.run, plain.comparison)
+        if diagnosis:
+            seconds = round(monotonic() - self.began, 3)
+            return replace(diagnosis, runs=self.done, seconds=seconds), results
+        # a failure is one next to the run that is varied in the same and comes through
+        again = self.experiments[self.varied].run
+        return None, self.by_chance(run, self.broken.comparison or compare_crashed(again, run))
+
+    def experiment(self, varied: frozenset[str]) -> Outcome:
+        """Do one run that is varied in these."""
+        series = self.start(varied, {"factors": _WATCH}, self.seconds)
+        comparison, run = self.compare(series), series.runs[0]
+        differs = not run.good
+        # a failure is explained by one that fails too
+        if comparison and (self.broken.comparison or not varied):
+            differs = differs or not alike(comparison, self.tolerance)
+        self.experiments[varied] = _Experiment(
+            differs=differs,
+            uses=uses_of(run, _USES),
+            run=run,
+            comparison=comparison,
+        )
+        return self.experiments[varied]
+
+    def start(
+        self,
+        varied: frozenset[str],
+        probe: Mapping[str, object],
+        seconds: float,
+    ) -> Results:
+        """Do one run. Raises Exhausted if no more may be done."""
+        late = self.done >= self.most or monotonic() - self.began > seconds
+        if late and self.done >= _FOR_THE_VERDICT:
+            raise Exhausted
+        self.done += 1
+        self.watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
+        arm, results = self.first.plan.arm, self.results
+        final = self.tolerance is not None  # which asks how far the final weights are apart
+        plan = Plan(
+            name=f"robustness-{arm.seed}-{self.done}",
+            arm=replace(arm, steps=self.steps or arm.steps),
+            varied=varied,
+            probe=probe,
+            keep_final=final,
+            reference=self.first.traces if final else (),
+        )
+        series = run_series(
+            results.spec,
+            results.folder,
+            Watch(),
+            (plan,),
+            measure=False,
+        )
+        if series.interrupted:
+            raise Inconclusive(series.interrupted)
+        return series
+
+    def compare(self, series: Results) -> Comparison | None:
+        """Compare an experiment's run with the first, in the steps that both took."""
+        first, run, steps = self.first, series.runs[0], self.steps
+        if not run.good:
+            return compare_crashed(first, run)
+        if steps is None:
+            return self.results.compare_with(series, first.plan.arm.seed)
+        a, b = (
+            [replace(before_step(trace, steps), steps=trace.steps[:steps]) for trace in item.traces]
+            for item in (first, run)
+        )
+        return compare_runs(a, b)
+
+    def line_of(self, name: str) -> Used | None:
+        """Return the line that a varied name reached: the first whose values differ if no use of it
+        is seen; of those that read the clock, of which most only log, the one that decides if it
+        alone is varied."""
+        alone = frozenset({name})
+        plain, varied = (self.experiments.get(item) for item in (_NOTHING, alone))
+        if not called(name):
+            # what decides is known, and a name without a line helps nobody: take the time
+            probe = {"factors": {}, "lines": self.until}
+            first, second = (self.start(item, probe, inf) for item in (_NOTHING, alone))
+            return first_difference(
+                uses_of(first.runs[0], LINES),
+                uses_of(second.runs[0], LINES),
+            )
+        if name != "clock" or not plain or not varied:
+            return None
+        uses = differing(plain.uses, varied.uses, name, self.until)
+        readers = [*{use.site: use for use in reversed(uses) if use.direct}.values()]
+        for use in reversed(readers) if len(readers) > 1 else ():
+            watch = {"factors": {**_WATCH, "vary_at": [use.site]}}
+            comparison = self.compare(self.start(alone, watch, self.seconds))
+            if comparison and not alike(comparison, self.tolerance):
+                return use
         return None
-    every = (found, *found.also)
-    lines = dict.fromkeys(
-        EvidenceLine(item.call, Location(item.file, item.line))
-        for item in found.one_of or every
-        if item.file
-    )
-    return missing(
-        found.message, (*lines, *(text for item in every for text in item.evidence)), found.remedy
-    )
 
-
-def _steps(broken: Varied) -> int | None:
-    """Return how many steps an experiment needs; None: all of them, and what the training leaves at
-    its end."""
-    compared = broken.comparison
-    first = compared.first_divergence if compared is not None else None
-    if (
-        compared is None
-        or first is None
-        or first.kind == "artifact"
-        or first.detail
-        or first.step + 1 >= compared.steps
-    ):
-        return None
-    return max(first.step, 0) + 1
-
-
-def _compared(
-    results: Results, series: Results, first: Run, steps: int | None
-) -> Comparison | None:
-    """Compare an experiment's run with the first, in the steps that both took."""
-    run = series.runs[0]
-    if not run.good:
-        return compare_crashed(first, run)
-    if steps is None:
-        return results.compare_with(series, first.plan.arm.seed)
-    a, b = ([_cut(trace, steps) for trace in item.traces] for item in (first, run))
-    return compare_runs(a, b)
-
-
-def _cut(trace: Trace, steps: int) -> Trace:
-    return replace(before_step(trace, steps), steps=trace.steps[:steps])
+    def by_chance(self, run: Run, proof: Comparison | None) -> Results:
+        """Return the results where `run`, compared in `proof`, shows that nothing which was varied
+        explains the varied run. A run that ended badly is one of the gate's runs from here on, so
+        that the report has its log."""
+        results, broken, seed = self.results, self.broken, self.first.plan.arm.seed
+        return replace(
+            results,
+            runs=results.runs if run.good or run in results.runs else (*results.runs, run),
+            comparisons=results.comparisons | ({seed: proof} if proof else {}),
+            second=results.second
+            | ({seed: run.plan.name} if run is broken.run and run.good else {}),
+            varied=results.varied | {seed: replace(broken, by_chance=True)},
+        )

@@ -20,207 +20,169 @@ from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import alike, outside_tolerance
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.report.findings import remedy_of
-from repro_gate.report.model import Reason, SeedResult
+from repro_gate.report.model import Reason
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import last_exception
 from repro_gate.runs.flags import FILL
 from repro_gate.runs.launch import Run
 from repro_gate.runs.reading import Uncompared
-from repro_gate.runs.results import RUN_AGAIN
-from repro_gate.spec.model import Spec
+from repro_gate.runs.results import Results
 
 _OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
 _SHOWN = 3  # lines of a check's evidence in its reason
-REQUIRED_DEVICE = (
-    "hardware/device"  # training elsewhere says nothing about the device that the spec requires
+_CAUSES = f"({DOCS_URL}/causes/README.md)"
+_NONFINITE = (
+    "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: "
+    "{allow-nonfinite: true}`"
 )
+# training elsewhere says nothing about the device that the spec requires
+REQUIRED_DEVICE = "hardware/device"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What the verdict rests on. `interrupted` is the reason for which the series ended early,
-    where it did."""
+    """What the verdict rests on: what the runs came to, the checks, and what was compared."""
 
-    spec: Spec
-    comparisons: tuple[SeedResult, ...]
-    runs: tuple[Run, ...]
+    results: Results
+    checklist: tuple[CheckResult, ...]
+    cost: Cost | None = None
     bare: Run | None = None  # of a training that crashed, without the gate
     # data that git ignores -> where a training that crashed names it
     ignored: Mapping[str, str] = field(default_factory=dict)
-    # names of varied runs that differ, or fail, because of what was varied
-    not_robust: frozenset[str] = frozenset()
-    checklist: tuple[CheckResult, ...]
-    cost: Cost | None
-    artifact_notes: tuple[str, ...] = ()
-    uncompared: tuple[Uncompared, ...] = ()
-    interrupted: str = ""
-    interrupted_by: tuple[str, str] = RUN_AGAIN
     diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
-    stopped_early: bool = False  # --fail-fast ended the series at a divergence
     baseline: BaselineFinding | None = None
-    recording: bool = (
-        False  # this gate run is to be recorded, so what was recorded before does not judge it
-    )
-    against: AgainstFinding | None = None
+    recording: bool = False  # the result is recorded, so the old baseline does not judge it
     not_compared: str = ""  # why a baseline that is there says nothing about this gate run
-    # id of a notice -> message and remedy
-    unrecorded: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    remarks: tuple[
-        str, ...
-    ] = ()  # what the workspaces do not hold, what could not be read, and why
+    against: AgainstFinding | None = None
+    remarks: tuple[str, ...] = ()  # what the workspaces lack, what could not be read, and why
 
 
 def decide(findings: Findings) -> tuple[str, tuple[Reason, ...], tuple[Reason, ...]]:
-    """(verdict, reasons, notes)."""
-    failed = _failed_checks(findings.checklist)
-    failing = [
-        *_diverged(findings),
-        *_nonfinite(findings),
+    """Return the verdict, its reasons, and the notes."""
+    results, checklist = findings.results, findings.checklist
+    failed = [_of_check(item) for item in checklist if item.status == "fail"]
+    diverged = [*_diverged(findings)]
+    proofs = [
+        *diverged,
+        *(Reason("determinism/nonfinite", text, _NONFINITE) for text in never_finite(results)),
         *(item for item in failed if item.id != REQUIRED_DEVICE),
-        *_over_budget(findings),
-        *_slower(findings),
+        *_too_slow(findings),
         *_changed(findings),
     ]
-    open_questions = [
-        *_inconclusive(findings),
-        *(item for item in failed if item.id == REQUIRED_DEVICE),
-    ]
-    if findings.runs and not open_questions and not findings.stopped_early:
-        failing += _uncovered(findings.checklist)
-    notes = tuple(dict.fromkeys(_notes(findings)))
-    if failing:
-        return "fail", (*failing, *open_questions), notes
-    if open_questions:
-        return "inconclusive", tuple(open_questions), notes
-    return "pass", (), notes
+    unknown = [] if diverged else [*_unanswered(findings)]
+    if results.interrupted:
+        identifier, remedy = results.interrupted_by
+        unknown.insert(0, Reason(identifier, results.interrupted, remedy))
+    unknown += _not_run(findings, unknown)
+    unknown += (item for item in failed if item.id == REQUIRED_DEVICE)
+    if results.runs and not unknown and not results.stopped_early:
+        proofs += _uncovered(checklist)
+    verdict = "fail" if proofs else "inconclusive" if unknown else "pass"
+    return verdict, (*proofs, *unknown), tuple(dict.fromkeys(_notes(findings)))
+
+
+def _of_check(item: CheckResult) -> Reason:
+    """Return the reason of a failed check, with the first lines of its evidence."""
+    lines = item.evidence[:_SHOWN]
+    message = ": ".join(filter(None, (item.message, "; ".join(map(str, lines)))))
+    location = next((line.location for line in lines if line.location), None)
+    return Reason(item.id, message, item.remedy, location)
 
 
 def _diverged(findings: Findings) -> Iterator[Reason]:
-    tolerance, off = findings.spec.determinism.tolerance, findings.spec.determinism.allow
-    flags = "all determinism flags on" + (
-        f" but {', '.join(item.flag for item in off)}" if off else ""
-    )
-    for item in findings.comparisons:
-        first = item.comparison.first_divergence
-        if first is not None and _by_crash(findings, item):
-            message = (
-                f"two runs with seed {item.seed} and {flags} ended differently: {first.detail}"
-            )
-            remedy = (
+    """Yield a reason for each seed whose runs are not the same."""
+    results, settings = findings.results, findings.results.spec.determinism
+    allowed = ", ".join(item.flag for item in settings.allow)
+    flags = f"all determinism flags on{' but ' * bool(allowed)}{allowed}"
+    remedy = "" if findings.diagnosis is None else remedy_of(findings.diagnosis)
+    for seed, comparison in results.comparisons.items():
+        first, runs = comparison.first_divergence, f"two runs with seed {seed} and {flags}"
+        if first is None:
+            continue
+        # a crash in one of the runs, or in each at another step, is all that tells them apart
+        if (first.kind, first.name) == ("optimizer", STEPS) and any(
+            crashed_by_itself(run)
+            for run in results.runs
+            if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
+        ):
+            yield Reason(
+                "determinism/crashed",
+                f"{runs} ended differently: {first.detail}",
                 "see the exception; up to it the runs are bitwise identical, so look at what it "
-                f"depends on ({DOCS_URL}/causes/README.md)"
+                f"depends on {_CAUSES}",
             )
-            yield Reason("determinism/crashed", message, remedy)
-        elif first is not None and tolerance is None:
-            message = (
-                f"two runs with seed {item.seed} and {flags} diverge "
-                f"{place_of(first, item.comparison.steps)}"
+        elif settings.tolerance is None:
+            yield Reason(
+                "determinism/diverged",
+                f"{runs} diverge {place_of(first, comparison.steps)}",
+                remedy
+                or f"look for an unseeded random source or a nondeterministic op there {_CAUSES}",
             )
-            remedy = (
-                "look for an unseeded random source or a nondeterministic op there "
-                f"({DOCS_URL}/causes/README.md)"
-            )
-            remedy = remedy if findings.diagnosis is None else remedy_of(findings.diagnosis)
-            yield Reason("determinism/diverged", message, remedy)
-        elif first is not None and tolerance is not None:
-            for sentence in outside_tolerance(item.comparison, tolerance):
-                remedy = "lower the difference, or raise the tolerance with a reason"
-                remedy = remedy if findings.diagnosis is None else remedy_of(findings.diagnosis)
+        else:
+            for sentence in outside_tolerance(comparison, settings.tolerance):
                 yield Reason(
-                    "determinism/outside-tolerance", f"seed {item.seed}: {sentence}", remedy
+                    "determinism/outside-tolerance",
+                    f"seed {seed}: {sentence}",
+                    remedy or "lower the difference, or raise the tolerance with a reason",
                 )
 
 
-def _by_crash(findings: Findings, item: SeedResult) -> bool:
-    """Whether a crash in one of two runs, or in each at another step, is all that tells them
-    apart."""
-    first = item.comparison.first_divergence
-    runs = (
-        run
-        for run in findings.runs
-        if run.plan.arm.name == "deterministic" and run.plan.arm.seed == item.seed
-    )
-    return (
-        first is not None
-        and (first.kind, first.name) == ("optimizer", STEPS)
-        and any(crashed_by_itself(run) for run in runs)
-    )
-
-
-def _nonfinite(findings: Findings) -> Iterator[Reason]:
-    """Numbers that were never finite repeat whatever the training does: such a run shows
-    nothing."""
-    if findings.spec.determinism.allow_nonfinite:
-        return
-    runs = [run for run in findings.runs if run.good and run.plan.arm.name == "deterministic"]
-    default = next(
-        (run.traces for run in findings.runs if run.good and run.plan.arm.name == "default"), None
-    )
-    found = (
+def never_finite(results: Results) -> tuple[str, ...]:
+    """Return a sentence for each kind of number that was never finite in a deterministic run: it
+    repeats whatever the training does, so such a run shows nothing. None if the spec allows it."""
+    good = [run for run in results.runs if run.good]
+    default = next((run.traces for run in good if run.plan.arm.name == "default"), None)
+    sentences = (
         sentence
-        for run in runs
-        for sentence in nonfinite(run.traces, default, bool(run.plan.arm.flags.get(FILL)))
-    )
-    remedy = (
-        "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: "
-        "{allow-nonfinite: true}`"
-    )
-    for sentence in dict.fromkeys(found):
-        yield Reason("determinism/nonfinite", sentence, remedy)
-
-
-def _failed_checks(checklist: Sequence[CheckResult]) -> list[Reason]:
-    return [
-        Reason(
-            item.id,
-            item.message
-            + (f": {'; '.join(map(str, item.evidence[:_SHOWN]))}" if item.evidence else ""),
-            item.remedy,
+        for run in good
+        if run.plan.arm.name == "deterministic"
+        for sentence in nonfinite(
+            run.traces,
+            default,
+            bool(run.plan.arm.flags.get(FILL)),
         )
-        for item in checklist
-        if item.status == "fail"
-    ]
+    )
+    return () if results.spec.determinism.allow_nonfinite else tuple(dict.fromkeys(sentences))
 
 
-def _over_budget(findings: Findings) -> Iterator[Reason]:
-    cost, most = findings.cost, findings.spec.cost.max_percent
-    if cost is not None and most is not None and cost.ci95[0] > most:
-        low, high = cost.ci95
-        message = (
-            f"determinism costs {cost.determinism_cost_pct:+.1f} % (95 % interval {low:+.1f} … "
-            f"{high:+.1f} %), {most:g} % is allowed"
-        )
-        remedy = (
+def _too_slow(findings: Findings) -> Iterator[Reason]:
+    """Yield a reason for each limit of the spec that the cost, or a change of it, is above."""
+    limits, cost, against = findings.results.spec.cost, findings.cost, findings.against
+    if cost is not None:
+        yield from _above(
+            "cost/over-budget",
+            f"determinism costs {cost.determinism_cost_pct:+.1f} %",
+            cost.ci95,
+            limits.max_percent,
             "find the flag that costs most (often fill_uninitialized_memory) and allow it with a "
-            "reason, or raise cost.max-percent"
+            "reason, or raise cost.max-percent",
         )
-        yield Reason("cost/over-budget", message, remedy)
-
-
-def _slower(findings: Findings) -> Iterator[Reason]:
-    """Where the change makes a step slower than it may."""
-    against, most = findings.against, findings.spec.cost.max_regression_percent
-    if against is None or most is None:
-        return
-    for item in against.speed:
-        if item.arm == "deterministic" and item.ci95[0] > most:
-            low, high = item.ci95
-            told = (
-                f"with the flags a step is slower than at {against.ref} by {item.slower_pct:.1f} %"
+    for item in against.speed if against else ():
+        if against and item.arm == "deterministic":
+            yield from _above(
+                "cost/regression",
+                f"with the flags a step is slower than at {against.ref} by {item.slower_pct:.1f} %",
+                item.ci95,
+                limits.max_regression_percent,
+                "make the change cheaper, or raise cost.max-regression-percent",
             )
-            message = f"{told} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
-            remedy = "make the change cheaper, or raise cost.max-regression-percent"
-            yield Reason("cost/regression", message, remedy)
+
+
+def _above(
+    identifier: str, what: str, interval: tuple[float, float], most: float | None, remedy: str
+) -> Iterator[Reason]:
+    """Yield the reason if the whole interval lies above a limit."""
+    low, high = interval
+    if most is not None and low > most:
+        message = f"{what} (95 % interval {low:+.1f} … {high:+.1f} %), {most:g} % is allowed"
+        yield Reason(identifier, message, remedy)
 
 
 def _changed(findings: Findings) -> Iterator[Reason]:
-    """Where a result is not the recorded one, or not the other ref's."""
-    baseline, against, strict = (
-        findings.baseline,
-        findings.against,
-        findings.spec.baseline.on_change == "fail",
-    )
+    """Yield a reason for a result that is not the recorded one, or not the other ref's."""
+    baseline, against = findings.baseline, findings.against
+    strict = findings.results.spec.baseline.on_change == "fail"
     if baseline is not None and not findings.recording:
         differs = baseline.status == "changed" or baseline.unknown_recipe
         if baseline.status == "drift" or (strict and differs):
@@ -233,209 +195,182 @@ def _changed(findings: Findings) -> Iterator[Reason]:
         )
 
 
-def _inconclusive(findings: Findings) -> list[Reason]:
-    identifier, remedy = findings.interrupted_by
-    reasons = [Reason(identifier, findings.interrupted, remedy)] if findings.interrupted else []
-    reasons += _not_answered(findings)
-    lacking = list(_ignored(findings.ignored)) if _crashes_bare(findings.bare) is not False else []
-    badly = _ended_badly(findings)
-    reasons += (
-        [*lacking, *badly]
-        if any(place.startswith("the log of") for place in findings.ignored.values())
-        else [*badly, *lacking]
-    )
+def _unanswered(findings: Findings) -> Iterator[Reason]:
+    """Yield a reason for each question that could not be answered, though no runs diverged."""
+    against = findings.against
+    if findings.not_compared and findings.results.spec.baseline.on_change == "fail":
+        yield Reason(
+            "baseline/not-compared",
+            findings.not_compared,
+            "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at "
+            "`notice`",
+        )
+    if against is not None and against.status == "inconclusive":
+        yield Reason(
+            "against/inconclusive",
+            f"--against {against.ref}: {against.message}",
+            "that ref's own runs must be reproducible first; or drop --against",
+        )
+
+
+def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
+    """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
+    results, empty = findings.results, _recorded_nothing(findings.results)
     failed = any(item.status == "fail" for item in findings.checklist)
-    if _recorded_nothing(findings):
-        message = "the runs recorded nothing but generator states"
-        remedy = "record what is to be the same: repro_gate.record(name, value)"
-        reasons.append(Reason("run/nothing-compared", message, remedy))
-    elif not reasons and not findings.comparisons and not failed:
-        reasons.append(Reason("run/nothing-compared", "no two runs could be compared"))
-    if not reasons and findings.runs and findings.spec.cost.max_percent is not None:
-        reasons += _cost_not_measured(findings)
-    remedy = (
-        "correct capture.artifacts, or leave train.steps out where the file is written at the end"
-    )
-    reasons += (Reason("artifact/missing", note, remedy) for note in findings.artifact_notes)
-    return [
-        *reasons,
-        *(
-            _uncompared(item)
-            for item in findings.uncompared
-            if not item.same or _recorded_nothing(findings)
-        ),
-    ]
+    badly = _ended_badly(findings)
+    nothing_known = not known and not badly
+    yield from badly
+    if empty:
+        yield Reason(
+            "run/nothing-compared",
+            "the runs recorded nothing but generator states",
+            "record what is to be the same: repro_gate.record(name, value)",
+        )
+    elif nothing_known and not results.comparisons and not failed:
+        yield Reason("run/nothing-compared", "no two runs could be compared")
+    elif nothing_known and results.runs and results.spec.cost.max_percent is not None:
+        yield from _cost_not_measured(findings)
+    for note in results.artifact_notes:
+        yield Reason(
+            "artifact/missing",
+            note,
+            "correct capture.artifacts, or leave train.steps out where the file is written at the "
+            "end",
+        )
+    yield from (_uncompared(item) for item in results.uncompared if empty or not item.same)
 
 
 def _uncompared(item: Uncompared) -> Reason:
-    message = (
-        f"capture.artifacts {item.glob!r} matches {item.name}, which was not compared: {item.why}"
-    )
-    remedy = (
+    """Return the reason of an artifact that was not compared."""
+    return Reason(
+        "artifact/not-compared",
+        f"capture.artifacts {item.glob!r} matches {item.name}, which was not compared: {item.why}",
         "name files that can be read"
         if item.same
-        else "see why it could not be copied, and run the gate again"
+        else "see why it could not be copied, and run the gate again",
     )
-    return Reason("artifact/not-compared", message, remedy)
 
 
 def _ended_badly(findings: Findings) -> list[Reason]:
-    """Return a reason for each way in which runs ended badly, but for those that
-    `random-state/robust` tells of."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for run in findings.runs:
-        if run.log_matters and run.plan.name not in findings.not_robust:
-            without, remedy = _without_gate(run, findings.bare)
-            raised = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
-            text = ": ".join(filter(None, (run.problem + without, raised)))
-            key = run.reason_id, text, remedy or run.remedy
-            found.setdefault(key, []).append(run.plan.name)
-    return [
-        Reason(identifier, f"run{'s' * (len(names) > 1)} {' and '.join(names)}: {text}", remedy)
-        for (identifier, text, remedy), names in found.items()
+    """Return a reason for each way in which runs ended badly, but for those of which
+    `random-state/robust` tells, and one for git-ignored data that may explain a crash."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for run in findings.results.runs:
+        if run.log_matters and run.plan.name not in findings.results.fragile:
+            clause, remedy = _without_gate(run, findings.bare)
+            exception = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
+            text = ": ".join(filter(None, (run.problem + clause, exception)))
+            names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(run.plan.name)
+    crashes = [
+        Reason(identifier, f"run{'s' * (len(runs) > 1)} {' and '.join(runs)}: {text}", remedy)
+        for (identifier, text, remedy), runs in names.items()
     ]
-
-
-def _ignored(found: Mapping[str, str]) -> Iterator[Reason]:
-    """The likeliest cause of a crash, and the line of the spec that mends it."""
-    if found:
-        names = ", ".join(f"{path} (named in {place})" for path, place in found.items())
-        message = (
-            "no workspace has what git ignores, the likeliest cause of the crash if the training "
-            f"needs it: {names}"
-        )
-        lines = ", ".join(f"{{path: {json.dumps(path)}}}" for path in found)
-        yield Reason(
-            "run/ignored-data", message, f"declare what it reads in the spec: `data: [{lines}]`"
-        )
+    ignored, bare = findings.ignored, findings.bare
+    if not ignored or (bare is not None and not _crashes(bare)):
+        return crashes
+    paths = ", ".join(f"{path} (named in {place})" for path, place in ignored.items())
+    items = ", ".join(f"{{path: {json.dumps(path)}}}" for path in ignored)
+    lacking = Reason(
+        "run/ignored-data",
+        "no workspace has what git ignores, the likeliest cause of the crash if the training needs "
+        f"it: {paths}",
+        f"declare what it reads in the spec: `data: [{items}]`",
+    )
+    logged = any(place.startswith("the log of") for place in ignored.values())
+    return [lacking, *crashes] if logged else [*crashes, lacking]
 
 
 def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
-    """Whether a crash shows without the gate too, as a clause, and what to do then; empty where
+    """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
-    if (
-        bare is None
-        or run.outcome not in ("crashed", "killed")
-        or run.plan.arm.name != "deterministic"
-    ):
+    if bare is None or run.outcome not in ("crashed", "killed"):
         return "", ""
-    ended = bare.ended
-    if _crashes_bare(bare):
-        ours, theirs = last_exception(run.ended.tail), last_exception(ended.tail)
+    if _crashes(bare):
+        ours, theirs = last_exception(run.ended.tail), last_exception(bare.ended.tail)
         other = f", there by {theirs}" if theirs and ours != theirs else ""
         return ", without the gate too", f"it crashes without the gate too{other}; {run.remedy}"
-    came = (
-        f"it was still running after {ended.seconds:.0f} s"
-        if ended.timed_out
-        else "it came to its end"
-    )
+    end = "it came to its end"
+    if bare.ended.timed_out:
+        end = f"it was still running after {bare.ended.seconds:.0f} s"
     remedy = (
-        f"without the gate {came}: leave out one flag after another (`determinism.allow`); if it "
+        f"without the gate {end}: leave out one flag after another (`determinism.allow`); if it "
         "crashes with all of them left out, the probe is to blame: please report the log's end at "
         f"{ISSUES_URL}"
     )
     return ", only with the gate", remedy
 
 
-def _crashes_bare(bare: Run | None) -> bool | None:
-    """Whether the training crashes without the gate; None where nobody knows."""
-    return (
-        None
-        if bare is None
-        else not bare.ended.timed_out
-        and (bare.ended.signal is not None or bool(bare.ended.exit_code))
-    )
+def _crashes(bare: Run) -> bool:
+    """Return whether the training crashed without the gate."""
+    ended = bare.ended
+    return not ended.timed_out and (ended.signal is not None or bool(ended.exit_code))
 
 
-def _not_answered(findings: Findings) -> Iterator[Reason]:
-    """What was asked about the baseline, the config hash or another ref, and could not be
-    answered."""
-    diverged, against = any(True for _ in _diverged(findings)), findings.against
-    if findings.not_compared and findings.spec.baseline.on_change == "fail" and not diverged:
-        remedy = (
-            "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at "
-            "`notice`"
-        )
-        yield Reason("baseline/not-compared", findings.not_compared, remedy)
-    if against is not None and against.status == "inconclusive" and not diverged:
-        remedy = "that ref's own runs must be reproducible first; or drop --against"
-        yield Reason("against/inconclusive", f"--against {against.ref}: {against.message}", remedy)
-
-
-def _recorded_nothing(findings: Findings) -> bool:
+def _recorded_nothing(results: Results) -> bool:
     """Return whether the runs of a seed were compared in generator states alone, and no such states
     differ."""
     empty = [
         item
-        for item in findings.comparisons
-        if not any(
-            tally.tensors for kind, tally in item.comparison.by_kind.items() if kind != "rng"
-        )
+        for item in results.comparisons.values()
+        if not any(tally.tensors for kind, tally in item.by_kind.items() if kind != "rng")
     ]
-    return bool(empty) and all(item.comparison.identical for item in empty)
+    return bool(empty) and all(item.identical for item in empty)
 
 
 def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
-    spec = findings.spec
-    if findings.cost is None and spec.cost.measure and not findings.stopped_early:
-        message = (
+    """Yield the reason if the cost was to be measured and could not be."""
+    spec = findings.results.spec
+    if findings.cost is None and spec.cost.measure and not findings.results.stopped_early:
+        yield Reason(
+            "cost/not-measured",
             f"the cost was not measured: each run needs 3 steps after the {spec.train.warmup} of "
-            "its warm-up"
+            "its warm-up",
+            "raise train.steps or lower train.warmup",
         )
-        yield Reason("cost/not-measured", message, "raise train.steps or lower train.warmup")
 
 
 def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
+    """Yield a reason for each category of which nothing was shown."""
     failed = {item.category for item in checklist if item.status == "fail"}
     for category in uncovered(checklist):
         if category not in failed:
-            message = f"category {category} has no passing check; each needs at least one"
             yield Reason(
-                "checklist/uncovered", message, "the checklist says what each of its checks needs"
+                "checklist/uncovered",
+                f"category {category} has no passing check; each needs at least one",
+                "the checklist says what each of its checks needs",
             )
 
 
 def _notes(findings: Findings) -> Iterator[Reason]:
-    spec = findings.spec
+    """Yield what is worth knowing and changes no verdict."""
+    results, spec = findings.results, findings.results.spec
     yield from (Reason("gate/remark", note) for note in findings.remarks)
-    if not _recorded_nothing(findings):
-        yield from (_uncompared(item) for item in findings.uncompared if item.same)
+    if not _recorded_nothing(results):
+        yield from (_uncompared(item) for item in results.uncompared if item.same)
     if findings.not_compared and spec.baseline.on_change != "fail":
         yield Reason("baseline/not-compared", findings.not_compared)
-    yield from (
-        Reason(name, message, remedy) for name, (message, remedy) in findings.unrecorded.items()
-    )
-    for run in findings.runs:
-        if run.ended.left_running:
-            yield Reason(
-                "run/left-running",
-                f"run {run.plan.name} left {run.ended.left_running} processes running; they were "
-                "ended",
-            )
+    for name, texts in results.unrecorded.items():
+        yield Reason(name, *texts)
+    for run in results.runs:
+        if count := run.ended.left_running:
+            message = f"run {run.plan.name} left {count} processes running; they were ended"
+            yield Reason("run/left-running", message)
         for identifier, message in (note for trace in run.traces for note in trace.notes):
             about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
             yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
-    for item in findings.comparisons:
-        if (
-            tolerance is not None
-            and not item.comparison.identical
-            and alike(item.comparison, tolerance)
-        ):
-            within = (
-                f"within the tolerance (loss {tolerance.loss:g}, weights {tolerance.weights:g})"
-            )
+    for seed, comparison in results.comparisons.items():
+        if tolerance is not None and not comparison.identical and alike(comparison, tolerance):
             yield Reason(
                 "determinism/within-tolerance",
-                f"seed {item.seed}: the runs are not bitwise identical, but {within}",
+                f"seed {seed}: the runs are not bitwise identical, but within the tolerance (loss "
+                f"{tolerance.loss:g}, weights {tolerance.weights:g})",
             )
-    if findings.stopped_early:
+    if results.stopped_early:
         unmeasured = ", so the cost was not measured" if findings.cost is None else ""
-        yield Reason(
-            "run/fail-fast",
-            f"the runs after the divergence were left out (--fail-fast){unmeasured}",
-        )
-    good = not findings.interrupted and all(run.good for run in findings.runs)
+        message = f"the runs after the divergence were left out (--fail-fast){unmeasured}"
+        yield Reason("run/fail-fast", message)
+    good = not results.interrupted and all(run.good for run in results.runs)
     if good and spec.cost.max_percent is None:
         yield from _cost_not_measured(findings)
     for flag in spec.determinism.allow:

@@ -21,6 +21,7 @@ from repro_gate.spec.model import Spec
 from repro_gate.trace.fields import Location
 
 _MOST = 20  # names of one key that are listed, so that a flood of them hides nothing
+_OUTCOME = ("steps", "losses", "weights", "optimizer")  # of a seed, beside its artifacts
 _PARTS = 5  # parts of a recorded result in a sentence
 
 
@@ -95,7 +96,7 @@ def weakened(
     `line_of` gives the line of a key of the change's spec as far as it is known.
     """
     found = list(_baseline(old_baseline, new_baseline or Baseline()))
-    old, new = _asked(base), _asked(head)
+    old, new = _demands(base), _demands(head)
     for key, rule, sentence in _TABLE:
         path, before, after = tuple(key.split(".")), old[key], new[key]
         names = [name for name in {**before, **after} if rule(before.get(name), after.get(name))]
@@ -108,11 +109,11 @@ def weakened(
     return tuple(found)
 
 
-def _asked(spec: Spec) -> dict[str, Mapping[str, object]]:
+def _demands(spec: Spec) -> dict[str, Mapping[str, object]]:
     """Return what a spec asks for under each key of the table, by name; '' if the key has none."""
     tolerance, image = spec.determinism.tolerance, spec.env.image
     waived = {item.check: item.until for item in reversed(spec.checklist.waive)}  # the first counts
-    asked: dict[str, Mapping[str, object]] = {
+    demands: dict[str, Mapping[str, object]] = {
         # as text: words are greater than dates
         "checklist.waive": {check: str(until or "for ever") for check, until in waived.items()},
         "checklist.severity": spec.checklist.severity,
@@ -126,10 +127,10 @@ def _asked(spec: Spec) -> dict[str, Mapping[str, object]]:
         # the strongest digest: where it stands, another one beside it may go
         "data": {item.path: item.sha256 or item.md5 or item.size for item in spec.data},
     }
-    return asked | {
+    return demands | {
         key: {"": attrgetter(key.replace("-", "_"))(spec)}
         for key, _, _ in _TABLE
-        if key not in asked
+        if key not in demands
     }
 
 
@@ -156,10 +157,7 @@ def _results(entry: Entry) -> set[tuple[str, str]]:
         (f"{part} of seed {item.seed}", str(bits))
         for item in entry.outcomes
         for part, bits in (
-            ("steps", item.steps),
-            ("losses", item.losses),
-            ("weights", item.weights),
-            ("optimizer", item.optimizer),
+            *((name, getattr(item, name)) for name in _OUTCOME),
             *item.artifacts.items(),
         )
         if bits is not None

@@ -44,6 +44,9 @@ class Reason:
     id: Annotated[str, about("Stable name: `room/name`.")]
     message: Annotated[str, about("One sentence.")]
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
+    location: Annotated[
+        Location | None, about("The line of the checkout that it is about, if one is known.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,21 +190,6 @@ def up_to_divergence(first: Run, second: Run, found: Divergence) -> Comparison:
     return replace(comparison, steps=reached + 1)
 
 
-def against_control(results: Results) -> Comparison | None:
-    """The first deterministic run's first steps against the reseeded control."""
-    control, pair = results.control, results.pair()
-    if control is None or not control.good or not pair:
-        return None
-    a, b = (
-        [
-            replace(before_step(trace, control.steps), steps=trace.steps[: control.steps])
-            for trace in run.traces
-        ]
-        for run in (pair[0], control)
-    )
-    return compare_runs(a, b)
-
-
 def before_step(trace: Trace, step: int) -> Trace:
     """The trace without the blocks from `step` on."""
     return replace(trace, blocks=[block for block in trace.blocks if block.step < step])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,20 +12,15 @@ from repro_gate.gate import bare
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.launch import Run
 from repro_gate.runs.progress import Watch
-from tests.support.built_traces import run, spec
+from tests.support.built_traces import results, run, spec
 
 Asked = Callable[..., tuple[Run | None, list[float]]]
-SPEC = spec()
 
 
-def crashed(code: int | None = 1, **ended: Any) -> Run:
-    found = run("deterministic-1", outcome="crashed", reason_id="run/crashed")
-    return replace(
-        found, ended=replace(found.ended, **{"exit_code": code, "seconds": 20.0, **ended})
-    )
-
-
-CRASHED = crashed()
+def crashed(code: int | None = 1, outcome: str = "crashed", **ended: Any) -> Run:
+    found = run("deterministic-1", outcome=outcome, reason_id=f"run/{outcome}")
+    ending = {"exit_code": code, "seconds": 20.0, **ended}
+    return replace(found, ended=replace(found.ended, **ending))
 
 
 @pytest.fixture
@@ -34,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What comes of these runs, and the time limits of the bare runs that were started."""
 
     def ask(
-        *runs: Run, came: Run | BaseException = CRASHED, **more: Any
+        *runs: Run, came: Run | BaseException | None = None, **more: Any
     ) -> tuple[Run | None, list[float]]:
         limits: list[float] = []
 
@@ -42,43 +36,62 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
             limits.append(limited.train.timeout)
             if isinstance(came, BaseException):
                 raise came
-            return came
+            return came or crashed()
 
         monkeypatch.setattr(bare, "launch", launch)
         monkeypatch.setattr(bare, "site_of", lambda *_: None)
-        results = SimpleNamespace(**{"runs": runs, "comparisons": {}, "interrupted": "", **more})
-        return bare.bare_run(SPEC, cast(Any, None), cast(Any, results), Watch()), limits
+        return bare.bare_run(results(*runs, **more), Watch()), limits
 
     return ask
 
 
-def test_only_a_crash_that_left_nothing_to_compare_costs_one_more_run(
-    asked: Asked,
+@pytest.mark.parametrize(
+    ("runs", "limit"),
+    [
+        ([crashed()], 60.0),  # three times what the crash took
+        ([crashed(), crashed()], 60.0),
+        ([crashed(seconds=9.9)], 30.0),
+        ([crashed(seconds=1e6)], spec().train.timeout),
+        ([crashed(None, "killed", signal=11)], 60.0),
+    ],
+)
+def test_a_crash_that_left_nothing_to_compare_costs_one_more_run(
+    runs: list[Run], limit: float, asked: Asked
 ) -> None:
-    assert asked(crashed()) == (crashed(), [60.0]), "three times what the crash took"
-    assert asked(crashed(), crashed())[1] == [60.0] and asked(crashed(seconds=1.0))[1] == [30.0]
-    assert asked(crashed(seconds=1e6))[1] == [SPEC.train.timeout]
-    killed = replace(crashed(code=None, signal=11), outcome="killed", reason_id="run/killed")
-    assert asked(killed)[1] == [60.0]
-    for runs in (
-        (),
-        (run("deterministic-1"), crashed()),
-        (replace(crashed(), reason_id=NO_DETERMINISTIC),),
-        (crashed(code=127),),
-        (crashed(code=None),),
-        (crashed(code=0),),
-        (replace(crashed(), outcome="timed-out", reason_id="run/timeout"),),
-    ):
-        assert asked(*runs) == (None, [])
-    assert asked(crashed(), interrupted="the gate was interrupted") == (None, [])
-    assert asked(crashed(), comparisons={42: "diverged"}) == (None, [])
+    assert asked(*runs) == (crashed(), [limit])
 
 
-def test_a_bare_run_that_says_nothing_is_not_told_of(
-    asked: Asked,
-) -> None:
-    killed, full = crashed(signal=9, code=None), crashed(out_of_memory=True)
-    for came in (KeyboardInterrupt(), OSError("no space"), killed, full):
-        assert asked(crashed(), came=came) == (None, [60.0])
-    late = crashed(signal=9, code=None, timed_out=True)
+@pytest.mark.parametrize(
+    ("runs", "more"),
+    [
+        ([], {}),
+        ([run("deterministic-1"), crashed()], {}),
+        ([replace(crashed(), reason_id=NO_DETERMINISTIC)], {}),
+        ([crashed(127)], {}),
+        ([crashed(None)], {}),
+        ([crashed(0)], {}),
+        ([crashed(outcome="timed-out")], {}),
+        ([crashed()], {"interrupted": "the gate was interrupted"}),
+        ([crashed()], {"comparisons": {42: "diverged"}}),
+    ],
+)
+def test_nothing_else_does(runs: list[Run], more: dict[str, Any], asked: Asked) -> None:
+    assert asked(*runs, **more) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        KeyboardInterrupt(),
+        OSError("no space"),
+        crashed(None, signal=9),
+        crashed(out_of_memory=True),
+    ],
+)
+def test_a_bare_run_that_shows_nothing_is_left_out(came: Run | BaseException, asked: Asked) -> None:
+    assert asked(crashed(), came=came) == (None, [60.0])
+
+
+def test_a_bare_run_that_the_gate_ended_shows_that_it_went_on(asked: Asked) -> None:
+    late = crashed(None, signal=9, timed_out=True)
     assert asked(crashed(), came=late)[0] == late

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.gate.diagnose import _excerpt
+from repro_gate.diagnosis.model import Diagnosis, ShownUse
+from repro_gate.gate.diagnose import _excerpt, blamed_lines
+from repro_gate.trace.fields import Location
 from tests.support.gates import LOOP, Gated, gate, training, with_line
 
 _SPEC = (
@@ -57,6 +59,26 @@ def test_the_excerpt_of_a_notebooks_line_is_the_text_of_its_cell(tmp_path: Path)
     assert _excerpt(tmp_path, "a.ipynb#cell 1", 2) == ()
     for place in ("a.ipynb#cell 3", "b.ipynb#cell 1", "c.ipynb#cell 1", "../a.ipynb#cell 1"):
         assert _excerpt(tmp_path, place, 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("factor", "confirmed", "lines"),
+    [
+        ("entropy", True, {Location("a.py", 3): "urandom()", Location("b.py", 5): "uuid4()"}),
+        ("clock", True, {}),  # another cause is proven, so no draw is to blame
+        ("clock", False, None),
+    ],
+)
+def test_the_lines_that_draw_are_blamed(
+    factor: str, confirmed: bool, lines: dict[Location, str] | None
+) -> None:
+    other = ShownUse(factor=factor, call="uuid4()", file="b.py", line=5)
+    found = Diagnosis(
+        cause="unseeded-rng", factor=factor, message="", call="urandom()", file="a.py", line=3,
+        confirmed=confirmed, one_of=(other,),
+    )  # fmt: skip
+    assert blamed_lines(found) == lines
+    assert blamed_lines(None) is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import Plan, Run
 from repro_gate.runs.process import Ended
+from repro_gate.runs.results import Results
 from repro_gate.spec.model import Checklist, Spec, Train
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured, Row
@@ -164,6 +165,12 @@ def run(
         remedy="mend it" if problem else "",
         reason_id=reason_id,
     )
+
+
+def results(*runs: Run, **fields: Any) -> Results:
+    """What a series of these runs came to, without a folder and artifacts."""
+    given = {"spec": spec(), "folder": None, "reader": None, **fields}
+    return Results(runs=runs, **given)
 
 
 def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:

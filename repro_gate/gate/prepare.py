@@ -1,0 +1,85 @@
+"""What a gate run settles before anything is trained: whose spec judges, what this machine has,
+which ref it is compared with, and where its runs take place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from time import monotonic, time
+
+from repro_gate.checkout.inspection import Checkout, inspect_checkout
+from repro_gate.errors import obeyed
+from repro_gate.gate.base_policy import EffectivePolicy, effective_policy
+from repro_gate.gate.options import Options
+from repro_gate.gate.preflight import Facts, look, preflight
+from repro_gate.gate.resolve import OtherRef, other_ref
+from repro_gate.install.install import environments_root, installed
+from repro_gate.report.model import Reason
+from repro_gate.runs.gate_folder import GateFolder, open_gate_folder
+from repro_gate.runs.progress import Watch
+from repro_gate.spec.model import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One gate run, prepared."""
+
+    options: Options
+    watch: Watch
+    checkout: Checkout
+    policy: EffectivePolicy
+    facts: Facts  # of this machine
+    notes: tuple[Reason, ...]  # of the preflight
+    other: OtherRef | None
+    started: datetime
+    clock: float  # when it started, by the monotonic clock
+
+    @property
+    def spec(self) -> Spec:
+        """Return the spec that judges, resolved."""
+        return self.policy.spec
+
+
+def prepare(written: Spec, options: Options, watch: Watch) -> Job:
+    """Prepare a gate run. Raises GateError if it cannot even start; everything later is told by the
+    report."""
+    started, clock = datetime.now(timezone.utc), monotonic()
+    checkout = inspect_checkout(written.path.parent)
+    policy = effective_policy(written, checkout, options)
+    facts = look(options.environment)
+    return Job(
+        options=options,
+        watch=watch,
+        checkout=checkout,
+        policy=policy,
+        facts=facts,
+        notes=preflight(policy.spec, options.environment, facts),
+        other=other_ref(policy.spec, checkout, options),
+        started=started,
+        clock=clock,
+    )
+
+
+@contextlib.contextmanager
+def gate_folder(job: Job) -> Iterator[GateFolder]:
+    """Open the place of the runs, with what the lockfile pins installed if the spec asks for it:
+    that runs untrusted code as well."""
+    spec, root, options, tell = job.spec, job.checkout.root, job.options, job.watch.said
+    outer, sandbox = options.environment, options.sandbox
+    installs = spec.env.install or (job.other is not None and job.other.spec.env.install)
+    reach = [environments_root(outer, options.cache_root, sandbox)] if installs else []
+    with (
+        open_gate_folder(spec, job.checkout, outer, sandbox, reach, tell) as folder,
+        installed(
+            spec,
+            root,
+            outer,
+            sandbox,
+            cache_root=options.cache_root,
+            tell=tell,
+        ) as outer,
+        obeyed(),
+    ):
+        yield replace(folder, outer=outer, began=time())
