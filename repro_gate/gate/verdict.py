@@ -86,8 +86,8 @@ def _of_check(item: CheckResult) -> Reason:
     """Return the reason of a failed check, with the first lines of its evidence."""
     lines = item.evidence[:_SHOWN]
     message = ": ".join(filter(None, (item.message, "; ".join(map(str, lines)))))
-    location = next((line.location for line in lines if line.location), None)
-    return Reason(item.id, message, item.remedy, location)
+    locations = tuple(line.location for line in lines if line.location)
+    return Reason(item.id, message, item.remedy, locations)
 
 
 def _diverged(findings: Findings) -> Iterator[Reason]:

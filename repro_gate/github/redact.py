@@ -16,6 +16,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
 
+from msgspec import Struct, structs
+
 from repro_gate.baseline.model import STATUSES as BASELINE_STATUSES
 from repro_gate.checks.interface import CATEGORIES, STATUSES
 from repro_gate.compare.model import KINDS
@@ -95,10 +97,15 @@ def _redacted(value: Any, known: re.Pattern[str] | None) -> Any:
         return type(value)(rows)
     if isinstance(value, Mapping):
         return {_redacted(name, known): _redacted(item, known) for name, item in value.items()}
+    if isinstance(value, Struct):
+        return structs.replace(value, **_parts(value, value.__struct_fields__, known))
     if is_dataclass(value) and not isinstance(value, type):
-        names = [item.name for item in fields(value)]
-        return replace(value, **{name: _redacted(getattr(value, name), known) for name in names})
+        return replace(value, **_parts(value, [item.name for item in fields(value)], known))
     return value
+
+
+def _parts(record: Any, names: Iterable[str], known: re.Pattern[str] | None) -> dict[str, Any]:
+    return {name: _redacted(getattr(record, name), known) for name in names}
 
 
 def _key_lines(rows: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

@@ -9,7 +9,6 @@ can name a file inside the checkout.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -35,7 +34,6 @@ DIVERGED = (
 )
 _POINTER = "random-state/os-entropy"  # a check that names lines which may be the cause
 LOCATIONS = 10  # lines of one check that are named one by one
-_TEXT = 10_000  # characters of a reason that are searched
 _ROWS = 1_000  # as many reasons, checks and weakened checks as a report.json holds
 # further causes, and lines of a list, that are shown; the JSON report has all
 _ALSO, _LINES = (
@@ -103,12 +101,10 @@ def says_more(reason: Reason, cause: Diagnosis | None) -> bool:
 
 
 def points_at(reason: Reason, cause: Diagnosis) -> bool:
-    """Whether a reason says no more than a proven cause does: it names the same line, or lines that
-    would have been a cause."""
-    named = inside(cause.file) and re.search(
-        rf"(?<![\w/]){re.escape(place(cause))}(?![0-9])", reason.message[:_TEXT]
-    )
-    return cause.confirmed and (bool(named) or reason.id == _POINTER)
+    """Return whether a reason says no more than a proven cause does: it names the same line, or
+    lines that would have been a cause."""
+    names = cause.file != "" and Location(cause.file, cause.line) in reason.locations
+    return cause.confirmed and (names or reason.id == _POINTER)
 
 
 def spec_location(report: Report) -> Location | None:

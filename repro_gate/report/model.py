@@ -44,9 +44,10 @@ class Reason:
     id: Annotated[str, about("Stable name: `room/name`.")]
     message: Annotated[str, about("One sentence.")]
     remedy: Annotated[str, about("What to do; may be empty.")] = ""
-    location: Annotated[
-        Location | None, about("The line of the checkout that it is about, if one is known.")
-    ] = None
+    locations: Annotated[
+        tuple[Location, ...],
+        about("The lines of the checkout that it is about.", max_length=1_000),
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,8 +200,8 @@ def test_a_failed_check_has_its_first_evidence_and_the_line_that_it_is_about() -
     at = Location("train.py", 7)
     lines = (EvidenceLine("one"), EvidenceLine("two", at), *map(EvidenceLine, ("three", "four")))
     reason = only_reason(checklist=(*PASSED, replace(FAILED, evidence=lines)))
-    assert reason.location == at and "three" in reason.message and "four" not in reason.message
-    assert only_reason(checklist=(*PASSED, FAILED)).location is None
+    assert reason.locations == (at,) and "three" in reason.message and "four" not in reason.message
+    assert only_reason(checklist=(*PASSED, FAILED)).locations == ()
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ FAIL = replace(
             "determinism/flag-undone",
             "train.py:17 sets `torch.backends.cudnn.benchmark` to True.",
             "Remove line 17 of train.py.",
+            (Location("train.py", 17),),
         ),
     ),
     checklist=(CHECKLIST[0], _WRONG, *CHECKLIST[2:]),
