@@ -93,9 +93,6 @@ class Robustness:
     (`false`): it is a plain repeat."""
 
     vary: tuple[str, ...] = VARIED
-    # how long what a varied run depends on may be looked for, in times of what the gate took until
-    # then
-    search: float = 1.0
 
 
 @dataclass(frozen=True)

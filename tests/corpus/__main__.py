@@ -40,8 +40,6 @@ KEYS |= {"remove", "spec", "twin"}
 MARK = "# HERE"
 _NO_TRAINING = ("gitlab", "workflows")  # among the examples
 _OPTIONS = ("--quiet", "--set", "cost.measure=false")
-# a search may take as long as the gate did, which takes three times as long with its cost
-_LONGER = ("--set", "robustness.search=3")
 # of the faults; `shown`: confirmed by runs, or observed where bytes came from outside
 REQUIRED = {"cause": 0.95, "line": 0.90, "shown": 0.85}
 ROBUST = "random-state/robust"  # the check that names what only a varied run can show
@@ -109,10 +107,9 @@ def run(case: Case) -> dict[str, Any]:
             git(folder, "init", "--quiet")
             git(folder, "add", "--all")
             git(folder, "commit", "--quiet", "--message", "training")
-        longer = _LONGER if case.group == "latent" else ()
         with _surroundings(case.entry):
             start = time.monotonic()
-            done = call("run", folder, "--json", report, *_OPTIONS, *longer, timeout=3600)
+            done = call("run", folder, "--json", report, *_OPTIONS, timeout=3600)
             seconds = time.monotonic() - start
         said = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
     return _judged(case, said, seconds, "" if said else done.stdout + done.stderr)

@@ -49,7 +49,7 @@ FRAGILE = {
 # of what is varied; the others are slow
 @pytest.mark.parametrize("name", tiered(FRAGILE, ("path", "listing", "clock")))
 def test_what_depends_on_its_surroundings_is_not_robust(tmp_path: Path, name: str) -> None:
-    found = gated(tmp_path, FRAGILE[name], SPEC, "--set", "robustness.search=20")
+    found = gated(tmp_path, FRAGILE[name], SPEC)
     check = found.must_warn(ROBUST, f"in train.py:{LINE} depends on ")
     assert found.report["determinism"]["identical"]
     assert runs(found) == [*(f"deterministic-{number}" for number in (1, 2, 3)), "reseeded"]
@@ -71,9 +71,9 @@ LISTED += LOOP.replace("# here", "x += first()")
     ("number", "more", "told"),
     [
         (3, "", "robust: repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends"),
-        (2, "robustness: {search: 0}\n", "likeliest first: listing (os.listdir('.') in data/load"),
+        (2, "diagnosis: {runs: 2}\n", "likeliest first: listing (os.listdir('.') in data/load"),
     ],
-    ids=["in three runs", "where the time is used up"],
+    ids=["in three runs", "where the runs are used up"],
 )
 def test_a_listing_in_another_file_is_named_though_the_training_asks_for_everything_else_too(
     number: int, more: str, told: str, tmp_path: Path
@@ -204,7 +204,7 @@ def test_a_run_that_fails_by_chance_never_passes(
 @pytest.mark.slow
 def test_a_run_that_fails_whenever_it_is_varied_is_not_robust(tmp_path: Path) -> None:
     line = f"{IN_RUN}if number == 2 and varied: print('the end'); sys.exit(3)"
-    found = gated(tmp_path, line, SPEC, "--set", "robustness.search=20")
+    found = gated(tmp_path, line, SPEC)
     check = found.must_warn(ROBUST, "depends on the path of the checkout")
     determinism = found.report["determinism"]
     assert determinism["identical"] and determinism["failed"] == 0
