@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
 
 from repro_gate.baseline.model import Entry
 from repro_gate.diagnosis.model import Diagnosis
@@ -101,9 +100,7 @@ def diagnose_alone(
 ) -> tuple[Results, Diagnosis | None]:
     """Return the deterministic runs alone, of which `on_results` is told, and if they diverge, why.
     Data is not verified, nothing is judged."""
-    # to know is what is asked for here
-    patient = replace(written, robustness=replace(written.robustness, search=inf))
-    job = prepare(patient, options, watch)
+    job = prepare(written, options, watch)
     with gate_folder(job) as folder:
         plans = gate_runs(job.spec, CONTROL_STEPS)
         results = run_series(

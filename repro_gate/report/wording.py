@@ -205,9 +205,8 @@ def how_far(divergence: Divergence) -> Phrase:
 
 
 def how_far_in_short(divergence: Divergence) -> Phrase:
-    """Return the largest distance of one element; both values only where no distance is known."""
-    values = None if divergence.measured else divergence.values
-    return how_far(replace(divergence, l2=None, relative_l2=None, values=values))
+    """Return both values, if they are short, and the largest distance of one element."""
+    return how_far(replace(divergence, l2=None, relative_l2=None))
 
 
 def distances(divergence: Divergence) -> tuple[str, str, str, str]:

@@ -120,7 +120,8 @@ def test_two_processes_make_equal_results(ask: Callable[..., Lines]) -> None:
     assert began == listed == [list(key) for key in rows] and first[-1] == {"done": True}
     for key, row in rows.items():
         assert row["inputs"] == second[key]["inputs"]
-        if row["off"]["outcome"] == "repeats":
+        races = row["on"]["outcome"] == "raises"  # so few repeats may not show it
+        if row["off"]["outcome"] == "repeats" and not races:
             assert second[key]["off"]["digests"][0] == row["off"]["digests"][0], key
     forward = {key[0]: row for key, row in rows.items() if key[2] == "forward"}
     came = {name: (row["off"]["outcome"], row["on"]["outcome"]) for name, row in forward.items()}

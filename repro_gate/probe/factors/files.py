@@ -112,11 +112,16 @@ class _Files:
             return
         _INSIDE.on = True
         try:
-            frame = _caller(frame)
-            if frame is None or (about and frame.f_code.co_name in _RESOLVING):
+            caller = _caller(frame)
+            # importing torch resolves paths some hundred thousand times, under a hundred frames:
+            # what takes longest comes last
+            if caller is None or (about and caller.f_code.co_name in _RESOLVING):
                 return
             given = os.fsdecode(path)
-            place = self._place(os.path.abspath(given), machine=not (writes or about))
+            whole = os.path.abspath(given)
+            if (about and not self._judge.beyond(whole)) or _is_for_the_probe(caller):
+                return
+            place = self._place(whole, machine=not (writes or about))
             mine = bool(place) and self._wrote(place)
             if writes:
                 self._writes(place or os.path.realpath(given))
@@ -126,9 +131,9 @@ class _Files:
                     answer = digest(place)
                 except OSError as error:
                     answer = type(error).__name__
-                USES.note(factor, source, answer, frame, direct=True, outside=True)
+                USES.note(factor, source, answer, caller, direct=True, outside=True)
             elif reads and not place and not about:
-                self._children.file_read(os.path.realpath(given), self._wrote, frame)
+                self._children.file_read(os.path.realpath(given), self._wrote, caller)
         except Exception:
             return
         finally:
@@ -137,10 +142,11 @@ class _Files:
     def _place(self, path: str, *, machine: bool) -> str:
         """The real path of a file outside; empty for any other. `machine`: whether what the machine
         says of itself counts."""
-        real = os.path.realpath(path)
         if path.startswith(_MACHINE):
-            return real if machine and not path.startswith(_RANDOM) else ""
-        return real if self._judge.beyond(path) and self._judge.beyond(real) else ""
+            counts = machine and not path.startswith(_RANDOM)
+            return os.path.realpath(path) if counts else ""
+        real = os.path.realpath(path) if self._judge.beyond(path) else ""
+        return real if real and self._judge.beyond(real) else ""
 
     def _left(self, place: str) -> bool:
         """Whether an earlier run of this gate run left it, as far as its times say: a file that
@@ -167,16 +173,22 @@ class _Files:
 
 
 def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
-    """Who called; None where the probe did, for ends of its own, or who looks for a module."""
-    caller = None
+    """Return the frame that asked; None if it looks for a module."""
+    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith("<frozen importlib"):
+        return None
+    return frame
+
+
+def _is_for_the_probe(frame: Optional[FrameType]) -> bool:
+    """Return whether the probe asks, for ends of its own, and no line of the training."""
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
         name = frame.f_code.co_filename
-        if not name.startswith(_BETWEEN):
-            if name.startswith(_PROBE) or (caller is None and name.startswith("<frozen importlib")):
-                return None
-            caller = caller or frame
+        if name.startswith(_PROBE) and not name.startswith(_BETWEEN):
+            return True
         frame = frame.f_back
-    return caller or frame
+    return False
 
 
 def _label(place: str) -> str:
