@@ -244,9 +244,9 @@ def _one_of(found: Diagnosis) -> tuple[Phrase, ...]:
         return ()
     names = []
     for item in found.one_of[:_LINES]:
-        name = say(item.factor)
+        name = phrase("{message}", message=item.factor)
         if item.call:
-            name = phrase(f"{{name}} ({item.factor})", name=item.call)
+            name = phrase("{name} ({})", name, name=item.call)
         if item.file:
             name = phrase("{name} {}", name, name=notebook.place(item.file, item.line))
         names.append(name)

@@ -25,7 +25,7 @@ MARKS: Mapping[str, str] = {
     "pass": "✅", "fail": "❌", "inconclusive": "❔", "warn": "⚠️", "skip": "⏭️", "waived": "📝",
     "unchanged": "✅", "no-op": "✅", "changed": "⚠️", "drift": "❌", "new-platform": "🆕",
 }  # fmt: skip
-GLANCE = 400  # characters of one text in the first table; what is folded has more
+GLANCE = 300  # characters of one text in the first table; what is folded has more
 _HEADING = 160  # characters of a reason in the heading
 _LINES = 5  # of one row
 # a line, `src/train.py:41`: what is shown of it, and its address
@@ -154,7 +154,7 @@ class Form:
     message: int = 1_000
 
 
-NARROW = Form(name=120, message=GLANCE)  # of what is seen first
+NARROW = Form(name=100, message=GLANCE)  # of what is seen first
 
 
 def code(text: object, form: Form) -> Markup:

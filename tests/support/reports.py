@@ -351,6 +351,7 @@ def hostile(text: str = HOSTILE) -> Report:
         rate=Rate(1, 2),
         excerpt=((40, text), (41, text)),
         uses=(ShownUse(factor=text, call=text, count=2, differs=True, **line),),
+        one_of=(ShownUse(factor=text, call=""), ShownUse(factor=text, call=text, **line)),
         operators=(ShownOperator(name=text, phase=text, same_outputs=False, **line),),
     )
 
