@@ -50,7 +50,8 @@ def _results(checks: Sequence[Check], evidence: Evidence, today: date) -> tuple[
         except (GateError, OSError) as error:
             remedy = error.remedy if isinstance(error, GateError) else ""
             finding = failed(f"it could not look: {error}", (), remedy)
-            result = check.result(finding, evidence.spec)
+            # whatever `checklist.severity` says of what it would have found
+            result = replace(check.result(finding, evidence.spec), status="fail")
         results.append(_waived(result, evidence.spec.checklist.waive, today))
     return tuple(results)
 

@@ -34,12 +34,11 @@ from repro_gate.checks.opened import (
     missing_files,
     opened,
 )
-from repro_gate.files import Unreadable, is_inside, read_text
+from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.fields import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
-_STATED = re.compile(r"""^license(?:\.text)?\s*=\s*(?:["']\s*\w|\{\s*text\b)""", re.MULTILINE)
 _PROJECT_BYTES = 1024 * 1024
 _UPDATE = "run `git submodule update --init --recursive`"
 _UNTRACKED = "not tracked by git"
@@ -304,9 +303,16 @@ def _is_licence(path: Path, evidence: Evidence) -> bool:
 
 def _states_licence(path: Path, root: Path) -> bool:
     try:
-        return bool(_STATED.search(read_text(path, root, _PROJECT_BYTES)))
+        document = parse_toml(read_text(path, root, _PROJECT_BYTES))
     except Unreadable:
         return False
+    tool = document.get("tool")
+    tables = [document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None]
+    stated = [table.get("license") for table in tables if isinstance(table, dict)]
+    return any(
+        (isinstance(item, str) and item.strip()) or (isinstance(item, dict) and item.get("text"))
+        for item in stated
+    )
 
 
 def files_of_this_machine(evidence: Evidence) -> dict[str, str]:

@@ -207,7 +207,9 @@ def versions(evidence: Evidence) -> Finding:
     facts = by_process(evidence.trained, _SAME)
     for _, values in facts:
         if "interpreter" in values:  # `python` and `python3` of one environment are one
-            values["interpreter"] = os.path.dirname(values["interpreter"])
+            folder, program = os.path.split(values["interpreter"])
+            program = os.path.basename(os.path.realpath(values["interpreter"]))
+            values["interpreter"] = os.path.join(folder, program)
         if "driver" in evidence.machine:
             values["driver"] = evidence.machine["driver"]
     moved = differences(facts)

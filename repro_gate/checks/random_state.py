@@ -108,7 +108,8 @@ def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]
                     text = f"{text}; {why}" if why else text
                     changes = [item for item in trace.undone if flag.startswith(item.flag)]
                     is_late = bool(changes) and all(item.late for item in changes)
-                    line = at(changes[0], text) if changes else EvidenceLine(text)
+                    placed = [item for item in changes if item.file] or changes
+                    line = at(placed[0], text) if placed else EvidenceLine(text)
                     changed["moot" if why else "late" if is_late else "in force"][line] = None
     return changed
 
@@ -156,7 +157,7 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     """Compare the first recorded state of each generator in the first run and in the reseeded
     control; one that is equal was seeded by the code."""
     control = evidence.control
-    if control is None or not control.good or not evidence.pair:
+    if control is None or not evidence.pair:
         return skipped(_NO_CONTROL)
     first = evidence.pair[0]
     ours, theirs = _first_states(first), _first_states(control)
@@ -269,9 +270,9 @@ def workers_seeded(evidence: Evidence) -> Finding:
     unread = sorted({name for name, item in every if item.base_seed is None})
     seeds = {
         place: {
-            name: f"{item.workers} workers from base seed {item.base_seed}"
+            name: f"{item.workers} workers"
+            + ("" if name in unread else f" from base seed {item.base_seed}")
             for name, item in side.items()
-            if name not in unread
         }
         for place, side in loaders.items()
     }
@@ -318,8 +319,12 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     traces = traces_of(evidence.deterministic)
     if not any(trace.trained for trace in traces):
         return skipped("no run was traced")
-    draws = {at(item, item.source) for trace in traces for item in trace.drawn}
-    lines = suspects = sorted(draws, key=str)
+    draws = {
+        (item.file, item.line, item.source): at(item, item.source)
+        for trace in traces
+        for item in trace.drawn
+    }
+    lines = suspects = [draws[place] for place in sorted(draws)]
     if evidence.blamed is not None:
         sources = {line.location: line.text for line in lines}
         suspects = [

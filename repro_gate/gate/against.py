@@ -50,6 +50,8 @@ def compare_with_ref(
         return None
     try:
         _require_identical(here, evidence)
+        if hashed is None:
+            raise _Undecided("this checkout has no config hash, so no input can be compared")
         there, data = _run(job, other, evidence, here)
         _require_identical(there, evidence, other.ref)
         before = config_hash_of_runs(replace(evidence, data=data), there)

@@ -84,6 +84,10 @@ class _Experiment(Outcome):
     comparison: Comparison | None
 
 
+class _Interrupted(Exception):
+    """An experiment's series was interrupted, and why."""
+
+
 class _Search:
     """The experiments about one varied run. A `brief` one only tells chance from dependence."""
 
@@ -127,6 +131,8 @@ class _Search:
                 with suppress(Exhausted):
                     line = self.line_of(diagnosis.factor)
                     diagnosis = at_line(diagnosis, diagnosis.factor, line)
+        except _Interrupted as error:
+            return None, replace(results, interrupted=str(error))
         except (Inconclusive, OSError) as error:
             return None, replace(results, interrupted=f"the series ended early: {error}")
         plain = self.experiments[_NOTHING]
@@ -185,7 +191,7 @@ class _Search:
             measure=False,
         )
         if series.interrupted:
-            raise Inconclusive(series.interrupted)
+            raise _Interrupted(series.interrupted)
         return series
 
     def compare(self, series: Results) -> Comparison | None:

@@ -283,7 +283,9 @@ def _ended_badly(findings: Findings) -> list[Reason]:
 def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
     """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
-    if bare is None or run.outcome not in ("crashed", "killed"):
+    # the run without the gate has the seed of the deterministic ones
+    is_like_it = run.plan.arm.name == "deterministic" and run.outcome in ("crashed", "killed")
+    if bare is None or not is_like_it:
         return "", ""
     if _crashes(bare):
         ours, theirs = last_exception(run.ended.tail), last_exception(bare.ended.tail)

@@ -205,8 +205,8 @@ def _comment(report: Report, inputs: Inputs, job: Job, decision: Decision, view:
     spec = posixpath.normpath(posixpath.join(inputs.working_directory, inputs.spec))
     whose = "foreign" if decision.foreign else "own"
     key = key_for(job.workflow, job.name, whose, spec, inputs.report)
+    api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
     try:
-        api = Api(inputs.token, job.repository, api_url=job.api_url, graphql_url=job.graphql_url)
         pull = _pull(api, job, decision)
         if pull is None:
             return Posted("skipped")

@@ -14,11 +14,12 @@ from markupsafe import Markup
 
 from repro_gate import escape
 from repro_gate.checks.pages import url
+from repro_gate.escape import and_more
 from repro_gate.report import comparisons, findings, numbers, wording
 from repro_gate.report.findings import address
 from repro_gate.report.glance import Row, glance, telling
 from repro_gate.report.model import Reason, Report, View
-from repro_gate.report.wording import Phrase
+from repro_gate.report.wording import Phrase, say
 
 _BREAK, _DOT = Markup("<br>"), Markup(" · ")
 MARKS: Mapping[str, str] = {
@@ -63,8 +64,10 @@ def first_rows(report: Report, most: int) -> list[Row]:
 
 def cells(row: Row, report: Report, view: View) -> Markup:
     """Return a row of the first table."""
-    links = _short(_links(report, view))
-    value = _BREAK.join(prose(line, NARROW, links) for line in row.lines[:_LINES])
+    links, lines = _short(_links(report, view)), row.lines
+    if more := and_more(len(lines) - _LINES, "lines"):  # the last ones hold the proof
+        lines = (*lines[: _LINES - 2], say(more), *lines[-2:])
+    value = _BREAK.join(prose(line, NARROW, links) for line in lines)
     return Markup(f"| **{row.label.capitalize()}** | ") + value + Markup(" |")
 
 

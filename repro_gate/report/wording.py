@@ -83,7 +83,7 @@ def headline(report: Report) -> Phrase:
         f"bitwise identical: {numbers.count(found.tensors, 'tensor')}, "
         f"{numbers.count(found.steps, 'step')}, "
     )
-    same += f"seed {found.seed}" if seeds == 1 else numbers.count(seeds, "seed")
+    same += f"seed {found.seed}" if seeds <= 1 else numbers.count(seeds, "seed")
     if report.baseline is not None and drifted(report):
         names = joined([phrase("{name}", name=part) for part in report.baseline.unlike[:3]])
         drift = "two runs agree, but not with the baseline: same inputs, other results"

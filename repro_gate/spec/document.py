@@ -110,6 +110,8 @@ def compose(
         message = str(error.problem)
         ours = next((ours for theirs, ours in _SYNTAX.items() if theirs in message), message)
         raise Refused(problem_at(error.problem_mark or start, (), escaped(ours))) from None
+    except (OverflowError, ValueError):  # of PyYAML's, for `"\\UFFFFFFFF"`
+        raise Refused(problem_at(start, (), "an escape that no character has")) from None
 
 
 def document_of(root: yaml.Node) -> Document:

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from repro_gate.files import NotRegular, leads_out, read_start
-from repro_gate.spec.document import MAX_BYTES, Document, compose, document_of, scalar
+from repro_gate.spec.document import MAX_BYTES, MAX_DEPTH, Document, compose, document_of, scalar
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError, dotted
 from repro_gate.spec.model import VARIED, Spec
 from repro_gate.spec.validation import problems_in, quoted, seconds
@@ -201,7 +201,7 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
     """Put a value where the setting says; mappings on the way are made if there are none."""
     name, equals, text = setting.partition("=")
     path = tuple(name.strip().split("."))
-    if not equals or "" in path or len(setting) > MAX_VALUE:
+    if not equals or "" in path or len(setting) > MAX_VALUE or len(path) > MAX_DEPTH:
         message = "wanted `key=value`, such as `--set train.steps=10`"
         raise Refused(Problem(None, None, "", message, origin))
     value = compose(text.encode("utf-8", "surrogatepass"), origin)

@@ -126,6 +126,7 @@ def test_the_spec_must_be_tracked(repo: Path) -> None:
         ("LICENSES__MIT_dot_txt", "MIT", "pass"),
         ("pyproject.toml", '[project]\nname = "x"\nlicense = "MIT"\n', "pass"),
         ("pyproject.toml", '[project]\nlicense = {text = "MIT"}\n', "pass"),
+        ("pyproject.toml", '[tool.poetry]\n  "license" = "MIT"\n', "pass"),
         ("exp__LICENSE", "MIT", "pass"),
         ("LICENSE", "", "warn"),
         ("licensing", "x", "warn"),
@@ -133,6 +134,8 @@ def test_the_spec_must_be_tracked(repo: Path) -> None:
         ("pyproject.toml", '[project]\nname = "x"\n', "warn"),
         ("pyproject.toml", '[project]\nlicense = {file = "LICENSE"}\n', "warn"),
         ("pyproject.toml", 'license = ""', "warn"),
+        ("pyproject.toml", '[tool.other]\nlicense = "MIT"\n', "warn"),
+        ("pyproject.toml", '[project]\nlicense = {text = ""}\n', "warn"),
     ],
 )
 def test_a_licence_is_a_tracked_file_of_its_name_or_a_field_of_the_project(

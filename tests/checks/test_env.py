@@ -232,6 +232,9 @@ def test_versions_must_be_the_same_in_every_process(fact: str) -> None:
         assert status == "fail" and [line.partition(":")[0] for line in lines] == [fact]
     facts = evidence(runs=(run("deterministic-1", first, same),))
     assert env.versions(facts).status == "pass"
+    pypy = training(key="rank1", facts={**FACTS, "interpreter": "/usr/bin/pypy3"})
+    python = training(facts={**FACTS, "interpreter": "/usr/bin/python3.1"})
+    assert env.versions(evidence(runs=(run("run", python, pypy),))).status == "fail"
     assert env.versions(evidence()).status == "skip"
 
 

@@ -222,6 +222,8 @@ def test_another_seed_must_move_every_generator_of_every_rank(
         ([(0, 4, 7), (1, 2, 9)], [(0, 4, None), (1, 2, 8)], ("fail", "fail"), ["loader 1"]),
         # a base seed that could not be read
         ([(0, 4, 7)], [(0, 4, None)], ("warn", "fail"), ["loader 0"]),
+        ([(0, 4, None)], [(0, 2, None)], ("fail", "fail"), ["loader 0"]),
+        ([(0, 4, None)], [], ("fail", "fail"), ["loader 0"]),
         # without workers
         ([(0, 0, 1)], [(0, 0, 2)], ("skip", "skip"), []),
     ],

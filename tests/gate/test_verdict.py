@@ -245,6 +245,9 @@ def test_a_crash_says_whether_it_shows_without_the_gate_too(
     bare = replace(ended, ended=replace(ended.ended, **ending))
     reason = only_reason(ended, bare=bare)
     assert reason.message.endswith(message) and remedy in reason.remedy
+    # the control has another seed than the run without the gate
+    control = replace(crashed("reseeded", A, tail=("no luck",)), remedy="see")
+    assert message not in only_reason(control, bare=bare).message
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,8 @@ SETTINGS = [
     ("nokey", "wanted `key=value`"),
     ("=3", "wanted `key=value`"),
     ("train..steps=3", "wanted `key=value`"),
+    ("a." * 60 + "b=1", "wanted `key=value`"),
+    (r'train.run="\UFFFFFFFF"', "an escape that no character has"),
     ("train.env={B: 1, B: 2}", "train.env.B: stands twice"),
     ("capture={evry: 1}", "capture.evry: unknown key, did you mean `every`?"),
     ("train.env.5=x", "no name for an environment variable"),
