@@ -68,20 +68,21 @@ LISTED += LOOP.replace("# here", "x += first()")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "more", "told"),
+    ("most", "made", "told"),
     [
-        (3, "", "robust: repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends"),
-        (2, "diagnosis: {runs: 2}\n", "likeliest first: listing (os.listdir('.') in data/load"),
+        (12, 3, "robust: repeatable, but not robust: os.listdir('.') in data/loading.py:3 depends"),
+        (2, 2, "likeliest first: listing (os.listdir('.') in data/load"),
     ],
     ids=["in three runs", "where the runs are used up"],
 )
 def test_a_listing_in_another_file_is_named_though_the_training_asks_for_everything_else_too(
-    number: int, more: str, told: str, tmp_path: Path
+    most: int, made: int, told: str, tmp_path: Path
 ) -> None:
     listing = "import os\ndef first():\n    return os.listdir('.').index('train.py')\n"
-    found = gate_training(tmp_path, LISTED, SPEC + more, files={"data/loading.py": listing})
+    spec = f"{PLAIN}diagnosis: {{runs: {most}}}\n"
+    found = gate_training(tmp_path, LISTED, spec, files={"data/loading.py": listing})
     found.must(0)
-    assert found.stderr.count("robustness: one run") == number, found.stderr
+    assert found.stderr.count("robustness: one run") == made, found.stderr
     assert told in " ".join(found.stdout.split()), found.stdout
 
 
