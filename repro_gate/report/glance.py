@@ -23,7 +23,7 @@ _LINES_OF = {"drift": 5, "changed": 1}  # what is behind the status of a baselin
 class Row:
     """Lines under one label. The larger the rank, the sooner the row goes where room is short.
 
-    `most`: lines on a screen. `listed`: a section below the comment's table says it at length.
+    `most`: lines on a screen. `has_section`: a section below the comment's table says it at length.
     `reason`: what the row tells whole.
     """
 
@@ -31,13 +31,13 @@ class Row:
     lines: tuple[Phrase, ...]
     rank: int
     most: int = 2
-    listed: bool = False
+    has_section: bool = False
     reason: Reason | None = None
 
 
 def glance(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     """Return all rows but those without a line. Reasons that are `known` stand in the heading."""
-    rows = (*answer(report, known), *besides(report, known), checks(report))
+    rows = (*answer_rows(report, known), *further_rows(report, known), checks_row(report))
     return [row for row in rows if row.lines]
 
 
@@ -53,12 +53,12 @@ def telling(report: Report, known: Sequence[Reason] = ()) -> list[Reason]:
     ]
 
 
-def answer(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
+def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     """Return why the verdict is what it is, where the runs diverge, and what to do."""
     why, found = report.diagnosis, report.determinism
     first = () if found is None or found.identical else _divergence(report, found.first_divergence)
     return [
-        *(_earlier(report) if wording.drifted(report) else ()),
+        *(_compared_with(report) if wording.drifted(report) else ()),
         Row(label="cause", lines=() if why is None else findings.why(why), rank=1, most=7),
         Row(label="diverges at", lines=first, rank=1, most=4),
         *_reasons("why", telling(report, known)[:1], rank=1, whole=why is not None),
@@ -66,7 +66,7 @@ def answer(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     ]
 
 
-def besides(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
+def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
     """Return what a reviewer must see besides, the figures, and what is worth knowing."""
     yield from _weakened(report)
     others = telling(report, known)[1:]
@@ -81,7 +81,7 @@ def besides(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
         yield _one("compared", wording.compared(report), rank=7)
         yield _one("runs", wording.bound(report), rank=7)
     if not wording.drifted(report):
-        yield from _earlier(report)
+        yield from _compared_with(report)
     yield _one("loss", (lost := wording.non_finite(report)) and f"not finite: {lost}", rank=2)
     if passed or (report.noise_floor is not None and not wording.diverged(report)):
         yield Row(label="noise floor", lines=(wording.noise(report.noise_floor),), rank=4, most=3)
@@ -89,12 +89,12 @@ def besides(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
         yield Row(label="cost", lines=_cost(report), rank=2, most=3)
     if passed and (hashed := report.config_hash) is not None:
         lines = (comparisons.config_hash(hashed),)
-        yield Row(label="config hash", lines=lines, rank=6, listed=True)
+        yield Row(label="config hash", lines=lines, rank=6, has_section=True)
     yield from _reasons("note", report.notes[:_REASONS], rank=5)
     yield _one("note", and_more(len(report.notes) - _REASONS, "notes"), rank=5)
 
 
-def checks(report: Report) -> Row:
+def checks_row(report: Report) -> Row:
     """Return how many checks passed, the ids of those that did not, and what was not declared."""
     counted = wording.checks(report.checklist)
     return Row(label="checks", lines=(counted,) if counted else (), rank=2, most=3)
@@ -102,19 +102,26 @@ def checks(report: Report) -> Row:
 
 def _one(label: str, words: str, rank: int) -> Row:
     lines = (phrase("{message}", message=words),) if words else ()
-    return Row(label=label, lines=lines, rank=rank, listed=label in ("also", "note"))
+    return Row(label=label, lines=lines, rank=rank, has_section=label in ("also", "note"))
 
 
 def _reasons(
     label: str, reasons: Sequence[Reason], rank: int, *, whole: bool = True
 ) -> Iterator[Row]:
     """Return a row for each reason; unless `whole`, a row of its own says what to do about it."""
-    most, listed = (2, True) if label == "note" else (6, False)
+    is_note = label == "note"
     for item in reasons:
         lines = [phrase("{id}: {message}", id=item.id, message=item.message)]
         if item.remedy and whole:
             lines.append(phrase("{figure} {message}", figure="remedy:", message=item.remedy))
-        yield Row(label=label, lines=tuple(lines), rank=rank, most=most, listed=listed, reason=item)
+        yield Row(
+            label=label,
+            lines=tuple(lines),
+            rank=rank,
+            most=2 if is_note else 6,
+            has_section=is_note,
+            reason=item,
+        )
 
 
 def _divergence(report: Report, first: Divergence | None) -> tuple[Phrase, ...]:
@@ -145,7 +152,7 @@ def _weakened(report: Report) -> Iterator[Row]:
     if left := and_more(len(weakened) - _FEW):
         lines.append(phrase("{figure}", figure=left))
     for line in lines:
-        yield Row(label="weakened", lines=(line,), rank=1, listed=True)
+        yield Row(label="weakened", lines=(line,), rank=1, has_section=True)
 
 
 def _cost(report: Report) -> tuple[Phrase, ...]:
@@ -156,7 +163,7 @@ def _cost(report: Report) -> tuple[Phrase, ...]:
     return line, phrase("{figure}: {message}", figure="suspicious", message=doubt)
 
 
-def _earlier(report: Report) -> Iterator[Row]:
+def _compared_with(report: Report) -> Iterator[Row]:
     """Return the baseline and the other ref, with what differs from them."""
     baseline, against = report.baseline, report.against
     if baseline is not None:

@@ -22,7 +22,7 @@ from repro_gate.report.markdown_text import (
     footer,
     heading,
     prose,
-    told,
+    reasons_shown,
 )
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import MAP, Block, Code, Facts, Items, Section, Table, sections
@@ -49,7 +49,7 @@ def comment(report: Report, view: View = PLAIN) -> str:
 
     text = ""
     for rows, form in ((10, _FORM), (4, _LEAST)):
-        found = sections(report, rows, whole=False, known=told(report, first))
+        found = sections(report, rows, whole=False, known=reasons_shown(report, first))
         parts = [(item.rank, _section(item, form, opened="")) for item in found]
         needed = [part for part in parts if part[0] < MAP]
         text = _fitted(report, view, head, parts, fits)

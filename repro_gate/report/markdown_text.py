@@ -57,7 +57,7 @@ def _known(report: Report) -> list[Reason]:
 def first_rows(report: Report, most: int) -> list[Row]:
     """Return the rows of the first table: of all that no section says, those of the lowest
     ranks."""
-    rows = [row for row in glance(report, _known(report)) if not row.listed]
+    rows = [row for row in glance(report, _known(report)) if not row.has_section]
     kept = sorted(rows, key=lambda row: row.rank)[:most]
     return [row for row in rows if row in kept]
 
@@ -92,7 +92,7 @@ def footer(report: Report, view: View) -> list[Markup]:
     return [*lines, _DOT.join(parts)]
 
 
-def told(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
+def reasons_shown(report: Report, rows: Sequence[Row]) -> tuple[Reason, ...]:
     """Return the reasons that heading and table tell whole, with what to do."""
     left = [*_known(report), *telling(report, _known(report))]
     shown = [row.reason for row in rows if row.reason is not None]

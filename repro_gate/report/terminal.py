@@ -74,13 +74,13 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
         return printed(view, *parts(report))
     width = view.width - (0 if unicode(view) else len(ELLIPSIS) - 1)
     most = MOST_OF_A_PASS if report.verdict == "pass" else MOST
-    answer = [*_drawn(glance.answer(report))]
+    answer = [*_drawn(glance.answer_rows(report))]
     if report.diagnosis is not None:
         answer[1:1] = _source(report.diagnosis)
     # the noise floor has a line of its own
     headline = text(wording.headline(replace(report, noise_floor=None)), "bold")
     head = Row(head=verdict_badge(report.verdict).append("  "), lines=(headline,))
-    further = _drawn(glance.besides(report))
+    further = _drawn(glance.further_rows(report))
     groups = ([head], answer, [*_log(report)], [*further], [*_last(report, written)])
     return printed(view, *fitted(groups, width, most))
 
@@ -128,7 +128,7 @@ def _ended(run: RunSummary) -> Phrase:
 
 def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     """Return how many checks passed, how to see it again, and where the rest of the report is."""
-    yield from _drawn([glance.checks(report)])
+    yield from _drawn([glance.checks_row(report)])
     if report.reproduce:
         command = Text(for_terminal(report.reproduce), style="bold")
         yield Row(label="reproduce", lines=(command,), form="whole")
