@@ -97,7 +97,7 @@ format: $(FULL) ## what ruff can mend by itself: imports, spellings, whitespace
 bench: $(FULL) ## the gate's own speed and memory, as ratios taken in one run
 	$(PY) -m benchmarks.run $(BENCH)
 
-corpus: $(FULL) ## 130 small trainings and the broken examples, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
+corpus: $(FULL) ## 125 small trainings and the broken examples, most with one way to lose reproducibility: detected, false alarms, causes named; half an hour and more
 	$(PY) -m tests.corpus $(CORPUS)
 
 combinations: $(FULL) ## odd trainings by options of spec and command line, all pairs: each gets the verdict that is due, and every renderer says the same; some twenty minutes

@@ -7,6 +7,7 @@ import dataclasses
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -77,6 +78,21 @@ def test_the_page_tells_of_every_input_and_output_as_the_file_does() -> None:
     assert table("outputs") == [
         f"| `{key}` | {item['description']} |" for key, item in container["outputs"].items()
     ]
+
+
+def test_every_input_that_the_page_shows_is_there() -> None:
+    known = {key for name in ACTIONS for key in load(name)["inputs"]}
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    shown = [step for block in blocks for step in steps_in(yaml.safe_load(block))]
+    ours = [step for step in shown if step["uses"].startswith("repro-gate/")]
+    assert ours and {key for step in ours for key in step.get("with", {})} <= known
+
+
+def steps_in(node: Any) -> list[dict[str, Any]]:
+    if isinstance(node, dict) and "uses" in node:
+        return [node]
+    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [step for item in below for step in steps_in(item)]
 
 
 def environment_of(action: str, step: str) -> set[str]:

@@ -76,6 +76,31 @@ def test_an_unwritable_report_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "its folder does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "more", "code", "said"),
+    [
+        ("repro.yml", "hardware: {device: cuda}\n", 3, "hardware.device: cuda is required"),
+        ("repro.baseline.yml", "version: 1\nentries: {}\n", 2, "repro.baseline.yml:2:"),
+    ],
+)
+def test_a_missing_device_is_inconclusive_and_a_bad_baseline_a_usage_error(
+    name: str,
+    more: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before anything is trained."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # where there is a GPU
+    (tmp_path / "repro.yml").write_text("version: 1\ntrain: {run: python train.py}\n")
+    with open(tmp_path / name, "a") as file:
+        file.write(more)
+    assert main(["run", str(tmp_path)]) == code
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["schema"], ["schema", "--report"], ["schema", "--ops"]])
 def test_schema_prints_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0

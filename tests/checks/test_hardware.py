@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from repro_gate.checks.hardware import SAME, alone, device, recorded, same_for_all
+from repro_gate.checks.hardware import alone, device, recorded, same_for_all
 from repro_gate.runs.launch import Run
 from repro_gate.spec.model import Hardware
 from tests.checks.conftest import outcome, statuses
@@ -65,7 +65,10 @@ def test_more_gpus_than_required_are_other_hardware_too(gpus: str, status: str) 
     assert ["A100" in line.text for line in both] == [True, False]
 
 
-@pytest.mark.parametrize("fact", SAME)
+GPUS = ("device", "gpus", "gpu-model", "gpu-sm-count", "gpu-capability")
+
+
+@pytest.mark.parametrize("fact", [*GPUS, "cpu-isa", "threads", "processors"])
 def test_every_process_must_have_the_same_hardware(fact: str) -> None:
     first, other = ({**FULL, fact: value} for value in "89")
     for runs in (ran(first) + ran(other, name="default-1"), ran(first, other)):

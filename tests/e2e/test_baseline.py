@@ -119,8 +119,20 @@ def test_another_library_under_the_same_config_hash_is_drift(
         write_library(committed / "library", "1.0", 0.5)
     same, baseline = version == "1.0", gated.report["baseline"]
     gated.must(int(not same), *([] if same else ["baseline/drift"]))
+    assert baseline["status"] == ("unchanged" if same else "drift")
     assert baseline["outside"] == ([] if same else ["distribution/scaling: 1.0 -> 1.1"])
     assert gated.report["determinism"]["identical"], "only not identical with the recorded ones"
+
+
+@pytest.mark.slow
+def test_a_training_that_looks_at_its_own_path_does_not_drift(code: Path, tmp_path: Path) -> None:
+    paths = "{str(p) for p in __import__('pathlib').Path('.').resolve().iterdir()}"
+    look = f"for path in sorted({paths}, key=hash): x = x + 1e-3 * len(path) * (x * 1.1)"
+    edit(code, "train.py", SCALED, look)
+    record(code)
+    again = gate(code, out=tmp_path)
+    again.must(0)
+    assert again.report["baseline"]["status"] == "unchanged"
 
 
 def test_a_training_that_diverges_is_not_recorded(code: Path) -> None:

@@ -97,7 +97,7 @@ BACKWARD = "steps are calls of backward(): "
 CASES = {
     "backward": (
         BY_BACKWARD,
-        " - noise()",
+        " - noise() - (time.sleep(0.15) or 0)",  # slow enough to be ended
         "",
         WEIGHT,
         f"{BACKWARD}no torch optimizer took a step",
@@ -122,6 +122,9 @@ def test_a_fault_is_found_and_its_clean_twin_passes(case: str, tmp_path: Path) -
     )
     bad.must(1)
     assert (bad.first["kind"], bad.first["name"], bad.first["dtype"]) == (*first, "float32")
+    if case == "backward":
+        last = bad.report["runs"][-1]
+        assert said(bad, "run/fail-fast") and last["outcome"] == "interrupted" and last["steps"] < 4
     good.must(0)
     assert note in {item["message"] for item in good.report["notes"]}
     assert not said(good, "probe/state-not-kept")

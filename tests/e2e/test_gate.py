@@ -18,6 +18,7 @@ from tests.support.gates import (
     LOOP,
     command,
     environment,
+    gate,
     gate_training,
     leftovers,
     temporary_folders,
@@ -25,6 +26,7 @@ from tests.support.gates import (
     training,
     with_line,
 )
+from tests.support.repositories import git
 
 # It asks for torch before it imports it, leaves a file beside its workspace, and transforms by a
 # module in forked workers. That it passes: test_report.
@@ -86,6 +88,23 @@ def test_a_crash_that_comes_only_with_the_gate_says_so(tmp_path: Path) -> None:
     assert "status 1, only with the gate: AssertionError: no luck" in reason["message"]
     assert "without the gate it came to its end" in reason["remedy"]
     assert [run["name"] for run in gated.report["runs"]] == ["deterministic-1", "deterministic-2"]
+
+
+def test_a_crash_names_the_data_that_git_ignores(tmp_path: Path) -> None:
+    """Which the training only asked for, and its log does not name; with the line that the report
+    names in the spec, it trains. The spec lies in a folder of the checkout."""
+    asks = "import os; there = os.path.exists('sets/mnist')"
+    source = with_line(f"{asks}\n    if not there: raise RuntimeError('download error')")
+    files = {"../.gitignore": "sets/\n", "sets/mnist": "0"}
+    code = training(tmp_path / "code/deep", source, files=files)
+    git(tmp_path / "code", "init", "-q")
+    git(tmp_path / "code", "add", "-A")
+    gated, line = gate(code, out=tmp_path), 'data: [{path: "sets/mnist"}]'
+    gated.must(3, "run/crashed", "run/ignored-data")
+    assert line in gated.report["reasons"][1]["remedy"]
+    with open(code / "repro.yml", "a") as spec:
+        spec.write(f"{line}\n")
+    gate(code, out=tmp_path).must(0)
 
 
 def test_what_lies_outside_the_tolerance_fails(tmp_path: Path) -> None:

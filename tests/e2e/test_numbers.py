@@ -58,19 +58,23 @@ def test_what_is_no_fault_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "fails"),
+    ("factor", "fails", "told"),
     [
         # a training that diverges later is its own affair
-        ("float('nan') if number > 1 else 1", False),
-        ("float('nan') if number > 0 else 1", True),
+        ("float('nan') if number > 1 else 1", False, [2, "nan"]),
+        ("float('nan') if number > 0 else 1", True, [2, "nan"]),
+        # a scaler of AMP that starts too high
+        ("float('inf') if number < 2 else 1", False, [0, "inf"]),
     ],
 )
-def test_losses_fail_where_none_is_ever_finite(factor: str, fails: bool, tmp_path: Path) -> None:
+def test_losses_fail_where_none_is_ever_finite(
+    factor: str, fails: bool, told: list[object], tmp_path: Path
+) -> None:
     source = LOOP.replace('record("loss", loss)', f'record("loss", loss * ({factor}))')
     gated = gate_training(tmp_path, source, SPEC)
     gated.must(int(fails), *(["determinism/nonfinite"] if fails else []))
     # told even where it is no fault
-    assert [2, "nan"] in gated.report["determinism"]["non_finite"]
+    assert told in gated.report["determinism"]["non_finite"]
 
 
 WORDS = "set('the cat sat on a mat and the dog ran to it over there with all of its heart'.split())"

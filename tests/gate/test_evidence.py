@@ -117,6 +117,22 @@ def test_a_closed_pipe_is_no_verdict(checkout: Path) -> None:
     assert done.stdout.strip() in ("0", "141") and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("known", "typo"),
+    [
+        ("data/checksums", "data/checksum"),
+        ("wall-clock", "wall-clok"),
+        ("run/crashed", "run/crashd"),
+    ],
+)
+def test_the_page_of_a_check_cause_or_reason_is_printed_and_a_wrong_name_mended(
+    known: str, typo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", known]) == 0 and capsys.readouterr().out.startswith(f"# {known}\n")
+    assert main(["explain", typo]) == 2
+    assert f"did you mean `{known}`?" in capsys.readouterr().err
+
+
 def test_all_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()

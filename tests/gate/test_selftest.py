@@ -318,7 +318,6 @@ def test_a_training_that_the_gate_cannot_pass_or_the_fault_not_change_is_inconcl
     assert (code, found) == (3, outcomes), printed
 
 
-@pytest.mark.slow
 def test_steps_are_the_short_runs_own_and_names_of_the_training_cannot_reach_the_terminal(
     tested: Tested,
 ) -> None:

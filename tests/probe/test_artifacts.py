@@ -163,6 +163,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         archive.writestr("v.npy", (folder / "record.npy").read_bytes())
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("v.npy", (folder / "record.npy").read_bytes())
+    for name in ("nameless.npz", "nameless.pt"):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(""), b"x")
     paths = sorted(folder.iterdir())
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -203,7 +206,7 @@ def test_leaves_have_known_names_and_an_ulp_is_named(files: Files) -> None:
         ("bomb.npz", "far larger"),
         ("twice.npz", "two of its entries have the same name"),
         *((name, "") for name in ("pickle.pt", "object.npy", "raw.bin", "empty.pt", "cut.pt")),
-        *((name, "") for name in ("bomb.pt", "wrong.npy")),
+        *((name, "") for name in ("bomb.pt", "wrong.npy", "nameless.pt")),
     ],
 )
 def test_what_is_refused_runs_nothing(files: Files, name: str, why: str) -> None:
@@ -222,6 +225,7 @@ def test_arrays_are_compared_one_by_one(files: Files) -> None:
     assert found == [("w", "value"), ("step", "dtype")]
     assert files["big-endian.npy"].leaves["array"].dtype == ">i4"
     assert files["record.npy"].format == "npy"
+    assert [*files["nameless.npz"].leaves] == ["(root)"]
 
 
 def test_safetensors_are_read_by_their_library(tmp_path: Path) -> None:

@@ -80,10 +80,12 @@ def test_a_generator_is_drawn_from_once(name: str, seed: Any, one: Any) -> None:
     assert [one(), one()][1] == after
 
 
-def test_threads_that_race_scale_a_tensor_by_little() -> None:
-    tensor = torch.ones(100)
-    faults.race(torch, tensor)
-    assert 1.0 <= float(tensor.min()) == float(tensor.max()) <= 1.01
+def test_threads_that_race_scale_a_tensor_otherwise_each_time_and_by_little() -> None:
+    tensors = [torch.ones(100) for _ in range(4)]
+    for tensor in tensors:
+        faults.race(torch, tensor)
+        assert 1.0 <= float(tensor.min()) == float(tensor.max()) <= 1.01
+    assert len({float(tensor[0]) for tensor in tensors}) > 1
 
 
 def faulty(tmp_path: Path, source: str = RECORDED, **changes: object) -> Run:

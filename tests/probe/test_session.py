@@ -138,6 +138,18 @@ BUGS = (
     "import _repro_gate.probe.rng as part; part.states = None",
     "import _repro_gate.probe.session as part; part.mark = lambda torch: 1 / 0",
 )
+SLOW = """
+import time
+import _repro_gate.probe.torch_hooks as hooks, _repro_gate.probe.loss as loss
+original = hooks.begin
+def slow(*args, **options):
+    time.sleep(0.1)
+    return original(*args, **options)
+hooks.begin = loss.begin = slow
+for _ in range(3):
+    time.sleep(0.02)
+    one()
+"""
 LEAVES = [
     "os.execv(sys.executable, [sys.executable, '-c', 'print(42)'])",
     "os.execvp('true', ['true'])",
@@ -153,10 +165,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """Scripts that run to their end."""
     ends = {f"leave{number}": "one(); one()\n" + leave for number, leave in enumerate(LEAVES)}
     cases = {name: f"{HEAD}import code, os\n{end}\n" for name, end in ends.items()}
-    cases["goes_on"] = HEAD + GOES_ON
+    cases |= {"goes_on": HEAD + GOES_ON, "slow": HEAD + SLOW}
     for number, bug in enumerate(BUGS):
         cases[f"bug{number}"] = f"{HEAD}{bug}\nfor _ in range(3): one()\nprint('trained', done)\n"
     return trace_cases(tmp_path_factory.mktemp("whole"), cases)
+
+
+@pytest.mark.slow
+def test_the_own_time_of_the_probe_is_kept_apart(whole: Cases) -> None:
+    """It looks at the loss, the gradients and the parameters of a step."""
+    marks = whole["slow"].trace.steps[1:]
+    assert len(marks) == 2 and all(mark.probe_ms > 300 for mark in marks)
+    assert all(20 < mark.ms < mark.probe_ms for mark in marks)
 
 
 @pytest.mark.parametrize("name", [*(f"leave{number}" for number in range(len(LEAVES))), "goes_on"])

@@ -24,6 +24,7 @@ from repro_gate.report import document as written
 from repro_gate.report import schema
 from repro_gate.report.document import ReportError
 from repro_gate.report.model import Report
+from repro_gate.trace.format import MAX_NAME
 from tests.support import reports
 
 
@@ -172,9 +173,13 @@ def test_what_is_written_follows_the_shipped_schema_however_it_is_shortened(repo
         ("/seconds", -0.5),
         ("/cost/ci95", [1.0]),
         ("/determinism/first_divergence/step", -2),
+        ("/reasons/1/locations/0/file", "f" * (MAX_NAME + 1)),
         ("/runs/1/steps", None),
         ("/config_hash/config_hash", "sha256:0"),
+        ("/config_hash/recipe", "sha512:" + "0" * 64),
+        ("/config_hash/platform", "sha256:" + "0" * 64 + "\n"),
         ("/config_hash/inputs/recipe", {str(index): 0 for index in range(20_001)}),
+        ("/config_hash/inputs/platform", {str(index): 0 for index in range(20_001)}),
         ("/diagnosis/also/0/line", -1),
         ("/baseline/loss_gap", "far"),
         ("/baseline/unlike", ["weights"] * 1_001),

@@ -124,6 +124,7 @@ def test_the_verdict_is_that_of_one_user(tmp_path: Path) -> None:
     assert {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in kept} == {(0o644, 0)}
 
 
+TOLD = f"told-by-an-earlier-run-{os.getpid()}"  # in folders that all of this machine share
 # Each attempt is made by a training; one that succeeds ends it with its name. {gate} is known from
 # the probe's configuration.
 HOSTILE = """
@@ -144,7 +145,7 @@ def traces_of_other_runs():
     other = os.path.join(place, "traces", "deterministic-1")
     for path in [os.path.join(other, name) for name in [*os.listdir(other), "new"]]:
         append(path)
-SHARED = [place + "/told-by-an-earlier-run" for place in ("/tmp", "/var/tmp", "/dev/shm")]
+SHARED = [place + "/TOLD" for place in ("/tmp", "/var/tmp", "/dev/shm")]
 def told():
     found = [path for path in SHARED if os.path.exists(path)]
     for path in SHARED:
@@ -186,12 +187,12 @@ step()
 def test_a_hostile_training_reaches_nothing_and_with_one_user_it_would(tmp_path: Path) -> None:
     folder = tmp_path / "p"
     places = {"CHECKOUT": str(folder / "checkout"), "GATE_HOME": str(folder / "home")}
-    checkout = project(folder, HOSTILE, NOTICE, **places)
-    left = ["/tmp/told-by-an-earlier-run", "/var/tmp/told-by-an-earlier-run"]
+    checkout = project(folder, HOSTILE.replace("TOLD", TOLD), NOTICE, **places)
+    left = [f"/tmp/{TOLD}", f"/var/tmp/{TOLD}"]
     try:
         own, same = gate(checkout, "own-user"), gate(checkout, "same-user")
     finally:
-        for path in (*left, "/dev/shm/told-by-an-earlier-run"):
+        for path in (*left, f"/dev/shm/{TOLD}"):
             Path(path).unlink(missing_ok=True)
     assert own["verdict"] != "error", own
     assert [run["outcome"] for run in own["runs"]] == ["finished"] * 3, logs(own)

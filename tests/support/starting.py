@@ -109,9 +109,6 @@ def attempt(
 READ = "import sys; print(len(open(sys.argv[1], 'rb').read(1)))"
 LIST = "import os, sys; print(len(os.listdir(sys.argv[1])))"
 APPEND = "import sys; open(sys.argv[1], 'ab').close(); print('opened')"
-CONNECT = (
-    "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('connected')"
-)
 SIGNAL = "import os, sys; os.kill(int(sys.argv[1]), 0); print('signalled')"
 BECOME = "import os; os.setuid(0); print('root')"
 MOUNT = """

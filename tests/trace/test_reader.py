@@ -17,10 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro_gate.runs import artifacts
 from repro_gate.trace import accept
 from repro_gate.trace import format as fmt
 from repro_gate.trace.model import Budget, Drawn, TraceError
 from repro_gate.trace.reader import TraceFollower, read_folder, trace_files
+from tests.support.gates import tiered
 from tests.trace.test_writer import HELLO as WRITTEN
 from tests.trace.test_writer import NONCE, write_everything
 
@@ -127,6 +129,8 @@ WRONG: dict[str, tuple[Line, ...]] = {
     "another run's": ({**HELLO, "nonce": "0"},),
     "no nonce": ({key: HELLO[key] for key in HELLO if key != "nonce"},),
     "a pid that is no number": ({**HELLO, "pid": True},),
+    "a long key": ({**HELLO, "key": "k" * 201},),
+    "many arguments": ({**HELLO, "argv": [""] * 1001},),
     "a line after the end": (*WHOLE, STEP),
     "resumed before the end": (HELLO, {"e": "resumed", "steps": 0}),
     "unknown event": (HELLO, {"e": "poll"}),
@@ -158,6 +162,7 @@ WRONG: dict[str, tuple[Line, ...]] = {
     "flags out of order": (HELLO, {**FLAGS, "id": 1}),
     "a flag is NaN": (HELLO, {**FLAGS, "settings": {"a": float("nan")}}),
     "a flag is endless": (HELLO, {**FLAGS, "settings": {"a": 1 << 70}}),
+    "a long variable": (HELLO, {"e": "variables", "values": {"A": LONG}}),
     "step without flags": (HELLO, STEP),
     "step skipped": (HELLO, FLAGS, {**STEP, "step": 1}),
     "time is negative": (HELLO, FLAGS, {**STEP, "ms": -1}),
@@ -217,6 +222,7 @@ def many(count: int) -> dict[str, str]:
 MANY: Mapping[str, Mapping[str, Any]] = {
     "rows of a table": {**TABLE, "rows": [["n", "f", []]] * (fmt.MAX_ROWS + 1)},
     "values of a block": {**BLOCK, "values": ["0x1p0"] * (fmt.MAX_ROWS + 1)},
+    "distances": {**DISTANCE, "rows": [["loss", "n", "f", [], 0, 0, 0, 0]] * (fmt.MAX_ROWS + 1)},
     "facts": {"e": "facts", "facts": many(200)},
     "files": {**OPENED, "files": [["a", True, None, False]] * (fmt.MAX_OPENED + 1)},
     "modules": {"e": "imports", "modules": [["a", "/a", ""]] * (fmt.MAX_IMPORTS + 1)},
@@ -227,7 +233,7 @@ MANY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", MANY)
+@pytest.mark.parametrize("what", tiered(MANY, [what for what in MANY if what != "distances"]))
 def test_an_event_holds_no_more_than_its_limit(what: str, tmp_path: Path) -> None:
     event = dict(MANY[what])
     before = (HELLO, TABLE) if event["e"] == "block" else (HELLO,)
@@ -325,6 +331,9 @@ def test_the_documents_state_the_limits_of_a_run() -> None:
     assert f"may have {size} GiB, and {digests} GiB of digests." in spec
     assert f"{fmt.MAX_OF_RUN[fmt.MEMORY] >> 30} GiB of memory, and 600 seconds" in trust
     assert fmt.MAX_OF_RUN[fmt.SECONDS] == 600
+    files, gib = f"{artifacts.MAX_FILES:,} files", f"{artifacts.MAX_BYTES >> 30} GiB"
+    assert f"at most {files} and {gib} are copied" in trust
+    assert f"more than {files} or {gib}" in spec
 
 
 DOCUMENTS = ("trust-model.md", "repro-yml.md")

@@ -71,3 +71,16 @@ def test_torchs_empty_tensors_hold_a_number_where_pinned(tmp_path: Path) -> None
     assert plain[2:4] == ("meta meta", "[0.0, 0.0, 0.0] []")
     assert {use.line for use in told(watched, "memory") if use.direct} >= {5, 6}
     assert by_line[:2] == (plain[0], whole[1])
+
+
+COMPILED = """
+import torch
+@torch.compile(fullgraph=True, backend="eager")
+def compiled(x):
+    return x + torch.empty(x.shape).zero_()
+print(compiled(torch.ones(2)).tolist())
+"""
+
+
+def test_a_whole_graph_is_compiled_with_a_pinned_empty_tensor(tmp_path: Path) -> None:
+    assert once(tmp_path, COMPILED, {"pin": {"memory": None}}).ended.tail == ("[1.0, 1.0]",)

@@ -25,13 +25,12 @@ pytestmark = pytest.mark.slow
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Each answer has another number; the tenth is a digit longer, and so are those behind it."""
+    """Each answer has the next number of its server."""
 
-    numbers = itertools.count(5)
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        body = json.dumps({"number": next(self.numbers), "filling": "x" * 20_000}).encode()
+        body = json.dumps({"number": next(self.server.numbers), "filling": "x" * 20_000}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -42,13 +41,11 @@ class Answers(BaseHTTPRequestHandler):
 
 
 class Lines(socketserver.StreamRequestHandler):
-    """Answers each line with the next number."""
-
-    numbers = itertools.count(1007)
+    """Answers each line with the next number of its server."""
 
     def handle(self) -> None:
         for _ in self.rfile:
-            self.wfile.write(b"%d\n" % next(self.numbers))
+            self.wfile.write(b"%d\n" % next(self.server.numbers))
 
 
 @pytest.fixture
@@ -67,7 +64,9 @@ def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
         servers["https"].socket = context.wrap_socket(servers["https"].socket, server_side=True)
-    for server in servers.values():
+    pages, lines = itertools.count(5), itertools.count(1007)  # from 10 on a digit longer
+    for name, server in servers.items():
+        server.numbers = lines if name == "lines" else pages
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
     yield {name: server.server_address[1] for name, server in servers.items()}

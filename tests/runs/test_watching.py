@@ -1,0 +1,48 @@
+"""Claims about `runs.watching`: what is read of a process while it runs has a bound."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro_gate.runs import watching
+from repro_gate.sandbox.identity import Sandbox
+from repro_gate.trace import format as fmt
+
+MAPS_A_LIBRARY = """
+import mmap, sys
+for line in sys.stdin:
+    with open(sys.argv[1], "wb+") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 4096)
+    print(flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_torch_is_seen_among_mapped_files_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-IS", "-c", MAPS_A_LIBRARY, str(tmp_path / "libtorch_cpu.so")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert not watching._has_torch(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        assert watching._has_torch(process.pid)
+        maps = Path(f"/proc/{process.pid}/maps").read_bytes()
+        monkeypatch.setattr(watching, "MAPS_BYTES", maps.index(b"libtorch") - 1)
+        assert not watching._has_torch(process.pid)
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(90.0, 90), (3600.0, 600)])
+def test_traces_are_read_no_longer_than_a_run_may_take(
+    timeout: float, seconds: float, tmp_path: Path
+) -> None:
+    watcher = watching.Watcher(tmp_path, "nonce", lambda _: None, Sandbox(), timeout)
+    assert watcher.budget.limits[fmt.SECONDS] == seconds
