@@ -207,9 +207,9 @@ def versions(evidence: Evidence) -> Finding:
     facts = by_process(evidence.trained, _SAME)
     for _, values in facts:
         if "interpreter" in values:  # `python` and `python3` of one environment are one
-            folder, program = os.path.split(values["interpreter"])
-            program = os.path.basename(os.path.realpath(values["interpreter"]))
-            values["interpreter"] = os.path.join(folder, program)
+            path = values["interpreter"]
+            program = os.path.basename(os.path.realpath(path))
+            values["interpreter"] = os.path.join(os.path.dirname(path), program)
         if "driver" in evidence.machine:
             values["driver"] = evidence.machine["driver"]
     moved = differences(facts)
