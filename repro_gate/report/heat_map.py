@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from markupsafe import Markup
-
 from repro_gate.compare.heat_map import (
     ABSENT,
     LEVELS,
@@ -29,7 +27,6 @@ from repro_gate.compare.heat_map import (
 )
 from repro_gate.compare.model import Comparison, Divergence, HeatMap, HeatRow, NoiseFloor
 from repro_gate.escape import and_more, for_terminal
-from repro_gate.report.drawing import drawing, swatch, tag, words
 from repro_gate.report.model import Report
 
 _LABEL = 30  # characters of a row's name
@@ -51,18 +48,18 @@ _LEGEND = (
     "distance"
 )
 _COLUMNS = 80
-# of a distance, from rounding to another training
+# class of the stylesheet, colour and meaning: from rounding to another training
 COLOURS = (
-    "#ffe08a",
-    "#fdbb4d",
-    "#f98f35",
-    "#e8602c",
-    "#c8361f",
-    "#94170f",
+    ("s", "#d5dae0", "bitwise identical"),
+    ("d0", "#ffe08a", "from 1 ULP"),
+    ("d1", "#fdbb4d", "from 16 ULP"),
+    ("d2", "#f98f35", "from 256 ULP"),
+    ("d3", "#e8602c", "from 4,096 ULP"),
+    ("d4", "#c8361f", "from 65,536 ULP"),
+    ("d5", "#94170f", "from 1,048,576 ULP"),
+    ("u", "#b39ddb", "differs, distance not measured"),
 )
-UNKNOWN_COLOUR, SAME_COLOUR = "#b39ddb", "#d5dae0"
 _BIN = 4  # powers of two that share a colour: the last holds what is 2^20 ULP and more apart
-_GUTTER, _ROW, _TOP = 230, 13, 18  # pixels: names of rows, the height of one, the axis above
 _WIDTH = 760  # pixels of the cells
 # powers of two: two orders of one sum are a few hundred ULP apart at most, other data many
 # thousands
@@ -251,13 +248,6 @@ def _map(
         return None
     measured = len(pair.growth) if isinstance(pair, Comparison) else 0
     drawn = layout(pair.heat_map, pair.first_divergence, rows, _COLUMNS, measured=bool(measured))
-    table = []
-    for name, cells in drawn.rows:
-        apart = [at for at, cell in enumerate(cells) if cell not in (ABSENT, SAME)]
-        recorded = sum(cell != ABSENT for cell in cells)
-        begin = drawn.steps_of(apart[0], apart[0]) if apart else ""
-        far = _far(worst(cells)) if recorded else "not recorded"
-        table.append((name, begin, f"{len(apart):,} of {recorded:,}", far))
     notes = [note] if note else []
     if measured:
         notes.append(f"Distances were measured by two more runs, at {measured:,} of the steps.")
@@ -265,14 +255,28 @@ def _map(
         notes.append(f"Each column stands for {drawn.each:,} steps and shows the farthest of them.")
     if drawn.more:
         notes.append(f"{and_more(drawn.more, 'rows')} are not drawn.")
-    label = f"heat map, {title.lower()}; the table below says the same"
+    columns = max(len(cells) for _, cells in drawn.rows)
+    cell = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
     return {
         "title": title,
-        "svg": _drawn(drawn, label),
-        "table": table,
+        "layout": drawn,
+        "columns": columns,
+        "cell": cell,
+        "tick": max(1, round(60 / cell)),  # columns from one number of the axis to the next
+        "runs": [(name, [*_neighbours(drawn, cells)]) for name, cells in drawn.rows],
+        "table": [_summary(drawn, name, cells) for name, cells in drawn.rows],
         "notes": notes,
         "open": opened,
     }
+
+
+def _summary(drawn: Layout, name: str, cells: str) -> tuple[str, ...]:
+    """Return a row of the table that says the same as the drawing."""
+    differing = [at for at, cell in enumerate(cells) if cell not in (ABSENT, SAME)]
+    recorded = sum(cell != ABSENT for cell in cells)
+    begin = drawn.steps_of(differing[0], differing[0]) if differing else ""
+    far = _far(worst(cells)) if recorded else "not recorded"
+    return name, begin, f"{len(differing):,} of {recorded:,}", far
 
 
 def growth(pair: Comparison) -> str:
@@ -298,65 +302,31 @@ def growth(pair: Comparison) -> str:
     return f"The divergence begins as rounding, about 2^{first} ULP apart{grows}."
 
 
-def _drawn(drawn: Layout, label: str) -> Markup:
-    columns = max(len(cells) for _, cells in drawn.rows)
-    wide = max(4.0, min(28.0, _WIDTH / max(columns, 1)))
-    parts = [words("step", _GUTTER - 8, _TOP - 6, text_anchor="end")]
-    parts += [
-        words(f"{(column - 1) * drawn.each:,}", _GUTTER + column * wide, _TOP - 6)
-        for column in range(1, columns, max(1, round(60 / wide)))
-    ]
-    for number, (name, cells) in enumerate(drawn.rows):
-        y = _TOP + number * _ROW
-        parts.append(words(name, _GUTTER - 8, y + 10, text_anchor="end"))
-        parts += _rectangles(drawn, name, cells, y, wide)
-    if drawn.first is not None:
-        row, column = drawn.first
-        ring = tag(
-            "rect",
-            x=f"{_GUTTER + column * wide - 2:g}",
-            y=_TOP + row * _ROW - 2,
-            width=f"{wide + 4:g}",
-            height=_ROW + 4,
-            fill="none",
-            stroke="#0969da",
-            stroke_width=2,
-            class_="ring",
-            rx=3,
-        )
-        parts.append(ring)
-    height = _TOP + len(drawn.rows) * _ROW + 6
-    return drawing(_GUTTER + columns * wide + 8, height, label, parts)
-
-
-def _rectangles(drawn: Layout, name: str, cells: str, y: int, wide: float) -> Iterator[Markup]:
-    """Return one rectangle for neighbours of one colour."""
+def _neighbours(drawn: Layout, cells: str) -> Iterator[dict[str, object]]:
+    """Return neighbours of one colour, each group as one rectangle."""
     at = 0
-    for (kind, colour), run in groupby(cells, key=_colour):
-        neighbours = "".join(run)
+    for (kind, colour, _), run in groupby(cells, key=_colour):
+        group = "".join(run)
+        last = at + len(group) - 1
         if kind:
-            steps = drawn.steps_of(at, at + len(neighbours) - 1)
-            yield tag(
-                "rect",
-                tag("title", f"{name}, {steps}: {_far(worst(neighbours))}"),
-                x=f"{_GUTTER + at * wide:g}",
-                y=y,
-                width=f"{len(neighbours) * wide:g}",
-                height=_ROW - 1,
-                class_=kind,
-                fill=colour,
-            )
-        at += len(neighbours)
+            yield {
+                "at": at,
+                "count": len(group),
+                "kind": kind,
+                "colour": colour,
+                "steps": drawn.steps_of(at, last),
+                "far": _far(worst(group)),
+            }
+        at = last + 1
 
 
-def _colour(cell: str) -> tuple[str, str]:
+def _colour(cell: str) -> tuple[str, str, str]:
     """Return class and colour of a cell; empty for what was not recorded."""
     if cell == ABSENT:
-        return "", ""
+        return "", "", ""
     if cell in (SAME, UNKNOWN):
-        return ("s", SAME_COLOUR) if cell == SAME else ("u", UNKNOWN_COLOUR)
-    place = min(LEVELS.index(cell) // _BIN, len(COLOURS) - 1)
-    return f"d{place}", COLOURS[place]
+        return COLOURS[0] if cell == SAME else COLOURS[-1]
+    return COLOURS[1 + min(LEVELS.index(cell) // _BIN, len(COLOURS) - 3)]
 
 
 def _far(cell: str) -> str:
@@ -364,15 +334,3 @@ def _far(cell: str) -> str:
         return "bitwise identical" if cell == SAME else "differs, distance not measured"
     power = LEVELS.index(cell)
     return f"about {2**power:,} ULP apart" if power < 20 else f"about 2^{power} ULP apart"
-
-
-def legend() -> Markup:
-    """Return what the colours mean, as a list."""
-    entries = [("s", SAME_COLOUR, "bitwise identical")]
-    for place, colour in enumerate(COLOURS):
-        low = 2 ** (place * _BIN)
-        entries.append((f"d{place}", colour, f"from {low:,} ULP"))
-    entries.append(("u", UNKNOWN_COLOUR, "differs, distance not measured"))
-    return tag(
-        "ul", Markup("").join(tag("li", swatch(*entry)) for entry in entries), class_="legend"
-    )
