@@ -58,7 +58,7 @@ def answer_rows(report: Report, known: Sequence[Reason] = ()) -> list[Row]:
     why, found = report.diagnosis, report.determinism
     first = () if found is None or found.identical else _divergence(report, found.first_divergence)
     return [
-        *(_compared_with(report) if wording.drifted(report) else ()),
+        *(compared_with(report) if wording.drifted(report) else ()),
         Row(label="cause", lines=() if why is None else findings.why(why), rank=1, most=7),
         Row(label="diverges at", lines=first, rank=1, most=4),
         *_reasons("why", telling(report, known)[:1], rank=1, whole=why is not None),
@@ -81,7 +81,7 @@ def further_rows(report: Report, known: Sequence[Reason] = ()) -> Iterator[Row]:
         yield _one("compared", wording.compared(report), rank=7)
         yield _one("runs", wording.bound(report), rank=7)
     if not wording.drifted(report):
-        yield from _compared_with(report)
+        yield from compared_with(report)
     yield _one("loss", (lost := wording.non_finite(report)) and f"not finite: {lost}", rank=2)
     if passed or (report.noise_floor is not None and not wording.diverged(report)):
         yield Row(label="noise floor", lines=(wording.noise(report.noise_floor),), rank=4, most=3)
@@ -163,7 +163,7 @@ def _cost(report: Report) -> tuple[Phrase, ...]:
     return line, phrase("{figure}: {message}", figure="suspicious", message=doubt)
 
 
-def _compared_with(report: Report) -> Iterator[Row]:
+def compared_with(report: Report) -> Iterator[Row]:
     """Return the baseline and the other ref, with what differs from them."""
     baseline, against = report.baseline, report.against
     if baseline is not None:

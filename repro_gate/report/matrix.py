@@ -19,8 +19,7 @@ from repro_gate.compare.model import Cost
 from repro_gate.escape import and_more, clip, for_code_block, for_terminal
 from repro_gate.report import comparisons, findings, wording
 from repro_gate.report.glance import glance
-from repro_gate.report.markdown import LIMIT, as_markdown
-from repro_gate.report.markdown_text import MARKS, Form, code, message, prose
+from repro_gate.report.markdown import LIMIT, MARKS, Form, as_markdown, code, message, prose
 from repro_gate.report.model import PLAIN, Report, View
 from repro_gate.report.sections import Table, reason_items
 from repro_gate.report.terminal import laid_out

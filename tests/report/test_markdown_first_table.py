@@ -16,8 +16,7 @@ import pytest
 
 from repro_gate._version import DOCS_URL
 from repro_gate.diagnosis.model import Diagnosis
-from repro_gate.report.markdown import comment
-from repro_gate.report.markdown_text import MARKS
+from repro_gate.report.markdown import MARKS, comment
 from repro_gate.report.model import Origin, Reason, Report, View, WeakenedCheck
 from tests.support import reports
 
