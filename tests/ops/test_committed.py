@@ -1,5 +1,5 @@
-"""The catalogs in docs/ops: whole, with the page that belongs to each, and the README's short table
-made from them."""
+"""The catalogs in docs/ops: whole, with the page that belongs to each, and the short table made from
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def short(path: Path, found: Catalog) -> str:
     """What differs without the flags, a line for each operator and pass."""
     cases = len({row.case for row in found.rows})
     on = f"{found.platform.device_name}, torch {found.platform.torch}, {found.date[:10]}"
-    head = f"[{on}](docs/ops/{path.stem}.md): {len(found.rows):,} rows of {cases:,} cases"
+    head = f"[{on}]({path.stem}.md): {len(found.rows):,} rows of {cases:,} cases"
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in found.rows:
         if row.off.outcome == "differs":
@@ -42,8 +42,8 @@ def short(path: Path, found: Catalog) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_readme_has_the_short_table_of_them() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_their_page_has_the_short_table_of_them() -> None:
+    text = (ROOT / "docs/ops/README.md").read_text(encoding="utf-8")
     assert COMMITTED
     assert text.split(BEGIN)[1].split(END)[0] == "\n".join(short(p, read(p)) for p in COMMITTED)
 
