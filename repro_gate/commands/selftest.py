@@ -65,14 +65,14 @@ def table(found: SelfTest, view: View) -> str:
     for row in found.rows:
         rows.add_row(
             Text(row.fault),
-            widgets.say(row.outcome, _STYLE[row.outcome]),
+            widgets.text(wording.say(row.outcome), _STYLE[row.outcome]),
             Text("\n").join(_lines(row)),
         )
-    return widgets.printed(view, rows, Text(""), widgets.say(_sentence(found)))
+    return widgets.printed(view, rows, Text(""), widgets.text(wording.say(_sentence(found))))
 
 
 def _lines(row: Row) -> Iterator[Text]:
-    yield widgets.say(FAULTS[row.fault])
+    yield widgets.text(wording.say(FAULTS[row.fault]))
     if row.put is not None:
         put = Divergence(
             step=row.put.step, kind=row.put.kind, name=row.put.name, process=row.put.process

@@ -23,14 +23,16 @@ _LINES_OF = {"drift": 5, "changed": 1}  # what is behind the status of a baselin
 class Row:
     """Lines under one label. The larger the rank, the sooner the row goes where room is short.
 
-    `most`: lines on a screen. `has_section`: a section below the comment's table says it at length.
-    `reason`: what the row tells whole.
+    `most`: lines on a screen. `form`: `fold` breaks long lines, `cut` ends them with an ellipsis
+    and keeps the last ones, `whole` leaves them as they are to be copied. `has_section`:
+    a section below the comment's table says it at length. `reason`: what the row tells whole.
     """
 
     label: str
     lines: tuple[Phrase, ...]
     rank: int
     most: int = 2
+    form: str = "fold"
     has_section: bool = False
     reason: Reason | None = None
 

@@ -7,7 +7,7 @@ At 80 columns, without colour, on an ASCII stream; foreign text goes through `wi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from rich.console import Group, RenderableType
@@ -20,6 +20,7 @@ from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.escape import and_more, for_terminal, listed
 from repro_gate.report import glance, numbers, wording
 from repro_gate.report.document import plain, to_text
+from repro_gate.report.glance import Row
 from repro_gate.report.model import PLAIN, Report, RunSummary, View
 from repro_gate.report.sections import (
     Block,
@@ -34,24 +35,21 @@ from repro_gate.report.sections import (
 from repro_gate.report.widgets import (
     ELLIPSIS,
     EXTRA,
-    Row,
     fitted,
     grid,
     indented,
     labelled,
     printed,
-    say,
     section,
     text,
     unicode,
     verdict_badge,
 )
-from repro_gate.report.wording import Phrase, phrase
+from repro_gate.report.wording import Phrase, phrase, say
 
 MOST_OF_A_PASS, MOST = 15, 30  # lines
 _FEW, _FILES = 3, 6  # runs that ended badly, and written files, that are named
 _LOG = 8  # lines of a log
-_STYLES = {"remedy": "green", "loss": "yellow", "weakened": "yellow"}
 _ROWS = 20  # of a list; the rest is in the JSON report
 SCHEMA_ID = "repro-gate/checklist/v1"
 _COUNTED = (
@@ -74,31 +72,23 @@ def render(report: Report, view: View = PLAIN, written: Sequence[str] = ()) -> s
         return printed(view, *parts(report))
     width = view.width - (0 if unicode(view) else len(ELLIPSIS) - 1)
     most = MOST_OF_A_PASS if report.verdict == "pass" else MOST
-    answer = [*_drawn(glance.answer_rows(report))]
+    # the noise floor has a line of its own
+    headline = wording.headline(replace(report, noise_floor=None))
+    head = Row(label=report.verdict, lines=(headline,), rank=0, form="verdict")
+    answer = glance.answer_rows(report)
     if report.diagnosis is not None:
         answer[1:1] = _source(report.diagnosis)
-    # the noise floor has a line of its own
-    headline = text(wording.headline(replace(report, noise_floor=None)), "bold")
-    head = Row(head=verdict_badge(report.verdict).append("  "), lines=(headline,))
-    further = _drawn(glance.further_rows(report))
-    groups = ([head], answer, [*_log(report)], [*further], [*_last(report, written)])
-    return printed(view, *fitted(groups, width, most))
-
-
-def _drawn(rows: Iterable[glance.Row]) -> Iterator[Row]:
-    for row in rows:
-        if row.lines:
-            style = _STYLES.get(row.label, "")
-            lines = tuple(text(phrase, style) for phrase in row.lines)
-            yield Row(label=row.label, lines=lines, rank=row.rank, most=row.most)
+    further, last = glance.further_rows(report), _last(report, written)
+    groups = [[row for row in rows if row.lines] for rows in (answer, _log(report), further, last)]
+    return printed(view, *fitted([[head], *groups], width, most))
 
 
 def _source(why: Diagnosis) -> Iterator[Row]:
     """Return the lines around the cause; its own line stays where there is no room."""
     for line in source_lines(why):
         here = line.startswith(">")
-        shown = text(phrase("{message}", message=line), "bold" if here else "dim")
-        yield Row(lines=(shown,), rank=2 if here else EXTRA, form="cut")
+        source = phrase("{name}", name=line) if here else phrase("{seen}", seen=line)
+        yield Row(label="", lines=(source,), rank=2 if here else EXTRA, form="cut")
 
 
 def _log(report: Report) -> Iterator[Row]:
@@ -109,16 +99,14 @@ def _log(report: Report) -> Iterator[Row]:
         run for run in report.runs if wording.ended_badly(run) and (run.log_tail or inconclusive)
     ]
     if inconclusive and ended:
-        lines = [*map(_ended, ended[:_FEW])]
-        if more := and_more(len(ended) - _FEW, "runs"):
-            lines.append(wording.say(more))
-        yield Row(label="ended", lines=tuple(map(text, lines)), rank=2, most=4)
+        more = say(and_more(len(ended) - _FEW, "runs"))
+        lines = (*map(_ended, ended[:_FEW]), *([more] if more else []))
+        yield Row(label="ended", lines=lines, rank=2, most=4)
     for run in [run for run in ended if run.log_tail][: int(report.verdict != "pass")]:
-        title = phrase("end of the log of {name}:", name=run.name)
-        tail = [line.expandtabs(4) for line in run.log_tail if line.strip()]
-        logged = (text(phrase("| {message}", message=line)) for line in tail)
-        yield Row(lines=(text(title, "dim"),), rank=2)
-        yield Row(lines=tuple(logged), rank=2, most=_LOG, form="cut")
+        yield Row(label="", lines=(phrase("end of the log of {name}:", name=run.name),), rank=2)
+        tail = (line.expandtabs(4) for line in run.log_tail if line.strip())
+        logged = tuple(phrase("| {message}", message=line) for line in tail)
+        yield Row(label="", lines=logged, rank=2, most=_LOG, form="cut")
 
 
 def _ended(run: RunSummary) -> Phrase:
@@ -128,15 +116,15 @@ def _ended(run: RunSummary) -> Phrase:
 
 def _last(report: Report, written: Sequence[str]) -> Iterator[Row]:
     """Return how many checks passed, how to see it again, and where the rest of the report is."""
-    yield from _drawn([glance.checks_row(report)])
+    yield glance.checks_row(report)
     if report.reproduce:
-        command = Text(for_terminal(report.reproduce), style="bold")
-        yield Row(label="reproduce", lines=(command,), form="whole")
-    words = "`-v`, or `repro-gate show -v REPORT.json`, prints the rest"
+        command = phrase("{command}", command=report.reproduce)
+        yield Row(label="reproduce", lines=(command,), rank=0, form="whole")
+    more = say("`-v`, or `repro-gate show -v REPORT.json`, prints the rest")
     if written:
         names = [for_terminal(name, 200) for name in written]
-        words = f"`-v` prints the rest; written: {listed(names, _FILES)}"
-    yield Row(label="more", lines=(say(words, "dim"),), most=1)
+        more = phrase("`-v` prints the rest; written: {message}", message=listed(names, _FILES))
+    yield Row(label="more", lines=(more,), rank=0, most=1)
 
 
 def parts(report: Report) -> Iterator[RenderableType]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from repro_gate.escape import for_encoding, for_terminal
+from repro_gate.report.glance import Row
 from repro_gate.report.model import View
 from repro_gate.report.wording import Phrase
 
@@ -47,7 +47,9 @@ _ROLE_STYLE = {
     "seen": "dim",
     "fault": "bold red",
     "page": "",
+    "command": "bold",
 }
+_LABEL_STYLE = {"verdict": "bold", "remedy": "green", "loss": "yellow", "weakened": "yellow"}
 _RULE = 80  # columns of a rule at most
 ELLIPSIS = "..."  # of a stream without Unicode
 # characters of one text from outside
@@ -55,6 +57,7 @@ _LIMITS = {
     **dict.fromkeys(("name", "id"), 160),
     **dict.fromkeys(("message", "seen", "fault"), 600),
     **dict.fromkeys(("status", "page"), 60),
+    "command": None,
 }
 LABEL = 15  # columns of a label with the blanks around it
 EXTRA = 5  # from this rank on, rows are left out before any other is cut short
@@ -107,11 +110,6 @@ def text(phrase: Phrase, style: str = "") -> Text:
     return line
 
 
-def say(words: str, style: str = "") -> Text:
-    """Our own words."""
-    return Text(words, style, overflow="fold")
-
-
 def verdict_badge(verdict: str) -> Text:
     """The verdict in capitals."""
     return Text(f" {verdict.upper()} ", style=_VERDICT_STYLE[verdict])
@@ -148,23 +146,6 @@ def section(title: str, body: RenderableType | None) -> Iterator[RenderableType]
         yield Padding(body, (0, 0, 0, 2), expand=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """Lines under one label, `most` on the screen. `rank` says how soon it may go: 0 never, then
-    the larger the sooner.
-
-    `form`: `fold` breaks long lines, `cut` ends them with an ellipsis and keeps the last ones,
-    `whole` leaves them as they are, so that they can be copied.
-    """
-
-    lines: tuple[Text, ...]
-    label: str = ""
-    rank: int = 0
-    most: int = 2
-    form: str = "fold"
-    head: Text | None = None  # in the place of the label, in a column of its own width
-
-
 def fitted(groups: Sequence[Sequence[Row]], width: int, most: int) -> list[Text]:
     """Return the rows as lines of a terminal, a blank line between two groups, `most` lines in all
     unless rows of rank 0 alone take more."""
@@ -195,18 +176,19 @@ def _joined(laid: Sequence[Sequence[tuple[Row, list[Text]]]]) -> list[Text]:
 
 def _drawn(row: Row, width: int, limit: int) -> list[Text]:
     """Return the row's lines, none wider than the terminal unless it is to be copied."""
-    first = row.head or Text(
-        " " * _INDENT + row.label.ljust(LABEL - _INDENT if row.label else 0), style="dim"
-    )
+    if row.form == "verdict":
+        first = verdict_badge(row.label).append("  ")
+    else:
+        label = row.label.ljust(LABEL - _INDENT) if row.label else ""
+        first = Text(" " * _INDENT + label, style="dim")
     room, most = max(width - len(first), 1), min(row.most, limit)
-    if row.form == "whole":
-        lines = list(row.lines)
-    elif row.form == "cut":
-        lines = [line.copy() for line in row.lines[-most:]]
+    lines = [text(phrase, _LABEL_STYLE.get(row.label, "")) for phrase in row.lines]
+    if row.form == "cut":
+        lines = lines[-most:]
         for line in lines:
             line.truncate(room, overflow="ellipsis")
-    else:
-        lines = _folded(row.lines, room, most + 1)
+    elif row.form != "whole":
+        lines = _folded(lines, room, most + 1)
         if len(lines) > most:
             lines = _shortened(lines, most, room)
     return [
