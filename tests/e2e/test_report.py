@@ -17,11 +17,12 @@ CRASH = with_line("""if number == 3: print('\\x1b[31mred\\n::error::forged')
 
 @pytest.fixture(scope="module")
 def passed(tmp_path_factory: pytest.TempPathFactory) -> Gated:
-    """A clean training of ten steps, with the default runs, an artifact, and nothing declared."""
+    """A clean training of ten steps, with an artifact, and nothing declared."""
     spec = """
 version: 1
 train: {run: python train.py, steps: 10, timeout: 2m}
 capture: {artifacts: [out.pt]}
+cost: {measure: false}
 """
     source = CLEAN.replace("for step,", "torch.save([model.state_dict()], 'out.pt')\nfor step,")
     return gate_training(tmp_path_factory.mktemp("passed"), source, spec)
