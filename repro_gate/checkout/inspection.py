@@ -101,14 +101,14 @@ def outermost(root: Path) -> Path:
     return root
 
 
-def listed_files(root: Path) -> Iterator[str]:
-    """Paths relative to `root` of tracked and untracked-not-ignored files, submodules and nested
-    checkouts included, sorted.
+def listed_files(root: Path) -> list[str]:
+    """Return paths relative to `root` of tracked and untracked-not-ignored files, submodules and
+    nested checkouts included, sorted.
 
     Tracked files that are gone are listed too. Raises UsageError if git fails.
     """
     with asking(root):
-        yield from sorted(set(_listed(root, "")), key=os.fsencode)
+        return sorted(set(_listed(root, "")), key=os.fsencode)
 
 
 def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
