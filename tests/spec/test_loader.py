@@ -239,7 +239,7 @@ def test_a_missing_file_says_how_to_write_one() -> None:
         with pytest.raises(UsageError) as caught:
             load_spec(Path(given))
         assert caught.value.exit_code == 2 and "`repro-gate init`" in caught.value.remedy
-        assert caught.value.message.startswith(f"{name}: there is no such file")
+        assert caught.value.message.startswith(f"{name}: is not there")
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "\0", "repro.yml/x", "pipe"])
