@@ -44,7 +44,7 @@ def take_snapshot(
     tracked files that are gone are skipped. Without: everything but git folders, `__pycache__`,
     `node_modules` and virtual environments. Links stay links and are never followed, modes and
     times are kept. `leave_out` are absolute paths (declared data) that need no copy because a
-    workspace links them. `tell` is given a line before many files are copied. Raises UsageError for
+    workspace links them. `tell` is given a line before many files are copied. Raise UsageError for
     a file that cannot be read, Inconclusive where the copy cannot be written.
     """
     notes: list[str] = list(checkout.notes)
@@ -89,19 +89,19 @@ class Copy:
         source, target = self.source / name, self.target / name
         try:
             mode = os.lstat(source).st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            return  # deleted, and git still tracks it
-        try:
             if stat.S_ISLNK(mode):
                 os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
                 self.bytes += self.copy_file(name)
-            elif not stat.S_ISDIR(mode):
-                self.notes.append(f"{name} was left out: it is no regular file")
+            else:
+                if not stat.S_ISDIR(mode):
+                    self.notes.append(f"{name} was left out: it is no regular file")
                 return
+        except (FileNotFoundError, NotADirectoryError):
+            return  # deleted, and git still tracks it
         except OSError as error:
             raise _not_copied(name, error, source) from error
-        self.files += not stat.S_ISDIR(mode)
+        self.files += 1
 
     def copy_file(self, name: str) -> int:
         """Copy one regular file; return its size in bytes."""
@@ -110,26 +110,23 @@ class Copy:
     def _folder(self, name: str) -> bool:
         """Make a folder; False where one above it is a link or gone in the source, so that nothing
         is reached through it."""
-        known = self._folders.get(name)
-        if known is None:
-            known = self._folder(os.path.dirname(name))
-            if known:
+        if name not in self._folders:
+            is_made = self._folder(os.path.dirname(name))
+            if is_made:
                 try:
-                    known = stat.S_ISDIR(os.lstat(self.source / name).st_mode)
+                    is_made = stat.S_ISDIR(os.lstat(self.source / name).st_mode)
                 except FileNotFoundError:
-                    known = False
-            if known:
+                    is_made = False
+            if is_made:
                 (self.target / name).mkdir(mode=0o700)
-            self._folders[name] = known
-        return known
+            self._folders[name] = is_made
+        return self._folders[name]
 
     def finish(self) -> None:
         """Give folders the modes and times of their originals, the deepest first: writing into one
         would change them."""
-        for name in sorted(
-            (name for name, made in self._folders.items() if made),
-            key=lambda name: -name.count("/") - bool(name),
-        ):
+        made = (name for name, is_made in self._folders.items() if is_made)
+        for name in sorted(made, reverse=True):
             status = os.lstat(self.source / name)
             os.chmod(self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))

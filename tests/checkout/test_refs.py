@@ -286,3 +286,12 @@ def test_a_submodule_is_not_looked_for_through_a_link(checkout: Path, tmp_path: 
     inner = forged(checkout, ("160000", "sub", head))
     out = exported(checkout, tmp_path / "out", ("40000", "link", inner))
     assert not tree(out.root) and "submodule link/sub" in out.notes[0]
+
+
+def test_a_submodule_is_not_written_through_a_link(checkout: Path, tmp_path: Path) -> None:
+    head = git(repository(checkout / "link/sub"), "rev-parse", "HEAD")
+    (tmp_path / "outside").mkdir()
+    link = ("120000", "link", made(checkout, "blob", os.fsencode(tmp_path / "outside")))
+    inner = forged(checkout, ("160000", "sub", head))
+    out = exported(checkout, tmp_path / "out", link, ("40000", "link", inner))
+    assert not list((tmp_path / "outside").iterdir()) and "submodule link/sub" in out.notes[0]
