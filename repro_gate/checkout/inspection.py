@@ -88,8 +88,8 @@ def _plain(directory: Path, why: str) -> Checkout:
 
 
 def outermost(root: Path) -> Path:
-    """Return the top level of the repository that holds `root` as a submodule, of whatever depth; `root`
-    itself where none does."""
+    """Return the top level of the repository that holds `root` as a submodule, of whatever depth;
+    `root` itself where none does."""
     for _ in range(_DEEPEST_SUBMODULE):
         try:
             above = git_line(root, "rev-parse", "--show-superproject-working-tree")
@@ -112,8 +112,8 @@ def listed_files(root: Path) -> list[str]:
 
 
 def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
-    """Return paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is
-    ignored whole stands for what it holds, with a slash behind it. Raise UsageError if git
+    """Return paths relative to `root` of files with one of `suffixes` that git ignores; a folder
+    that is ignored whole stands for what it holds, with a slash behind it. Raise UsageError if git
     fails."""
     with asking(root):
         ignored = ("--others", "--ignored", "--exclude-standard", "--directory")
@@ -189,8 +189,8 @@ def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
 
 
 def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -> set[str]:
-    """Return those of the modified files that are what their LFS pointer in the index says: with filters
-    off, git cannot tell."""
+    """Return those of the modified files that are what their LFS pointer in the index says: with
+    filters off, git cannot tell."""
     blobs = {item.path: item.blob for item in tracked if item.path in modified}
     if not blobs:
         return set()
@@ -232,8 +232,8 @@ def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Return whether a repository of its own stands here (and git agrees that its files do), not a link to
-    one."""
+    """Return whether a repository of its own stands here (and git agrees that its files do), not a
+    link to one."""
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
         return False
     try:
@@ -287,8 +287,8 @@ class Submodule:
 
 
 def tracked_files(root: Path) -> frozenset[str]:
-    """Return paths relative to `root` of all files in the index, those of submodules included, whether
-    they are there or not.
+    """Return paths relative to `root` of all files in the index, those of submodules included,
+    whether they are there or not.
 
     Raise UsageError if git fails.
     """
@@ -315,8 +315,8 @@ def submodules(root: Path) -> tuple[Submodule, ...]:
 
 
 def lfs_pointers(root: Path) -> tuple[str, ...]:
-    """Return tracked files, those of submodules included, in whose place their LFS pointer stands, and
-    that git's attributes give to LFS; only files as small as one are read.
+    """Return tracked files, those of submodules included, in whose place their LFS pointer stands,
+    and that git's attributes give to LFS; only files as small as one are read.
 
     Raise UsageError if git fails.
     """
@@ -334,8 +334,8 @@ def lfs_pointers(root: Path) -> tuple[str, ...]:
 
 
 def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[Tracked]]]:
-    """Yield the repository at `root` and each submodule that is there: its folder, the prefix of its
-    paths, and its index."""
+    """Yield the repository at `root` and each submodule that is there: its folder, the prefix of
+    its paths, and its index."""
     entries = index_of(root)
     yield root, prefix, entries
     for item in entries:
@@ -354,8 +354,8 @@ def _is_pointer(path: Path) -> bool:
 
 
 def _managed_by_lfs(root: Path, paths: Sequence[str]) -> Iterator[str]:
-    """Yield those of these paths whose attribute `filter` is `lfs`: fields of `path NUL filter NUL value
-    NUL`."""
+    """Yield those of these paths whose attribute `filter` is `lfs`: fields of `path NUL filter NUL
+    value NUL`."""
     given = b"".join(os.fsencode(path) + b"\0" for path in paths)
     fields = git(root, "check-attr", "-z", "--stdin", "filter", given=given).split(b"\0")
     for path, value in zip(fields[0::3], fields[2::3], strict=False):

@@ -30,8 +30,8 @@ _FETCH = "fetch what is missing (`git fetch --refetch --no-filter`), or clone wi
 
 
 def commit_of(root: Path, ref: str, option: str) -> str:
-    """Return the commit that `ref` names in the repository at `root`, in hex. Raise UsageError, naming
-    the `option` it came from."""
+    """Return the commit that `ref` names in the repository at `root`, in hex. Raise UsageError,
+    naming the `option` it came from."""
     try:
         if ref.startswith("-") or not _can_be_asked(ref):
             raise GitFailed("no name of a commit", 1)
@@ -49,8 +49,8 @@ def commit_of(root: Path, ref: str, option: str) -> str:
 
 
 def merge_base(root: Path, commit: str) -> str:
-    """Return where HEAD left the line of `commit`; `commit` itself where that is not known (a shallow
-    clone)."""
+    """Return where HEAD left the line of `commit`; `commit` itself where that is not known (a
+    shallow clone)."""
     try:
         return git_line(root, "merge-base", "HEAD", commit)
     except GitFailed:
@@ -58,8 +58,8 @@ def merge_base(root: Path, commit: str) -> str:
 
 
 def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
-    """Return the bytes of the regular file `path` (relative to `root`) in `commit`, as committed, at most
-    `limit` + 1 of them.
+    """Return the bytes of the regular file `path` (relative to `root`) in `commit`, as committed,
+    at most `limit` + 1 of them.
 
     None where there is none, also for a path that leaves the repository. Raise UsageError where
     this clone lacks what it takes to know.
@@ -82,13 +82,12 @@ def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
 
 
 def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path] = ()) -> Snapshot:
-    """Write the tree of a commit to a folder, submodules that are initialised included, LFS contents
-    where this clone has them.
+    """Write the tree of a commit to a folder, submodules that are initialised included, LFS
+    contents where this clone has them.
 
     `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The
     snapshot's notes name what is not there. Raise UsageError for a commit whose files this clone
-    lacks, or that git cannot write.
-    """
+    lacks, or that git cannot write."""
     top, notes = make_folder(destination).resolve(), list[str]()
     others = {os.path.normpath(path) for path in leave_out}
     try:
