@@ -17,7 +17,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -127,6 +127,32 @@ def is_inside(path: Path, folder: Path) -> bool:
     """Whether `path`, with links followed, lies in `folder` or is it."""
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
+
+
+def is_below(path: str, folders: Iterable[str]) -> bool:
+    """Return whether a path is one of these, or lies in one, by their names alone."""
+    return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
+
+
+def walk(
+    root: Path, leave_out: Callable[[os.DirEntry[str]], bool] = lambda _: False
+) -> Iterator[str]:
+    """Yield all that lies below a folder by paths relative to it, in an order that its file system
+    does not choose; folders end in a slash and come before what they hold. Links are not followed.
+    Raise OSError where a folder cannot be listed."""
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        with os.scandir(os.path.join(root, prefix)) as found:
+            entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+        for entry in entries:
+            if leave_out(entry):
+                continue
+            name = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                name += "/"
+                waiting.append(name)
+            yield name
 
 
 def read_whole(path: Path, most: int) -> bytes:

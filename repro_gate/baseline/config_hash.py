@@ -8,7 +8,8 @@ content, so that no hash of one kind can be taken for one of another:
     platform  repro-gate/platform/v1  likewise
     config    repro-gate/config/v1    the 32 bytes of the recipe root, then those of the platform
 
-Two config hashes are compared input by input, and told as lines of text.
+Two config hashes are compared input by input, and told as lines of text. One that somebody else
+wrote, in a report or a baseline, is untrusted: the hashes are made again from its inputs.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from repro_gate.compare.model import about, one_of
 from repro_gate.errors import UsageError
 
 RECIPE, PLATFORM = "recipe", "platform"
-ROOTS = (RECIPE, PLATFORM)
 VERSION = "v1"
 MAX_DEPTH = 16  # of an input's value
+MAX_INPUTS = 20_000  # of one root
 _ABSENT = "(absent)"
 
 # the value of one input
 InputValue = None | bool | int | float | str | list["InputValue"] | dict[str, "InputValue"]
 Inputs = Mapping[str, InputValue]  # name -> value, such as `data/train.bin` -> `sha256:…`
 
-Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
-Text = Annotated[str, Meta(max_length=4_096)]
+Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+_Named = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
 
 
 @dataclass(frozen=True)
 class ChangedInput:
     """One input in which two config hashes differ."""
 
-    root: Annotated[str, about("The root that the input belongs to.", **one_of(ROOTS))]
+    root: Annotated[str, about("The root that the input belongs to.", **one_of((RECIPE, PLATFORM)))]
     name: Annotated[str, about("Name of the input, such as `data/train.bin`. Untrusted text.")]
     before: Annotated[
         str | None, about("The value before, as text; null where the input was not there.")
@@ -52,39 +53,72 @@ class ChangedInput:
     after: Annotated[str | None, about("The value after, as text; null where the input is gone.")]
 
 
-class ConfigHash(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"
-):
-    """The hash of everything that a rerun needs, its two roots, and the inputs under them, sorted
-    by name, as `plain` returns their values."""
+class RootInputs(msgspec.Struct, frozen=True):
+    """The inputs by root and name, each as it is hashed."""
 
-    platform: Digest
-    recipe: Digest
-    config_hash: Digest
-    recipe_inputs: Mapping[Text, Any]
-    platform_inputs: Mapping[Text, Any]
+    recipe: Annotated[_Named, about("Inputs of the recipe, by name.")]
+    platform: Annotated[_Named, about("Inputs of the platform, by name.")]
+
+
+class ConfigHash(msgspec.Struct, frozen=True, kw_only=True):
+    """One hash of everything that a rerun needs, its two roots, and the inputs under them."""
+
+    platform: Annotated[Digest, about("Root of image, driver, CUDA, cuDNN, GPU and SM count.")]
+    recipe: Annotated[Digest, about("Root of code, data, lockfile, seed and flags.")]
+    config_hash: Annotated[Digest, about("Root of recipe and platform.")]
+    inputs: Annotated[
+        RootInputs, about("Each input as it is hashed. Whole numbers from 2**53 on are text.")
+    ]
+
+    def roots(self) -> tuple[tuple[str, str, Inputs], ...]:
+        """Return name, hash and inputs of the two roots."""
+        return (
+            (RECIPE, self.recipe, self.inputs.recipe),
+            (PLATFORM, self.platform, self.inputs.platform),
+        )
 
 
 def hash_inputs(recipe: Inputs, platform: Inputs) -> ConfigHash:
-    """Return the config hash of these inputs, whatever order they come in. Raises UsageError for
+    """Return the config hash of these inputs, whatever order they come in. Raise UsageError for
     names that become one, and ValueError for a value that is nested too deep."""
-    halves = (_plain_inputs(recipe), _plain_inputs(platform))
-    roots = [
-        _hash(half, b"".join(input_hash(name, value) for name, value in inputs.items()))
-        for half, inputs in zip(ROOTS, halves, strict=True)
-    ]
+    inputs = RootInputs(_as_hashed(recipe), _as_hashed(platform))
+    roots = (_root(RECIPE, inputs.recipe), _root(PLATFORM, inputs.platform))
     return ConfigHash(
-        config_hash=_shown(_hash("config", b"".join(roots))),
-        recipe=_shown(roots[0]),
-        platform=_shown(roots[1]),
-        recipe_inputs=halves[0],
-        platform_inputs=halves[1],
+        config_hash=_text(_hash("config", b"".join(roots))),
+        recipe=_text(roots[0]),
+        platform=_text(roots[1]),
+        inputs=inputs,
     )
 
 
-def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
+def made_again(claimed: ConfigHash) -> ConfigHash:
+    """Return the config hash of the inputs that one claims. Raise UsageError, in one line:
+    malformed, or a hash that its inputs do not give."""
+    try:
+        made = hash_inputs(claimed.inputs.recipe, claimed.inputs.platform)
+        if made.inputs != claimed.inputs:
+            raise ValueError("an input is beyond 2**53, or holds NaN or half a character")
+    except ValueError as error:
+        raise UsageError(
+            f"config_hash.inputs: {error}",
+            reason_id="config-hash/malformed",
+            remedy="it does not come from this version of repro-gate: make it again",
+        ) from None
+    for name in (RECIPE, PLATFORM, "config_hash"):
+        before, now = getattr(claimed, name), getattr(made, name)
+        if before != now:
+            raise UsageError(
+                f"config_hash.{name} is {before}, but what it is made of gives {now}",
+                reason_id="config-hash/forged",
+                remedy="it was edited by hand or cut short: make it again with `repro-gate run` (a "
+                "baseline: `repro-gate baseline`)",
+            )
+    return made
+
+
+def hashable(value: Any, depth: int = MAX_DEPTH) -> InputValue:
     """Return a value that RFC 8785 can write: whole numbers from 2**53 on, NaN and infinities are
-    text; a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raises ValueError
+    text; a byte of a path that is not UTF-8 becomes `\\udcXX`; keys are sorted. Raise ValueError
     for more than 16 levels, and for what JSON cannot hold."""
     if value is None or isinstance(value, bool):
         return value
@@ -95,9 +129,9 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> InputValue:
     if depth == 1:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):
-        return [plain(item, depth - 1) for item in value]
+        return [hashable(item, depth - 1) for item in value]
     if isinstance(value, dict):
-        return {str(plain(name)): plain(value[name], depth - 1) for name in sorted(value)}
+        return {str(hashable(name)): hashable(value[name], depth - 1) for name in sorted(value)}
     raise ValueError(f"{type(value).__name__} is no value of JSON")
 
 
@@ -106,8 +140,9 @@ def input_hash(name: str, value: InputValue) -> bytes:
     return _hash("input", rfc8785.dumps([name, value]))
 
 
-def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
-    by_name = {str(plain(name)): plain(value) for name, value in inputs.items()}
+def _as_hashed(inputs: Inputs) -> dict[str, InputValue]:
+    """Return the inputs by name, names and values as they are hashed, sorted."""
+    by_name = {str(hashable(name)): hashable(value) for name, value in inputs.items()}
     if len(by_name) < len(inputs):
         raise UsageError(
             "two inputs of the config hash have one name",
@@ -117,47 +152,41 @@ def _plain_inputs(inputs: Inputs) -> dict[str, InputValue]:
     return dict(sorted(by_name.items()))
 
 
+def _root(name: str, inputs: Inputs) -> bytes:
+    return _hash(name, b"".join(input_hash(*item) for item in inputs.items()))
+
+
 def _hash(kind: str, content: bytes) -> bytes:
     return hashlib.sha256(f"repro-gate/{kind}/{VERSION}\0".encode() + content).digest()
 
 
-def _shown(digest: bytes) -> str:
+def _text(digest: bytes) -> str:
     return f"sha256:{digest.hex()}"
 
 
 def changed_inputs(before: ConfigHash, after: ConfigHash) -> tuple[ChangedInput, ...]:
-    """Return the inputs that differ: the recipe's first, each root's by name."""
-    return (
-        *changed(RECIPE, before.recipe_inputs, after.recipe_inputs),
-        *changed(PLATFORM, before.platform_inputs, after.platform_inputs),
-    )
-
-
-def changed(root: str, before: Inputs, after: Inputs) -> tuple[ChangedInput, ...]:
-    """Return the inputs of one root that differ, by name, values compared as the hash does."""
-    return tuple(
-        ChangedInput(root, name, _text_of(before, name), _text_of(after, name))
-        for name in sorted(before.keys() | after.keys())
-        if name not in before
-        or name not in after
-        or input_hash(name, before[name]) != input_hash(name, after[name])
-    )
+    """Return the inputs that differ: the recipe's first, each root's by name, values compared as
+    the hash does."""
+    changes = list[ChangedInput]()
+    for (root, _, old), (_, _, new) in zip(before.roots(), after.roots(), strict=True):
+        changes += [
+            ChangedInput(root, name, _text_of(old, name), _text_of(new, name))
+            for name in sorted(old.keys() | new.keys())
+            if name not in old
+            or name not in new
+            or input_hash(name, old[name]) != input_hash(name, new[name])
+        ]
+    return tuple(changes)
 
 
 def tree_lines(hashed: ConfigHash) -> tuple[str, ...]:
     """Return the config hash as a tree, one line for each hash and input. Names and values
     are as the checkout gave them: the printer escapes them."""
     lines = [f"{hashed.config_hash}  config"]
-    for root, digest, inputs in (
-        (RECIPE, hashed.recipe, hashed.recipe_inputs),
-        (PLATFORM, hashed.platform, hashed.platform_inputs),
-    ):
-        widths = [len(name) for name in inputs if len(name) <= 60]
-        width = max(widths, default=0)
-        lines += [
-            f"  {digest}  {root}",
-            *(f"    {name:<{width}}  {input_text(inputs[name])}" for name in inputs),
-        ]
+    for root, digest, inputs in hashed.roots():
+        width = max((len(name) for name in inputs if len(name) <= 60), default=0)
+        lines.append(f"  {digest}  {root}")
+        lines += [f"    {name:<{width}}  {input_text(value)}" for name, value in inputs.items()]
     return tuple(lines)
 
 
@@ -166,27 +195,23 @@ def diff_lines(moves: Sequence[ChangedInput]) -> tuple[str, ...]:
     did, one line that says so."""
     if not moves:
         return ("same config hash: no input differs",)
-    count = "1 input differs" if len(moves) == 1 else f"{len(moves)} inputs differ"
-    lines = (
-        f"  {move.root:<8}  {move.name}  {move.before or _ABSENT} -> {move.after or _ABSENT}"
-        for move in moves
-    )
-    return (f"{count}:", *lines)
+    lines = ["1 input differs:" if len(moves) == 1 else f"{len(moves)} inputs differ:"]
+    for move in moves:
+        change = f"{move.before or _ABSENT} -> {move.after or _ABSENT}"
+        lines.append(f"  {move.root:<8}  {move.name}  {change}")
+    return tuple(lines)
 
 
 def input_text(value: InputValue) -> str:
     """Return a value as people read it: text without quotation marks, unless it would read as
     something else or cannot be seen."""
-    quoted = json.dumps(value, sort_keys=True)
-    if not isinstance(value, str) or value in ("", _ABSENT):
-        return quoted
-    if not value.isprintable() or value != value.strip():
-        return quoted
-    try:
-        json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return quoted
+    if isinstance(value, str) and value.isprintable() and value == value.strip():
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            if value not in ("", _ABSENT):
+                return value
+    return json.dumps(value, sort_keys=True)
 
 
 def _text_of(inputs: Inputs, name: str) -> str | None:

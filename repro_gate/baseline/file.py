@@ -7,6 +7,7 @@ is refused, at its line.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Literal
@@ -15,12 +16,13 @@ import msgspec
 import yaml
 
 from repro_gate._version import DOCS_URL
-from repro_gate.baseline.document import made_again
+from repro_gate.baseline.config_hash import made_again
 from repro_gate.baseline.model import FILE_NAME, Baseline, Entry
 from repro_gate.errors import GateError, UsageError
-from repro_gate.files import NotRegular, read_start
+from repro_gate.escape import for_terminal
+from repro_gate.files import Unreadable, read_whole
 from repro_gate.spec.document import MAX_BYTES, Document, compose, document_of, scalar
-from repro_gate.spec.errors import KeyPath, Refused, escaped
+from repro_gate.spec.errors import KeyPath, Refused
 
 MAX_NODES = 100_000  # values in all
 
@@ -44,17 +46,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_baseline(path: Path) -> Baseline | None:
     """Return the baseline at `path`, None if there is no file. Raises UsageError for one that
     cannot be used, with line and column."""
-    reason: str | None = "it is a link" if path.is_symlink() else None
     try:
-        if reason is None:
-            return parse_baseline(read_start(path, MAX_BYTES + 1), path.name)
-    except FileNotFoundError:
-        return None
-    except NotRegular:
-        reason = "it is not a regular file"
-    except OSError as error:
-        reason = error.strerror
-    raise _refusal(f"{escaped(path.name)}: cannot be read: {reason}")
+        if path.is_symlink():
+            raise Unreadable("is a link")
+        if not os.path.lexists(path):
+            return None
+        return parse_baseline(read_whole(path, MAX_BYTES), path.name)
+    except Unreadable as error:
+        raise _refusal(f"{for_terminal(path.name)}: {error}") from None
 
 
 def parse_baseline(raw: bytes, source: str) -> Baseline:
@@ -71,7 +70,7 @@ def parse_baseline(raw: bytes, source: str) -> Baseline:
         for index, entry in enumerate(entries):
             _check(document, ("entries", index), entry)
     except Refused as refused:
-        raise _refusal(refused.problem.text(escaped(source))) from None
+        raise _refusal(refused.problem.text(for_terminal(source))) from None
     return baseline
 
 
@@ -107,7 +106,7 @@ def _decoded(document: Document) -> _File:
         return msgspec.convert(document.data, _File, str_keys=True)
     except msgspec.ValidationError as error:
         # a key in the message may be untrusted
-        message, *places = _PLACE.split(escaped(str(error)))
+        message, *places = _PLACE.split(for_terminal(str(error)))
         steps = _STEP_OF_PATH.findall("".join(places))
         path = tuple(int(index) if index else key for key, index in steps)
         message = message[:1].lower() + message[1:200]

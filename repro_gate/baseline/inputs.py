@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from repro_gate.baseline.config_hash import ConfigHash, InputValue, hash_inputs
@@ -21,7 +20,7 @@ from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from repro_gate.data.declared import DataFinding, data_path
 from repro_gate.data.hashing import file_sha256
 from repro_gate.errors import Inconclusive, obeyed
-from repro_gate.files import scratch_folder
+from repro_gate.files import is_below, scratch_folder, walk
 from repro_gate.machine import read_machine
 from repro_gate.runs import arms, flags
 from repro_gate.runs.environment import thread_count
@@ -34,8 +33,6 @@ from repro_gate.spec.model import Spec
 LONG_TEXT = 1_024
 _CUDA = ("cuda", "cudnn", "nccl")
 _COUNTS = ("threads", "gpu-sm-count", "cudnn")
-_COUNT = re.compile("[0-9]{1,18}")
-_SAME_USER = Sandbox()
 
 
 def config_hash_of(
@@ -49,11 +46,11 @@ def config_hash_of(
     """Return the config hash of a snapshot. `data` are the declared items as found, `facts` those
     of the first process that trained.
 
-    Raises Inconclusive where the snapshot cannot be read.
+    Raise Inconclusive where the snapshot cannot be read.
     """
     folder = os.path.relpath(os.path.realpath(spec.path.parent), snapshot.source)
     left_out = set(_no_code(spec, snapshot, data, folder))
-    code = code_digest(snapshot.root, code_files(snapshot.root), left_out)
+    code = code_digest(snapshot.root, left_out)
     recipe = recipe_inputs(spec, code, data, _lockfile(spec, snapshot, folder), folder)
     return hash_inputs(recipe, platform_inputs(facts, machine, image))
 
@@ -62,14 +59,14 @@ def config_hash_of_spec(
     spec: Spec,
     data: Sequence[DataFinding],
     environment: Mapping[str, str],
-    image: str | None = None,
-    sandbox: Sandbox = _SAME_USER,
+    image: str | None,
+    sandbox: Sandbox,
 ) -> ConfigHash:
     """Return the config hash of the checkout that holds the spec, without a run: the training's
     interpreter is asked what it would train with.
 
     `data` are the items of `spec.data` as found, `environment` is the one the gate was started in.
-    Raises GateError: no config hash without the data, without an interpreter that has torch, or of
+    Raise GateError: no config hash without the data, without an interpreter that has torch, or of
     a checkout that cannot be read.
     """
     checkout = inspect_checkout(spec.path.parent)
@@ -95,12 +92,11 @@ def _no_code(
     baseline, the lockfile, declared data."""
     names = [spec.path.name, FILE_NAME, spec.env.lockfile or FILE_NAME]
     for name in (*names, *(item.path for item in data)):
-        yield _path(name, folder)
-    for item in data:
-        above, name = os.path.split(os.path.normpath(item.path))
-        if os.path.isabs(above):
-            real = os.path.join(os.path.realpath(above), name)
-            yield os.path.relpath(real, snapshot.source)
+        path = _path(name, folder)
+        if os.path.isabs(path):
+            above, last = os.path.split(path)
+            path = os.path.relpath(os.path.join(os.path.realpath(above), last), snapshot.source)
+        yield path
 
 
 def _lockfile(spec: Spec, snapshot: Snapshot, folder: str) -> str | None:
@@ -210,71 +206,39 @@ def _bounded(text: str) -> InputValue:
 
 def _fact(name: str, value: str | None) -> InputValue:
     """Return a fact as it was read; counts as numbers."""
-    is_count = name in _COUNTS and value is not None and _COUNT.fullmatch(value)
-    return int(value) if value is not None and is_count else value
+    if value is None or name not in _COUNTS or not value.isdecimal() or len(value) > 18:
+        return value
+    return int(value)
 
 
-def code_digest(root: Path, names: Iterable[str], leave_out: Collection[str]) -> str:
-    """Return `sha256:…` over the files `names` (relative to `root`), but those in `leave_out` or
-    below a folder in it.
+def code_digest(root: Path, leave_out: Collection[str]) -> str:
+    """Return `sha256:…` over all files and links below `root`, but those in `leave_out` or below a
+    folder in it.
 
     The hash is over `repro-gate/code/v1`, a NUL, and one record for each file, ordered by the bytes
     of its path: its kind (`file`, `executable` or `link`), a space, the SHA-256 of its contents (of
-    a link: of its target) in hex, two spaces, the path, a NUL. Raises Inconclusive for a file that
+    a link: of its target) in hex, two spaces, the path, a NUL. Raise Inconclusive for a file that
     cannot be read. Neither the place of the checkout nor its user, times, other permissions or
     empty folders count: git does not carry them.
     """
     tree = hashlib.sha256(b"repro-gate/code/v1\0")
-    out = {os.fsencode(name) for name in leave_out}
-    for name in sorted({os.fsencode(name) for name in names}):
-        if out and not out.isdisjoint(_upwards(name)):
-            continue
-        try:
-            record = _record(os.path.join(os.fsencode(root), name))
-        except OSError as error:
-            raise _changed(
-                f"{os.fsdecode(name)} cannot be read from the snapshot of the checkout: "
-                f"{error.strerror or error}"
-            ) from error
-        tree.update(record + b"  " + name + b"\0")
+    try:
+        files = (name for name in walk(root) if not name.endswith("/"))
+        for name in sorted(files, key=os.fsencode):
+            if not is_below(name, leave_out):
+                tree.update(_record(root / name) + b"  " + os.fsencode(name) + b"\0")
+    except OSError as error:
+        raise Inconclusive(
+            f"{error.filename} cannot be read from the snapshot of the checkout: {error.strerror}",
+            reason_id="config-hash/code",
+            remedy="let nothing else write to the temporary folder (TMPDIR) while the gate runs",
+        ) from error
     return f"sha256:{tree.hexdigest()}"
 
 
-def code_files(root: Path) -> Iterator[str]:
-    """Yield every file and link below `root`, relative to it, in no particular order; links are not
-    followed. Raises Inconclusive."""
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            with os.scandir(root / folder) as entries:
-                for entry in entries:
-                    name = os.path.join(folder, entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(name)
-                    else:
-                        yield name
-        except OSError as error:
-            raise _changed(
-                f"{root / folder} cannot be listed: {error.strerror or error}"
-            ) from error
-
-
-def _record(path: bytes) -> bytes:
+def _record(path: Path) -> bytes:
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
-        return b"link " + hashlib.sha256(os.readlink(path)).hexdigest().encode()
+        return b"link " + hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest().encode()
     kind = b"executable " if status.st_mode & stat.S_IXUSR else b"file "
     return kind + file_sha256(path).encode()
-
-
-def _upwards(name: bytes) -> Iterator[bytes]:
-    """Yield the path itself and every folder above it."""
-    while name:
-        yield name
-        name = os.path.dirname(name)
-
-
-def _changed(message: str) -> Inconclusive:
-    remedy = "let nothing else write to the temporary folder (TMPDIR) while the gate runs"
-    return Inconclusive(message, reason_id="config-hash/code", remedy=remedy)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Digest, Text
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, Digest
 from repro_gate.compare.model import Divergence, Number, SpeedChange, TimedArm, about, one_of
 from repro_gate.trace.format import MAX_STEP
 
@@ -20,6 +20,7 @@ MAX_CURVE = 100  # steps of a loss curve
 MAX_SEED = 2**32 - 1
 MAX_RUNS = 100  # timed runs of one arm
 
+_Text = Annotated[str, Meta(max_length=4_096)]
 _Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 _Steps = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 _Loss = float | Literal["nan", "inf", "-inf"]
@@ -39,20 +40,28 @@ class RecordedResult(
     losses: Digest | None  # of the final losses of all processes
     weights: Digest | None  # of parameters and buffers, as last recorded
     optimizer: Digest | None  # of its state, as last recorded
-    artifacts: dict[Text, Digest]
+    artifacts: dict[_Text, Digest]
     # how far losses changed: step -> loss of the first process
     loss_curve: Annotated[dict[_Steps, _Loss], Meta(max_length=MAX_CURVE)]
 
 
-class Entry(ConfigHash, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(
+    ConfigHash,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename="kebab",
+):
     """What is recorded for one platform: the config hash, and what was found under it."""
 
+    config_hash: Digest  # `config-hash` in this file
     recorded: _Time  # UTC, ISO 8601
-    tool_version: Text
+    tool_version: _Text
     outcomes: Annotated[tuple[RecordedResult, ...], Meta(min_length=1)]  # one for each seed
     # facts that are no inputs (imported distributions, kernel, C library): the first suspects if
     # the same inputs give other bits
-    outside: dict[Text, Text]
+    outside: dict[_Text, _Text]
     # pace of each timed run (`compare/cost.py`) in milliseconds; empty if none was measured
     step_times: dict[TimedArm, _Times] = msgspec.field(default_factory=dict)
 
@@ -66,14 +75,27 @@ class Baseline:
 
 Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
 Commit = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
-ChangedInputs = Annotated[
-    tuple[ChangedInput, ...],
-    about("Inputs in which the two config hashes differ.", max_length=1_000),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineFinding:
+class Compared:
+    """What a comparison with earlier results says, whatever they were."""
+
+    message: Annotated[str, about("One sentence.")]
+    changed_inputs: Annotated[
+        tuple[ChangedInput, ...],
+        about("Inputs in which the two config hashes differ.", max_length=1_000),
+    ] = ()
+    loss_gap: Annotated[
+        Number | None, about("Largest absolute difference of the losses of one step.")
+    ] = None
+    speed: Annotated[
+        tuple[SpeedChange, ...], about("How the time of a step has changed.", max_length=2)
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineFinding(Compared):
     """This gate run compared with `repro.baseline.yml`."""
 
     status: Annotated[
@@ -84,14 +106,9 @@ class BaselineFinding:
             **one_of(STATUSES),
         ),
     ]
-    message: Annotated[str, about("One sentence.")]
-    changed_inputs: ChangedInputs = ()
     unlike: Annotated[
         Names, about("Results that differ: `losses`, `weights`, `optimizer`, `artifact out/a.pt`.")
     ] = ()
-    loss_gap: Annotated[
-        Number | None, about("Largest absolute difference of the losses of one recorded step.")
-    ] = None
     outside: Annotated[
         Names, about("Facts outside the inputs that differ: `name: before -> after`.")
     ] = ()
@@ -102,14 +119,10 @@ class BaselineFinding:
     unknown_recipe: Annotated[
         bool, about("Of a new platform: no other platform has this recipe either.")
     ] = False
-    speed: Annotated[
-        tuple[SpeedChange, ...],
-        about("How step times have changed since the entry was recorded.", max_length=2),
-    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgainstFinding:
+class AgainstFinding(Compared):
     """This gate run compared with another ref, gated in the same call."""
 
     ref: Annotated[str, about("The ref as it was named. Untrusted text.")]
@@ -118,13 +131,8 @@ class AgainstFinding:
         str,
         about("As beside a baseline; or no answer.", **one_of((*STATUSES[:3], "inconclusive"))),
     ]
-    message: Annotated[str, about("One sentence.")]
-    changed_inputs: ChangedInputs = ()
     first_divergence: Annotated[
         Divergence | None, about("The earliest difference from the other ref, else null.")
-    ] = None
-    loss_gap: Annotated[
-        Number | None, about("Largest absolute difference of the losses of one step.")
     ] = None
     relation: Annotated[
         str,
@@ -137,6 +145,3 @@ class AgainstFinding:
     times_noise: Annotated[
         Number | None, about("The loss gap over that of the other ref's noise floor.")
     ] = None
-    speed: Annotated[
-        tuple[SpeedChange, ...], about("What the change does to the time of a step.", max_length=2)
-    ] = ()

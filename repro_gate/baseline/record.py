@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from repro_gate.baseline.config_hash import ConfigHash, plain
+from repro_gate.baseline.config_hash import ConfigHash, hashable
 from repro_gate.baseline.model import MAX_CURVE, Baseline, Entry, RecordedResult
 from repro_gate.compare.artifacts import Artifact
 from repro_gate.compare.distances import losses_of
@@ -26,7 +26,6 @@ from repro_gate.compare.traces import processes
 from repro_gate.runs.flags import VARIABLES
 from repro_gate.runs.launch import Run
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.format import DIGEST_BYTES
 from repro_gate.trace.model import Trace
 
 MAX_FACT = 500  # characters of one fact
@@ -34,28 +33,12 @@ MAX_FACT = 500  # characters of one fact
 _Row = list[object]  # plain JSON
 # variables that are of one run or one process, or inputs already (threads)
 _OF_ONE_RUN = (
-    "PYTHONHASHSEED",
     "PL_GLOBAL_SEED",
     "PL_SEED_WORKERS",
-    "HOME",
-    "TMPDIR",
-    "TMP",
-    "TEMP",
-    "PATH",
-    "PYTHONPATH",
-    "PWD",
-    "USER",
-    "LOGNAME",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
-    "MASTER_ADDR",
-    "MASTER_PORT",
     "RANK",
     "LOCAL_RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "TORCHELASTIC_RUN_ID",
-    "HOSTNAME",
     *VARIABLES,
 )
 # the temporary folder of one gate run
@@ -95,7 +78,7 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
     """Return what a run that came to its end left behind; `artifacts` by their names, those that
     could be read."""
     traces = processes(run.traces)
-    first = next(iter(traces.values()), None)
+    losses = next((losses_of(trace) for trace in traces.values()), {})
     return RecordedResult(
         seed=run.plan.arm.seed,
         steps=run.steps,
@@ -103,7 +86,7 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
         optimizer=_digest("optimizer", _final(traces, "optimizer")),
         artifacts=_readable({name: _artifact(item) for name, item in artifacts.items()}),
-        loss_curve={} if first is None else _curve(losses_of(first)),
+        loss_curve=_curve(losses),
     )
 
 
@@ -123,10 +106,10 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
                 facts.setdefault(f"variable/{name}", set()).add(value)
     devices = [trace.facts.get("device", "") for trace in run.traces]
     if any(device.startswith("cuda") for device in devices):
-        inputs = re.compile(r"driver|gpu\..*\.model")
+        inputs = r"driver|gpu\..*\.model"
     else:
-        inputs = re.compile(r"driver|gpu\..*|cpu-model")
-    facts |= {name: {value} for name, value in machine.items() if not inputs.fullmatch(name)}
+        inputs = r"driver|gpu\..*|cpu-model"
+    facts |= {name: {value} for name, value in machine.items() if not re.fullmatch(inputs, name)}
     return {
         name: next(iter(values))[:MAX_FACT]
         for name, values in sorted(facts.items())
@@ -137,7 +120,7 @@ def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
 def _readable(texts: Mapping[str, str]) -> dict[str, str]:
     """Return names and texts as they are read back, sorted: no text in UTF-8 holds a byte that is
     none."""
-    return {str(plain(name)): str(plain(text)) for name, text in sorted(texts.items())}
+    return {str(hashable(name)): str(hashable(text)) for name, text in sorted(texts.items())}
 
 
 def _final(traces: Mapping[str, Trace], *kinds: str) -> Iterator[_Row]:
@@ -161,14 +144,10 @@ def _last(trace: Trace, kind: str) -> dict[str, list[_Row]]:
         blocks = (block for block in blocks if block.step == end)
     latest: dict[str, tuple[int, list[_Row]]] = {}
     for block in blocks:
-        digests = block.digests
         for place, (name, dtype, shape) in enumerate(block.rows):
-            digest = digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES].hex()
-            step, rows = latest.get(name, (block.step, []))
-            if step != block.step:
-                rows = []
-            rows.append([dtype, list(shape), digest])
-            latest[name] = (block.step, rows)
+            if name not in latest or latest[name][0] != block.step:
+                latest[name] = (block.step, [])
+            latest[name][1].append([dtype, list(shape), block.digest(place).hex()])
     return {name: rows for name, (_, rows) in latest.items()}
 
 
@@ -177,9 +156,7 @@ def _artifact(artifact: Artifact) -> str:
     for name, leaf in artifact.leaves.items():
         shape = None if leaf.shape is None else list(leaf.shape)
         rows.append([name, leaf.kind, leaf.dtype, shape, leaf.digest])
-    digest = _digest("artifact", rows)
-    assert digest is not None  # there is at least the row of the format
-    return digest
+    return _digest("artifact", rows) or ""
 
 
 def _digest(what: str, rows: Iterable[_Row]) -> str | None:
@@ -201,8 +178,6 @@ def _curve(losses: Mapping[int, float]) -> dict[int, Any]:
         # the last step is one more
         stride = next(stride for stride in strides if len(steps[::stride]) < MAX_CURVE)
         steps = [*steps[::stride], steps[-1]]
-    curve: dict[int, Any] = {}
-    for step in steps:
-        loss = losses[step]
-        curve[step] = loss if math.isfinite(loss) else str(loss)
-    return curve
+    return {
+        step: losses[step] if math.isfinite(losses[step]) else str(losses[step]) for step in steps
+    }

@@ -3,31 +3,35 @@ platform compared with what is recorded."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, changed
+from repro_gate.baseline.config_hash import PLATFORM, ChangedInput, changed_inputs
 from repro_gate.baseline.model import FILE_NAME, Baseline, BaselineFinding, Entry, RecordedResult
 from repro_gate.compare.cost import speed_changes
-from repro_gate.escape import listed
-from repro_gate.spec.errors import escaped, shortened
+from repro_gate.compare.distances import finite, gap
+from repro_gate.escape import for_terminal, listed
 
+_NAME = 60  # characters
 _FEW = 3  # names in a sentence; the finding holds them all
 _PARTS = ("steps", "losses", "weights", "optimizer")
 _RECORD = "If the new result is right, record it with `repro-gate baseline`"
-_REMEDIES = {
-    "unchanged": "",
-    "no-op": "`repro-gate baseline` records the new inputs with the same results",
-    "changed": "if that is meant, record the new result with `repro-gate baseline` and commit "
-    "repro.baseline.yml with the change",
-    "drift": "something outside the hashed inputs changed: an undeclared data file, a download, a "
-    f"rebuilt library, firmware, faulty memory. {_RECORD}",
-    "new-platform": "`repro-gate baseline` on this platform records its result beside the others; "
-    "commit repro.baseline.yml",
-}
+_RECORD_INPUTS = "`repro-gate baseline` records the new inputs with the same results"
+_IF_MEANT = (
+    "if that is meant, record the new result with `repro-gate baseline` and commit "
+    "repro.baseline.yml with the change"
+)
+_LOOK_OUTSIDE = (
+    "something outside the hashed inputs changed: an undeclared data file, a download, a "
+    f"rebuilt library, firmware, faulty memory. {_RECORD}"
+)
 _UNDO = (
     "undo that change and run the gate again; if it was the cause, pin it in the lockfile or the "
     f"image, which are hashed. {_RECORD}"
+)
+_RECORD_HERE = (
+    "`repro-gate baseline` on this platform records its result beside the others; "
+    "commit repro.baseline.yml"
 )
 
 
@@ -37,34 +41,36 @@ def compare_entry(baseline: Baseline, now: Entry) -> BaselineFinding:
     entry = baseline.entries.get(now.platform)
     if entry is None:
         return _new_platform(baseline, now)
-    parts = unlike(entry.outcomes, now.outcomes)
-    gap = loss_gap(entry.outcomes, now.outcomes)
+    parts, farthest = unlike(entry.outcomes, now.outcomes), loss_gap(entry.outcomes, now.outcomes)
+    inputs = changed_inputs(entry, now)
+    why = f"inputs changed ({_few([item.name for item in inputs])})"
+    remedy, facts = "", tuple[str, ...]()
     if entry.config_hash == now.config_hash:
         parts = parts or _unpaired_seeds(entry, now)
-        status = "drift" if parts else "unchanged"
+        status, message = "unchanged", "same inputs, bitwise identical results"
+        if parts:
+            facts = _changed_facts(entry.outside, now.outside)
+            status, remedy = "drift", _UNDO if facts else _LOOK_OUTSIDE
+            message = f"same inputs, different results: {_few(parts)}{_distance(farthest)}; "
+            message += _outside(entry, now, facts)
+    elif not parts:
+        status, remedy = "no-op", _RECORD_INPUTS
+        message = f"{why}, results are bitwise identical to the baseline"
     else:
-        status = "changed" if parts else "no-op"
-    inputs = changed(RECIPE, entry.recipe_inputs, now.recipe_inputs)
-    facts = _changed_facts(entry, now) if parts else ()
-    why = f"inputs changed ({_few([item.name for item in inputs])})"
-    bits = f"{_few(parts)}{_far(gap)}"
-    messages = {
-        "unchanged": "same inputs, bitwise identical results",
-        "no-op": f"{why}, results are bitwise identical to the baseline",
-        "changed": f"{why}, results differ: {bits}",
-        "drift": f"same inputs, different results: {bits}; {_outside(entry, now, facts)}",
-    }
-    if parts == ("seeds",):
-        messages["changed"] = f"{why}, no seed is in both, so results cannot be compared"
+        status, remedy = "changed", _IF_MEANT
+        facts = _changed_facts(entry.outside, now.outside)
+        message = f"{why}, results differ: {_few(parts)}{_distance(farthest)}"
+        if parts == ("seeds",):
+            message = f"{why}, no seed is in both, so results cannot be compared"
     return BaselineFinding(
         status=status,
-        message=messages[status],
+        message=message,
         changed_inputs=inputs,
         unlike=parts,
-        loss_gap=_finite(gap),
+        loss_gap=finite(farthest),
         outside=facts,
         recorded=entry.recorded,
-        remedy=_UNDO if status == "drift" and facts else _REMEDIES[status],
+        remedy=remedy,
         speed=speed_changes(now.step_times, entry.step_times),
     )
 
@@ -96,20 +102,23 @@ def unlike(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) ->
 def loss_gap(recorded: Sequence[RecordedResult], now: Sequence[RecordedResult]) -> float | None:
     """Return the largest |difference| of two losses of one seed and step; infinite if one alone is
     not finite, None if no step is in both."""
-    curves = [(old.loss_curve, new.loss_curve) for old, new in _pairs(recorded, now)]
-    gaps = (
-        _gap(float(old[step]), float(new[step]))
-        for old, new in curves
-        for step in old.keys() & new.keys()
-    )
+    gaps = []
+    for old, new in _pairs(recorded, now):
+        for step in old.loss_curve.keys() & new.loss_curve.keys():
+            before, after = old.loss_curve[step], new.loss_curve[step]
+            gaps.append(gap(float(before), float(after)))
     return max(gaps, default=None)
 
 
 def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
-    message = f"{FILE_NAME} holds nothing for this platform"
-    remedy = _REMEDIES["new-platform"]
+    """Return what a platform without an entry has in common with the nearest one that has one."""
+    found = BaselineFinding(
+        status="new-platform",
+        message=f"{FILE_NAME} holds nothing for this platform",
+        remedy=_RECORD_HERE,
+    )
     if not baseline.entries:
-        return BaselineFinding(status="new-platform", message=message, remedy=remedy)
+        return found
     same = [entry for entry in baseline.entries.values() if entry.recipe == now.recipe]
     nearest = min(
         same or baseline.entries.values(),
@@ -119,24 +128,19 @@ def _new_platform(baseline: Baseline, now: Entry) -> BaselineFinding:
     changes = _few(
         [f"{item.name} {item.before or 'absent'} -> {item.after or 'absent'}" for item in inputs]
     )
-    parts: tuple[str, ...] = ()
-    gap = None
-    if same:
-        parts = unlike(nearest.outcomes, now.outcomes)
-        gap = loss_gap(nearest.outcomes, now.outcomes)
-        bits = f"other results ({_few(parts)})" if parts else "the same results"
-        message += f"; the nearest with this recipe has {bits}, and differs in {changes}"
-    else:
-        message += f", and no other has this recipe; the nearest one differs in {changes}"
-    return BaselineFinding(
-        status="new-platform",
-        message=message,
-        changed_inputs=inputs,
+    found = replace(
+        found, changed_inputs=inputs, recorded=nearest.recorded, unknown_recipe=not same
+    )
+    if not same:
+        message = f", and no other has this recipe; the nearest one differs in {changes}"
+        return replace(found, message=found.message + message)
+    parts = unlike(nearest.outcomes, now.outcomes)
+    bits = f"other results ({_few(parts)})" if parts else "the same results"
+    return replace(
+        found,
+        message=f"{found.message}; the nearest with it has {bits}, and differs in {changes}",
         unlike=parts,
-        loss_gap=_finite(gap),
-        recorded=nearest.recorded,
-        remedy=remedy,
-        unknown_recipe=not same,
+        loss_gap=finite(loss_gap(nearest.outcomes, now.outcomes)),
     )
 
 
@@ -161,8 +165,7 @@ def _unpaired_seeds(entry: Entry, now: Entry) -> tuple[str, ...]:
     return tuple(f"seed {seed}" for seed in sorted(before ^ after))
 
 
-def _changed_facts(entry: Entry, now: Entry) -> tuple[str, ...]:
-    before, after = entry.outside, now.outside
+def _changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         f"{name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
         for name in sorted(before.keys() | after)
@@ -171,28 +174,13 @@ def _changed_facts(entry: Entry, now: Entry) -> tuple[str, ...]:
 
 
 def _changed_platform(entry: Entry, now: Entry) -> tuple[ChangedInput, ...]:
-    return changed(PLATFORM, entry.platform_inputs, now.platform_inputs)
+    return tuple(item for item in changed_inputs(entry, now) if item.root == PLATFORM)
 
 
 def _few(names: Sequence[str]) -> str:
     """Return the first few names, safe to print, and how many more there are."""
-    return listed([shortened(escaped(name)) for name in names], _FEW)
+    return listed([for_terminal(name, _NAME) for name in names], _FEW)
 
 
-def _gap(a: float, b: float) -> float:
-    if a == b or (math.isnan(a) and math.isnan(b)):
-        return 0.0
-    gap = abs(a - b)
-    return gap if math.isfinite(gap) else math.inf
-
-
-def _far(gap: float | None) -> str:
-    if not gap:
-        return ""
-    if math.isfinite(gap):
-        return f", losses up to {gap:.2g} apart"
-    return ", and a loss is finite on one side only"
-
-
-def _finite(gap: float | None) -> float | None:
-    return gap if gap is not None and math.isfinite(gap) else None
+def _distance(gap: float | None) -> str:
+    return f", losses up to {gap:.2g} apart" if gap else ""

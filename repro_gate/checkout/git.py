@@ -55,10 +55,10 @@ def git(
     apart: WorkTree | None = None,
     seconds: int = _GIT_SECONDS,
 ) -> bytes:
-    """stdout of a git command in `root`, with everything switched off that could run a program of
-    the repository's choosing.
+    """Return what a git command in `root` prints, with everything switched off that could run a
+    program of the repository's choosing.
 
-    Raises GitFailed for a status other than 0 and after `seconds`.
+    Raise GitFailed for a status other than 0 and after `seconds`.
     """
     settings = _run(root, ("config", "--list", "--name-only", "-z"), {}).split(b"\0")
     filters = {match[1] for name in settings if (match := _FILTER.fullmatch(name))}
@@ -76,6 +76,16 @@ def git(
         "GIT_INDEX_FILE": str(apart.index),
     }
     return _run(apart.folder, arguments, _APART | off, given, places, seconds)
+
+
+def git_line(root: Path, *arguments: str) -> str:
+    """Return the one line that a git command in `root` prints. Raise GitFailed."""
+    return os.fsdecode(git(root, *arguments).removesuffix(b"\n"))
+
+
+def git_names(root: Path, *arguments: str) -> list[str]:
+    """Return the names that a git command in `root` prints, a NUL behind each. Raise GitFailed."""
+    return [os.fsdecode(name) for name in git(root, *arguments).split(b"\0") if name]
 
 
 def _run(
@@ -113,6 +123,7 @@ def _run(
     except subprocess.TimeoutExpired as error:
         raise GitFailed(f"git {arguments[0]} took longer than {seconds} s", -1) from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()
-        raise GitFailed(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)
+        message = done.stderr.decode("utf-8", "replace").strip()
+        message = message or f"git {arguments[0]} ended with {done.returncode}"
+        raise GitFailed(message, done.returncode)
     return done.stdout

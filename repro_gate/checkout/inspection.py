@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, WorkTree, git
+from repro_gate.checkout.git import GitFailed, WorkTree, git, git_line, git_names
 from repro_gate.errors import UsageError
+from repro_gate.files import read_start
 
 _NO_REPOSITORY = re.compile("not a git repository|must be run in a work tree")
 LFS_POINTER = re.compile(
@@ -23,6 +24,7 @@ LFS_POINTER = re.compile(
 )
 LFS_POINTER_BYTES = 1024  # git-lfs' own bound
 SUBMODULE = "160000"
+_FILE_MODES = frozenset({"100644", "100755"})
 _DEEPEST_SUBMODULE = 32
 
 
@@ -53,7 +55,7 @@ class Tracked:
 
 
 def inspect_checkout(directory: Path) -> Checkout:
-    """What stands at `directory`. Raises UsageError if it is not a folder, or git fails on a
+    """Return what stands at `directory`. Raise UsageError if it is not a folder, or git fails on a
     repository that is there."""
     directory = Path(os.path.realpath(directory))
     if not directory.is_dir():
@@ -66,7 +68,7 @@ def inspect_checkout(directory: Path) -> Checkout:
         return Checkout(root=directory)
     with asking(marked):
         try:
-            top = os.fsdecode(git(directory, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
+            top = git_line(directory, "rev-parse", "--show-toplevel")
         except FileNotFoundError:
             return _plain(directory, "git is not installed")
         except GitFailed as error:
@@ -86,13 +88,11 @@ def _plain(directory: Path, why: str) -> Checkout:
 
 
 def outermost(root: Path) -> Path:
-    """The top level of the repository that holds `root` as a submodule, of whatever depth; `root`
-    itself where none does."""
+    """Return the top level of the repository that holds `root` as a submodule, of whatever depth;
+    `root` itself where none does."""
     for _ in range(_DEEPEST_SUBMODULE):
         try:
-            above = os.fsdecode(
-                git(root, "rev-parse", "--show-superproject-working-tree").removesuffix(b"\n")
-            )
+            above = git_line(root, "rev-parse", "--show-superproject-working-tree")
         except GitFailed:
             return root
         if not above:
@@ -101,25 +101,23 @@ def outermost(root: Path) -> Path:
     return root
 
 
-def listed_files(root: Path) -> Iterator[str]:
-    """Paths relative to `root` of tracked and untracked-not-ignored files, submodules and nested
-    checkouts included, sorted.
+def listed_files(root: Path) -> list[str]:
+    """Return paths relative to `root` of tracked and untracked-not-ignored files, submodules and
+    nested checkouts included, sorted.
 
-    Tracked files that are gone are listed too. Raises UsageError if git fails.
+    Tracked files that are gone are listed too. Raise UsageError if git fails.
     """
     with asking(root):
-        yield from sorted(set(_listed(root, "")), key=os.fsencode)
+        return sorted(set(_listed(root, "")), key=os.fsencode)
 
 
 def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tuple[str, ...]:
-    """Paths relative to `root` of files with one of `suffixes` that git ignores; a folder that is
-    ignored whole stands for what it holds, with a slash behind it. Raises UsageError if git
+    """Return paths relative to `root` of files with one of `suffixes` that git ignores; a folder
+    that is ignored whole stands for what it holds, with a slash behind it. Raise UsageError if git
     fails."""
     with asking(root):
-        listed = git(
-            root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"
-        ).split(b"\0")
-    names = (os.fsdecode(name) for name in listed)
+        ignored = ("--others", "--ignored", "--exclude-standard", "--directory")
+        names = git_names(root, "ls-files", "-z", *ignored)
     return tuple(
         name
         for name in names
@@ -128,36 +126,25 @@ def ignored_files(root: Path, suffixes: Sequence[str], most: int = 5_000) -> tup
 
 
 def _inspect(root: Path) -> Checkout:
-    commit = head_of(root)
-    uninitialised: list[str] = []
-    uncommitted = sorted(set(_uncommitted(root, "", uninitialised)), key=os.fsencode)
-    notes = tuple(
-        f"submodule {path} is not initialised: its files are missing" for path in uninitialised
-    )
+    missing: list[str] = []
+    uncommitted = sorted(set(_uncommitted(root, "", missing)), key=os.fsencode)
     return Checkout(
         root=root,
-        commit=commit or None,
+        commit=head_of(root) or None,
         uncommitted=tuple(uncommitted),
         is_git=True,
-        notes=notes,
+        notes=tuple(
+            f"submodule {path} is not initialised: its files are missing" for path in missing
+        ),
     )
 
 
 def _uncommitted(root: Path, prefix: str, uninitialised: list[str]) -> Iterator[str]:
-    """Paths that differ from HEAD or are new, and the same of each submodule and nested
+    """Yield paths that differ from HEAD or are new, and the same of each submodule and nested
     checkout."""
-    status = git(
-        root,
-        "status",
-        "--porcelain=v1",
-        "-z",
-        "--untracked-files=all",
-        "--ignore-submodules=all",
-        "--no-renames",
-    )
-    entries = [
-        (os.fsdecode(line[:2]), os.fsdecode(line[3:])) for line in status.split(b"\0") if line
-    ]
+    shown = ("--untracked-files=all", "--ignore-submodules=all", "--no-renames")
+    status = git_names(root, "status", "--porcelain=v1", "-z", *shown)
+    entries = [(line[:2], line[3:]) for line in status]
     tracked = index_of(root)
     unchanged = _unchanged_lfs(root, {path for code, path in entries if code == " M"}, tracked)
     for code, path in entries:
@@ -183,17 +170,15 @@ def _listed(root: Path, prefix: str) -> Iterator[str]:
             yield prefix + item.path
         elif is_checkout(root / item.path):
             yield from _listed(root / item.path, f"{prefix}{item.path}/")
-    for line in git(root, "ls-files", "-z", "--others", "--exclude-standard").split(b"\0"):
-        path = os.fsdecode(line)
-        if path.endswith("/"):
-            if is_checkout(root / path):
-                yield from _listed(root / path, prefix + path)
-        elif path:
+    for path in git_names(root, "ls-files", "-z", "--others", "--exclude-standard"):
+        if not path.endswith("/"):
             yield prefix + path
+        elif is_checkout(root / path):
+            yield from _listed(root / path, prefix + path)
 
 
 def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
-    """The index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
+    """Return the index (`mode blob stage TAB path`): the checkout's own, or one apart from it."""
     found: dict[str, Tracked] = {}
     for line in git(root, "ls-files", "-z", "--stage", apart=apart).split(b"\0"):
         if line:
@@ -204,8 +189,8 @@ def index_of(root: Path, apart: WorkTree | None = None) -> list[Tracked]:
 
 
 def _unchanged_lfs(root: Path, modified: set[str], tracked: Sequence[Tracked]) -> set[str]:
-    """Of the modified files those that are what their LFS pointer in the index says: with filters
-    off, git cannot tell."""
+    """Return those of the modified files that are what their LFS pointer in the index says: with
+    filters off, git cannot tell."""
     blobs = {item.path: item.blob for item in tracked if item.path in modified}
     if not blobs:
         return set()
@@ -247,22 +232,21 @@ def _is_content(path: Path, pointer: re.Match[bytes]) -> bool:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether a repository of its own stands here (and git agrees that its files do), not a link to
-    one."""
+    """Return whether a repository of its own stands here (and git agrees that its files do), not a
+    link to one."""
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
         return False
     try:
-        return os.path.realpath(
-            os.fsdecode(git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n"))
-        ) == os.path.realpath(folder)
+        top = git_line(folder, "rev-parse", "--show-toplevel")
     except GitFailed:
         return False
+    return os.path.realpath(top) == os.path.realpath(folder)
 
 
 def head_of(root: Path) -> str:
-    """The commit that is checked out; empty where there is none."""
+    """Return the commit that is checked out; empty where there is none."""
     try:
-        return git(root, "rev-parse", "--verify", "--quiet", "HEAD").strip().decode("ascii")
+        return git_line(root, "rev-parse", "--verify", "--quiet", "HEAD")
     except GitFailed:
         return ""
 
@@ -279,15 +263,101 @@ def _is_ignored(root: Path, directory: Path) -> bool:
 
 @contextlib.contextmanager
 def asking(root: Path) -> Iterator[None]:
-    """Where git fails inside, the checkout at `root` cannot be read: a UsageError says so."""
+    """Raise UsageError where git fails inside: the checkout at `root` cannot be read."""
     try:
         yield
     except GitFailed as error:
-        dubious = "dubious ownership" in str(error) or "unsafe repository" in str(error)
-        remedy = (
-            f"git config --global --add safe.directory {root}"
-            if dubious
-            else "see whether `git status` works in it"
-        )
         message = f"git cannot read the checkout {root}: {str(error)[:500]}"
-        raise UsageError(message, remedy=remedy, reason_id="workspace/git") from error
+        raise UsageError(
+            message, remedy="see whether `git status` works in it", reason_id="workspace/git"
+        ) from error
+
+
+# ---- what of a checkout is tracked and there
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """One submodule, nested ones included. `recorded` is the commit that the superproject names,
+    `actual` the one that is checked out (None: its files are not there)."""
+
+    path: str
+    recorded: str
+    actual: str | None
+
+
+def tracked_files(root: Path) -> frozenset[str]:
+    """Return paths relative to `root` of all files in the index, those of submodules included,
+    whether they are there or not.
+
+    Raise UsageError if git fails.
+    """
+    with asking(root):
+        return frozenset(
+            prefix + item.path
+            for _, prefix, entries in _repositories(root)
+            for item in entries
+            if item.mode != SUBMODULE
+        )
+
+
+def submodules(root: Path) -> tuple[Submodule, ...]:
+    """Return the submodules of the checkout at `root` and theirs, in order of their paths. Raises
+    UsageError if git fails."""
+    found: list[Submodule] = []
+    with asking(root):
+        for folder, prefix, entries in _repositories(root):
+            for item in (item for item in entries if item.mode == SUBMODULE):
+                there = is_checkout(folder / item.path)
+                actual = head_of(folder / item.path) if there else None
+                found.append(Submodule(prefix + item.path, item.blob, actual))
+    return tuple(sorted(found, key=lambda item: os.fsencode(item.path)))
+
+
+def lfs_pointers(root: Path) -> tuple[str, ...]:
+    """Return tracked files, those of submodules included, in whose place their LFS pointer stands,
+    and that git's attributes give to LFS; only files as small as one are read.
+
+    Raise UsageError if git fails.
+    """
+    found: list[str] = []
+    with asking(root):
+        for folder, prefix, entries in _repositories(root):
+            paths = [
+                item.path
+                for item in entries
+                if item.mode in _FILE_MODES and _is_pointer(folder / item.path)
+            ]
+            managed = _managed_by_lfs(folder, paths) if paths else ()
+            found += [prefix + path for path in managed]
+    return tuple(sorted(found, key=os.fsencode))
+
+
+def _repositories(root: Path, prefix: str = "") -> Iterator[tuple[Path, str, list[Tracked]]]:
+    """Yield the repository at `root` and each submodule that is there: its folder, the prefix of
+    its paths, and its index."""
+    entries = index_of(root)
+    yield root, prefix, entries
+    for item in entries:
+        if item.mode == SUBMODULE and is_checkout(root / item.path):
+            yield from _repositories(root / item.path, f"{prefix}{item.path}/")
+
+
+def _is_pointer(path: Path) -> bool:
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LFS_POINTER_BYTES:
+            return False
+        return LFS_POINTER.fullmatch(read_start(path, LFS_POINTER_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def _managed_by_lfs(root: Path, paths: Sequence[str]) -> Iterator[str]:
+    """Yield those of these paths whose attribute `filter` is `lfs`: fields of `path NUL filter NUL
+    value NUL`."""
+    given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    fields = git(root, "check-attr", "-z", "--stdin", "filter", given=given).split(b"\0")
+    for path, value in zip(fields[0::3], fields[2::3], strict=False):
+        if value == b"lfs":
+            yield os.fsdecode(path)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from repro_gate.checkout.git import GitFailed, WorkTree, git
+from repro_gate.checkout.git import GitFailed, WorkTree, git, git_line
 from repro_gate.checkout.inspection import (
     LFS_POINTER,
     LFS_POINTER_BYTES,
@@ -22,7 +21,7 @@ from repro_gate.checkout.inspection import (
 )
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError, obeyed
-from repro_gate.files import copy_file, make_folder, scratch_folder
+from repro_gate.files import copy_file, is_below, make_folder, scratch_folder
 
 _EXPORT_SECONDS = 3600  # to write all files of a tree
 _MAX_NOTES = 100
@@ -31,16 +30,13 @@ _FETCH = "fetch what is missing (`git fetch --refetch --no-filter`), or clone wi
 
 
 def commit_of(root: Path, ref: str, option: str) -> str:
-    """The commit that `ref` names in the repository at `root`, in hex. Raises UsageError, naming
-    the `option` it came from."""
+    """Return the commit that `ref` names in the repository at `root`, in hex. Raise UsageError,
+    naming the `option` it came from."""
     try:
         if ref.startswith("-") or not _can_be_asked(ref):
             raise GitFailed("no name of a commit", 1)
-        return (
-            git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-            .strip()
-            .decode("ascii")
-        )
+        named = f"{ref}^{{commit}}"
+        return git_line(root, "rev-parse", "--verify", "--quiet", "--end-of-options", named)
     except GitFailed:
         name = ref.removeprefix("refs/remotes/").removeprefix("origin/")
         remedy = (
@@ -53,46 +49,31 @@ def commit_of(root: Path, ref: str, option: str) -> str:
 
 
 def merge_base(root: Path, commit: str) -> str:
-    """Where HEAD left the line of `commit`; `commit` itself where that is not known (a shallow
-    clone)."""
+    """Return where HEAD left the line of `commit`; `commit` itself where that is not known (a
+    shallow clone)."""
     try:
-        return git(root, "merge-base", "HEAD", commit).strip().decode("ascii")
+        return git_line(root, "merge-base", "HEAD", commit)
     except GitFailed:
         return commit
 
 
 def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
-    """The bytes of the regular file `path` (relative to `root`) in `commit`, as committed, at most
-    `limit` + 1 of them.
+    """Return the bytes of the regular file `path` (relative to `root`) in `commit`, as committed,
+    at most `limit` + 1 of them.
 
-    None where there is none, also for a path that leaves the repository. Raises UsageError where
+    None where there is none, also for a path that leaves the repository. Raise UsageError where
     this clone lacks what it takes to know.
     """
-    inside = not os.path.isabs(path) and not any(
-        part.lower() in ("", ".", "..", ".git") for part in path.split("/")
-    )
-    if not inside or not _can_be_asked(path):
+    leaves = any(part.lower() in ("", ".", "..", ".git") for part in path.split("/"))
+    if leaves or not _can_be_asked(path):
         return None
     try:
-        listed = git(
-            root,
-            "--literal-pathspecs",
-            "ls-tree",
-            "-z",
-            "--long",
-            "--full-tree",
-            commit,
-            "--",
-            path,
-        )
+        arguments = ("ls-tree", "-z", "--long", "--full-tree", commit, "--", path)
+        listed = git(root, "--literal-pathspecs", *arguments)
         about, _, name = listed.partition(b"\0")[0].partition(b"\t")
-        mode, _, blob, size = (
-            about.decode("ascii", "replace").split()
-            if name == os.fsencode(path)
-            else ("", "", "", "")
-        )
-        if not mode.startswith("100"):
+        if name != os.fsencode(path) or not about.startswith(b"100"):
             return None
+        _, _, blob, size = about.decode("ascii", "replace").split()
         if int(size) > limit:
             return b"\0" * (limit + 1)  # too long is all that the caller needs to know
         return git(root, "cat-file", "blob", blob)
@@ -101,83 +82,74 @@ def file_at(root: Path, commit: str, path: str, limit: int) -> bytes | None:
 
 
 def export(root: Path, commit: str, destination: Path, leave_out: Sequence[Path] = ()) -> Snapshot:
-    """The tree of `commit` at `destination`, submodules that are initialised included, LFS contents
-    where this clone has them.
+    """Write the tree of a commit to a folder, submodules that are initialised included, LFS
+    contents where this clone has them.
 
     `leave_out` are absolute paths below `root` (declared data) that a workspace links instead. The
-    snapshot's notes name what is not there. Raises UsageError for a commit whose files this clone
-    lacks, or that git cannot write.
-    """
-    snapshot = Snapshot(root=make_folder(destination).resolve(), source=root, files=0, bytes=0)
+    snapshot's notes name what is not there. Raise UsageError for a commit whose files this clone
+    lacks, or that git cannot write."""
+    top, notes = make_folder(destination).resolve(), list[str]()
+    others = {os.path.normpath(path) for path in leave_out}
     try:
-        snapshot = _written(
-            snapshot, root, commit, "", {os.path.normpath(path) for path in leave_out}
-        )
+        files, size = _write(root, commit, top, "", others, notes)
     except (GitFailed, OSError) as error:
         raise _unreadable(commit, "the tree cannot be written as files", error) from error
-    return replace(snapshot, root=destination, notes=snapshot.notes[:_MAX_NOTES])
+    return Snapshot(
+        root=destination, source=root, files=files, bytes=size, notes=tuple(notes[:_MAX_NOTES])
+    )
 
 
-def _written(
-    snapshot: Snapshot, root: Path, commit: str, prefix: str, leave_out: set[str]
-) -> Snapshot:
-    """The snapshot with one repository's tree written below `prefix` ("" or ending in a slash), and
-    with those of its submodules."""
-    files, size, notes = snapshot.files, snapshot.bytes, list(snapshot.notes)
-    repository = Path(os.fsdecode(git(root, "rev-parse", "--absolute-git-dir").removesuffix(b"\n")))
+def _write(
+    root: Path, commit: str, top: Path, prefix: str, leave_out: set[str], notes: list[str]
+) -> tuple[int, int]:
+    """Write one repository's tree below `prefix` ("" or ending in a slash) of `top`, and those of
+    its submodules. Return how many files and bytes that were."""
+    repository = Path(git_line(root, "rev-parse", "--absolute-git-dir"))
     with scratch_folder() as scratch, obeyed():
-        apart = WorkTree(repository, snapshot.root / prefix, scratch / "index")
+        apart = WorkTree(repository, top / prefix, scratch / "index")
         git(root, "read-tree", commit, apart=apart)
         entries = [
             item
             for item in index_of(root, apart)
-            if not _is_below(os.path.join(root, item.path), leave_out)
+            if not is_below(os.path.join(root, item.path), leave_out)
         ]
-        given = b"".join(
-            os.fsencode(item.path) + b"\0" for item in entries if item.mode != SUBMODULE
-        )
+        names = [item.path for item in entries if item.mode != SUBMODULE]
         git(
             root,
-            "checkout-index",
-            "--force",
-            "--quiet",
-            "-z",
-            "--stdin",
-            given=given,
+            *("checkout-index", "--force", "--quiet", "-z", "--stdin"),
+            given=b"".join(os.fsencode(name) + b"\0" for name in names),
             apart=apart,
             seconds=_EXPORT_SECONDS,
         )
+    files, size = len(names), 0
+    for name in names:
+        path = top / prefix / name
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode):
+            _resolve_lfs(root, path, status, f"{prefix}{name}", notes)
+            size += os.lstat(path).st_size
     for item in entries:
-        path = snapshot.root / prefix / item.path
         if item.mode != SUBMODULE:
-            status = os.lstat(path)
-            files += 1
-            if stat.S_ISREG(status.st_mode):
-                _resolve_lfs(root, path, status, f"{prefix}{item.path}", notes)
-                size += os.lstat(path).st_size
-    snapshot = replace(snapshot, files=files, bytes=size, notes=tuple(notes))
-    for item in entries:
-        folder = root / item.path
-        target = snapshot.root / prefix / item.path
-        # through no link of the tree
+            continue
+        name = prefix + item.path
+        target = top / name
         if (
-            item.mode == SUBMODULE
-            and _holds(folder, item.blob)
+            _holds(root / item.path, item.blob)
+            # through no link of the tree
             and os.path.realpath(target) == str(target)
         ):
             target.mkdir(parents=True, exist_ok=True)
-            snapshot = _written(snapshot, folder, item.blob, f"{prefix}{item.path}/", leave_out)
-        elif item.mode == SUBMODULE:
-            note = (
-                f"submodule {prefix}{item.path} at {item.blob[:12]} is not in this clone: its "
-                "files are missing"
+            inner = _write(root / item.path, item.blob, top, f"{name}/", leave_out, notes)
+            files, size = files + inner[0], size + inner[1]
+        else:
+            notes.append(
+                f"submodule {name} at {item.blob[:12]} is not in this clone: its files are missing"
             )
-            snapshot = replace(snapshot, notes=(*snapshot.notes, note))
-    return snapshot
+    return files, size
 
 
 def _holds(folder: Path, commit: str) -> bool:
-    """Whether a submodule's own repository is there, through no link, and has the commit."""
+    """Return whether a submodule's own repository is there, through no link, and has the commit."""
     try:
         if os.path.realpath(folder.parent) != os.path.normpath(folder.parent) or not is_checkout(
             folder
@@ -200,9 +172,7 @@ def _resolve_lfs(
         return
     oid = pointer[1].decode("ascii")
     try:
-        store = Path(
-            os.fsdecode(git(root, "rev-parse", "--git-path", "lfs/objects").removesuffix(b"\n"))
-        )
+        store = git_line(root, "rev-parse", "--git-path", "lfs/objects")
         source = root / store / oid[:2] / oid[2:4] / oid
         os.stat(source)
         path.unlink()
@@ -214,19 +184,15 @@ def _resolve_lfs(
 
 
 def _unreadable(commit: str, what: str, error: Exception) -> UsageError:
-    said = " ".join(str(error).split())[:300]
+    reason = " ".join(str(error).split())[:300]
     return UsageError(
-        f"commit {commit[:12]}: {what}: {said}", remedy=_FETCH, reason_id="usage/commit"
+        f"commit {commit[:12]}: {what}: {reason}", remedy=_FETCH, reason_id="usage/commit"
     )
 
 
 def _can_be_asked(text: str) -> bool:
-    """Whether it can be an argument of a command."""
+    """Return whether it can be an argument of a command."""
     try:
         return bool(text) and "\0" not in text and len(os.fsencode(text)) < _MAX_PATH
     except ValueError:
         return False
-
-
-def _is_below(path: str, folders: set[str]) -> bool:
-    return any(path == folder or path.startswith(folder + os.sep) for folder in folders)

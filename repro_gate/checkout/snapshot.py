@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checkout.inspection import Checkout, listed_files
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import copy_file, make_folder
+from repro_gate.files import copy_file, is_below, make_folder, walk
 
 MANY = 5_000  # files that take seconds to copy and to remove
 _NOT_COPIED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
@@ -44,16 +44,16 @@ def take_snapshot(
     tracked files that are gone are skipped. Without: everything but git folders, `__pycache__`,
     `node_modules` and virtual environments. Links stay links and are never followed, modes and
     times are kept. `leave_out` are absolute paths (declared data) that need no copy because a
-    workspace links them. `tell` is given a line before many files are copied. Raises UsageError for
+    workspace links them. `tell` is given a line before many files are copied. Raise UsageError for
     a file that cannot be read, Inconclusive where the copy cannot be written.
     """
     notes: list[str] = list(checkout.notes)
-    root, kept = (
-        checkout.root,
-        [os.path.realpath(destination), *(os.path.normpath(path) for path in leave_out)],
-    )
-    found = listed_files(root) if checkout.is_git else walk(os.fspath(root), "", _NOT_COPIED)
-    names = list(found)
+    root = checkout.root
+    others = [os.path.realpath(destination), *map(os.path.normpath, leave_out)]
+    try:
+        names = listed_files(root) if checkout.is_git else list(walk(root, _is_no_code))
+    except PermissionError as error:
+        raise _not_copied(os.path.relpath(error.filename, root), error) from error
     if len(names) >= MANY:
         tell(
             f"each run gets a copy of the checkout's {len(names):,} files; folders declared under "
@@ -65,7 +65,7 @@ def take_snapshot(
         path = os.path.join(root, name)
         if _CREDENTIALS.fullmatch(name):
             notes.append(f"{name} was left out: a step of the job keeps its credential there")
-        elif not any(path == other or path.startswith(other + os.sep) for other in kept):
+        elif not is_below(path, others):
             copy.take(name)
     copy.finish()
     return Snapshot(
@@ -89,19 +89,19 @@ class Copy:
         source, target = self.source / name, self.target / name
         try:
             mode = os.lstat(source).st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            return  # deleted, and git still tracks it
-        try:
             if stat.S_ISLNK(mode):
                 os.symlink(os.readlink(source), target)
             elif stat.S_ISREG(mode):
                 self.bytes += self.copy_file(name)
-            elif not stat.S_ISDIR(mode):
-                self.notes.append(f"{name} was left out: it is no regular file")
+            else:
+                if not stat.S_ISDIR(mode):
+                    self.notes.append(f"{name} was left out: it is no regular file")
                 return
+        except (FileNotFoundError, NotADirectoryError):
+            return  # deleted, and git still tracks it
         except OSError as error:
-            raise _not_copied(name, source, error) from error
-        self.files += not stat.S_ISDIR(mode)
+            raise _not_copied(name, error, source) from error
+        self.files += 1
 
     def copy_file(self, name: str) -> int:
         """Copy one regular file; return its size in bytes."""
@@ -110,63 +110,47 @@ class Copy:
     def _folder(self, name: str) -> bool:
         """Make a folder; False where one above it is a link or gone in the source, so that nothing
         is reached through it."""
-        known = self._folders.get(name)
-        if known is None:
-            known = self._folder(os.path.dirname(name))
-            if known:
+        if name not in self._folders:
+            is_made = self._folder(os.path.dirname(name))
+            if is_made:
                 try:
-                    known = stat.S_ISDIR(os.lstat(self.source / name).st_mode)
+                    is_made = stat.S_ISDIR(os.lstat(self.source / name).st_mode)
                 except FileNotFoundError:
-                    known = False
-            if known:
+                    is_made = False
+            if is_made:
                 (self.target / name).mkdir(mode=0o700)
-            self._folders[name] = known
-        return known
+            self._folders[name] = is_made
+        return self._folders[name]
 
     def finish(self) -> None:
         """Give folders the modes and times of their originals, the deepest first: writing into one
         would change them."""
-        for name in sorted(
-            (name for name, made in self._folders.items() if made),
-            key=lambda name: -name.count("/") - bool(name),
-        ):
+        made = (name for name, is_made in self._folders.items() if is_made)
+        for name in sorted(made, reverse=True):
             status = os.lstat(self.source / name)
             os.chmod(self.target / name, stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _not_copied(name: str, source: Path, error: OSError) -> UsageError | Inconclusive:
-    if isinstance(error, PermissionError) and error.filename in (None, os.fspath(source)):
-        remedy = "make it readable, or let git ignore it if the training does not need it"
+def _is_no_code(entry: os.DirEntry[str]) -> bool:
+    """Return whether a plain folder's copy does without this: what git or a tool made."""
+    if not entry.is_dir(follow_symlinks=False):
+        return entry.name == ".git"
+    is_environment = os.path.lexists(os.path.join(entry.path, "pyvenv.cfg"))
+    return is_environment or entry.name in _NOT_COPIED
+
+
+def _not_copied(name: str, error: OSError, source: Path | None = None) -> UsageError | Inconclusive:
+    if isinstance(error, PermissionError) and (
+        source is None or error.filename in (None, os.fspath(source))
+    ):
         return UsageError(
             f"{name} cannot be read: {error.strerror}",
             reason_id="workspace/unreadable",
-            remedy=remedy,
+            remedy="make it readable, or let git ignore it if the training does not need it",
         )
-    remedy = "make room in the temporary folder (TMPDIR) and run again"
     return Inconclusive(
         f"{name} cannot be copied: {error.strerror or error}",
         reason_id="workspace/copy",
-        remedy=remedy,
+        remedy="make room in the temporary folder (TMPDIR) and run again",
     )
-
-
-def walk(root: str, prefix: str, leave_out: Set[str] = frozenset()) -> Iterator[str]:
-    """Paths below `root` relative to it, sorted, folders with a slash behind; what a plain folder's
-    copy does without is left out, virtual environments too."""
-    try:
-        with os.scandir(os.path.join(root, prefix)) as found:
-            entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
-    except PermissionError as error:
-        raise _not_copied(prefix, Path(root, prefix), error) from error
-    for entry in entries:
-        folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in leave_out and (folder or entry.name == ".git"):
-            continue
-        if leave_out and folder and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):
-            continue
-        if folder:
-            yield f"{prefix}{entry.name}/"
-            yield from walk(root, f"{prefix}{entry.name}/", leave_out)
-        else:
-            yield prefix + entry.name

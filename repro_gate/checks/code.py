@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from repro_gate.checkout.contents import lfs_pointers, submodules
+from repro_gate.checkout.inspection import lfs_pointers, submodules
 from repro_gate.checks.interface import (
     CHECKOUT,
     GIT,

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, hash_inputs
-from repro_gate.baseline.document import made_again, to_json
+import msgspec
+
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, made_again
 from repro_gate.baseline.file import read_baseline
 from repro_gate.baseline.inputs import config_hash_of_spec
 from repro_gate.checkout.inspection import inspect_checkout
@@ -21,7 +22,7 @@ from repro_gate.gate.evidence import IMAGE_VARIABLE, verified
 from repro_gate.gate.resolve import resolve
 from repro_gate.install.install import environments_root, installed
 from repro_gate.report import schema
-from repro_gate.report.document import config_hash_of, read_json, validate
+from repro_gate.report.document import read_json, validate
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.selection import choose
@@ -58,17 +59,17 @@ def load_config_hash(path: Path) -> ConfigHash:
     name = for_terminal(str(path), 200)
     raw = read_json(path)
     if isinstance(raw, dict) and isinstance(raw.get("config_hash"), str):
-        row: schema.ConfigHashRow | None = validate(raw, schema.ConfigHashRow, name)
+        claimed: ConfigHash | None = validate(raw, ConfigHash, name)
     else:
-        row = validate(raw, schema.Document, name).config_hash
-    if row is None:
+        claimed = validate(raw, schema.Document, name).config_hash
+    if claimed is None:
         raise UsageError(
             f"{name}: this report carries no config hash: no run of it came to its end",
             reason_id="config-hash/none",
             remedy="name a report of a gate run whose deterministic runs ended well",
         )
     try:
-        return made_again(config_hash_of(row))
+        return made_again(claimed)
     except UsageError as error:
         message = f"{name}: {for_terminal(error.message, 600)}"
         raise UsageError(message, remedy=error.remedy, reason_id=error.reason_id) from None
@@ -76,7 +77,7 @@ def load_config_hash(path: Path) -> ConfigHash:
 
 def as_json(found: ConfigHash) -> str:
     """The config hash as it stands in report.json."""
-    return json.dumps(to_json(found), indent=2, sort_keys=True) + "\n"
+    return json.dumps(msgspec.to_builtins(found), indent=2, sort_keys=True) + "\n"
 
 
 def diff_as_json(moves: Sequence[ChangedInput]) -> str:
@@ -98,4 +99,4 @@ def _recorded(path: Path) -> ConfigHash:
             remedy="name a report.json of the platform, or the spec for this machine",
         )
     entry = next(iter(baseline.entries.values()))
-    return hash_inputs(entry.recipe_inputs, entry.platform_inputs)
+    return made_again(entry)

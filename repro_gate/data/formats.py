@@ -21,7 +21,7 @@ from repro_gate.spec.document import Document, compose, document_of
 from repro_gate.spec.errors import KeyPath, Refused, escaped
 from repro_gate.spec.loader import checkout_of
 from repro_gate.spec.model import DataItem
-from repro_gate.spec.validation import quoted
+from repro_gate.spec.schema import quoted
 from repro_gate.trace.fields import Location
 
 MAX_SAID = 10  # of what is wrong in one file; the rest is counted

@@ -17,8 +17,7 @@ from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.baseline.inputs import config_hash_of
 from repro_gate.baseline.model import Entry
 from repro_gate.baseline.record import entry_of, outside_facts, result_of
-from repro_gate.checkout.contents import tracked_files
-from repro_gate.checkout.inspection import Checkout, inspect_checkout
+from repro_gate.checkout.inspection import Checkout, inspect_checkout, tracked_files
 from repro_gate.checks import ALL, run_static
 from repro_gate.checks.interface import RUNS, CheckResult, Evidence
 from repro_gate.checks.opened import unsound

@@ -17,7 +17,7 @@ from repro_gate.errors import UsageError
 from repro_gate.files import scratch_folder
 from repro_gate.gate.options import Options
 from repro_gate.spec.document import MAX_BYTES
-from repro_gate.spec.loader import load_spec_bytes
+from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import Spec
 
 
@@ -100,13 +100,12 @@ class CommitFiles:
         if self.raw is None:
             return None
         options = options or Options()
-        spec = load_spec_bytes(
-            self.raw,
-            f"{self.commit[:12]}:{self.name}",
+        spec = load_spec(
             self.path,
             options.overrides,
             seed=options.seed,
             steps=options.steps,
+            committed=(self.raw, f"{self.commit[:12]}:{self.name}"),
         )
         folder = os.path.dirname(self.name)
         names = (name for item in spec.data for name in (item.path, f"{item.path}.dvc"))

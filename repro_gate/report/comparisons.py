@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from repro_gate.baseline.config_hash import PLATFORM, RECIPE, ChangedInput, ConfigHash, input_text
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, input_text
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.compare.model import Cost, SpeedChange
 from repro_gate.escape import and_more
@@ -43,12 +43,14 @@ def config_hash(found: ConfigHash) -> Phrase:
 
 def roots(found: ConfigHash) -> tuple[tuple[str, str], ...]:
     """The config hash and its two roots, by name."""
-    return ("config hash", found.config_hash), (RECIPE, found.recipe), (PLATFORM, found.platform)
+    return ("config hash", found.config_hash), *(
+        (root, digest) for root, digest, _ in found.roots()
+    )
 
 
 def inputs(found: ConfigHash) -> Iterator[tuple[str, str, str]]:
     """Root, name and value of each input, a value that no person can read said to be one."""
-    for root, given in ((RECIPE, found.recipe_inputs), (PLATFORM, found.platform_inputs)):
+    for root, _, given in found.roots():
         for name, value in sorted(given.items()):
             try:
                 said = input_text(value)

@@ -16,7 +16,6 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec import inspect
 
-from repro_gate.baseline import document as hash_document
 from repro_gate.baseline.config_hash import ConfigHash
 from repro_gate.compare.model import Amount, Comparison
 from repro_gate.errors import GateError
@@ -55,14 +54,7 @@ def to_json(report: Report) -> Any:
     Lists keep their first entries up to the limits of the schema; the totals beside them always
     count everything.
     """
-    hashed = report.config_hash
-    written = _by_type(_info(schema.Document), {**vars(report), "config_hash": None}, _CHARACTERS)
-    # not clipped where a reader takes it whole, so that whoever reads it can hash it again
-    if hashed is not None:
-        written["config_hash"] = _by_type(
-            _info(schema.ConfigHashRow), hash_document.to_json(hashed), hash_document.MAX_VALUE
-        )
-    return written
+    return _by_type(_info(schema.Document), report, _CHARACTERS)
 
 
 def comparison_text(pair: Comparison) -> str:
@@ -131,9 +123,11 @@ def _by_type(info: Any, value: Any, characters: int) -> Any:
     if value is None:
         return None
     if isinstance(info, inspect.StructType | inspect.DataclassType):
-        given = value if isinstance(value, dict) else vars(value)
+        if info.cls is ConfigHash:  # whole, so that whoever reads it can hash it again
+            characters = MAX_BYTES
         return {
-            item.name: _by_type(item.type, given.get(item.name), characters) for item in info.fields
+            item.name: _by_type(item.type, getattr(value, item.name), characters)
+            for item in info.fields
         }
     if isinstance(info, inspect.VarTupleType):
         return [_by_type(info.item_type, item, characters) for item in value[: info.max_length]]
@@ -186,22 +180,10 @@ def validate(document: object, kind: type[_Kind], name: str = "") -> _Kind:
 
 def report_from(document: object, name: str = "") -> Report:
     """The Report that a document tells of: `to_json` of it is the document again, as far as that
-    was not cut short. The config hash is carried as it is claimed (`baseline.document.made_again`
-    hashes it again). Raises ReportError where the document is not valid."""
-    given = validate(document, schema.Document, name)
-    hashed = given.config_hash
-    return Report(**{**vars(given), "config_hash": hashed and config_hash_of(hashed)})
-
-
-def config_hash_of(row: schema.ConfigHashRow) -> ConfigHash:
-    """Return a config hash as it is claimed."""
-    return ConfigHash(
-        config_hash=row.config_hash,
-        recipe=row.recipe,
-        platform=row.platform,
-        recipe_inputs=dict(row.inputs.recipe),
-        platform_inputs=dict(row.inputs.platform),
-    )
+    was not cut short. The config hash is carried as it is claimed
+    (`baseline.config_hash.made_again` hashes it again). Raises ReportError where the document is
+    not valid."""
+    return Report(**vars(validate(document, schema.Document, name)))
 
 
 def _number(kind: type[float], value: Any) -> float:

@@ -5,41 +5,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
 
 from repro_gate._version import SCHEMAS_URL
 from repro_gate.compare.model import about
 from repro_gate.report.model import Report
 
 PATH = Path(__file__).with_name("schema.json")
-MAX_INPUTS = 20_000  # of one root of the config hash
-
-Root = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
-Inputs = Annotated[Mapping[str, Any], Meta(max_length=MAX_INPUTS)]
-
-
-class InputsRow(msgspec.Struct, frozen=True):
-    """The inputs by root and name, each as it is hashed."""
-
-    recipe: Annotated[Inputs, about("Inputs of the recipe, by name.")]
-    platform: Annotated[Inputs, about("Inputs of the platform, by name.")]
-
-
-class ConfigHashRow(msgspec.Struct, frozen=True):
-    """One hash of everything that a rerun needs, its two roots, and the inputs under them."""
-
-    config_hash: Annotated[Root, about("Root of recipe and platform.")]
-    recipe: Annotated[Root, about("Root of code, data, lockfile, seed and flags.")]
-    platform: Annotated[Root, about("Root of image, driver, CUDA, cuDNN, GPU and SM count.")]
-    inputs: Annotated[
-        InputsRow, about("Each input as it is hashed. Whole numbers from 2**53 on are text.")
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +25,6 @@ class Document(Report):
     schema: Annotated[
         Literal["repro-gate/report/v1"], about("Name and major version of this format.")
     ] = field()
-    config_hash: Annotated[
-        ConfigHashRow | None, about("One hash of everything that a rerun needs.")
-    ] = None  # type: ignore[assignment]
 
 
 def schema_text() -> str:

@@ -340,7 +340,7 @@ def _config_hash(report: Report, rows: int) -> list[Block]:
         (say(root), phrase("{name}", name=name), phrase("{name}", name=value))
         for root, name, value in islice(comparisons.inputs(found), rows)
     )
-    left = _left(len(found.recipe_inputs) + len(found.platform_inputs) - rows)
+    left = _left(sum(len(inputs) for _, _, inputs in found.roots()) - rows)
     return [
         Facts(named),
         Table(("root", "input", "value"), inputs),

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro_gate.checkout.snapshot import Copy, Snapshot, walk
+from repro_gate.checkout.snapshot import Copy, Snapshot
 from repro_gate.data.declared import data_path
 from repro_gate.errors import Inconclusive, UsageError
-from repro_gate.files import make_folder, remove_tree
+from repro_gate.files import make_folder, remove_tree, walk
 from repro_gate.runs import variation
 from repro_gate.spec.model import DataItem
 
@@ -137,7 +137,7 @@ def fresh_workspace(
     places = variation.places(varied)
     root = make_folder(run_folder / places.workspace)
     copy = _Refill(snapshot.root, root, spare)
-    for name in walk(os.fspath(snapshot.root), ""):
+    for name in walk(snapshot.root):
         copy.take(name)
     copy.finish()
     if "file-times" in varied:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,10 +74,11 @@ class Document:
     def problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
         """Return a problem of the key at `path`, with the place of its value, or of the key itself;
         if it has none, of the nearest one above it."""
-        places = ChainMap(self.keys, self.values) if at_key else self.values
-        above = (path[:length] for length in range(len(path), -1, -1))
-        node = next(places[place] for place in above if place in places)
-        return problem_at(node.start_mark, path, message)
+        places = {**self.values, **self.keys} if at_key else self.values
+        place = path
+        while place not in places:
+            place = place[:-1]
+        return problem_at(places[place].start_mark, path, message)
 
     def text(self, path: KeyPath) -> str:
         """Return the literal text of a scalar; empty if there is none."""

@@ -11,11 +11,19 @@ from typing import Any
 import msgspec
 import yaml
 
-from repro_gate.files import NotRegular, leads_out, read_start
-from repro_gate.spec.document import MAX_BYTES, MAX_DEPTH, Document, compose, document_of, scalar
+from repro_gate.files import Unreadable, leads_out, read_whole
+from repro_gate.spec.document import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    Document,
+    compose,
+    document_of,
+    problem_at,
+    scalar,
+)
 from repro_gate.spec.errors import KeyPath, Problem, Refused, SpecError, dotted
 from repro_gate.spec.model import VARIED, Spec
-from repro_gate.spec.validation import problems_in, quoted, seconds
+from repro_gate.spec.schema import beyond_the_schema, problems_in, quoted, seconds
 
 FILE_NAME = "repro.yml"
 MAX_VALUE = 1 << 16  # characters of one option
@@ -32,66 +40,34 @@ def load_spec(
     *,
     seed: int | None = None,
     steps: int | None = None,
+    committed: tuple[bytes, str] | None = None,
 ) -> Spec:
     """Return the spec at `path` (a file, or a folder that holds a `repro.yml`), with the command
     line's settings laid over it.
 
     `overrides` are `key=value` as `--set` takes them; `seed` and `steps` are `--seed` and
-    `--steps`. Raises `SpecError` with all problems.
+    `--steps`. `committed` is what stands at `path` in another commit: its bytes, and how mistakes
+    name it. Raise `SpecError` with all problems.
     """
     file = path / FILE_NAME if path.is_dir() else path
+    raw, source = committed or (None, str(file))
     try:
-        raw = _bytes(file)
-    except Refused as refused:
-        raise SpecError(str(file), [refused.problem], remedy=refused.remedy) from None
-    return load_spec_bytes(
-        raw,
-        str(file),
-        Path(os.path.abspath(file)),
-        overrides,
-        seed=seed,
-        steps=steps,
-    )
-
-
-def load_spec_bytes(
-    raw: bytes,
-    source: str,
-    path: Path,
-    overrides: Sequence[str] = (),
-    *,
-    seed: int | None = None,
-    steps: int | None = None,
-) -> Spec:
-    """Return a spec that stands elsewhere, in another commit say, as if it stood at `path`;
-    `source` names it in mistakes. As `load_spec`."""
-    try:
-        root = compose(raw)
+        root = compose(_bytes(file) if raw is None else raw)
         if not isinstance(root, yaml.MappingNode):
-            document = document_of(root)
             message = (
-                f"found {quoted(document.data)} at the top level, wanted keys: `version: 1` and "
-                "`train: {run: …}`"
+                f"found {quoted(document_of(root).data)} at the top level, wanted keys: "
+                "`version: 1` and `train: {run: …}`"
             )
-            raise Refused(document.problem((), message), remedy=_START_ONE)
+            raise Refused(problem_at(root.start_mark, (), message), remedy=_START_ONE)
     except Refused as refused:
         raise SpecError(source, [refused.problem], remedy=refused.remedy) from None
-    unset = _lay_over(root, overrides, seed, steps)
+    problems = _lay_over(root, overrides, seed, steps)
     document = document_of(root)
-    document.problems += unset
-    if problems := problems_in(document):
+    document.problems += problems
+    folder = Path(os.path.abspath(file)).parent
+    if problems := problems_in(document) or beyond_the_schema(document, folder, checkout_of(file)):
         raise SpecError(source, problems)
-    spec = _spec(path, document)
-    checkout = os.path.realpath(checkout_of(path))
-    start = os.path.join(os.path.realpath(path.parent), spec.train.working_directory)
-    if not Path(os.path.normpath(start)).is_relative_to(checkout):
-        message = (
-            f"found {quoted(spec.train.working_directory)}, which leads out of the checkout, "
-            "wanted a folder inside it"
-        )
-        problem = document.problem(("train", "working-directory"), message)
-        raise SpecError(source, [problem])
-    return spec
+    return _spec(folder / file.name, document)
 
 
 def key_lines(path: Path) -> Mapping[KeyPath, int]:
@@ -106,20 +82,16 @@ def key_lines(path: Path) -> Mapping[KeyPath, int]:
 
 
 def _bytes(file: Path) -> bytes:
-    """Return the file's start. Never reads more than a spec may be, nor from what is not a file (a
-    pipe would hang, a device would not end)."""
+    """Return what the file holds. Never read more than a spec may be, nor from what is not a file
+    (a pipe would hang, a device would not end)."""
     remedy = _START_ONE
     try:
         why = leads_out(file, checkout_of(file))
         if not why:
-            return read_start(file, MAX_BYTES + 1)
+            return read_whole(file, MAX_BYTES)
         message, remedy = f"a link leads to a file that {why}: it is not read", _LINKED
-    except FileNotFoundError:
-        message = "there is no such file"
-    except NotRegular:
-        message = "this is not a regular file, wanted a YAML file"
-    except (OSError, ValueError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    except (Unreadable, ValueError) as error:  # ValueError: a path that can be none
+        message = str(error)
     raise Refused(Problem(None, None, "", message), remedy=remedy)
 
 
@@ -134,42 +106,37 @@ def checkout_of(file: Path) -> Path:
 
 def _spec(path: Path, document: Document) -> Spec:
     """Decode a document without a mistake. A key that is left out keeps the dataclass's default."""
-    keys = _fields(document.data)
+    keys: dict[str, Any] = {
+        name: _underscored(section) if isinstance(section, dict) else section
+        for name, section in _underscored(document.data).items()
+    }
     train, diagnosis = keys["train"], keys.get("diagnosis")
-    for section in (train, diagnosis or {}):
-        if "timeout" in section:
-            section["timeout"] = seconds(section["timeout"])
+    for bounds in (train, diagnosis or {}):
+        if "timeout" in bounds:
+            bounds["timeout"] = seconds(bounds["timeout"])
     if diagnosis is False:
         keys["diagnosis"] = None
     train["env"] = {name: document.text(("train", "env", name)) for name in train.get("env", ())}
     random_state = keys.get("random_state", {})
-    determinism = keys.get("determinism", {})
     if "seed" in random_state:
         random_state["seeds"] = [random_state["seed"]]
+    determinism = keys.get("determinism", {})
     if determinism.get("compare") != "bitwise":
         determinism["tolerance"] = determinism.get("compare")
-    vary = keys.setdefault("robustness", {}).get("vary", True)
+    vary = keys.get("robustness", {}).get("vary", True)
     varied = VARIED if vary is True else vary or ()
     # which is part of the recipe if the spec sets it
     left_out = "hash-seed" if "PYTHONHASHSEED" in train["env"] else None
-    keys["robustness"]["vary"] = [name for name in varied if name != left_out]
+    keys["robustness"] = {"vary": [name for name in varied if name != left_out]}
     for item in keys.get("data", ()):
         if "sha256" in item:
             item["sha256"] = item["sha256"].lower()
-    return msgspec.convert({**keys, "path": path}, Spec)
+    # not strict: JSON Schema takes 50.0 for a whole number
+    return msgspec.convert({**keys, "path": path}, Spec, strict=False)
 
 
-def _fields(value: Any) -> Any:
-    """Return a copy with keys as the dataclasses spell them, but for ids of checks; JSON Schema
-    takes 50.0 for a whole number, the dataclasses hold ints."""
-    if isinstance(value, dict):
-        return {
-            key if "/" in key else key.replace("-", "_"): _fields(child)
-            for key, child in value.items()
-        }
-    if isinstance(value, list):
-        return [_fields(child) for child in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _underscored(section: dict[str, Any]) -> dict[str, Any]:
+    return {key if "/" in key else key.replace("-", "_"): value for key, value in section.items()}
 
 
 def _lay_over(
@@ -179,13 +146,10 @@ def _lay_over(
     steps: int | None,
 ) -> list[Problem]:
     """Put every `key=value` of `settings` into the spec, in order, then `--seed` (in place of
-    `seeds`) and `--steps`. Returns the problems of those that cannot be."""
+    `seeds`) and `--steps`. Return the problems of those that cannot be."""
     options = [(f"--set {setting}", setting) for setting in settings]
     if seed is not None:
-        options.append((f"--seed {seed}", f"random-state.seed={seed}"))
-        section = _child(root, "random-state")
-        if isinstance(section, yaml.MappingNode):
-            section.value = [row for row in section.value if row[0].value != "seeds"]
+        options.append((f"--seed {seed}", f"random-state={{seed: {seed}}}"))
     if steps is not None:
         options.append((f"--steps {steps}", f"train.steps={steps}"))
     problems = []
@@ -205,27 +169,18 @@ def _set(root: yaml.MappingNode, setting: str, origin: str) -> None:
         message = "wanted `key=value`, such as `--set train.steps=10`"
         raise Refused(Problem(None, None, "", message, origin))
     value = compose(text.encode("utf-8", "surrogatepass"), origin)
-    section = root
-    for depth, part in enumerate(path[:-1], 1):
-        child = _child(section, part)
-        is_null = isinstance(child, yaml.ScalarNode) and scalar(child.value) is None
-        if child is None or is_null:
-            child = yaml.MappingNode("", [], value.start_mark)
-            _put(section, part, child)
-        if not isinstance(child, yaml.MappingNode):
-            message = f"`{dotted(path[:depth])}` is not a mapping, set it as a whole"
+    section: Any = root
+    for depth, part in enumerate(path, 1):
+        if not isinstance(section, yaml.MappingNode):
+            message = f"`{dotted(path[: depth - 1])}` is not a mapping, set it as a whole"
             raise Refused(Problem(None, None, "", message, origin))
-        section = child
-    _put(section, path[-1], value)
-
-
-def _child(section: yaml.MappingNode, name: str) -> yaml.Node | None:
-    return next((value for key, value in section.value if key.value == name), None)
-
-
-def _put(section: yaml.MappingNode, name: str, value: yaml.Node) -> None:
-    rows = section.value
-    names = [key.value for key, _ in rows]
-    place = names.index(name) if name in names else len(rows)
-    key = yaml.ScalarNode("", name, value.start_mark)
-    rows[place : place + 1] = [(key, value)]
+        rows = section.value
+        names = [key.value for key, _ in rows]
+        place = names.index(part) if part in names else len(rows)
+        section = value
+        if depth < len(path):
+            section = rows[place][1] if part in names else None
+            is_null = isinstance(section, yaml.ScalarNode) and scalar(section.value) is None
+            if section is None or is_null:
+                section = yaml.MappingNode("", [], value.start_mark)
+        rows[place : place + 1] = [(yaml.ScalarNode("", part, value.start_mark), section)]

@@ -1,28 +1,53 @@
-"""The JSON Schema of `repro.yml`: its text, and what it says of each key. Imports no validator, so
-that printing the schema costs little."""
+"""The JSON Schema of `repro.yml`, and what is wrong with a document by it and by the few rules that
+a schema cannot say: each mistake as a sentence that names the value that stands there and what
+would be right. jsonschema is imported on first use: commands without a spec do not pay for it."""
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repro_gate.spec.document import Document
+from repro_gate.spec.errors import KeyPath, Problem, escaped, shortened
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
 
 Schema = Mapping[str, Any]
 
+MAX_PROBLEMS = 500
+MAX_SECONDS = 35 * 24 * 3600.0  # as the schema says for a timeout that is a number
+CLOSE = 0.7  # `gpu` is not a slip of the pen for `cpu` (0.67)
+LISTED = 20  # of more values than that, the sentence gives the title instead of all of them
 
-def schema_text() -> str:
-    """Return the schema as it is shipped, ready to print."""
-    return files("repro_gate.spec").joinpath("schema.json").read_text(encoding="utf-8")
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_TIMES: tuple[KeyPath, ...] = (("train", "timeout"), ("diagnosis", "timeout"))
+# lists in which nothing may stand twice, and by which key of their entries
+_UNIQUE: dict[KeyPath, str] = {
+    ("data",): "path",
+    ("determinism", "allow"): "flag",
+    ("random-state", "seeds"): "",
+    ("robustness", "vary"): "",
+}
+_KINDS = {"boolean": "`true` or `false`", "array": "a list", "object": "a mapping"}
 
 
 @cache
 def schema() -> Schema:
     """Return the schema, parsed, each `$ref` replaced by what it refers to. `$`, the end of a text,
     is Python's `\\Z`: its `$` also matches before a line break. Callers do not change it."""
-    parsed = json.loads(re.sub(r'\$(?=[")])', r"\\\\Z", schema_text()))
+    text = files("repro_gate.spec").joinpath("schema.json").read_text(encoding="utf-8")
+    parsed = json.loads(re.sub(r'\$(?=[")])', r"\\\\Z", text))
     inlined: Schema = _inlined(parsed, parsed["$defs"])
     return inlined
 
@@ -39,16 +64,163 @@ def _inlined(part: Any, definitions: Schema) -> Any:
     return own
 
 
-def every_key(
-    part: Schema | None = None, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Schema]]:
-    """Yield all keys that the schema knows, as (path, what it says); entries of lists stand under
-    `[]`."""
-    part = schema() if part is None else part
-    for name, child in part.get("properties", {}).items():
-        yield (*path, name), child
-        yield from every_key(child, (*path, name))
-    for branch in part.get("oneOf", ()):
-        yield from every_key(branch, path)
-    if "items" in part:
-        yield from every_key(part["items"], (*path, "[]"))
+def problems_in(document: Document) -> list[Problem]:
+    """Return all problems of the document, one for each key, in the order of the file; those of
+    command-line options come last."""
+    errors = _validator().iter_errors(document.data)
+    invalid = (problem for error in errors for problem in _problems_of(error, document))
+    problems = [*document.problems, *islice(invalid, MAX_PROBLEMS)]
+    first_of_key: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        first_of_key.setdefault((problem.key, problem.origin), problem)
+    return sorted(
+        first_of_key.values(),
+        key=lambda problem: (bool(problem.origin), problem.line or 0, problem.column or 0),
+    )
+
+
+def seconds(timeout: str | float) -> float:
+    """Return `90s`, `20m`, `1.5h` or a number as seconds."""
+    if isinstance(timeout, str):
+        return float(timeout[:-1]) * _UNIT_SECONDS[timeout[-1]]
+    return float(timeout)
+
+
+def beyond_the_schema(document: Document, folder: Path, checkout: Path) -> list[Problem]:
+    """Return what is wrong with a document that the schema allows, in a spec that lies in
+    `folder`."""
+    problems = []
+    for path in _TIMES:
+        timeout = _value_at(document, path) or 0
+        if seconds(timeout) > MAX_SECONDS:
+            message = f"found {quoted(timeout)}, wanted a time of at most 35 days, such as `20m`"
+            problems.append(document.problem(path, message))
+    for path, name in _UNIQUE.items():
+        earlier, items = set[object](), _value_at(document, path)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            value = posixpath.normpath(item[name]) if name else item
+            if value in earlier:
+                at = (*path, index, name) if name else (*path, index)
+                problems.append(document.problem(at, f"{quoted(value)} stands twice, keep one"))
+            earlier.add(value)
+    path = ("train", "working-directory")
+    named = _value_at(document, path) or "."
+    start = os.path.normpath(os.path.join(os.path.realpath(folder), named))
+    if not Path(start).is_relative_to(os.path.realpath(checkout)):
+        message = (
+            f"found {quoted(named)}, which leads out of the checkout, wanted a folder inside it"
+        )
+        problems.append(document.problem(path, message))
+    return problems
+
+
+def _value_at(document: Document, path: KeyPath) -> Any:
+    section, key = path[0], path[-1]
+    value = document.data.get(section)
+    return value.get(key) if isinstance(value, dict) and key != section else value
+
+
+@cache
+def _validator() -> Validator:
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.validators import extend
+
+    # in linear time by `_beyond_the_schema`; bare in the stubs
+    others = extend(Draft202012Validator, {"uniqueItems": lambda *_: ()})  # type: ignore[no-untyped-call]
+    validator: Validator = others(schema(), format_checker=FormatChecker(formats=["date"]))
+    return validator
+
+
+def _problems_of(error: ValidationError, document: Document) -> Iterator[Problem]:
+    """Yield the problems that one error of the validator stands for, each at its own place."""
+    path: KeyPath = tuple(error.absolute_path)
+    rule = error.validator
+    value: Any = error.instance
+    rules: Any = error.schema
+    argument: Any = error.validator_value
+    properties: Schema = rules.get("properties", {})
+    if rule == "additionalProperties":
+        names = "|".join(rules.get("patternProperties", ["(?!)"]))
+        for key in value:
+            if key not in properties and not re.search(names, key):
+                yield document.problem((*path, key), _unknown(key, rules), at_key=True)
+    elif rule == "required":
+        for key in argument:
+            if key not in value:
+                message = f"is missing, add `{key}: {_example(properties.get(key, {}))}`"
+                yield document.problem((*path, key), message, at_key=True)
+    elif rule in ("oneOf", "not") and rules.get("type") == "object":
+        # that it is no mapping at all is a problem of `type`
+        if isinstance(value, dict):
+            branches = [argument] if rule == "not" else argument
+            choices = [f"`{name}`" for branch in branches for name in branch["required"]]
+            message = f"wanted one of {' and '.join(choices)}, and not both"
+            yield document.problem(path, message, at_key=True)
+    elif rule == "not":
+        message = "has no meaning beside another key of its section, leave one of them out"
+        yield document.problem(path, message, at_key=True)
+    elif isinstance(value, dict | list) and (inner := _inside(error)):
+        for part in inner:
+            yield from _problems_of(part, document)
+    else:
+        yield document.problem(path, _wrong_value(value, rules))
+
+
+def _inside(error: ValidationError) -> list[ValidationError]:
+    """Return, of a choice that failed, the errors of the branches that take a value of its kind."""
+    kinds = ("type", "const", "enum")
+    return [part for part in error.context or () if part.path or part.validator not in kinds]
+
+
+def quoted(value: object) -> str:
+    """Return a value as a message names it: text in quotes and cut short, a container by its
+    kind."""
+    if isinstance(value, dict | list):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    if isinstance(value, str):
+        return f'"{shortened(escaped(value))}"'
+    return "no value" if value is None else shortened(json.dumps(value))
+
+
+def _wrong_value(value: Any, rules: Schema) -> str:
+    sentence = "has no value" if value is None else f"found {quoted(value)}"
+    names = rules.get("enum", [rules["const"]] if "const" in rules else [])
+    if close := _close(str(value), map(str, names)):
+        return f"{sentence}, did you mean `{close[0]}`?"
+    kind = rules.get("type", ())
+    right = str(rules.get("title", "another value"))
+    if 0 < len(names) <= LISTED:
+        right = " or ".join(f"`{name}`" for name in names)
+    elif "minimum" in rules:
+        whole = "whole " if kind == "integer" else ""
+        right = f"a {whole}number, {rules['minimum']} or more"
+        if "maximum" in rules:
+            right += f", {rules['maximum']} at most"
+    elif str(kind) in _KINDS:
+        right = f"{_KINDS[str(kind)]}, such as `{_example(rules)}`"
+    if "string" in kind and not isinstance(value, str | list | dict):
+        right += ", in quotes"
+    return f"{sentence}, wanted {right}"
+
+
+def _unknown(key: str, rules: Schema) -> str:
+    if "patternProperties" in rules:
+        return "no name for an environment variable"
+    name = shortened(key).lower().replace("_", "-")
+    if close := _close(name, rules["properties"]):
+        return f"unknown key, did you mean `{close[0]}`?"
+    for section, part in schema()["properties"].items():
+        if name in part.get("properties", {}):
+            return f"unknown key here, `{name}` belongs under `{section}`"
+    return f"unknown key, allowed here: {', '.join(rules['properties']) or 'none'}"
+
+
+def _close(text: str, names: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(shortened(text), list(names), 1, CLOSE)
+
+
+def _example(rules: Schema) -> str:
+    """Return YAML that would be right: the first example."""
+    value = rules.get("examples", ["…"])[0]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -17,15 +17,16 @@ from repro_gate.baseline.config_hash import (
     ChangedInput,
     Inputs,
     InputValue,
+    RootInputs,
     changed_inputs,
     diff_lines,
     hash_inputs,
+    hashable,
     input_hash,
     input_text,
-    plain,
+    made_again,
     tree_lines,
 )
-from repro_gate.baseline.document import MAX_NAME, MAX_VALUE, made_again
 from repro_gate.errors import UsageError
 from tests.support.config_hashes import LEAVES, TEXT, VALUES
 
@@ -34,7 +35,7 @@ RECIPE = {**RECIPE, "flag/torch.backends.cudnn.benchmark": False}
 
 
 def written(value: InputValue) -> bytes:
-    return rfc8785.dumps(plain(value))
+    return rfc8785.dumps(hashable(value))
 
 
 def test_the_hashes_of_version_1_never_change() -> None:
@@ -50,7 +51,7 @@ def test_the_order_of_inputs_does_not_count_and_halves_stay_apart(
 ) -> None:
     backwards = [dict(reversed(list(inputs.items()))) for inputs in (recipe, platform)]
     made, again = hash_inputs(recipe, platform), hash_inputs(*backwards)
-    assert made == again and list(made.recipe_inputs) == list(again.recipe_inputs)
+    assert made == again and list(made.inputs.recipe) == list(again.inputs.recipe)
     assert len({made.recipe, hash_inputs(recipe, recipe).platform, made.config_hash}) == 3
 
 
@@ -110,7 +111,7 @@ def nested(levels: int) -> Any:
 
 def test_what_json_cannot_hold_and_two_names_that_become_one_are_refused() -> None:
     with pytest.raises(ValueError, match="bytes is no value of JSON"):
-        plain([b"x"])
+        hashable([b"x"])
     with pytest.raises(UsageError) as refused:
         hash_inputs({"data/\udcff": 1, "data/\\udcff": 2}, {})
     assert refused.value.reason_id == "config-hash/malformed"
@@ -142,8 +143,8 @@ def test_the_inputs_that_changed_are_named_with_both_values() -> None:
 def test_an_input_is_named_exactly_if_the_hash_moves(one: Inputs, other: Inputs) -> None:
     a, b = hash_inputs(one, {}), hash_inputs(other, {})
     names = {move.name for move in changed_inputs(a, b)}
-    left = {name: rfc8785.dumps(value) for name, value in a.recipe_inputs.items()}
-    right = {name: rfc8785.dumps(value) for name, value in b.recipe_inputs.items()}
+    left = {name: rfc8785.dumps(value) for name, value in a.inputs.recipe.items()}
+    right = {name: rfc8785.dumps(value) for name, value in b.inputs.recipe.items()}
     assert (a.recipe == b.recipe) == (not names)
     assert names == {name for name in left.keys() | right if left.get(name) != right.get(name)}
 
@@ -189,11 +190,10 @@ ZEROS = "sha256:" + "0" * 64
 @pytest.mark.parametrize(
     "changed",
     [
-        {"recipe_inputs": {**MADE.recipe_inputs, "code": "sha256:cd"}},
-        {"recipe_inputs": {**MADE.recipe_inputs, "more": None}},
-        {"platform_inputs": {**MADE.platform_inputs, "threads": "2"}},
-        {"platform_inputs": {"threads": 2}},
-        {"recipe_inputs": MADE.platform_inputs, "platform_inputs": MADE.recipe_inputs},
+        {"inputs": replace(MADE.inputs, recipe={**SMALL, "code": "sha256:cd"})},
+        {"inputs": replace(MADE.inputs, recipe={**SMALL, "more": None})},
+        {"inputs": replace(MADE.inputs, platform={"threads": 2})},
+        {"inputs": RootInputs(MADE.inputs.platform, MADE.inputs.recipe)},
         {"recipe": ZEROS},
         {"platform": ZEROS},
         {"config_hash": ZEROS},
@@ -217,10 +217,6 @@ def test_a_config_hash_that_its_inputs_do_not_give_is_refused_in_one_line(
         ("seeds", [math.nan], False),
         ("code", "\ud800", False),
         ("\ud800", None, False),
-        ("a" * MAX_NAME, None, True),
-        ("a" * (MAX_NAME + 1), None, False),
-        ("code", "a" * (MAX_VALUE - 2), True),
-        ("code", "a" * (MAX_VALUE - 1), False),
         ("code", nested(MAX_DEPTH), True),
         ("code", nested(MAX_DEPTH + 1), False),
         ("\x1b[31m", nested(5_000), False),
@@ -234,6 +230,6 @@ def test_an_input_within_the_limits_is_taken_and_one_beyond_is_refused_in_one_li
         assert made_again(made) == made
         return
     with pytest.raises(UsageError) as caught:
-        made_again(replace(MADE, recipe_inputs={name: value}))
+        made_again(replace(MADE, inputs=RootInputs({name: value}, {})))
     assert caught.value.reason_id == "config-hash/malformed"
     assert caught.value.message.isprintable() and len(caught.value.message) < 300

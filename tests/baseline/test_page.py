@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro_gate.baseline.config_hash import InputValue, hash_inputs
-from repro_gate.baseline.inputs import code_digest, code_files, platform_inputs, recipe_inputs
+from repro_gate.baseline.inputs import code_digest, platform_inputs, recipe_inputs
 from repro_gate.report.document import render
 from repro_gate.spec.model import Spec
 from tests.support.reports import PASS
@@ -40,7 +40,7 @@ def test_the_shell_command_on_the_page_gives_the_digest_of_the_code(tmp_path: Pa
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "link").symlink_to("pkg")
     printed = subprocess.check_output(["bash", "-c", block("bash")], cwd=tmp_path, text=True)
-    assert code_digest(tmp_path, code_files(tmp_path), ()) == f"sha256:{printed.split()[0]}"
+    assert code_digest(tmp_path, ()) == f"sha256:{printed.split()[0]}"
 
 
 def test_the_page_names_every_input() -> None:

@@ -203,7 +203,7 @@ def test_imported_distributions_and_what_of_the_machine_is_no_input_are_facts() 
 def test_variables_are_facts_but_flags_and_what_is_of_one_run_are_not() -> None:
     kept = {"CUDA_MODULE_LOADING": "LAZY", "TRITON_CACHE_DIR": "/cache/repro-gate-project/x"}
     flags = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": "42", "OMP_NUM_THREADS": "2"}
-    own = {"MASTER_PORT": "29500", "TORCHINDUCTOR_CACHE_DIR": "/tmp/repro-gate-a1b2c3d4/run/tmp/x"}
+    own = {"LOCAL_RANK": "1", "TORCHINDUCTOR_CACHE_DIR": "/tmp/repro-gate-a1b2c3d4/run/tmp/x"}
     found = facts_of(replace(training(), variables={**kept, **flags, **own}), machine={})
     assert found == {f"variable/{name}": value for name, value in kept.items()}
 

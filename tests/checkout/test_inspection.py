@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout.contents import Submodule, lfs_pointers, submodules, tracked_files
-from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.inspection import (
+    Submodule,
+    inspect_checkout,
+    lfs_pointers,
+    submodules,
+    tracked_files,
+)
 from repro_gate.checkout.snapshot import Snapshot, take_snapshot
 from tests.support.repositories import commit, git, repository, tree, write
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from repro_gate.checkout import refs
+from repro_gate.checkout.inspection import Tracked
 from repro_gate.checkout.refs import commit_of, export, file_at, merge_base
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.errors import UsageError
@@ -286,3 +288,17 @@ def test_a_submodule_is_not_looked_for_through_a_link(checkout: Path, tmp_path: 
     inner = forged(checkout, ("160000", "sub", head))
     out = exported(checkout, tmp_path / "out", ("40000", "link", inner))
     assert not tree(out.root) and "submodule link/sub" in out.notes[0]
+
+
+def test_a_submodule_is_not_written_through_a_link(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git keeps a link and what lies below it out of one index; should one have both all the same,
+    nothing follows the link."""
+    head = git(repository(checkout / "link/sub"), "rev-parse", "HEAD")
+    (tmp_path / "outside").mkdir()
+    link = ("120000", "link", made(checkout, "blob", os.fsencode(tmp_path / "outside")))
+    both = [Tracked("120000", link[2], "link"), Tracked("160000", head, "link/sub")]
+    monkeypatch.setattr(refs, "index_of", lambda root, apart: both)
+    out = exported(checkout, tmp_path / "out", link)
+    assert not list((tmp_path / "outside").iterdir()) and "submodule link/sub" in out.notes[0]

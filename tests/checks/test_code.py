@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.checkout.contents import tracked_files
-from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.inspection import inspect_checkout, tracked_files
 from repro_gate.checks import code
 from repro_gate.checks.interface import Check, Evidence
 from repro_gate.checks.opened import (

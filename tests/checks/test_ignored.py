@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.checkout.contents import tracked_files
-from repro_gate.checkout.inspection import inspect_checkout
+from repro_gate.checkout.inspection import inspect_checkout, tracked_files
 from repro_gate.checks.code import files_of_this_machine
 from repro_gate.checks.ignored import ignored_data
 from repro_gate.checks.interface import Evidence

@@ -66,7 +66,7 @@ def test_what_hash_wrote_can_be_compared_with_a_report(
 def test_the_diff_names_the_inputs_that_moved(
     report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    moved = hash_inputs({**_RECIPE, "seeds": [7]}, ADDRESS.platform_inputs)
+    moved = hash_inputs({**_RECIPE, "seeds": [7]}, ADDRESS.inputs.platform)
     other = written(tmp_path / "other.json", replace(PASS, config_hash=moved))
     moves = tmp_path / "moves.json"
     assert main(["hash", "--diff", str(report), str(other), "--json", str(moves), "--quiet"]) == 1

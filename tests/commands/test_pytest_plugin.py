@@ -86,7 +86,7 @@ def test_an_inconclusive_gate_run_fails_and_says_why_without_a_command_to_github
 
 
 def test_a_bad_spec_fails_with_the_error_of_the_command_line(failures: dict[str, str]) -> None:
-    for name, words in (("test_missing", "no such file"), ("test_misspelt", "`steps`?")):
+    for name, words in (("test_missing", "is not there"), ("test_misspelt", "`steps`?")):
         assert "exit code 2" in failures[name] and words in failures[name]
 
 

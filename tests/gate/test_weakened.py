@@ -11,7 +11,7 @@ from msgspec import structs
 
 from repro_gate.baseline.model import Baseline, Entry
 from repro_gate.gate.weakened import weakened
-from repro_gate.spec.loader import load_spec_bytes
+from repro_gate.spec.loader import load_spec
 from repro_gate.spec.model import DataItem, Spec
 from tests.support.recorded import CPU, GPU, RECIPE, baseline, entry, outcome
 
@@ -26,7 +26,7 @@ def spec(text: str | Spec = "", **env: str) -> Spec:
     if isinstance(text, Spec):
         return text
     head = "version: 1\n" if "train: {" in text else "version: 1\ntrain: {run: python train.py}\n"
-    found = load_spec_bytes((head + text).encode(), "repro.yml", Path("/x/repro.yml"))
+    found = load_spec(Path("/x/repro.yml"), committed=((head + text).encode(), "repro.yml"))
     return replace(found, train=replace(found.train, env=env)) if env else found
 
 

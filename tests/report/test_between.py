@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 from rich.cells import cell_len
 
 from repro_gate.report import matrix
@@ -72,9 +71,7 @@ def test_two_costs_say_whether_their_intervals_overlap(
 def test_inputs_that_changed_are_named_and_what_is_no_input_is_not_believed(
     inputs: dict[str, object], rows: dict[str, list[str]]
 ) -> None:
-    hashed = structs.replace(
-        reports.ADDRESS, recipe_inputs={**reports.ADDRESS.recipe_inputs, **inputs}
-    )  # type: ignore[dict-item]
+    hashed = reports.address(recipe={**reports.ADDRESS.inputs.recipe, **inputs})
     assert _rows(reports.LOCKED, replace(reports.LOCKED, config_hash=hashed)) == rows
 
 
@@ -88,10 +85,8 @@ def test_hostile_reports_stay_text_and_keep_to_the_width(width: int, encoding: s
 
 
 def test_more_than_a_person_reads_is_counted() -> None:
-    many = structs.replace(
-        reports.ADDRESS, recipe_inputs={f"data/{at:03}": at for at in range(100)}
-    )
-    changed = structs.replace(many, recipe_inputs=dict.fromkeys(many.recipe_inputs, 0))
+    many = reports.address(recipe={f"data/{at:03}": at for at in range(100)})
+    changed = reports.address(recipe=dict.fromkeys(many.inputs.recipe, 0))
     a, b = (replace(reports.LOCKED, config_hash=item) for item in (many, changed))
     assert _shown(a, b).endswith("\nand 59 more\n")
     assert len(_shown(a, b).splitlines()) < 50

@@ -16,10 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from msgspec import structs
 
-from repro_gate.baseline.config_hash import InputValue, hash_inputs
-from repro_gate.baseline.document import made_again
+from repro_gate.baseline.config_hash import InputValue, hash_inputs, made_again
 from repro_gate.report import document as written
 from repro_gate.report import schema
 from repro_gate.report.document import ReportError
@@ -125,7 +123,7 @@ def test_a_figure_that_json_cannot_hold_becomes_text_and_never_a_nan_token(tmp_p
             replace(reports.DIFFERENT, first_divergence=far),
             determinism_settings={"x": math.nan, "y": {1: (2, None)}, "huge": 10**5_000},
         ),
-        config_hash=structs.replace(reports.ADDRESS, recipe_inputs=inputs),
+        config_hash=reports.address(recipe=inputs),
     )
     found = _loaded(written.render(report), tmp_path)
     first = found["determinism"]["first_divergence"]
@@ -215,7 +213,7 @@ def test_a_config_hash_can_be_hashed_again_from_the_report(tmp_path: Path) -> No
     claimed = written.load(tmp_path / "whole.json").config_hash
     assert claimed is not None
     found = made_again(claimed)
-    assert found == real and found.recipe_inputs["large"] == str(2**70)
+    assert found == real and found.inputs.recipe["large"] == str(2**70)
 
 
 def test_more_inputs_changes_and_weakened_checks_than_the_schema_takes_are_cut(

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from msgspec import structs
 
 from repro_gate._version import DOCS_URL
 from repro_gate.baseline.config_hash import Inputs
@@ -129,7 +128,7 @@ def test_a_value_that_python_cannot_write_is_no_stack_trace() -> None:
     bottomless: list[Any] = []
     bottomless.append(bottomless)
     inputs: Inputs = {"huge": 10**5_000, "bottomless": bottomless}
-    hashed = structs.replace(reports.ADDRESS, recipe_inputs=inputs)
+    hashed = reports.address(recipe=inputs)
     text = markdown.summary(replace(reports.LOCKED, config_hash=hashed))
     assert text.count("too large to show") == 2
 

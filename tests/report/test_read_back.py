@@ -108,7 +108,7 @@ def test_a_config_hash_that_was_cut_or_redacted_is_shown_and_not_refused() -> No
     document, cut = _stored(reports.LOCKED), {"a\\": "one \\ backslash", "b": "[cut]", "c": 7}
     document["config_hash"]["inputs"]["recipe"] = cut
     hashed = report_from(document).config_hash
-    assert hashed is not None and dict(hashed.recipe_inputs) == cut
+    assert hashed is not None and dict(hashed.inputs.recipe) == cut
     assert hashed.config_hash == reports.ADDRESS.config_hash
 
 

@@ -76,7 +76,7 @@ def test_a_byte_order_mark_is_no_mistake_and_explicit_text_stays_text() -> None:
         ('"' + "\\n" * 500_000, "ends inside a quoted text"),
         ("".join(f"k{i}: 1\n" for i in range(4_900)), "unknown key"),
         (BASE + "random-state: {seeds: [" + "1," * 9_000 + "]}", "stands twice"),
-        ("x" * ((1 << 20) + 1), "larger than 1 MiB"),
+        ("x" * ((1 << 20) + 1), "is larger than"),
     ],
 )
 def test_a_hostile_file_is_refused_in_bounded_time(text: str, said: str) -> None:

@@ -239,7 +239,7 @@ def test_a_missing_file_says_how_to_write_one() -> None:
         with pytest.raises(UsageError) as caught:
             load_spec(Path(given))
         assert caught.value.exit_code == 2 and "`repro-gate init`" in caught.value.remedy
-        assert caught.value.message.startswith(f"{name}: there is no such file")
+        assert caught.value.message.startswith(f"{name}: is not there")
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "\0", "repro.yml/x", "pipe"])
@@ -345,7 +345,8 @@ SETTINGS = [
 @pytest.mark.parametrize(("setting", "message"), SETTINGS)
 def test_a_mistake_is_named_as_the_option_that_made_it(setting: str, message: str) -> None:
     option = setting.replace("\n", "\\n")
-    assert lines(FIFTY, setting)[0].startswith(f"--set {option}: {message}")
+    line = lines(FIFTY, setting)[0]
+    assert line.startswith(f"--set {option}: ") and message in line
 
 
 def test_mistakes_of_the_file_come_first_and_options_are_held_to_its_rules() -> None:

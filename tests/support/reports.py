@@ -5,12 +5,14 @@ weakened, and the worst that an untrusted checkout could make of one."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
-from repro_gate.baseline.config_hash import ChangedInput, ConfigHash
+from repro_gate.baseline.config_hash import ChangedInput, ConfigHash, RootInputs
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
 from repro_gate.checks.interface import CheckResult, EvidenceLine
 from repro_gate.compare.model import (
@@ -245,17 +247,26 @@ ADDRESS = ConfigHash(
     config_hash="sha256:" + "ab12cd34" * 8,
     recipe="sha256:" + "01234567" * 8,
     platform="sha256:" + "89abcdef" * 8,
-    recipe_inputs={
-        "code/tree": _CODE,
-        "data/train.bin": _BIN,
-        "seed": 42,
-        "steps": None,
-        "determinism/compare": {"loss": 1.0, "weights": 1e-05},
-        "flags/cudnn.benchmark": False,
-        "command": ["python", "train.py", "--seed", "{seed}"],
-    },
-    platform_inputs={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
+    inputs=RootInputs(
+        recipe={
+            "code/tree": _CODE,
+            "data/train.bin": _BIN,
+            "seed": 42,
+            "steps": None,
+            "determinism/compare": {"loss": 1.0, "weights": 1e-05},
+            "flags/cudnn.benchmark": False,
+            "command": ["python", "train.py", "--seed", "{seed}"],
+        },
+        platform={"cpu/model": "EPYC 9R14", "cpu/threads": 2, "torch": "2.13.0"},
+    ),
 )
+
+
+def address(**inputs: Mapping[str, Any]) -> ConfigHash:
+    """Return `ADDRESS` with other inputs of the roots that are named."""
+    return structs.replace(ADDRESS, inputs=structs.replace(ADDRESS.inputs, **inputs))
+
+
 MOVES = (
     ChangedInput("recipe", "code/tree", _CODE, "sha256:" + "7a" * 32),
     ChangedInput("recipe", "data/extra.bin", None, _BIN),
@@ -379,7 +390,7 @@ def hostile(text: str = HOSTILE) -> Report:
         subject=replace(subject, versions=read, sandbox=text),
         checklist=tuple(replace(found, id=text, category=name) for name in ("code", "data")),
         runs=(crashed, run(text)),
-        config_hash=structs.replace(ADDRESS, recipe_inputs=recipe, platform_inputs=platform),
+        config_hash=address(recipe=recipe, platform=platform),
         baseline=BaselineFinding(status="drift", **drifted, **moved),
         against=AgainstFinding(status="changed", ref=text, commit=COMMIT, **unlike, **moved),
         base=BaseFinding(text, COMMIT, "head", weakened),
@@ -400,7 +411,7 @@ def enormous(tensors: int = 10_000, name: int = 200_000, reasons: int = 500) -> 
     return replace(
         worst,
         diagnosis=replace(cause, evidence=many, ruled_out=many, also=(cause,) * 100),
-        config_hash=structs.replace(ADDRESS, recipe_inputs=inputs),
+        config_hash=address(recipe=inputs),
         baseline=replace(drift, changed_inputs=moves, unlike=many, outside=many),
         against=replace(against, changed_inputs=moves, first_divergence=None, loss_gap=None),
         base=replace(base, weakened=(WeakenedCheck(long, long, Location(long)),) * tensors),
