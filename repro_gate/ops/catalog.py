@@ -144,6 +144,11 @@ class Row(_Record, frozen=True, kw_only=True):
         return self.off.outcome, self.on.outcome
 
     @property
+    def ratio(self) -> float:
+        """Return the price's, 0 without one."""
+        return 0.0 if self.price is None else self.price.ratio
+
+    @property
     def dear(self) -> bool:
         """Return whether the flags surely make it slower."""
         return self.price is not None and self.price.low > DEAR

@@ -85,11 +85,12 @@ class Wanted:
     @property
     def command(self) -> str:
         """Return the command line, without what says nothing about what was measured."""
-        words = ["repro-gate", "ops"]
-        words += ["--device", self.device] if self.device else []
-        words += ["--only", self.pattern] if self.pattern else []
-        words += ["--quick"] if self.quick else []
-        return shlex.join([*words, *(word for own in self.own for word in ("--op", own))])[:1_000]
+        options = [("--device", self.device), ("--only", self.pattern)]
+        options += [("--op", own) for own in self.own]
+        words = ["repro-gate", "ops", *(["--quick"] if self.quick else [])]
+        for option, value in options:
+            words += [option, value] if value else []
+        return shlex.join(words)[:1_000]
 
 
 def rendered(catalog: Catalog, before: Catalog | None, form: str, *, verbose: bool = True) -> str:
@@ -194,11 +195,10 @@ def _worker(
 
 def _require_controls(rows: Sequence[Row]) -> None:
     """Raise Inconclusive unless both came out as they must."""
-    came = {row.case: row.off for row in rows}
     for control, must in _EXPECTED.items():
-        arm = came.get(control)
-        if arm is None or arm.outcome != must:
-            was = "not measured" if arm is None else f"{arm.outcome} {arm.message}"
+        came = [row.off for row in rows if row.case == control]
+        if [arm.outcome for arm in came] != [must]:
+            was = "; ".join(f"{arm.outcome} {arm.message}" for arm in came)
             raise Inconclusive(
                 f"{control} came out wrong: {for_terminal(was, 300)}, not `{must}`; so no row "
                 "could be believed",
@@ -232,7 +232,9 @@ def _measure_rows(
 ) -> None:
     """Measure what the first or the second process has not measured yet."""
     first, done = partial.phases[0], partial.phases[phase]
-    due = [key for key in listed if phase == 0 or (key in first and _repeats(first[key]))]
+    due = listed
+    if phase == 1:
+        due = [key for key in listed if key in first and "repeats" in first[key].outcomes]
     pending = dict.fromkeys(key for key in due if key not in done)
     reported = time.monotonic()
 
@@ -268,10 +270,6 @@ def _timed_pairs(quick: bool, first: Row | None) -> int:
     if first is None:
         return 0 if quick else 6
     return 4 if first.on_ms else 0
-
-
-def _repeats(row: Row) -> bool:
-    return "repeats" in row.outcomes
 
 
 class Partial:

@@ -10,6 +10,7 @@ ends with {"done": true}.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -31,6 +32,6 @@ if __name__ == "__main__":
     from _repro_gate.ops.worker.measure import answer
 
     with open(request["out"], "a", encoding="utf-8") as out:
-        for line in (*answer(request), {"done": True}):
+        for line in itertools.chain(answer(request), [{"done": True}]):
             out.write(json.dumps(line) + "\n")
             out.flush()

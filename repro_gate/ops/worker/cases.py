@@ -211,20 +211,6 @@ def attend(kernel: str, *tensors: Any, **kwargs: Any) -> Any:
         return F.scaled_dot_product_attention(*tensors, **kwargs)
 
 
-def in_streams(x: Any, y: Any) -> Any:
-    """Return four products, each made in a CUDA stream of its own, where it may get its own
-    workspace."""
-    if not x.is_cuda:
-        return [torch.mm(x, y) for _ in range(4)]
-    products = []
-    for stream in [torch.cuda.Stream() for _ in range(4)]:
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            products.append(torch.mm(x, y))
-    torch.cuda.synchronize()
-    return products
-
-
 def steps(name: str, tensors: Any, **kwargs: Any) -> Any:
     """Take three steps from the first half of the tensors, with the second as gradients."""
     half = len(tensors) // 2
