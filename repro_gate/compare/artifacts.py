@@ -29,6 +29,9 @@ class Leaf:
     value: str | None = None
 
 
+_MISSING = Leaf(kind="missing", dtype=None, shape=None, digest="")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A file's leaves by name, in its order. `format` is `torch`, `safetensors`, `distributed` (a
@@ -60,12 +63,8 @@ class LeafDifference:
 
     @property
     def name(self) -> str:
-        """File and leaf as one name: `out/final.pt: state_dict.weight`."""
-        return (
-            f"{self.artifact}: {self.leaf}"
-            if self.artifact and self.leaf
-            else self.artifact or self.leaf
-        )
+        """Return file and leaf as one name: `out/final.pt: state_dict.weight`."""
+        return ": ".join(filter(None, (self.artifact, self.leaf)))
 
 
 def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifference, ...]:
@@ -73,19 +72,14 @@ def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifferen
     if a.digest == b.digest:
         return ()
     if a.format != b.format:
-        detail = "; ".join(
-            f"{side}: {artifact.note}"
-            for side, artifact in (("first", a), ("second", b))
-            if artifact.note
-        )
-        detail = detail or f"{a.format} in the first, {b.format} in the second"
+        notes = [f"first: {a.note}"] * bool(a.note) + [f"second: {b.note}"] * bool(b.note)
+        detail = "; ".join(notes) or f"{a.format} in the first, {b.format} in the second"
         return (LeafDifference(artifact=name, leaf=WHOLE_FILE, what="format", detail=detail),)
-    names = dict.fromkeys([*a.leaves, *b.leaves])
-    found = [
-        item
-        for leaf in names
-        if (item := _difference(name, leaf, a.leaves.get(leaf), b.leaves.get(leaf)))
-    ]
+    found = []
+    for leaf in dict.fromkeys([*a.leaves, *b.leaves]):
+        ours, theirs = a.leaves.get(leaf, _MISSING), b.leaves.get(leaf, _MISSING)
+        if ours != theirs:
+            found.append(_difference(name, leaf, ours, theirs))
     if not found and a.structure != b.structure:
         detail = (
             "every value is equal, but containers, the types of keys, or what is trainable are not"
@@ -94,25 +88,21 @@ def compare_artifacts(a: Artifact, b: Artifact, name: str) -> tuple[LeafDifferen
     return tuple(found)
 
 
-def _difference(artifact: str, name: str, a: Leaf | None, b: Leaf | None) -> LeafDifference | None:
-    known = a or b
-    if known is None or a == b:
-        return None
-    what, detail, values = "value", "", None
-    if a is None or b is None:
-        what, detail = "missing", f"only in the {'second' if a is None else 'first'}"
-    else:
-        for part in ("shape", "dtype", "kind"):
-            if getattr(a, part) != getattr(b, part):
-                what, detail = part, f"{part} {getattr(a, part)} against {getattr(b, part)}"
-    if a is not None and b is not None:
-        first, second = _value(a), _value(b)
-        values = (first, second) if first is not None and second is not None else None
+def _difference(artifact: str, name: str, a: Leaf, b: Leaf) -> LeafDifference:
+    what, detail = "value", ""
+    for part in ("shape", "dtype", "kind"):
+        ours, theirs = getattr(a, part), getattr(b, part)
+        if ours != theirs:
+            what, detail = part, f"{part} {ours} against {theirs}"
+    if _MISSING in (a, b):
+        what, detail = "missing", f"only in the {'second' if a == _MISSING else 'first'}"
+    known = b if a == _MISSING else a
+    first, second = _value(a), _value(b)
     return LeafDifference(
         artifact=artifact,
         leaf=name,
         what=what,
-        values=values,
+        values=None if first is None or second is None else (first, second),
         dtype=known.dtype,
         shape=known.shape,
         detail=detail,

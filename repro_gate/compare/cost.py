@@ -23,7 +23,6 @@ often the interval holds the true cost under this very rule.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -34,16 +33,10 @@ from repro_gate.trace.model import Trace
 
 RESOLUTION = 1e-6  # milliseconds, in which the trace states times
 # percent; outside, a mistake of measurement is likelier (shared/facts: what determinism costs)
-PLAUSIBLE = (
-    -50.0,
-    300.0,
-)
+PLAUSIBLE = (-50.0, 300.0)
 NARROW = 3.0  # points to each side, or a quarter of the figure where that is more
 # how often an interval may miss the true cost: the last look's, and that of any look before it
-MISSED, MISSED_EARLY = (
-    0.05,
-    0.01,
-)
+MISSED, MISSED_EARLY = 0.05, 0.01
 STRETCHES = 40  # of a run, where it has as many timed steps
 FEWEST = 3  # timed steps of a run, below which no figure is given
 
@@ -54,16 +47,16 @@ Runs = Sequence[Sequence[float]]  # step times of each run of one arm, in millis
 def measure_cost(
     on: Sequence[Sequence[Trace]], off: Sequence[Sequence[Trace]], warmup: int
 ) -> Cost | None:
-    """The cost from the traces of the deterministic runs and of the default runs. None where an arm
-    has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
+    """Return the cost from the traces of the deterministic runs and of the default runs. None where
+    an arm has fewer than two runs, or a run fewer than three timed steps or steps of no length."""
     arms = [[step_times(run, warmup) for run in runs] for runs in (on, off)]
     if not _enough(arms):
         return None
     typical = [math.exp(fmean(map(_logarithm, runs))) for runs in arms]
     figure = percent(*typical)
     low, high = cost_interval(arms[0], arms[1])
-    peaks = [[peak_bytes(run) for run in runs] for runs in (on, off)]
-    memory_on, memory_off = max(peaks[0]), max(peaks[1])
+    peaks_on, peaks_off = ([peak_bytes(run) for run in runs] for runs in (on, off))
+    memory_on, memory_off = max(peaks_on), max(peaks_off)
     return Cost(
         determinism_cost_pct=figure,
         ci95=(min(low, figure), max(high, figure)),
@@ -74,7 +67,7 @@ def measure_cost(
         deterministic_peak_bytes=memory_on or None,
         default_peak_bytes=memory_off or None,
         suspicious=_suspicion(figure),
-        memory_ci95=_memory_interval(list(zip(*peaks, strict=False))),
+        memory_ci95=_memory_interval(peaks_on, peaks_off),
         pairs=min(map(len, arms)),
     )
 
@@ -89,9 +82,9 @@ def needs_more_runs(
 
 
 def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
-    """How much slower a step of each arm that both sides timed at least twice is now, from the pace
-    of each run in milliseconds. The two sides ran one after the other, so a drift of the machine
-    between them is part of the figure."""
+    """Return how much slower a step of each arm that both sides timed at least twice is now, from
+    the pace of each run in milliseconds. The two sides ran one after the other, so a drift of the
+    machine between them is part of the figure."""
     found = []
     for arm in (arm for arm in now if min(len(now[arm]), len(before.get(arm, ()))) > 1):
         sides = [[(paced,) for paced in side[arm]] for side in (now, before)]
@@ -102,8 +95,8 @@ def speed_changes(now: StepTimes, before: StepTimes) -> tuple[SpeedChange, ...]:
 
 
 def paces(runs: Sequence[Sequence[Trace]], warmup: int) -> tuple[float, ...]:
-    """The pace of each run of an arm, in milliseconds; none where a run has too few timed steps for
-    a cost."""
+    """Return the pace of each run of an arm, in milliseconds; none where a run has too few timed
+    steps for a cost."""
     timed = [step_times(run, warmup) for run in runs]
     return tuple(map(pace, timed)) if timed and _enough([timed, timed]) else ()
 
@@ -116,8 +109,8 @@ def _enough(sides: Sequence[Runs]) -> bool:
 
 
 def interval(on: Runs, off: Runs, missed: float = MISSED) -> tuple[float, float]:
-    """The interval of the cost, in percent, from two runs or more of each arm: the true cost lies
-    outside it in `missed` of cases."""
+    """Return the interval of the cost, in percent, from two runs or more of each arm: the true cost
+    lies outside it in `missed` of cases."""
     figure = fmean(map(_logarithm, on)) - fmean(map(_logarithm, off))
     half = (
         student_t(len(on) + len(off) - 2, missed)
@@ -168,15 +161,15 @@ def _share_within(t: float, freedom: int) -> float:
 
 
 def _scatter(on: Runs, off: Runs) -> float:
-    """The standard deviation of the logarithms of runs about the mean of their arm, pooled over
-    both."""
+    """Return the standard deviation of the logarithms of runs about the mean of their arm, pooled
+    over both."""
     logs = [[_logarithm(times) for times in runs] for runs in (on, off)]
     squares = sum((value - fmean(arm)) ** 2 for arm in logs for value in arm)
     return math.sqrt(squares / (len(on) + len(off) - 2))
 
 
 def _logarithm(times: Sequence[float]) -> float:
-    """Of the pace, which is no less than what the clock can tell from nothing."""
+    """Return that of the pace, which is no less than what the clock can tell from nothing."""
     return math.log(max(pace(times), RESOLUTION))
 
 
@@ -189,8 +182,8 @@ def pace(times: Sequence[float]) -> float:
 
 
 def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
-    """Milliseconds of each step after the warm-up; of several processes the slowest, since steps
-    wait for it."""
+    """Return milliseconds of each step after the warm-up; of several processes the slowest, since
+    steps wait for it."""
     runs = [
         [mark.ms for mark in trace.steps] for trace in processes(traces).values() if trace.steps
     ]
@@ -201,29 +194,20 @@ def step_times(traces: Sequence[Trace], warmup: int) -> list[float]:
 
 
 def peak_bytes(traces: Sequence[Trace]) -> int:
-    """The largest peak memory of any process of a run, in bytes."""
+    """Return the largest peak memory of any process of a run, in bytes."""
     return max((mark.peak_bytes for trace in traces for mark in trace.steps), default=0)
 
 
-def _memory_interval(peaks: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the memory cost, in percent, over every way to draw as many
-    pairs of runs as there are: a run has one peak, so with two pairs it is the range of what the
-    pairs say."""
-    if not all(off for _, off in peaks):
+def _memory_interval(on: Sequence[int], off: Sequence[int]) -> tuple[float, float] | None:
+    """Return what the pairs of runs say at least and at most, in percent: a run has one peak."""
+    if not all(off):
         return None
-    draws = (
-        itertools.product(peaks, repeat=len(peaks))
-        if len(peaks) <= 4
-        else [(pair,) for pair in peaks]
-    )
-    figures = sorted(
-        percent(max(on for on, _ in drawn), max(off for _, off in drawn)) for drawn in draws
-    )
-    return figures[int(0.025 * (len(figures) - 1))], figures[math.ceil(0.975 * (len(figures) - 1))]
+    figures = [percent(*pair) for pair in zip(on, off, strict=False)]
+    return min(figures), max(figures)
 
 
 def percent(on: float, off: float) -> float:
-    """How much more `on` is than `off`, in percent of `off`."""
+    """Return how much more `on` is than `off`, in percent of `off`."""
     return (on / off - 1.0) * 100.0
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
 
-from repro_gate.compare.model import Distance, Divergence, Value
+from repro_gate.compare.model import Distance, Divergence, GrowthPoint, Value
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Measured
 from repro_gate.trace.model import Trace
@@ -33,33 +33,44 @@ def with_distance(
 
 
 def differs(figures: Measured) -> bool:
-    """Whether a measured tensor differs from its counterpart (a NaN on one side counts)."""
+    """Return whether a measured tensor differs from its counterpart (a NaN on one side counts)."""
     return bool(figures.max_ulp) or figures.l2 is None or figures.l2 > 0
 
 
 def distance_of(figures: Measured) -> Distance:
-    """The report's figures for one measured tensor: relative_l2 is l2 over the first run's norm,
-    None where that is zero."""
-    relative = (
-        figures.l2 / figures.reference_l2
-        if figures.l2 is not None and figures.reference_l2
-        else None
+    """Return the report's figures for one measured tensor: relative_l2 is l2 over the first run's
+    norm, None where that is zero."""
+    relative = None
+    if figures.l2 is not None and figures.reference_l2:
+        relative = finite(figures.l2 / figures.reference_l2)
+    return Distance(figures.max_abs, figures.max_ulp, figures.l2, relative)
+
+
+def divergence_of(label: str, item: Measured) -> Divergence:
+    """Return one measured tensor of a process as a divergence."""
+    return Divergence(
+        step=item.step,
+        kind=item.kind,
+        name=item.name,
+        process=label,
+        dtype=item.dtype,
+        shape=item.shape,
+        **vars(distance_of(item)),
     )
-    return Distance(figures.max_abs, figures.max_ulp, figures.l2, finite(relative))
 
 
 def finite(value: float | None) -> float | None:
-    """The value, None where it is too large for a float."""
+    """Return the value, None where it is too large for a float."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def key_of(block: Block) -> Key:
-    """What pairs a block with its counterpart in another trace."""
+    """Return what pairs a block with its counterpart in another trace."""
     return block.step, block.kind, block.at
 
 
 def losses_of(trace: Trace) -> dict[int, float]:
-    """Step -> the loss of its last backward pass."""
+    """Return step -> the loss of its last backward pass."""
     return {
         block.step: float.fromhex(block.values[0])
         for block in trace.blocks
@@ -70,52 +81,66 @@ def losses_of(trace: Trace) -> dict[int, float]:
 def loss_gaps(
     first: Mapping[str, Trace], second: Mapping[str, Trace]
 ) -> tuple[tuple[int, float], ...]:
+    """Return step and the largest gap of its losses, over all processes and backward passes."""
     gaps: dict[int, float] = {}
     for label in first.keys() & second.keys():
-        counterparts = {
+        theirs = {
             key_of(block): block.values for block in second[label].blocks if block.kind == "loss"
         }
         for block in first[label].blocks:
-            for one, other in zip(block.values, counterparts.get(key_of(block), ()), strict=False):
-                gaps[block.step] = max(
-                    gaps.get(block.step, 0.0), gap(float.fromhex(one), float.fromhex(other))
-                )
+            for values in zip(block.values, theirs.get(key_of(block), ()), strict=False):
+                found = gap(*map(float.fromhex, values))
+                gaps[block.step] = max(gaps.get(block.step, 0.0), found)
     return tuple(sorted(gaps.items()))
 
 
 def gap(a: float, b: float) -> float:
-    """|a - b|: zero for two NaNs or two equal infinities, infinite where one alone is NaN."""
+    """Return |a - b|: zero for two NaNs or equal infinities, infinite where one alone is NaN."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
     return abs(a - b) if not math.isnan(a - b) else math.inf
 
 
 def weights(second: Mapping[str, Trace]) -> tuple[Divergence, ...]:
-    """What was measured at the end and differs: parameters before optimizer state, farthest first
-    (by relative L2, NaN before all)."""
+    """Return what was measured at the end and differs: parameters before optimizer state, farthest
+    first (by relative L2, NaN before all)."""
     found = [
-        Divergence(
-            step=item.step,
-            kind=item.kind,
-            name=item.name,
-            process=label,
-            dtype=item.dtype,
-            shape=item.shape,
-            **vars(distance_of(item)),
-        )
+        divergence_of(label, item)
         for label, trace in second.items()
-        for item in trace.distances
-        if item.step == len(trace.steps) - 1
-        and item.kind in ("parameter", "optimizer")
-        and differs(item)
+        for item in filter(differs, trace.distances)
+        if item.step == len(trace.steps) - 1 and item.kind in ("parameter", "optimizer")
     ]
 
     def rank(item: Divergence) -> tuple[bool, float]:
-        return item.kind != "parameter", -(
-            math.inf if item.relative_l2 is None else item.relative_l2
-        )
+        far = math.inf if item.relative_l2 is None else item.relative_l2
+        return item.kind != "parameter", -far
 
     return tuple(sorted(found, key=rank))
+
+
+def growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
+    """Return for each step that was measured ||a - b|| of all parameters as one vector, and the
+    largest ULP of anything."""
+    by_step: dict[int, list[Measured]] = {}
+    for trace in second.values():
+        for item in trace.distances:
+            by_step.setdefault(item.step, []).append(item)
+    found = []
+    for step, items in sorted(by_step.items()):
+        whole = norm(item.l2 for item in items if item.kind == "parameter")
+        ulps = [item.max_ulp for item in items if item.max_ulp is not None]
+        found.append(GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None)))
+    return tuple(found)
+
+
+def norm(parts: Iterable[float | None]) -> float | None:
+    """Return the norm of a vector from those of its parts; None without any, where one is not
+    known, or beyond any float. (`hypot`: a square may be no float.)"""
+    known, count = list[float](), 0
+    for part in parts:
+        count += 1
+        known += [] if part is None else [part]
+    return finite(math.hypot(*known)) if count == len(known) > 0 else None
 
 
 def distance_of_values(a: Value, b: Value, dtype: str | None) -> Distance | None:
@@ -142,8 +167,8 @@ def _is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def _place(value: float, packing: str) -> int:
-    """The value's place among the representable values of its type: neighbours differ by 1. Raises
-    OverflowError beyond its range."""
+    """Return the value's place among the representable values of its type: neighbours differ by 1.
+    Raises OverflowError beyond its range."""
     content = struct.pack("<" + packing, value)
     bits = int.from_bytes(content, "little")
     top = 1 << (8 * len(content) - 1)

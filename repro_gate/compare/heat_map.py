@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from repro_gate.compare.distances import differs, distance_of, finite, with_distance
-from repro_gate.compare.model import Comparison, Distance, Divergence, GrowthPoint, HeatMap, HeatRow
+from repro_gate.compare.distances import differs, divergence_of, with_distance
+from repro_gate.compare.model import Divergence, HeatMap, HeatRow, Tally
 from repro_gate.trace.blocks import Block
-from repro_gate.trace.fields import Measured, Row
+from repro_gate.trace.fields import Row
 from repro_gate.trace.model import Trace
 
 # one for each power of two of a 64-bit ULP
@@ -28,15 +29,7 @@ _ORDER = ABSENT + SAME + UNKNOWN + LEVELS  # of cells, the farthest apart last
 COLUMNS, ROWS = 100, 200  # at most, beside the column of the initial state
 PARTS = 16  # of a module's path: names are untrusted
 # in the order in which a step records them
-KINDS = (
-    "rng",
-    "batch",
-    "loss",
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)
+KINDS = ("rng", "batch", "loss", "gradient", "parameter", "optimizer", "buffer")
 _EPSILON = {
     "float64": 2.0**-52,
     "float": 2.0**-52,
@@ -47,219 +40,190 @@ _EPSILON = {
     "bfloat16": 2.0**-7,
 }
 # kinds whose names are a module's path and the name of a tensor
-_OF_PARAMETER = (
-    "gradient",
-    "parameter",
-    "buffer",
-)
+_OF_PARAMETER = ("gradient", "parameter", "buffer")
 
 Key = tuple[str, Any, str]  # process, kind, name
 Place = tuple[str, Any, str]  # process, kind, module
 
 
 class Marks:
-    """Which quantities were recorded and which differed, by column: a bit for each."""
+    """Counts what was recorded and what differed, without touching each row of blocks that are
+    equal. Columns of the map are a bit for each."""
 
     def __init__(self, steps: int) -> None:
         # as few steps in a column as give at most COLUMNS
         self.steps, self.width = steps, max(1, -(-steps // COLUMNS))
-        self.tables: dict[
-            tuple[str, str, int], tuple[tuple[Row, ...], int]
-        ] = {}  # the rows are held, so that no other has their id
+        # table of rows -> its columns; the rows are held, so that no other has their id
+        self._tables: dict[tuple[str, str, int], tuple[tuple[Row, ...], int]] = {}
         self.differing: dict[Key, int] = {}
-        self.levels: dict[tuple[Key, int], int] = {}
+        self.levels: dict[tuple[Key, int], int] = {}  # ULP, by quantity and column
+        self.by_step: dict[int, int] = {}
+        self.apart: set[tuple[str, str]] = set()  # parameters that differ where last recorded
+        self.unmatched: Divergence | None = None
 
     def saw(self, label: str, block: Block) -> None:
+        """Count a block of the first run."""
         key = (label, block.kind, id(block.rows))
-        self.tables[key] = (
-            block.rows,
-            self.tables.get(key, ((), 0))[1] | 1 << self.column(block.step),
-        )
+        _, columns = self._tables.get(key, ((), 0))
+        self._tables[key] = block.rows, columns | 1 << self._column(block.step)
+        if self.apart and block.kind == "parameter":
+            self.apart.difference_update((label, row[0]) for row in block.rows)
 
     def differs(self, label: str, item: Divergence) -> None:
-        key, column = (label, item.kind, item.name), self.column(item.step)
+        """Count a row that differs."""
+        key, column = (label, item.kind, item.name), self._column(item.step)
         self.differing[key] = self.differing.get(key, 0) | 1 << column
-        # of a loss, and of other numbers
-        if item.values is not None and (found := with_distance(item, {})).measured:
-            self.levels[key, column] = max(
-                self.levels.get((key, column), 0), _ulps(item.dtype, found)
-            )
+        self.by_step[item.step] = self.by_step.get(item.step, 0) + 1
+        if item.kind == "parameter":
+            self.apart.add((label, item.name))
+        if item.detail:
+            self.unmatched = self.unmatched or item
+        if item.values is not None:  # a loss, or another number
+            ulps = _ulps(with_distance(item, {}))
+            self.levels[key, column] = max(self.levels.get((key, column), 0), ulps)
 
-    def leave_out(self, kind: str) -> None:
-        """Without this kind: what differs in it does not matter, and it is not identical either."""
-        self.tables = {key: table for key, table in self.tables.items() if key[1] != kind}
-        self.differing = {key: columns for key, columns in self.differing.items() if key[1] != kind}
+    @property
+    def only_generators(self) -> bool:
+        """Return whether states of generators differ, and nothing else."""
+        return {kind for _, kind, _ in self.differing} == {"rng"}
 
-    def column(self, step: int) -> int:
+    def recorded(self) -> dict[Key, int]:
+        """Return the columns of each quantity; those of the second run only come last."""
+        found: dict[Key, int] = {}
+        for (label, kind, _), (rows, columns) in self._tables.items():
+            for row in rows:
+                found[label, kind, row[0]] = found.get((label, kind, row[0]), 0) | columns
+        for key, columns in self.differing.items():
+            found[key] = found.get(key, 0) | columns
+        return found
+
+    def by_kind(self) -> dict[str, Tally]:
+        """Return how many distinct quantities of each kind there are, and how many differ."""
+        counts = Counter(kind for _, kind, _ in self.recorded())
+        differing = Counter(kind for _, kind, _ in self.differing)
+        return {kind: Tally(count, differing[kind]) for kind, count in counts.items()}
+
+    def _column(self, step: int) -> int:
         return column_of(step, self.steps, self.width)
 
 
 def column_of(step: int, steps: int, width: int) -> int:
-    """The column of a step: 0 is the state before the first; what comes after the last counts as
-    the last."""
+    """Return the column of a step: 0 is the state before the first; what comes after the last
+    counts as the last."""
     return 0 if step < 0 else 1 + min(step, max(steps - 1, 0)) // width
 
 
 def worst(cells: str) -> str:
-    """The cell that stands for several: the farthest apart, then what differs, then what is
+    """Return the cell that stands for several: the farthest apart, then what differs, then what is
     identical."""
     return max(cells, key=_ORDER.index)
 
 
 def deepest_fitting(modules: Collection[tuple[str, ...]], most: int) -> int | None:
-    """To how many parts the paths of modules, each behind its process and kind, are cut so that at
-    most so many are left; None where even without them there are more."""
+    """Return to how many parts the paths of modules, each behind its process and kind, are cut so
+    that at most so many are left; None where even without them there are more."""
     deepest = max(map(len, modules), default=2) - 2
-    return next(
-        (
-            parts
-            for parts in range(deepest, -1, -1)
-            if len({module[: parts + 2] for module in modules}) <= most
-        ),
-        None,
-    )
+    for parts in range(deepest, -1, -1):
+        if len({module[: parts + 2] for module in modules}) <= most:
+            return parts
+    return None
 
 
 def heat_map(marks: Marks) -> HeatMap:
-    """The map: rows in order of execution, module names cut to as many parts as give at most ROWS
-    rows."""
-    seen: dict[Key, int] = {}
-    for (label, kind, _), (rows, columns) in marks.tables.items():
-        for row in rows:
-            seen[label, kind, row[0]] = seen.get((label, kind, row[0]), 0) | columns
-    for key, columns in marks.differing.items():  # recorded in the second run only
-        seen[key] = seen.get(key, 0) | columns
-    modules = {(label, kind, *_module(kind, name)) for label, kind, name in seen}
+    """Return the map: rows in order of execution, module names cut to as many parts as give at most
+    ROWS rows. Of generators alone, what differs does not matter, and it is not identical either."""
+    recorded = marks.recorded()
+    if marks.only_generators and not marks.by_step:
+        recorded = {key: columns for key, columns in recorded.items() if key[1] != "rng"}
+    modules = {(label, kind, *_module(kind, name)) for label, kind, name in recorded}
     depth = deepest_fitting(modules, ROWS) or 0
     count = column_of(marks.steps, marks.steps, marks.width) + 1 if marks.steps else 1
-    found: dict[Place, tuple[int, int, int]] = {}
-    for key, columns in seen.items():
-        tensors, recorded, differing = found.get(place := place_of(key, depth), (0, 0, 0))
-        found[place] = tensors + 1, recorded | columns, differing | marks.differing.get(key, 0)
-    labels = list(dict.fromkeys(label for label, _, _ in found))
-    drawn = tuple(
-        HeatRow(*place, tensors, _cells(recorded, differing, count))
-        for place, (tensors, recorded, differing) in sorted(
-            found.items(), key=lambda item: (labels.index(item[0][0]), KINDS.index(item[0][1]))
-        )
-    )
-    found_map = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=drawn)
-    return _coloured(found_map, ((key, column, ulp) for (key, column), ulp in marks.levels.items()))
+    groups: dict[Place, list[Key]] = {}
+    for key in recorded:
+        groups.setdefault(place_of(key, depth), []).append(key)
+    labels = list(dict.fromkeys(label for label, _, _ in groups))
+    rows = []
+    for place in sorted(groups, key=lambda it: (labels.index(it[0]), KINDS.index(it[1]))):
+        any_recorded = any_differing = 0
+        for key in groups[place]:
+            any_recorded |= recorded[key]
+            any_differing |= marks.differing.get(key, 0)
+        cells = _cells(any_recorded, any_differing, count)
+        rows.append(HeatRow(*place, len(groups[place]), cells))
+    drawn = HeatMap(steps=marks.steps, width=marks.width, depth=depth, rows=tuple(rows))
+    return _with_levels(drawn, ((*key, ulps) for key, ulps in marks.levels.items()))
 
 
-def measured_over_steps(
-    comparison: Comparison, second: Mapping[str, Trace], *, again: bool
-) -> Comparison:
-    """The comparison with what its second run measured beside the first in the map's colours; of a
-    pair that was done `again` for it, the growth too."""
-    drawn = comparison.heat_map
-    if drawn is None:
-        return comparison
-    apart = [
-        (label, item)
-        for label, trace in second.items()
-        for item in trace.distances
-        if differs(item)
-    ]
-    colours = (
-        (
-            (label, item.kind, item.name),
-            column_of(item.step, drawn.steps, drawn.width),
-            _ulps(item.dtype, distance_of(item)),
-        )
-        for label, item in apart
-    )
-    return replace(
-        comparison, heat_map=_coloured(drawn, colours), growth=_growth(second) if again else ()
-    )
+def coloured(drawn: HeatMap, second: Mapping[str, Trace]) -> HeatMap:
+    """Return the map with what its second run measured beside the first in the colours."""
+    levels = []
+    for label, trace in second.items():
+        for item in filter(differs, trace.distances):
+            column = column_of(item.step, drawn.steps, drawn.width)
+            ulps = _ulps(divergence_of(label, item))
+            levels.append(((label, item.kind, item.name), column, ulps))
+    return _with_levels(drawn, levels)
 
 
-def _growth(second: Mapping[str, Trace]) -> tuple[GrowthPoint, ...]:
-    """For each step that was measured: ||a - b|| of all parameters as one vector, and the largest
-    ULP of anything."""
-    by_step: dict[int, list[Measured]] = {}
-    for trace in second.values():
-        for item in trace.distances:
-            by_step.setdefault(item.step, []).append(item)
-    found = []
-    for step, items in sorted(by_step.items()):
-        gaps = [item.l2 for item in items if item.kind == "parameter"]
-        norms = [gap for gap in gaps if gap is not None]
-        ulps = [item.max_ulp for item in items if item.max_ulp is not None]
-        whole = finite(math.hypot(*norms)) if norms and len(norms) == len(gaps) else None
-        found.append(GrowthPoint(step=step, weight_l2=whole, max_ulp=max(ulps, default=None)))
-    return tuple(found)
+def _with_levels(drawn: HeatMap, levels: Iterable[tuple[Key, int, int]]) -> HeatMap:
+    """Return the map with the largest of these ULP in each cell that differs; what does not differ
+    stays as it is."""
+    cells = {(row.process, row.kind, row.module): list(row.cells) for row in drawn.rows}
+    for key, column, ulps in levels:
+        line = cells.get(place_of(key, drawn.depth), [])
+        if ulps and column < len(line) and line[column] not in (SAME, ABSENT):
+            level = LEVELS[min(ulps.bit_length() - 1, len(LEVELS) - 1)]
+            line[column] = worst(line[column] + level)
+    rows = zip(drawn.rows, cells.values(), strict=True)
+    return replace(drawn, rows=tuple(replace(row, cells="".join(line)) for row, line in rows))
 
 
 def state_size(traces: Iterable[Trace], kinds: Iterable[str]) -> tuple[int, int]:
-    """How many tensors of these kinds one step records at most, and how many bytes they have."""
-    wanted = frozenset(kinds)
+    """Return how many tensors of these kinds one step records at most, and how many bytes they
+    have."""
+    counted = frozenset(kinds)
     sizes = {
         (number, kind, name): math.prod(shape) * _item_bytes(dtype)
         for number, trace in enumerate(traces)
         for kind, rows in trace.tables
-        if kind in wanted
+        if kind in counted
         for name, dtype, shape in rows
     }
     return len(sizes), sum(sizes.values())
 
 
 def place_of(key: Key, depth: int) -> Place:
-    """The row of a quantity where module names have at most `depth` parts."""
+    """Return the row of a quantity where module names have at most `depth` parts."""
     label, kind, name = key
     return label, kind, ".".join(_module(kind, name)[:depth])
 
 
 def _module(kind: str, name: str) -> list[str]:
+    parts = name.split(".")
     if kind == "optimizer":
-        return (
-            ["param_groups"]
-            if name.startswith("param_groups.")
-            else name.split(".")[:-2][:PARTS] or [name.partition(".")[0]]
-        )
+        if parts[0] == "param_groups":
+            return parts[:1]
+        return parts[:-2][:PARTS] or parts[:1]
     if kind in _OF_PARAMETER:
-        return name.split(".")[:-1][:PARTS] or [name]
+        return parts[:-1][:PARTS] or [name]
     return [name] if kind == "rng" else []
 
 
 def _cells(recorded: int, differing: int, count: int) -> str:
-    return "".join(
-        UNKNOWN if differing >> at & 1 else SAME if recorded >> at & 1 else ABSENT
-        for at in range(count)
-    )
+    cells = ""
+    for at in range(count):
+        same = SAME if recorded >> at & 1 else ABSENT
+        cells += UNKNOWN if differing >> at & 1 else same
+    return cells
 
 
-def _ulps(dtype: str | None, distance: Distance) -> int:
-    """How far two tensors are apart in ULP of their own scale, at least 1; 0 where that is not
-    known."""
-    epsilon = _EPSILON.get(dtype or "")
-    if epsilon is None or distance.relative_l2 is None:
-        return distance.max_ulp or 0
-    return max(1, round(min(distance.relative_l2 / epsilon, 2.0**63)))
-
-
-def _coloured(drawn: HeatMap, found: Iterable[tuple[Key, int, int]]) -> HeatMap:
-    """The map with the largest of these distances in each cell that differs; what does not differ
-    keeps its place."""
-    places = {(row.process, row.kind, row.module): number for number, row in enumerate(drawn.rows)}
-    cells = [list(row.cells) for row in drawn.rows]
-    for key, column, ulp in found:
-        number = places.get(place_of(key, drawn.depth))
-        if (
-            number is None
-            or not ulp
-            or column >= len(cells[number])
-            or (now := cells[number][column]) in (SAME, ABSENT)
-        ):
-            continue
-        level = min(ulp.bit_length() - 1, len(LEVELS) - 1)
-        cells[number][column] = LEVELS[max(level, LEVELS.index(now) if now != UNKNOWN else 0)]
-    return replace(
-        drawn,
-        rows=tuple(
-            replace(row, cells="".join(line)) for row, line in zip(drawn.rows, cells, strict=True)
-        ),
-    )
+def _ulps(item: Divergence) -> int:
+    """Return how far two tensors are apart in ULP of their own scale, at least 1; 0 where that is
+    not known."""
+    epsilon = _EPSILON.get(item.dtype or "")
+    if epsilon is None or item.relative_l2 is None:
+        return item.max_ulp or 0
+    return max(1, round(min(item.relative_l2 / epsilon, 2.0**63)))
 
 
 def _item_bytes(dtype: str) -> int:

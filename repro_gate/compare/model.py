@@ -115,16 +115,16 @@ class HeatRow:
     kind: Annotated[Kind, about("What kind of quantity it is.")]
     module: Annotated[
         str,
-        Meta(
-            description="The module's path, as far as the map tells modules apart. Untrusted text; "
+        about(
+            "The module's path, as far as the map tells modules apart. Untrusted text; "
             "may be empty."
         ),
     ]
     tensors: Annotated[int, about("Quantities in the row.", ge=0)]
     cells: Annotated[
         str,
-        Meta(
-            description="A character for each column: blank not recorded, `.` bitwise identical, "
+        about(
+            "A character for each column: blank not recorded, `.` bitwise identical, "
             "`?` different by an unknown distance, else floor(log2) of the relative L2 distance in "
             "ULP as one of `0` to `9`, `a` to `z` (10 to 35), `A` to `Z` (36 to 61), `+` and `-`.",
             max_length=120,
@@ -140,8 +140,8 @@ class HeatMap:
     steps: Annotated[int, about("Optimizer steps of the longer run.", ge=0)]
     width: Annotated[
         int,
-        Meta(
-            description="Steps of one column; the first column is the state before the first step.",
+        about(
+            "Steps of one column; the first column is the state before the first step.",
             ge=1,
         ),
     ]
@@ -160,13 +160,10 @@ class GrowthPoint:
     step: Annotated[int, about("Optimizer step; -1 before the first.", ge=-1)]
     weight_l2: Annotated[
         float | None,
-        Meta(
-            description="L2 norm of the difference of all parameters as one vector; null: not a "
-            "number."
-        ),
+        about("L2 norm of the difference of all parameters as one vector; null: not a number."),
     ]
     max_ulp: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
+        Count | None,
         about("Largest ULP of any tensor; null where none has one."),
     ]
 

@@ -10,15 +10,14 @@ from repro_gate.compare.traces import processes
 from repro_gate.escape import listed
 from repro_gate.trace.model import Trace
 
-FIRST_STEPS = (
-    2  # a loss that is finite until later has diverged, which is the training's own affair
-)
+# a loss that is finite until later has diverged, which is the training's own affair
+FIRST_STEPS = 2
 _CAUSE = "memory was read before it was written (uninitialized-memory)"
 _FILL = "the flag fill_uninitialized_memory writes NaN there"
 
 
 def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: bool) -> Iterator[str]:
-    """One sentence for the parameters that hold NaN and one for the losses, for each process.
+    """Yield one sentence for the parameters that hold NaN and one for the losses, for each process.
     `default` is a run without the flags, where there is one; `filled`: the run had the flag that
     fills uninitialized memory."""
     others = processes(default or ())
@@ -29,26 +28,29 @@ def nonfinite(run: Sequence[Trace], default: Sequence[Trace] | None, filled: boo
 
 
 def _parameters(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Iterator[str]:
-    own = (
-        {(kind, name): whole for kind, name, step, whole in other.nonfinite if step < 0}
-        if other is not None
-        else None
-    )
+    # name -> whether all of it was NaN before the first step, without the flags
+    default = {
+        name: whole
+        for kind, name, step, whole in (other.nonfinite if other is not None else ())
+        if kind == "parameter" and step < 0
+    }
     from_fill, before, later = list[str](), list[str](), list[str]()
     for kind, name, step, whole in trace.nonfinite:
-        if kind == "parameter" and step >= 0:
+        if kind != "parameter":
+            continue
+        # old memory may hold a NaN by chance, but not NaN alone
+        only_here = other is not None and name not in default
+        by_fill = only_here or (whole and not default.get(name))
+        if step >= 0:
             later.append(name)
-        elif kind == "parameter":
-            # old memory may hold a NaN by chance, but not NaN alone
-            theirs = None if own is None else own.get((kind, name))
-            by_fill = filled and (
-                whole if own is None else theirs is None or (whole and not theirs)
-            )
-            (from_fill if by_fill else before).append(name)
+        elif filled and by_fill:
+            from_fill.append(name)
+        else:
+            before.append(name)
     since = f"NaN from before the first step to the end{inside}"
     if from_fill:
-        shown = "" if own is None else "; without the flags it holds other values"
-        yield f"{_named(from_fill)} {since}: {_CAUSE}, and {_FILL}{shown}"
+        compared = "" if other is None else "; without the flags it holds other values"
+        yield f"{_named(from_fill)} {since}: {_CAUSE}, and {_FILL}{compared}"
     if before:
         yield f"{_named(before)} {since}"
     if later:
@@ -73,7 +75,7 @@ def _losses(trace: Trace, other: Trace | None, filled: bool, inside: str) -> Ite
 
 
 def finite_losses(trace: Trace) -> Mapping[int, bool]:
-    """Step -> whether any loss of it is finite, for the steps that recorded one."""
+    """Return step -> whether any loss of it is finite, for the steps that recorded one."""
     found: dict[int, bool] = {}
     for block in trace.blocks:
         if block.kind == "loss" and block.values:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from repro_gate.compare.distances import finite
+from repro_gate.compare.distances import finite, norm
 from repro_gate.compare.model import Comparison, Divergence, NoiseFloor
 from repro_gate.compare.traces import compare_runs, measured_alike, processes
 from repro_gate.spec.model import Tolerance
@@ -23,7 +23,7 @@ def alike(comparison: Comparison, tolerance: Tolerance | None) -> bool:
 
 
 def outside_tolerance(comparison: Comparison, tolerance: Tolerance) -> tuple[str, ...]:
-    """What lies outside the tolerance, as sentences; empty where everything compared is within it.
+    """Return what lies outside the tolerance, as sentences; empty where all is within it.
 
     Losses of every process are compared with `loss` at every step, final parameters' max_abs with
     `weights`. NaN on one side, a loss or a tensor that one run lacks, and an artifact that differs
@@ -61,8 +61,8 @@ def _amount(gap: float | None) -> str:
 
 
 def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
-    """The drift between two runs. `weight_l2` is None where final parameters were not kept or hold
-    NaN, `loss_gap` without a loss."""
+    """Return the drift between two runs. `weight_l2` is None where final parameters were not kept
+    or hold NaN, `loss_gap` without a loss."""
     comparison = compare_runs(a, b)
     losses = comparison.losses
     gaps = [gap for _, gap in comparison.loss_gaps if math.isfinite(gap)]
@@ -83,22 +83,20 @@ def noise_floor(a: Sequence[Trace], b: Sequence[Trace]) -> NoiseFloor:
 
 
 def beside_noise(comparison: Comparison, floor: NoiseFloor | None) -> tuple[str, float | None]:
-    """What a difference is beside a noise floor: `identical`, `within-noise` or `beyond-noise`, and
-    how many times the floor's loss gap its own is (None where that is no number). The first is
-    empty where there is no floor, or no loss to compare."""
+    """Return what a difference is beside a noise floor: `identical`, `within-noise` or
+    `beyond-noise`, and how many times the floor's loss gap its own is (None where that is no
+    number). The first is empty where there is no floor, or no loss to compare."""
     if comparison.identical:
         return "identical", None
     gap = max((gap for _, gap in comparison.loss_gaps), default=None)
     if floor is None or floor.loss_gap is None or gap is None:
         return "", None
-    times = gap / floor.loss_gap if floor.loss_gap else None
-    return "within-noise" if gap <= floor.loss_gap else "beyond-noise", finite(
-        times
-    ) if times is not None else None
+    times = finite(gap / floor.loss_gap) if floor.loss_gap else None
+    return "within-noise" if gap <= floor.loss_gap else "beyond-noise", times
 
 
 def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
-    """The digests that a run recorded of the quantity that diverged, in the step in which it
+    """Return the digests that a run recorded of the quantity that diverged, in the step in which it
     did."""
     trace = processes(run).get(item.process)
     return [
@@ -111,20 +109,13 @@ def recorded(run: Sequence[Trace], item: Divergence) -> list[bytes]:
 
 
 def _weight_l2(second: Mapping[str, Trace]) -> tuple[float | None, float | None]:
-    """||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as one
-    vector."""
-    pairs = [
-        (item.l2, item.reference_l2)
+    """Return ||a - b|| and ||a - b|| / ||a|| over all final parameters of all processes, taken as
+    one vector."""
+    items = [
+        item
         for trace in second.values()
         for item in trace.distances
         if item.kind == "parameter" and item.step == len(trace.steps) - 1
     ]
-    gaps = [gap for gap, norm in pairs if gap is not None and norm is not None]
-    if not gaps or len(gaps) < len(pairs):
-        return None, None
-    # hypot: a square may be no float
-    l2, norm = (
-        math.hypot(*gaps),
-        math.hypot(*(norm for _, norm in pairs if norm is not None)),
-    )
-    return finite(l2), finite(l2 / norm) if norm else None
+    l2, reference = norm(item.l2 for item in items), norm(item.reference_l2 for item in items)
+    return l2, finite(l2 / reference) if l2 is not None and reference else None

@@ -19,7 +19,7 @@ from repro_gate.escape import listed
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.trace.model import Trace
 
-_SHOWN = 3  # printed numbers in a notice
+_PAIRS = 3  # printed numbers in a notice
 _FILES = 4  # files or folders in a notice
 # bytes of a text file that are kept for a look inside
 MAX_TEXT = 64 * 1024
@@ -71,52 +71,44 @@ def notices(a: Left, b: Left) -> dict[str, tuple[str, str]]:
     elif cut:
         found["unrecorded/files"] = (f"not every file that the runs wrote was compared: {cut}", "")
     if numbers:
-        shown = listed(
-            [
-                f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
-                for name, left, right in numbers
-            ],
-            _SHOWN,
-        )
-        message = f"printed numbers differ between the two deterministic runs: {shown}"
+        pairs = [
+            f"`{escaped(name)} {shortened(left)}` against `{shortened(right)}`"
+            for name, left, right in numbers
+        ]
         found["unrecorded/log"] = (
-            message,
+            f"printed numbers differ between the two deterministic runs: {listed(pairs, _PAIRS)}",
             "evaluate with a seeded sampler, or call repro_gate.record to compare it",
         )
     return found
 
 
 def _folded(names: Sequence[str]) -> str:
+    """Return the names; those of many files by what they have of a folder on the top level."""
     entries = list(names)
     if len(names) > _FILES:
-        groups: dict[str, list[str]] = defaultdict(list)
+        folders: dict[str, list[str]] = defaultdict(list)
         for name in names:
-            groups[name.split("/")[0] if "/" in name else name].append(name)
+            folders[name.split("/")[0]].append(name)
         entries = [
-            members[0]
-            if len(members) == 1
-            else f"{os.path.commonpath([os.path.dirname(name) for name in members])}/ "
-            f"({len(members):,} files)"
-            for members in groups.values()
+            within[0] if len(within) == 1 else f"{top}/ ({len(within):,} files)"
+            for top, within in folders.items()
         ]
     return listed([shortened(escaped(entry)) for entry in entries], _FILES)
 
 
 def differing_modules(a: Sequence[Trace], b: Sequence[Trace]) -> tuple[str, ...]:
-    """Modules without an optimizer, and attributes of modules, that differ. Of what goes by one
-    name, as many must be there in both runs: what one has more of may be garbage that is not yet
-    collected."""
-    first, second = processes(a), processes(b)
+    """Return the modules without an optimizer, and the attributes of modules, that differ. Of what
+    goes by one name, as many must be there in both runs: what one has more of may be garbage that
+    is not yet collected."""
+    second = processes(b)
     found: dict[str, None] = {}
-    for label, trace in first.items():
-        ours, theirs = _by_name(trace), _by_name(second[label]) if label in second else {}
-        for key, digests in ours.items():
-            if len(theirs.get(key, ())) == len(digests) and theirs[key] != digests:
-                found[
-                    f"module {key[1]} (no optimizer)"
-                    if key[0] == "module"
-                    else f"attribute {key[1]}"
-                ] = None
+    for label, trace in processes(a).items():
+        theirs = _by_name(second[label]) if label in second else {}
+        for (what, name), digests in _by_name(trace).items():
+            others = theirs.get((what, name), [])
+            if len(others) == len(digests) and others != digests:
+                module = f"module {name} (no optimizer)"
+                found[module if what == "module" else f"attribute {name}"] = None
     return tuple(found)
 
 

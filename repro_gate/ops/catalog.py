@@ -13,12 +13,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from repro_gate._version import SCHEMAS_URL
+from repro_gate.compare.model import about
 from repro_gate.errors import UsageError
 from repro_gate.escape import for_terminal
 from repro_gate.files import Unreadable, cache_folder, read_whole, replace_file
@@ -34,15 +35,11 @@ Direction = Literal["forward", "backward"]
 Outcome = Literal["repeats", "differs", "raises", "no-kernel", "uninitialised", "crash", "timeout"]
 
 
-def _is(description: str, **bounds: Any) -> Meta:
-    return Meta(description=description, **bounds)
-
-
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=300)]
 Text = Annotated[str, Meta(max_length=1_000)]
 Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
-Times = Annotated[tuple[Milliseconds, ...], _is("Only while it is measured.", max_length=99)]
+Times = Annotated[tuple[Milliseconds, ...], about("Only while it is measured.", max_length=99)]
 Key = tuple[Name, Name, Direction]  # case, dtype, direction
 
 
@@ -54,16 +51,16 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Platform(_Record, frozen=True, kw_only=True):
     """What the operators were measured on. What does not apply, or cannot be read, is empty."""
 
-    torch: Annotated[Name, _is("Version of torch.")]
-    device: Annotated[Device, _is("Where the operators ran.")]
-    device_name: Annotated[Name, _is("Model of the GPU, or of the CPU.")]
-    python: Annotated[Name, _is("Version of Python.")] = ""
-    threads: Annotated[Count, _is("Threads that torch computes with on the CPU.")] = 0
-    isa: Annotated[Name, _is("Vector instructions of torch's CPU kernels: `AVX512`.")] = ""
-    driver: Annotated[Name, _is("Version of the NVIDIA driver.")] = ""
-    cuda: Annotated[Name, _is("CUDA that torch was built for.")] = ""
-    cudnn: Annotated[Name, _is("cuDNN, as torch numbers it.")] = ""
-    system: Annotated[Name, _is("Operating system.")] = ""
+    torch: Annotated[Name, about("Version of torch.")]
+    device: Annotated[Device, about("Where the operators ran.")]
+    device_name: Annotated[Name, about("Model of the GPU, or of the CPU.")]
+    python: Annotated[Name, about("Version of Python.")] = ""
+    threads: Annotated[Count, about("Threads that torch computes with on the CPU.")] = 0
+    isa: Annotated[Name, about("Vector instructions of torch's CPU kernels: `AVX512`.")] = ""
+    driver: Annotated[Name, about("Version of the NVIDIA driver.")] = ""
+    cuda: Annotated[Name, about("CUDA that torch was built for.")] = ""
+    cudnn: Annotated[Name, about("cuDNN, as torch numbers it.")] = ""
+    system: Annotated[Name, about("Operating system.")] = ""
 
 
 class Arm(_Record, frozen=True, kw_only=True):
@@ -71,16 +68,19 @@ class Arm(_Record, frozen=True, kw_only=True):
 
     outcome: Annotated[
         Outcome,
-        _is("`repeats`: equal bits each time; `uninitialised`: memory was read before written."),
+        about("`repeats`: equal bits each time; `uninitialised`: memory was read before written."),
     ]
-    runs: Annotated[Count, _is("Executions compared.")] = 0
-    differing: Annotated[Count, _is("Executions whose bits were not those of the first.")] = 0
+    runs: Annotated[Count, about("Executions compared.")] = 0
+    differing: Annotated[Count, about("Executions whose bits were not those of the first.")] = 0
     max_ulp: Annotated[
-        Count | None, _is("Largest distance of two elements, in representable values of the dtype.")
+        Count | None,
+        about("Largest distance of two elements, in representable values of the dtype."),
     ] = None
-    message: Annotated[Text, _is("The exception's text, or how the process ended. Untrusted.")] = ""
+    message: Annotated[
+        Text, about("The exception's text, or how the process ended. Untrusted.")
+    ] = ""
     digests: Annotated[
-        tuple[Name, ...], _is("Of each size's first result; only while measured.", max_length=9)
+        tuple[Name, ...], about("Of each size's first result; only while measured.", max_length=9)
     ] = ()
 
     def __str__(self) -> str:
@@ -95,9 +95,9 @@ class Arm(_Record, frozen=True, kw_only=True):
 class Price(_Record, frozen=True, kw_only=True):
     """The time with the flags on over the time with them off."""
 
-    ratio: Annotated[float, _is("Of the geometric means, over both processes.", gt=0)]
-    low: Annotated[float, _is("The lower end of the two processes' 95 % intervals.", gt=0)]
-    high: Annotated[float, _is("Their upper end.", gt=0)]
+    ratio: Annotated[float, about("Of the geometric means, over both processes.", gt=0)]
+    low: Annotated[float, about("The lower end of the two processes' 95 % intervals.", gt=0)]
+    high: Annotated[float, about("Their upper end.", gt=0)]
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
@@ -106,25 +106,25 @@ class Price(_Record, frozen=True, kw_only=True):
 class Row(_Record, frozen=True, kw_only=True):
     """One case in one dtype and direction."""
 
-    case: Annotated[Name, _is("Source and operator: `kernel/index_add_`, `opinfo/addmm`.")]
-    dtype: Annotated[Name, _is("dtype of its inputs.")]
-    direction: Annotated[Direction, _is("Whether the operator or its gradient was executed.")]
-    off: Annotated[Arm, _is("With the flags off.")]
-    on: Annotated[Arm, _is("With the flags on.")]
+    case: Annotated[Name, about("Source and operator: `kernel/index_add_`, `opinfo/addmm`.")]
+    dtype: Annotated[Name, about("dtype of its inputs.")]
+    direction: Annotated[Direction, about("Whether the operator or its gradient was executed.")]
+    off: Annotated[Arm, about("With the flags off.")]
+    on: Annotated[Arm, about("With the flags on.")]
     kernel: Annotated[
-        Name, _is("The dispatched operator that the row is about: `aten.index_put_.default`.")
+        Name, about("The dispatched operator that the row is about: `aten.index_put_.default`.")
     ] = ""
     form: Annotated[
-        Name, _is("Its arguments that choose the algorithm: `accumulate=True`; may be empty.")
+        Name, about("Its arguments that choose the algorithm: `accumulate=True`; may be empty.")
     ] = ""
     documented: Annotated[
         Literal["", "deterministic", "raises"],
-        _is("What torch documents of it under the flag; empty if it is not on torch's list."),
+        about("What torch documents of it under the flag; empty if it is not on torch's list."),
     ] = ""
     price: Annotated[
-        Price | None, _is("What the flags cost; null unless both processes timed it.")
+        Price | None, about("What the flags cost; null unless both processes timed it.")
     ] = None
-    inputs: Annotated[Name, _is("Digest of its inputs; only while it is measured.")] = ""
+    inputs: Annotated[Name, about("Digest of its inputs; only while it is measured.")] = ""
     off_ms: Times = ()
     on_ms: Times = ()
 
@@ -144,6 +144,11 @@ class Row(_Record, frozen=True, kw_only=True):
         return self.off.outcome, self.on.outcome
 
     @property
+    def ratio(self) -> float:
+        """Return the price's, 0 without one."""
+        return 0.0 if self.price is None else self.price.ratio
+
+    @property
     def dear(self) -> bool:
         """Return whether the flags surely make it slower."""
         return self.price is not None and self.price.low > DEAR
@@ -152,23 +157,23 @@ class Row(_Record, frozen=True, kw_only=True):
 class Catalog(_Record, frozen=True, kw_only=True):
     """The whole file."""
 
-    schema: Annotated[Literal["repro-gate/ops/v1"], _is("Name and major version of this format.")]
-    repro_gate: Annotated[Name, _is("Version of repro-gate.")]
-    date: Annotated[Name, _is("When it was begun: UTC, ISO 8601.")]
-    command: Annotated[Text, _is("The command that measured it.")]
+    schema: Annotated[Literal["repro-gate/ops/v1"], about("Name and major version of this format.")]
+    repro_gate: Annotated[Name, about("Version of repro-gate.")]
+    date: Annotated[Name, about("When it was begun: UTC, ISO 8601.")]
+    command: Annotated[Text, about("The command that measured it.")]
     seconds: Annotated[
-        float, _is("Wall time, in seconds; that of interrupted starts is not in it.", ge=0)
+        float, about("Wall time, in seconds; that of interrupted starts is not in it.", ge=0)
     ]
     complete: Annotated[
-        bool, _is("False if it was interrupted: the rows are those measured until then.")
+        bool, about("False if it was interrupted: the rows are those measured until then.")
     ]
     scope: Annotated[
         Literal["all", "quick", "some"],
-        _is("`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`."),
+        about("`quick`: fewer dtypes and executions; `some`: chosen by `--only` or `--op`."),
     ]
     platform: Platform
-    rows: Annotated[tuple[Row, ...], _is("What was measured.", max_length=MAX_ROWS)]
-    notes: Annotated[tuple[Text, ...], _is("What was not measured.", max_length=100)] = ()
+    rows: Annotated[tuple[Row, ...], about("What was measured.", max_length=MAX_ROWS)]
+    notes: Annotated[tuple[Text, ...], about("What was not measured.", max_length=100)] = ()
 
 
 _DECODER = msgspec.json.Decoder(Catalog)
@@ -206,45 +211,41 @@ def write(path: Path, catalog: Catalog) -> None:
     replace_file(path, text(catalog).encode())
 
 
-def platform_of(
-    facts: Mapping[str, str], machine: Mapping[str, str], device: Device | None = None
-) -> Platform:
+def platform_of(facts: Mapping[str, str], machine: Mapping[str, str]) -> Platform:
     """Return the platform by the facts of the training's interpreter (as a trace or the worker has
-    them) and of the machine (`read_machine`). `device` is the one that the facts name, if it is
-    left out."""
-    where: Device = device or ("cuda" if facts.get("device", "").startswith("cuda") else "cpu")
-    gpu, threads = where == "cuda", facts.get("threads", "")
-    cuda = {name: facts.get(name, "") for name in ("cuda", "cudnn")}
+    them) and of the machine (`read_machine`)."""
+    device: Device = "cuda" if facts.get("device", "").startswith("cuda") else "cpu"
+    threads = facts.get("threads", "")
+    of_the_gpu = {name: facts.get(name, "") for name in ("cuda", "cudnn")}
+    of_the_gpu["driver"] = machine.get("driver", "")
+    cpu, gpu = machine.get("cpu-model", ""), facts.get("gpu-model", "")
     return Platform(
         torch=facts.get("torch", ""),
-        device=where,
-        device_name=facts.get("gpu-model", "") if gpu else machine.get("cpu-model", ""),
+        device=device,
+        device_name=gpu if device == "cuda" else cpu,
         python=facts.get("python", ""),
         threads=int(threads[:5]) if threads.isdecimal() else 0,
         isa=facts.get("cpu-isa", ""),
         system=machine.get("os", ""),
-        driver=machine.get("driver", "") if gpu else "",
-        **(cuda if gpu else {}),
+        **(of_the_gpu if device == "cuda" else {}),
     )
 
 
 def cached_path(environment: Mapping[str, str], platform: Platform) -> Path | None:
-    """Return where the catalog of a platform is kept, `$XDG_CACHE_HOME/repro-gate/ops/KEY.json`;
+    """Return where the catalog of a platform is cached, `$XDG_CACHE_HOME/repro-gate/ops/KEY.json`;
     None if there is no home. The key is what decides about bits, readable, and a digest of it.
     Python is not part of it."""
-    home, given = cache_folder(environment), platform
+    home = cache_folder(environment)
     if home is None:
         return None
-    on_gpu, on_cpu = (
-        (given.driver, given.cuda, given.cudnn),
-        (given.isa, f"{given.threads} threads"),
-    )
-    on = on_gpu if given.device == "cuda" else on_cpu
-    parts = (given.torch, given.device, given.device_name, *on)
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:12]
-    name = f"torch-{given.torch}-{given.device}-{given.device_name}"
-    name = re.sub(r"[^A-Za-z0-9.+]+", "-", name)[:80]
-    return home / "ops" / f"{name}-{digest}.json"
+    parts = ["torch", platform.torch, platform.device, platform.device_name]
+    if platform.device == "cuda":
+        parts += [platform.driver, platform.cuda, platform.cudnn]
+    else:
+        parts += [platform.isa, f"{platform.threads} threads"]
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
+    name = re.sub(r"[^A-Za-z0-9.+]+", "-", "-".join(parts))[:80]
+    return home / "ops" / f"{name}-{digest[:12]}.json"
 
 
 def schema_text() -> str:

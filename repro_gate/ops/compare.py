@@ -1,12 +1,18 @@
-"""What is not the same in two catalogs: rows that repeat, differ or raise now and did not before,
-prices, operators that came and went. Pure: two files are enough."""
+"""Compares measurements: those that two processes made of one row, which become the catalog's row;
+and two catalogs, of which it says which rows repeat, differ or raise now and did not before, which
+prices moved, and which operators came and went. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
-from repro_gate.ops.catalog import Arm, Catalog, Row
+from msgspec.structs import replace
+
+from repro_gate.compare import cost
+from repro_gate.ops.catalog import ENDED, Arm, Catalog, Price, Row
 
 KINDS = (  # those that matter most first
     "newly differs",
@@ -20,7 +26,68 @@ KINDS = (  # those that matter most first
     "new",
     "gone",
 )
-MOVED = 1.25  # between two prices: smaller changes come from the machine's mood
+_FEWEST = 3  # timed executions of an arm, for a price
+_RESOLUTION = 1e-3  # milliseconds; below it a time says nothing
+_MOVED = 1.25  # between two prices: smaller changes come from the machine's mood
+
+
+def merged(row: Row, again: Row | None) -> Row:
+    """Return the catalog's row: `again` is what the second process measured of it, if it did."""
+    off, on, price = row.off, row.on, None
+    if again is not None:
+        if again.inputs in (row.inputs, ""):  # of what ended its process nothing is known
+            off, on = _both(row.off, again.off), _both(row.on, again.on)
+        if {off.outcome, on.outcome} <= {"repeats", "differs", "uninitialised"}:
+            price = _widest(price_of(row.on_ms, row.off_ms), price_of(again.on_ms, again.off_ms))
+    off, on = replace(off, digests=()), replace(on, digests=())
+    return replace(row, off=off, on=on, price=price, inputs="", off_ms=(), on_ms=())
+
+
+def _both(here: Arm, there: Arm) -> Arm:
+    """Return one arm of a row that two processes measured. What repeats in one process and is
+    something else in a fresh one differs."""
+    if here.outcome not in ("repeats", "differs"):
+        return here
+    if there.outcome in ENDED:
+        message = f"in a second process: {there.message}"[:1_000]
+        ended = replace(here, outcome=there.outcome, message=message)
+        return ended if here.outcome == "repeats" else here
+    if there.outcome in ("raises", "no-kernel"):
+        message = f"it ran in one process and not in another: {there.message}"[:1_000]
+        return replace(here, outcome="differs", message=message)
+    moved = any(one != two for one, two in zip(here.digests, there.digests, strict=False))
+    differs = moved or "differs" in (here.outcome, there.outcome)
+    other = differs and here.outcome == "repeats"
+    distances = [far for far in (here.max_ulp, there.max_ulp) if far is not None]
+    return Arm(
+        outcome="differs" if differs else "repeats",
+        runs=here.runs + there.runs,
+        differing=here.differing + (there.runs - there.differing if moved else there.differing),
+        max_ulp=max(distances, default=None),
+        message="another process gave other bits" if other else here.message,
+    )
+
+
+def _widest(first: Price | None, second: Price | None) -> Price | None:
+    """Return the price over both processes, in which one operator may find the machine in other
+    moods: the interval spans that of each. One process alone says too little: of thousands of rows,
+    it times those that looked apart by chance as well."""
+    if first is None or second is None:
+        return None
+    low, high = min(first.low, second.low), max(first.high, second.high)
+    return Price(ratio=math.sqrt(first.ratio * second.ratio), low=low, high=high)
+
+
+def price_of(on: Sequence[float], off: Sequence[float]) -> Price | None:
+    """Return the ratio of the geometric means of two arms' times, in milliseconds, executed in
+    turn, with the interval of `compare.cost` (Student's, of the difference of two means of
+    logarithms). None for fewer than three of each, or times below the clock's."""
+    if min(len(on), len(off)) < _FEWEST or min(*on, *off) < _RESOLUTION:
+        return None
+    arms = [[(value,) for value in times] for times in (on, off)]
+    low, high = (max(end / 100 + 1, 1e-9) for end in cost.interval(arms[0], arms[1]))
+    means = [fmean(map(math.log, times)) for times in (on, off)]
+    return Price(ratio=math.exp(means[0] - means[1]), low=low, high=high)
 
 
 class Change(NamedTuple):
@@ -66,9 +133,9 @@ def _kinds(old: Row, new: Row) -> Iterator[str]:
             yield _kind(was, now)
     before, after = old.price, new.price
     if before is not None and after is not None:
-        if after.low > before.high and after.ratio > MOVED * before.ratio:
+        if after.low > before.high and after.ratio > _MOVED * before.ratio:
             yield "dearer"
-        elif after.high < before.low and before.ratio > MOVED * after.ratio:
+        elif after.high < before.low and before.ratio > _MOVED * after.ratio:
             yield "cheaper"
 
 

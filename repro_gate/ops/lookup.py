@@ -39,8 +39,8 @@ class Known:
         return f"{self.name}: {row.off} without the flags; {row.on} with them{cost}"
 
 
-# what is told of, whichever form of the operator the training has
-_TOLD: dict[str, Callable[[Known], bool]] = {
+# what a note is about, whichever form of the operator the training has
+_GROUPS: dict[str, Callable[[Known], bool]] = {
     "operators of this training that differ on this machine without the flags": lambda item: (
         item.row.off.outcome == "differs"
     ),
@@ -74,25 +74,24 @@ def look_up(
     except UsageError as error:
         return Lookup(notes=(Reason("ops/unreadable", str(error), error.remedy),))
     asked = dict.fromkeys(item[:4] for trace in noted for item in trace.dispatched)
-    found = []
+    known = []
     for name, dtype, phase, form in asked:
         rows = rows_of(catalog, name, dtype, phase)
         # all of them if the catalog has none of this form
-        rows = [row for row in rows if row.form == form] or rows
-        found += [_most_telling(rows)] if rows else []
-    told = {words: list(filter(fits, found)) for words, fits in _TOLD.items()}
+        if rows := [row for row in rows if row.form == form] or rows:
+            known.append(_most_telling(rows))
+    lines, parts = dict[str, None](), []
+    for words, fits in _GROUPS.items():
+        if items := list(filter(fits, known)):
+            lines |= dict.fromkeys(map(str, items))
+            names = dict.fromkeys(item.name for item in items)
+            parts.append(f"{words}: {listed(list(names), _FEW)}")
     looked_up = (
-        f"{len(found)} of {len(asked)} operators by dtype, pass and form are in this machine's "
+        f"{len(known)} of {len(asked)} operators by dtype, pass and form are in this machine's "
         f"catalog of {catalog.date[:10]}"
     )
-    lines = dict.fromkeys(str(item) for items in told.values() for item in items)
-    message = "; ".join(
-        f"{words}: {listed(list(dict.fromkeys(item.name for item in items)), _FEW)}"
-        for words, items in told.items()
-        if items
-    )
     remedy = "`random-state/operators` has a line for each; `repro-gate ops` measures them again"
-    notes = (Reason("ops/known", message, remedy),) if message else ()
+    notes = (Reason("ops/known", "; ".join(parts), remedy),) if parts else ()
     return Lookup(catalog, (*lines, looked_up), notes)
 
 
@@ -107,7 +106,7 @@ def cited(diagnosis: Diagnosis | None, found: Lookup) -> Diagnosis | None:
         if item.name.startswith(name) and item.same_inputs and not item.same_outputs
     }
     direction = phases.pop() if phases in ({"forward"}, {"backward"}) else None
-    rows = rows_of(found.catalog, diagnosis.op, direction=direction)
+    rows = rows_of(found.catalog, name, direction=direction)
     if not rows:
         return diagnosis
     line = f"this machine's catalog: {_most_telling(rows)}"
@@ -118,15 +117,15 @@ def rows_of(
     catalog: Catalog, kernel: str, dtype: str = "", direction: str | None = None
 ) -> list[Row]:
     """Return the rows about one dispatched operator: `aten.index_put_.default`, or without its
-    overload, or as a trace has it (`aten::index_put_`). In place or not is one kernel. No dtype, or
-    no direction: any."""
-    wanted = _in_place_or_not(kernel.replace("::", "."))
-    return [
-        row
-        for row in catalog.rows
-        if row.kernel and (wanted in (own := _in_place_or_not(row.kernel), own.rpartition(".")[0]))
-        if dtype in ("", row.dtype) and direction in (None, row.direction)
-    ]
+    overload. In place or not is one kernel. No dtype, or no direction: any."""
+    operator = _in_place_or_not(kernel)
+    found = []
+    for row in catalog.rows:
+        own = _in_place_or_not(row.kernel)
+        is_it = row.kernel and operator in (own, own.rpartition(".")[0])
+        if is_it and dtype in ("", row.dtype) and direction in (None, row.direction):
+            found.append(row)
+    return found
 
 
 @lru_cache(maxsize=20_000)
@@ -138,6 +137,6 @@ def _in_place_or_not(kernel: str) -> str:
 def _most_telling(rows: Sequence[Row]) -> Known:
     def weight(row: Row) -> tuple[bool, bool, float]:
         off, on = (outcome in _WORST for outcome in row.outcomes)
-        return off, on, row.price.ratio if row.price is not None else 0.0
+        return off, on, row.ratio
 
     return Known(max(rows, key=weight), len({row.outcomes for row in rows}) > 1)

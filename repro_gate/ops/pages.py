@@ -117,11 +117,11 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
         if not side.complete:
             lines.append(f"the {name} catalog is of an interrupted measurement")
     was, now = before.platform, after.platform
-    moved = [
-        (name, f"{getattr(was, name)} -> {getattr(now, name)}")
-        for name in Platform.__struct_fields__
-        if getattr(was, name) != getattr(now, name)
-    ]
+    moved = []
+    for name in Platform.__struct_fields__:
+        old, new = getattr(was, name), getattr(now, name)
+        if old != new:
+            moved.append((name, f"{old} -> {new}"))
     return Page(
         title="What changed between two catalogs of operators",
         facts=moved or [("platform", "the same")],
@@ -136,9 +136,10 @@ def page_of_both(before: Catalog, after: Catalog) -> Page:
 
 def _changed(found: Sequence[Change]) -> list[tuple[str, ...]]:
     """Return the lines of what changed in one way, those before next to those after."""
-    before = _lines(change.before for change in found if change.before is not None)
-    after = _lines(change.after for change in found if change.after is not None)
-    lines = [("before", *cells) for cells in before] + [("after", *cells) for cells in after]
+    lines = []
+    for when in ("before", "after"):
+        rows = [row for change in found if (row := getattr(change, when)) is not None]
+        lines += [(when, *cells) for cells in _lines(rows)]
     return sorted(lines, key=lambda cells: cells[1:3])
 
 
@@ -167,7 +168,7 @@ def _lines(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         groups.setdefault((row.case, row.direction, *row.outcomes), []).append(row)
     for group in groups.values():
-        dearest = max(group, key=lambda row: row.price.ratio if row.price is not None else 0.0)
+        dearest = max(group, key=lambda row: row.ratio)
         yield (
             dearest.case,
             dearest.direction,
@@ -180,5 +181,5 @@ def _lines(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
 
 
 def _worse(arm: Arm) -> tuple[int, int, int]:
-    """Return how bad an outcome is beside others of its kind."""
+    """Return how bad an outcome is among others of its kind."""
     return arm.differing, arm.max_ulp or 0, -arm.runs

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import msgspec
 import psutil
@@ -24,7 +24,7 @@ from msgspec import Meta
 from repro_gate.errors import Inconclusive
 from repro_gate.ops.catalog import Arm, Key, Name, Outcome, Row, Text
 from repro_gate.runs.process import Ended, supervise
-from repro_gate.sandbox.identity import Sandbox, chown_to_training, open_written
+from repro_gate.sandbox.identity import Sandbox, chown_to_training
 
 WORKER = Path(__file__).resolve().parent / "worker"
 MAX_LINE, MAX_ANSWER = 1 << 20, 256 << 20  # bytes
@@ -34,7 +34,7 @@ MEMORY_SHARE, LEAST_MEMORY = 0.6, 1 << 30  # of what is free; bytes, of all its 
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of an answer: `worker/main.py` says which there are."""
+    """One line of an answer: `worker/measure.py` says which there are."""
 
     about: Annotated[dict[Name, Name], Meta(max_length=50)] = {}
     listed: Key | None = None
@@ -58,47 +58,42 @@ class Worker:
     sandbox: Sandbox
 
 
-def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]) -> Row | None:
-    """Answer one request, each line taken as it comes. Return None if the worker came to its end,
-    else the row in which it ended.
+def ask(worker: Worker, request: Mapping[str, object], take: Callable[[Line], None]) -> None:
+    """Answer one request, each line taken as it comes. If the worker ends in a row, that is a row
+    as well.
 
     Raises Inconclusive if it ended without having begun a row, or wrote what is no answer.
     """
     # anew each time: the last one is the training's user's
-    asked = Path(tempfile.mkdtemp(prefix="asked-", dir=worker.folder))
-    path, question = asked / "answer.jsonl", asked / "request.json"
-    path.touch()
+    folder = Path(tempfile.mkdtemp(prefix="asked-", dir=worker.folder))
+    path, question = folder / "answer.jsonl", folder / "request.json"
     question.write_text(json.dumps({**request, "out": str(path)}), encoding="utf-8")
-    chown_to_training(worker.sandbox, asked)
-    answer = _Answer(worker, path, take)
-    try:
-        ended = supervise(
-            [worker.python, str(WORKER), str(question)],
-            cwd=worker.folder / "empty",
-            env=worker.environment,
-            timeout=float("inf"),
-            tick=answer.look,
-            sandbox=worker.sandbox,
-        )
+    with path.open("x+b") as file:  # the one that is read, whatever its new owner does to its name
+        chown_to_training(worker.sandbox, folder)
+        answer = _Answer(file, take)
+        try:
+            ended = supervise(
+                [worker.python, str(WORKER), str(question)],
+                cwd=worker.folder / "empty",
+                env=worker.environment,
+                timeout=float("inf"),
+                tick=answer.look,
+                sandbox=worker.sandbox,
+            )
+        except OSError as error:
+            raise _no_answer(f"{worker.python}: {error.strerror or error}") from None
         answer.read()
-    except OSError as error:
-        raise _no_answer(f"{worker.python}: {error.strerror or error}") from None
-    finally:
-        path.unlink(missing_ok=True)
     if answer.done:
-        return None
+        return
     if answer.row is None:
-        raise _no_answer(f"{worker.python}: {_how(ended, START_SECONDS)}")
+        raise _no_answer(f"{worker.python}: {_how(ended)}")
     case, dtype, direction = answer.row
-    outcome: Outcome = "timeout" if ended.stopped == "timeout" else "crash"
-    arm = Arm(outcome=outcome, message=_how(ended, ROW_SECONDS))
-    return Row(case=case, dtype=dtype, direction=direction, off=arm, on=arm)
+    arm = Arm(outcome=answer.outcome, message=_how(ended))
+    take(Line(row=Row(case=case, dtype=dtype, direction=direction, off=arm, on=arm)))
 
 
-def _how(ended: Ended, seconds: float) -> str:
+def _how(ended: Ended) -> str:
     """Return how a process ended before it was done."""
-    if ended.stopped == "timeout":
-        return f"no answer in {seconds:g} s"
     if ended.stopped:
         return ended.stopped
     how = f"signal {ended.signal}" if ended.signal else f"status {ended.exit_code}"
@@ -118,21 +113,21 @@ def _no_answer(why: str) -> Inconclusive:
 class _Answer:
     """The answer so far."""
 
-    def __init__(self, worker: Worker, path: Path, take: Callable[[Line], None]) -> None:
-        self.worker, self.path, self.take = worker, path, take
+    def __init__(self, file: BinaryIO, take: Callable[[Line], None]) -> None:
+        self.file, self.take = file, take
         self.memory = max(int(psutil.virtual_memory().available * MEMORY_SHARE), LEAST_MEMORY)
         self.done = False
         self.row: Key | None = None  # begun, and not ended
-        self.offset, self.rest = 0, b""
+        self.outcome: Outcome = "crash"  # of that row, if the process ends in it
         self.since = time.monotonic()
 
     def look(self, alive: list[psutil.Process]) -> str | None:
         """Take in what is new. A text ends the process."""
-        if self.read():
-            self.since = time.monotonic()
+        self.read()
         limit = START_SECONDS if self.row is None else ROW_SECONDS
         if time.monotonic() - self.since > limit:
-            return "timeout"
+            self.outcome = "timeout"
+            return f"no answer in {limit:g} s"
         resident = 0
         for process in alive:
             with contextlib.suppress(psutil.Error):
@@ -140,21 +135,19 @@ class _Answer:
         more = resident > self.memory
         return f"it took more than {self.memory >> 20:,} MiB of memory" if more else None
 
-    def read(self) -> bool:
-        """Return whether there was anything new. Raises Inconclusive for what is no answer."""
-        with os.fdopen(open_written(self.path, self.worker.sandbox), "rb") as file:
-            file.seek(self.offset)
-            new = file.read(MAX_ANSWER)
-        self.offset += len(new)
-        *lines, self.rest = (self.rest + new).split(b"\n")
-        if self.offset >= MAX_ANSWER or max(map(len, (*lines, self.rest))) > MAX_LINE:
-            raise _no_answer("it is too long")
-        for text in lines:
+    def read(self) -> None:
+        """Take in each new line. Raises Inconclusive for what is no answer."""
+        while text := self.file.readline(MAX_LINE):
+            if len(text) == MAX_LINE or self.file.tell() > MAX_ANSWER:
+                raise _no_answer("it is too long")
+            if not text.endswith(b"\n"):
+                self.file.seek(-len(text), os.SEEK_CUR)  # the rest of this line is still to come
+                return
             try:
                 line = _LINE.decode(text)
             except (ValueError, RecursionError, msgspec.MsgspecError) as error:
                 raise _no_answer(str(error)[:200]) from None
+            self.since = time.monotonic()
             self.done = self.done or line.done
             self.row = line.began or (None if line.row else self.row)
             self.take(line)
-        return bool(new)

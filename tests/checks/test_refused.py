@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from repro_gate.checks.refused import lines_of
-from repro_gate.ops.worker.main import assign
 from repro_gate.trace.format import REFUSAL
 from repro_gate.trace.model import Refused
 
@@ -77,6 +76,8 @@ def test_each_name_has_something_to_write_instead(name: str) -> None:
 
 def test_each_operator_that_the_installed_torch_documents_as_refused_is_known_by_name() -> None:
     documentation = pytest.importorskip("torch").use_deterministic_algorithms.__doc__
+    from repro_gate.ops.worker.cases import assign
+
     notes = [note for device in ("cpu", "cuda") for note in assign([], documentation, device)]
     entries = {note.partition("(raises): ")[2] for note in notes} - {""}
     assert len(entries) >= 20 and not [text for text in entries if not _names(text)]

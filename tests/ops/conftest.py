@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from repro_gate.ops.catalog import Row
+from repro_gate.ops.command import Partial
 from repro_gate.ops.process import WORKER
-from repro_gate.ops.state import Kept
 from tests.support.operators import Double
 
 Lines = list[dict[str, Any]]
@@ -28,16 +28,16 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A Ctrl-C once so many rows of a phase are kept; none any more without a number."""
-    real = Kept.add
+    """A Ctrl-C once there are so many rows of a phase; none any more without a number."""
+    real = Partial.add
 
     def after(rows: int | None = None, phase: int = 0) -> None:
-        def add(self: Kept, now: int, row: Row) -> None:
+        def add(self: Partial, now: int, row: Row) -> None:
             if now == phase and len(self.phases[phase]) == rows:
                 raise KeyboardInterrupt
             real(self, now, row)
 
-        monkeypatch.setattr(Kept, "add", add)
+        monkeypatch.setattr(Partial, "add", add)
 
     return after
 
@@ -49,7 +49,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
     def answer(status: int = 0, **request: Any) -> Lines:
         folder = tmp_path_factory.mktemp("ops")
         out, question = folder / "answer.jsonl", folder / "request.json"
-        question.write_text(json.dumps({"device": "cpu", **request, "out": str(out)}))
+        default = {"device": "cpu", "user": [], "path": [], "pattern": "", "quick": False}
+        given = {**default, "rows": None, **request, "out": str(out)}
+        question.write_text(json.dumps(given))
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         environment.pop("PYTHONPATH", None)
         done = subprocess.run(
@@ -68,10 +70,10 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Lines]:
 
 
 @pytest.fixture
-def torch() -> Iterator[Any]:
-    """Torch, with the flags as they were, afterwards."""
-    module = pytest.importorskip("torch")
-    fill = module.utils.deterministic.fill_uninitialized_memory
-    yield module
-    module.use_deterministic_algorithms(False)
-    module.utils.deterministic.fill_uninitialized_memory = fill
+def flags_off() -> Iterator[None]:
+    """Leave torch's flags as they were."""
+    torch = pytest.importorskip("torch")
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = fill

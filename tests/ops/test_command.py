@@ -80,7 +80,6 @@ def test_files_are_shown_and_compared(tmp_path: Path, capsys: Capture) -> None:
         (["{a}", "--json", "{a}"], "named twice"),
         (["{a}", "--compare", "{a}"], "named twice"),
         (["--json", "/nowhere/ops.json"], "cannot be written"),
-        (["--op", "nothing"], "--op nothing: is not of the form"),
         (["--compare", "/nowhere.json"], "is not there"),
     ],
 )

@@ -5,131 +5,138 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from repro_gate.ops.worker.case import Case, Sample
-from repro_gate.ops.worker.cases import catalog
-from repro_gate.ops.worker.measure import Load, Measurement, Settings
+torch = pytest.importorskip("torch")
+
+from repro_gate.ops.worker import cases  # noqa: E402
+from repro_gate.ops.worker.cases import Case, Sample  # noqa: E402
+from repro_gate.ops.worker.measure import Measurement, Settings  # noqa: E402
 
 Row = dict[str, Any]
-Measured = Callable[..., Row]
+pytestmark = pytest.mark.usefixtures("flags_off")
+ALONE = Settings(price=0)
 
 
-@pytest.fixture
-def row(torch: Any) -> Measured:
+def row(
+    function: Any, direction: str = "forward", settings: Settings = ALONE, source: str = "kernel"
+) -> Row:
     """Measure a function of one vector of 1,000 numbers."""
-    load = Load(torch, "cpu")
     numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-
-    def made(
-        function: Any, direction: str = "forward", settings: Settings | None = None, **kwargs: Any
-    ) -> Row:
-        case = Case("kernel/tried", lambda _: Sample(function, [numbers.clone()]), **kwargs)
-        found = Measurement(torch, load, case, "float32", direction)
-        return found.measure(settings or Settings(price=0))
-
-    return made
+    case = Case(f"{source}/tried", lambda _: Sample(function, [numbers.clone()]))
+    return Measurement("cpu", case, "float32", direction, settings).measure()
 
 
-def test_both_controls_come_out_right(torch: Any) -> None:
-    load = Load(torch, "cpu")
-    races, repeats = catalog(torch, "cpu", {"user": ["none:none"]})[0][:2]
-    assert (races.name, repeats.name) == ("control/races", "control/repeats")
-    came = [
-        Measurement(torch, load, case, "float32", "forward").measure(Settings())["off"]
-        for case in (races, repeats)
-    ]
-    assert [arm["outcome"] for arm in came] == ["differs", "repeats"]
-    assert came[0]["differing"] > 0 < came[0]["max_ulp"] and came[1]["runs"] >= 4
+def outcomes(found: Row) -> tuple[str, str]:
+    return found["off"]["outcome"], found["on"]["outcome"]
 
 
-def test_a_function_that_repeats_is_priced_by_executions_of_its_own(row: Measured) -> None:
-    found = row(lambda x: x.sin(), sizes=1, settings=Settings(price=5, dear=True))
-    for arm in (found["off"], found["on"]):
-        assert (arm["outcome"], arm["runs"], arm["differing"]) == ("repeats", 13, 0)
-    assert found["kernel"] == "aten.sin.default"
-    assert len(found["off_ms"]) == len(found["on_ms"]) == 5
-    assert found["off"]["digests"] == found["on"]["digests"] and len(found["off"]["digests"]) == 1
-
-
-def test_a_function_that_differs_by_one_bit_in_one_execution(row: Measured, torch: Any) -> None:
+def at(execution: int, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that acts on its result in one execution without the flags."""
     count = itertools.count()
 
     def late(x: Any) -> Any:
         y = x.exp()
-        if next(count) == 5:
-            y.view(torch.int32)[7] += 1
+        if not torch.are_deterministic_algorithms_enabled() and next(count) == execution:
+            act(y)
         return y
 
-    found = row(late)
+    return late
+
+
+def fails(error: Exception) -> Callable[[Any], Any]:
+    def act(x: Any) -> Any:
+        raise error
+
+    return act
+
+
+def test_both_controls_come_out_right() -> None:
+    races, repeats = itertools.islice(cases.listed("cpu"), 2)
+    assert (races.name, repeats.name) == ("control/races", "control/repeats")
+    for case, outcome in ((races, "differs"), (repeats, "repeats")):
+        arm = Measurement("cpu", case, "float32", "forward", Settings()).measure()["off"]
+        assert arm["outcome"] == outcome and arm["runs"] >= 4
+        assert bool(arm["differing"]) == bool(arm["max_ulp"]) == (case is races)
+
+
+def test_a_function_that_repeats_is_priced_by_executions_of_its_own() -> None:
+    found = row(lambda x: x.sin(), settings=Settings(price=5, first=False), source="user")
+    for arm in (found["off"], found["on"]):
+        assert (arm["outcome"], arm["runs"], arm["differing"]) == ("repeats", 13, 0)
+    assert len(found["off_ms"]) == len(found["on_ms"]) == 5
+    assert found["off"]["digests"] == found["on"]["digests"] and len(found["off"]["digests"]) == 1
+
+
+def test_a_function_that_differs_by_one_bit_in_one_execution() -> None:
+    found = row(at(5, lambda y: y.view(torch.int32)[7:8].add_(1)))
     off = found["off"]
     assert (off["outcome"], off["max_ulp"], off["differing"]) == ("differs", 1, 1)
     assert found["on"]["outcome"] == "repeats"
 
 
-def _fresh(torch: Any) -> Any:
+def _fresh() -> Any:
     generator = torch.Generator()
     generator.seed()
     return generator
 
 
-def test_each_kind_of_function_has_its_outcome(row: Measured, torch: Any) -> None:
-    index = torch.arange(1000)
-    for function, off, on in (
+INDEX = torch.arange(1000)
+
+
+@pytest.mark.parametrize(
+    ("function", "off", "on"),
+    [
         (torch.rand_like, "repeats", "repeats"),  # with its seed
-        (lambda x: torch.rand(8, generator=_fresh(torch)), "differs", "differs"),
+        (lambda x: torch.rand(8, generator=_fresh()), "differs", "differs"),
         # memory that is not written, and memory that is
         (lambda x: x.new_empty(500), "uninitialised", "repeats"),
         (lambda x: x.new_empty(500).fill_(3), "repeats", "repeats"),
         (lambda x: x.clone().resize_(2000), "uninitialised", "repeats"),
         (lambda x: x.clone().resize_(200), "repeats", "repeats"),
         (lambda x: x.add_(1), "repeats", "repeats"),  # it is given copies
-        (lambda x: x.put(index, x), "repeats", "raises"),
-    ):
-        found = row(function)
-        assert (found["off"]["outcome"], found["on"]["outcome"]) == (off, on), found
-    assert "deterministic implementation" in found["on"]["message"]
-    assert (found["kernel"], found["form"]) == ("aten.put.default", "")
-    # the form is what chooses its algorithm
-    assert row(lambda x: x.put(index, x, accumulate=True))["form"] == "accumulate=True"
-    assert row(lambda x: x.scatter_reduce(0, index, x, "amax"))["form"] == "reduce=amax"
+        (lambda x: x.put(INDEX, x), "repeats", "raises"),
+    ],
+)
+def test_each_kind_of_function_has_its_outcome(function: Any, off: str, on: str) -> None:
+    assert outcomes(row(function)) == (off, on)
 
 
-def test_what_does_not_run_has_no_kernel_and_says_why(row: Measured) -> None:
-    def refuse(x: Any) -> Any:
-        raise NotImplementedError("not for " + "this " * 100)
+def test_the_kernel_is_the_operator_that_works_with_what_chooses_its_algorithm() -> None:
+    for function, direction, kernel, form in (
+        (lambda x: x.sin(), "forward", "aten.sin.default", ""),
+        (lambda x: x.sin(), "backward", "aten.cos.default", ""),
+        (lambda x: x.put(INDEX, x), "forward", "aten.put.default", ""),
+        (lambda x: x.put(INDEX, x, accumulate=True), "forward", "aten.put.default", "accumulate=True"),
+        (lambda x: x.scatter_reduce(0, INDEX, x, "amax"), "forward", "aten.scatter_reduce.two", "reduce=amax"),
+    ):  # fmt: skip
+        found = row(function, direction)
+        assert (found["kernel"], found["form"]) == (kernel, form)
 
-    for arm in itemgetter("off", "on")(row(refuse)):
+
+def test_what_does_not_run_has_no_kernel_and_says_why() -> None:
+    found = row(fails(NotImplementedError("not for " + "this " * 100)))
+    for arm in (found["off"], found["on"]):
         assert arm["outcome"] == "no-kernel" and arm["message"].startswith("not for this")
         assert len(arm["message"]) == 300
 
 
-def test_what_fails_later_differs_unless_memory_is_short(row: Measured, torch: Any) -> None:
-    def fails(message: str) -> Any:
-        count = itertools.count()
-
-        def late(x: Any) -> Any:
-            if not torch.are_deterministic_algorithms_enabled() and next(count) == 4:
-                raise RuntimeError(message)
-            return x + 1
-
-        return late
-
-    found = row(fails("no workspace left"))["off"]
+def test_what_fails_later_differs_unless_memory_is_short() -> None:
+    found = row(at(4, fails(RuntimeError("no workspace left"))))["off"]
     assert (found["outcome"], found["differing"]) == ("differs", 1)
-    assert found["message"] == "the first execution ran, a later one did not: no workspace left"
-    short = row(fails("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
-    for off in (short["off"], row(lambda x: x.new_empty(1 << 50))["off"]):
+    assert found["message"].endswith(": no workspace left")
+    short = at(4, fails(RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")))
+    for function in (short, lambda x: x.new_empty(1 << 50)):
+        off = row(function)["off"]
         assert off["outcome"] == "crash" and "memory" in off["message"]
     # no later call of CUDA in this process would work
     with pytest.raises(RuntimeError, match="misaligned"):
-        row(fails("CUDA error: misaligned address"))
+        row(at(4, fails(RuntimeError("CUDA error: misaligned address"))))
 
 
-def test_the_backward_of_a_refused_forward_is_measured(row: Measured, torch: Any) -> None:
+def test_the_backward_of_a_refused_forward_is_measured() -> None:
     def refused(x: Any) -> Any:
         if torch.are_deterministic_algorithms_enabled():
             raise RuntimeError("it does not have a deterministic implementation")
@@ -137,12 +144,10 @@ def test_the_backward_of_a_refused_forward_is_measured(row: Measured, torch: Any
 
     found = row(refused, "backward")["on"]
     assert found["outcome"] == "repeats" and "ran without them" in found["message"]
-    assert row(refused, "forward")["on"]["outcome"] == "raises"
+    assert row(refused)["on"]["outcome"] == "raises"
 
 
-def test_a_backward_is_measured_by_itself(row: Measured, torch: Any) -> None:
-    found = row(lambda x: x.sin(), "backward")
-    assert found["off"]["outcome"] == "repeats" and found["kernel"] == "aten.cos.default"
+def test_a_backward_is_measured_by_itself() -> None:
     count = itertools.count()
 
     class Racing(torch.autograd.Function):  # type: ignore[misc]
@@ -155,20 +160,19 @@ def test_a_backward_is_measured_by_itself(row: Measured, torch: Any) -> None:
             return gradient * (2 + next(count) % 2)
 
     assert row(Racing.apply, "backward")["off"]["outcome"] == "differs"
-    assert row(Racing.apply, "forward")["off"]["outcome"] == "repeats"
+    assert row(Racing.apply)["off"]["outcome"] == "repeats"
 
 
-def test_the_first_operator_that_differs_is_named(row: Measured, torch: Any) -> None:
+@pytest.mark.skipif(torch.get_num_threads() < 2, reason="one thread adds in one order")
+def test_the_first_operator_that_differs_is_named() -> None:
     # each thread works for longer than a turn on the processor, so that they race on a busy machine
     # too
     size, seeded = 1 << 21, torch.Generator().manual_seed(0)
     index = torch.randint(0, 4, (size,), generator=seeded)
     source = torch.randn(size, generator=seeded)
-    if torch.get_num_threads() < 2:
-        pytest.skip("one thread adds in one order")
     found = row(
         lambda x: (x.exp().index_put((index,), source, accumulate=True) * 2).cos(),
         settings=Settings(repeats=20, seconds=8.0, price=0),
     )
-    assert found["off"]["outcome"] == "differs" and found["on"]["outcome"] == "repeats"
+    assert outcomes(found) == ("differs", "repeats")
     assert found["kernel"] in ("aten.index_put.default", "aten.index_put_.default")

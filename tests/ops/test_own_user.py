@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.ops.driver import Wanted, measure
+from repro_gate.ops.command import Wanted, measure
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.confinement import confined
 from repro_gate.sandbox.identity import UID

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from repro_gate.ops.worker import bits
-from repro_gate.ops.worker.case import FLOATS, Case, Sample
-from repro_gate.ops.worker.cases import catalog
-from repro_gate.ops.worker.main import assign, matching
+torch = pytest.importorskip("torch")
+
+from repro_gate.ops.worker import bits  # noqa: E402
+from repro_gate.ops.worker.cases import FLOATS, Case, Sample, assign, listed, matching  # noqa: E402
 
 Lines = list[dict[str, Any]]
 Rows = dict[tuple[str, str, str], dict[str, Any]]
@@ -63,33 +63,33 @@ def test_an_entry_is_told_to_its_case_by_device_and_direction(
     assert not assign([case("d", "MaxUnpool1d"), *cases], _LIST, device)
 
 
-def test_every_entry_of_the_installed_torch_has_a_case(torch: Any) -> None:
-    cases, _ = catalog(torch, "cpu", {"rows": []})
+def test_every_entry_of_the_installed_torch_has_a_case() -> None:
+    cases = list(listed("cpu"))
     documentation = torch.use_deterministic_algorithms.__doc__
     assert not assign(cases, documentation, "cpu") and not assign(cases, documentation, "cuda")
     assert sum(bool(item.documented) for item in cases) >= 40
 
 
-def test_the_cases_are_many_unique_and_in_all_four_float_dtypes(torch: Any) -> None:
-    cases, _ = catalog(torch, "cpu", {"rows": []})
-    assert len({item.name for item in cases}) == len(cases) > 220
-    kernels = [item for item in cases if item.name.startswith("kernel/")]
+def test_the_cases_are_many_unique_and_in_all_four_float_dtypes() -> None:
+    cases = {item.name: item for item in listed("cpu")}
+    assert len(cases) == len(list(listed("cpu"))) > 220
+    kernels = [item for item in cases.values() if item.source == "kernel"]
     fewer = {item.name[7:] for item in kernels if not set(FLOATS) <= set(item.dtypes)}
     integers = {"mm (integers)", "bincount", "cumsum (integers)"}
     assert fewer == integers | {"randperm", "resize_ (quantized)"}, "by their nature"
-    there, _ = catalog(torch, "cuda", {"rows": []})
-    only_here = {item.name for item in cases} - {item.name for item in there}
+    only_here = cases.keys() - {item.name for item in listed("cuda")}
     assert only_here == {"kernel/GRU (dropout)"}, "no seed resets what it draws on CUDA"
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("size", [0, 1])
-def test_every_case_of_the_table_makes_its_inputs(torch: Any, size: int) -> None:
-    cases, _ = catalog(torch, "cpu", {"rows": []})
-    for item in cases:
-        samples = [item.make(torch, "cpu", item.dtypes[0], "forward", size) for _ in range(2)]
-        one, two = (bits.leaves(torch, sample.inputs) for sample in samples)
-        assert one and bits.equal(torch, one, two) and callable(samples[0].function), item.name
+def test_every_case_of_the_table_makes_its_inputs(size: int) -> None:
+    for item in listed("cpu"):
+        if item.source.startswith("torch"):  # packages that may be missing
+            continue
+        samples = [item.make("cpu", item.dtypes[0], "forward", size) for _ in range(2)]
+        one, two = (bits.leaves(sample.inputs) for sample in samples)
+        assert one and bits.equal(one, two) and callable(samples[0].function), item.name
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,15 @@ def _rows(lines: Lines) -> Rows:
 
 @pytest.mark.slow
 def test_two_processes_make_equal_results(ask: Callable[..., Lines]) -> None:
-    listed = [
-        [name, "float32", direction]
-        for name in _SOME
-        for direction in ("forward", "backward")
-        if direction == "forward" or not name.startswith(("optimizer", "opinfo/empty"))
-    ]
-    request = {"mode": "measure", "rows": [[*key, False] for key in listed]}
+    keys = [[name, "float32", "forward"] for name in _SOME]
+    keys += [[name, "float32", "backward"] for name in _SOME[:4]]
+    request = {"rows": [[*key, 0] for key in keys]}
     first = ask(**request, settings={"repeats": 1, "contended": 1})
-    again = {"repeats": 0, "contended": 0, "price": 0, "sizes": 1, "record": False}
+    again = {"repeats": 0, "contended": 0, "sizes": 1, "first": False}
     rows, second = _rows(first), _rows(ask(**request, settings=again))
     began = [line["began"] for line in first if "began" in line]
-    assert began == listed == [list(key) for key in rows] and first[-1] == {"done": True}
+    assert sorted(began) == sorted(keys) and first[-1] == {"done": True}
+    assert list(map(tuple, began)) == list(rows)
     for key, row in rows.items():
         assert row["inputs"] == second[key]["inputs"]
         races = row["on"]["outcome"] == "raises"  # so few repeats may not show it
@@ -144,9 +141,8 @@ def lives(torch, device, dtype):
 def test_a_row_that_ends_the_process_had_begun(ask: Callable[..., Lines], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(_OWN)
     names = ["mine:lives", "mine:missing", "mine:dies"]
-    rows = [[f"user/{name}", "float32", "forward", False] for name in names]
-    own = {"user": names, "path": [str(tmp_path)], "settings": {}}
-    lines = ask(9, mode="measure", rows=rows, **own)
+    rows = [[f"user/{name}", "float32", "forward", 0] for name in names]
+    lines = ask(9, user=names, path=[str(tmp_path)], settings={}, rows=rows)
     assert lines[-1]["began"][0] == "user/mine:dies"
     lives, missing = _rows(lines).values()
     assert lives["off"]["outcome"] == "repeats" and missing["off"]["outcome"] == "no-kernel"
@@ -155,10 +151,10 @@ def test_a_row_that_ends_the_process_had_begun(ask: Callable[..., Lines], tmp_pa
 
 @pytest.mark.slow
 def test_the_list_has_the_controls_the_torch_and_what_fits(ask: Callable[..., Lines]) -> None:
-    lines = ask(mode="list", pattern="*put_*", settings={"repeats": 12, "price": 0})
+    lines = ask(pattern="*put_*", settings={"repeats": 12})
     assert {"torch", "threads", "cpu-isa"} <= set(lines[0]["about"])
     outcomes = {row["case"]: row["off"]["outcome"] for row in _rows(lines).values()}
     assert outcomes == {"control/races": "differs", "control/repeats": "repeats"}
-    listed = [line["listed"] for line in lines if "listed" in line]
-    assert ["kernel/put_ (accumulate)", "float32", "backward"] in listed
-    assert not any(name == "opinfo/index_put" for name, *_ in listed)
+    fitting = [line["listed"] for line in lines if "listed" in line]
+    assert ["kernel/put_ (accumulate)", "float32", "backward"] in fitting
+    assert not any(name == "opinfo/index_put" for name, *_ in fitting)

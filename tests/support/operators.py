@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from repro_gate.ops import driver, process
+from repro_gate.ops import command, process
 from repro_gate.ops.catalog import Arm, Catalog, Platform, Price, Row
 from repro_gate.runs.progress import Watch
 from repro_gate.sandbox.identity import Sandbox
@@ -42,8 +42,8 @@ class Double:
         (self.folder / "setting.json").write_text(json.dumps({"cases": found, **more}))
 
     def measure(self, watch: Watch | None = None, **wanted: Any) -> Catalog:
-        asked = driver.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
-        return driver.measure(asked, os.environ, Sandbox(), watch or Watch())
+        asked = command.Wanted(**{"device": "cpu", "python": sys.executable, **wanted})
+        return command.measure(asked, os.environ, Sandbox(), watch or Watch())
 
     def executed(self) -> list[str]:
         """Return every row that a worker began since this was asked last: process, case, dtype."""

@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KNOWN = {"mode", "out", "device", "pattern", "quick", "user", "path", "rows", "settings"}
-SETTINGS = {"repeats", "contended", "seconds", "price", "sizes", "record"}
-ABOUT = {"torch": "9.9.0", "python": "3.11.0", "threads": "2", "cpu-isa": "AVX9"}
+KNOWN = {"out", "device", "pattern", "quick", "user", "path", "rows", "settings"}
+SETTINGS = {"repeats", "contended", "seconds", "sizes", "first"}
+ABOUT = {"device": "cpu", "torch": "9.9.0", "python": "3.11.0", "threads": "2", "cpu-isa": "AVX9"}
 
 
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text())
     setting = json.loads((HERE / "setting.json").read_text())
-    assert set(request) <= KNOWN and set(request["settings"]) <= SETTINGS, request
+    assert set(request) == KNOWN and set(request["settings"]) <= SETTINGS, request
     assert not {"GITHUB_TOKEN", "REPRO_GATE_PROBE"} & set(os.environ)
     if "fails" in setting:
         raise ModuleNotFoundError(setting["fails"])
@@ -29,7 +29,7 @@ def main() -> None:
             out.write(json.dumps(line) + "\n")
             out.flush()
 
-        if request["mode"] == "list":
+        if request["rows"] is None:
             listed(request, setting, write)
         else:
             measure(request, setting, write)
@@ -50,7 +50,7 @@ def listed(request: dict, setting: dict, write) -> None:
 
 
 def measure(request: dict, setting: dict, write) -> None:
-    again = not request["settings"].get("record", True)
+    again = not request["settings"].get("first", True)
     for name, dtype, direction, _ in request["rows"]:
         more = setting["cases"][name]
         with open(HERE / "measured.txt", "a") as log:

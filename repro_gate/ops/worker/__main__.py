@@ -2,13 +2,21 @@
 
 It loads the measuring code under the private name that the probe has in a training: nothing of the
 gate has to be installed there, and no `repro_gate` that is installed stands in its way.
+
+The request is one JSON object; `measure.answer` says what is in it. The answer is JSON lines
+appended to the file that it names as `out`, since libraries print to standard output. Every answer
+ends with {"done": true}.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import logging
 import os
 import sys
 import types
+import warnings
 
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
@@ -16,6 +24,14 @@ if __name__ == "__main__":
     package = types.ModuleType("_repro_gate")
     package.__path__ = [os.path.dirname(os.path.dirname(here))]
     sys.modules["_repro_gate"] = package
-    from _repro_gate.ops.worker.main import main
+    with open(sys.argv[1], encoding="utf-8") as file:
+        request = json.load(file)
+    sys.path[:0] = request["path"]
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    from _repro_gate.ops.worker.measure import answer
 
-    main(sys.argv[1])
+    with open(request["out"], "a", encoding="utf-8") as out:
+        for line in itertools.chain(answer(request), [{"done": True}]):
+            out.write(json.dumps(line) + "\n")
+            out.flush()

@@ -1,43 +1,101 @@
-"""The cases of the catalog: those of `cases.txt`, PyTorch's own samples, or a user's operators."""
+"""The cases of the catalog: what one is, those of `cases.txt`, a user's own operators, and what
+torch documents of each."""
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
+import re
 import threading
+import zlib
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
-from . import samples
-from .case import FLOATS, Case, Making, Sample
+import torch
+from torch import nn
+from torch.nn import functional as F
 
+FLOATS = ("float32", "float64", "bfloat16", "float16")
 TABLE = Path(__file__).with_name("cases.txt")
-_OPTIONAL = ("torchvision", "torch_scatter")  # packages that may be missing
 _OPTIONS = ("forward", "risky", "cpu", "cuda", "floats")
+_TWO_SIZES = ("kernel", "optimizer", "torchvision", "torch_scatter")
 _THREADS = 8  # of the control that races
+_HEADINGS = (
+    (r"will act\s+deterministically when ``mode", "deterministic"),
+    (r"will throw a\s+:class:`RuntimeError` when ``mode", "raises"),
+)
+_ENDS = r"\n\s*(?:In addition|Note that|\.\. note|The following|Args:)|\Z"
+_BULLET = re.compile(r"^\s*\* (?=:\w+:`)", re.MULTILINE)
 
 
-def catalog(torch: Any, device: str, request: dict[str, Any]) -> tuple[list[Case], list[str]]:
-    """Return the two controls and the cases of a request, and a note for each thing that cannot be
-    measured. With `user` in the request, those functions alone."""
-    missing = [name for name in _OPTIONAL if find_spec(name) is None]
-    notes = ["%s is not installed" % name for name in missing]
-    found = [case for case in _listed(device) if case.name.partition("/")[0] not in missing]
-    if request.get("user"):
-        own = [Case("user/" + spec, partial(_own, spec), sizes=1) for spec in request["user"]]
-        return found[:2] + own, []
-    rows = request.get("rows")
-    # importing the samples takes seconds
-    if rows is None or any(name.startswith("opinfo/") for name, *_ in rows):
-        listed, said = samples.cases(torch, device)
-        found, notes = found + listed, notes + said
-    return found, notes
+@dataclass
+class Sample:
+    """A function and its inputs. Gradients are taken of the inputs of a float dtype, but of
+    `constants` (their places), and of the `parameters` of its layers."""
+
+    function: Callable[..., Any]
+    inputs: list[Any]
+    parameters: list[Any] = field(default_factory=list)
+    constants: Collection[int] = ()
+    # what the function is given besides tensors: part of the inputs
+    numbers: list[Any] = field(default_factory=list)
 
 
-def _listed(device: str) -> Iterator[Case]:
-    """Yield each case of the table for this device."""
+class Making(NamedTuple):
+    """Which inputs of a case are made."""
+
+    device: str
+    dtype: Any
+    backward: bool
+    times: int  # elements, by those of the smaller of two sizes
+    seed: int
+
+
+@dataclass
+class Case:
+    """An operator; `name` is `source/operator`."""
+
+    name: str
+    build: Callable[[Making], Sample]
+    dtypes: tuple[str, ...] = FLOATS
+    backward: Collection[str] = (*FLOATS, "complex64")  # dtypes in which it is measured, too
+    entry: str = ""  # pattern of its entry in torch's documented list
+    risky: bool = False  # adds or writes several sources to one place: executed more often
+    # direction -> "deterministic" or "raises", on this device
+    documented: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def compiled(self) -> bool:
+        """Return whether torch.compile writes its kernels: slow, and no dispatch to watch."""
+        return self.source == "compile"
+
+    @property
+    def sizes(self) -> int:
+        """Return how many sizes it has: a large one, and a larger one."""
+        return 2 if self.source in _TWO_SIZES else 1
+
+    def directions(self, dtype: str) -> list[str]:
+        """Return what is measured in this dtype."""
+        return ["forward", "backward"] if dtype in self.backward else ["forward"]
+
+    def make(self, device: str, dtype: str, direction: str, size: int) -> Sample:
+        """Return the function and its inputs of one size."""
+        backward, times = direction == "backward", 4 if size else 1
+        seed = zlib.crc32(self.name.encode())
+        return self.build(Making(device, getattr(torch, dtype), backward, times, seed))
+
+
+def listed(device: str) -> Iterator[Case]:
+    """Yield each case of the table for this device, the two controls first."""
+    elsewhere = "cpu" if device == "cuda" else "cuda"
     inputs = ""
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if not line.startswith("  "):
@@ -46,47 +104,48 @@ def _listed(device: str) -> Iterator[Case]:
         columns = [column.strip() for column in line.split("|")]
         name, expression, options, entry = (*columns, "", "")[:4]
         words = options.split()
-        dtypes = tuple(word for word in words if word not in _OPTIONS)
-        dtypes = (*FLOATS, *dtypes) if "floats" in words else dtypes or FLOATS
-        name = name if "/" in name else "kernel/" + name
-        if device not in words and {"cpu", "cuda"} & set(words):
+        if elsewhere in words:
             continue
-        case = Case(
-            name,
-            partial(_built, inputs, expression, name.startswith("compile/")),
-            dtypes=dtypes,
-            entry=entry,
-            risky="risky" in words,
-        )
-        case.sizes = 1 if name.startswith(("compile/", "control/")) else 2
-        case.backward = () if "forward" in words else case.backward
+        dtypes = tuple(word for word in words if word not in _OPTIONS)
+        if "floats" in words or not dtypes:
+            dtypes = (*FLOATS, *dtypes)
+        name = name if "/" in name else f"kernel/{name}"
+        case = Case(name, partial(_built, inputs, expression), dtypes, entry=entry)
+        case.risky = "risky" in words
+        if "forward" in words:
+            case.backward = ()
+        if case.compiled:
+            case.build = partial(_compiled, case.build)
         yield case
 
 
-def _built(inputs: str, expression: str, compiled: bool, make: Making) -> Sample:
+def _built(inputs: str, expression: str, make: Making) -> Sample:
     names, made = _names(make), dict[str, Any]()
     exec(inputs, names, made)  # noqa: S102  our own table
-    given = {name: value for name, value in made.items() if len(name) == 1}
+    passed = {name: value for name, value in made.items() if len(name) == 1}
     flat: list[Any] = []
-    for value in given.values():
+    for value in passed.values():
         flat += value if isinstance(value, list) else [value]
-    heads = ("*" * isinstance(value, list) + name for name, value in given.items())
-    code = compile("lambda %s: %s" % (", ".join(heads), expression), str(TABLE), "eval")
+    heads = ("*" * isinstance(value, list) + name for name, value in passed.items())
+    code = compile(f"lambda {', '.join(heads)}: {expression}", str(TABLE), "eval")
     function = eval(code, {**names, **made})  # noqa: S307  our own table
-    if compiled:
-        make.torch._dynamo.reset()  # a graph that another arm compiled is not this arm's
-        function = make.torch.compile(function, dynamic=False)
     return Sample(function, flat, names["parameters"])
 
 
+def _compiled(build: Callable[[Making], Sample], make: Making) -> Sample:
+    torch._dynamo.reset()  # a graph that another arm compiled is not this arm's
+    sample = build(make)
+    sample.function = torch.compile(sample.function, dynamic=False)
+    return sample
+
+
 def _names(make: Making) -> dict[str, Any]:
-    """Return what a line of the table can use: every name in here.
+    """Return what a line of the table can use: every name in here and in this file.
 
     Numbers come from a CPU generator that is seeded by the case's name, so each process makes the
     same bits.
     """
-    torch, device, dtype, module = make.torch, make.device, make.dtype, importlib.import_module
-    nn, F = torch.nn, torch.nn.functional  # noqa: N806  as everybody calls it
+    device, dtype, module = make.device, make.dtype, importlib.import_module
     cuda = device == "cuda"
     cpu_float16 = not cuda and dtype == torch.float16
     cpu_half = cpu_float16 or (not cuda and dtype == torch.bfloat16)
@@ -133,7 +192,7 @@ def _names(make: Making) -> dict[str, Any]:
         return layer
 
     def image(dimensions: int) -> Any:
-        """About 2^17 elements, or four times as many."""
+        """Return about 2^17 elements, or four times as many."""
         shapes = {1: (16, 4096), 2: (16, 64, 64), 3: (8, 16, 32, 16)}
         return normal(n(2), *shapes[dimensions])
 
@@ -141,77 +200,108 @@ def _names(make: Making) -> dict[str, Any]:
         places = torch.stack([index(side, count) for side in shape])
         return torch.sparse_coo_tensor(places, normal(count), shape).coalesce()
 
-    def attend(kernel: str, *tensors: Any, **kwargs: Any) -> Any:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
+    return {**globals(), **locals()}
 
-        with sdpa_kernel(getattr(SDPBackend, kernel)):
-            return F.scaled_dot_product_attention(*tensors, **kwargs)
 
-    def in_streams(x: Any, y: Any) -> Any:
-        """Four products, each in a CUDA stream of its own, where it may get its own workspace."""
-        found = []
-        for stream in [torch.cuda.Stream() for _ in range(4)] if cuda else [None] * 4:
-            if stream is not None:
-                stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                found.append(torch.mm(x, y))
-        if cuda:
-            torch.cuda.synchronize()
-        return found
+def attend(kernel: str, *tensors: Any, **kwargs: Any) -> Any:
+    """Return the attention of one of torch's own kernels."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    def steps(name: str, tensors: Any, **kwargs: Any) -> Any:
-        """Three steps from the first half of the tensors, with the second as gradients."""
-        half = len(tensors) // 2
-        parameters = [nn.Parameter(item.detach().clone()) for item in tensors[:half]]
-        optimizer = getattr(torch.optim, name)(parameters, lr=0.01, **kwargs)
-        for step in range(3):
-            for parameter, gradient in zip(parameters, tensors[half:]):
-                parameter.grad = gradient * (step + 1)
-            optimizer.step()
-        return [item.detach() for item in parameters]
+    with sdpa_kernel(getattr(SDPBackend, kernel)):
+        return F.scaled_dot_product_attention(*tensors, **kwargs)
 
-    def clipped(gradients: Any, foreach: bool) -> Any:
-        parameters = [nn.Parameter(torch.zeros_like(item)) for item in gradients]
-        for parameter, gradient in zip(parameters, gradients):
-            parameter.grad = gradient.clone()
-        norm = nn.utils.clip_grad_norm_(parameters, 1.0, foreach=foreach)
-        return [norm, *(parameter.grad for parameter in parameters)]
 
-    def race(matrix: Any) -> Any:
-        """Threads add numbers of very different sizes to one sum, each as soon as it has its own:
-        float addition shows their order."""
-        total = torch.zeros((), dtype=torch.float32)
-        lock, together = threading.Lock(), threading.Barrier(_THREADS)
+def steps(name: str, tensors: Any, **kwargs: Any) -> Any:
+    """Take three steps from the first half of the tensors, with the second as gradients."""
+    half = len(tensors) // 2
+    parameters = [nn.Parameter(item.detach().clone()) for item in tensors[:half]]
+    optimizer = getattr(torch.optim, name)(parameters, lr=0.01, **kwargs)
+    for step in range(3):
+        for parameter, gradient in zip(parameters, tensors[half:]):
+            parameter.grad = gradient * (step + 1)
+        optimizer.step()
+    return [item.detach() for item in parameters]
 
-        def add(number: float) -> None:
-            together.wait()
-            own = torch.mm(matrix, matrix)[0, 0] * 0 + number
-            with lock:
-                # the lock keeps each number; nothing keeps their order
-                total.copy_(total * 1.1 + own)
 
-        numbers = (3.0 ** (index * 2) + 0.1 for index in range(_THREADS))
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(add, numbers))
-        return total
+def clipped(gradients: Any, foreach: bool) -> Any:
+    """Return the norm of the gradients, and what is left of them."""
+    parameters = [nn.Parameter(torch.zeros_like(item)) for item in gradients]
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = gradient.clone()
+    norm = nn.utils.clip_grad_norm_(parameters, 1.0, foreach=foreach)
+    return [norm, *(parameter.grad for parameter in parameters)]
 
-    return locals()
+
+def race(matrix: Any) -> Any:
+    """Let threads add numbers of very different sizes to one sum, each as soon as it has its own:
+    float addition shows their order."""
+    total = torch.zeros((), dtype=torch.float32)
+    lock, together = threading.Lock(), threading.Barrier(_THREADS)
+
+    def add(number: float) -> None:
+        together.wait()
+        own = torch.mm(matrix, matrix)[0, 0] * 0 + number
+        with lock:
+            # the lock keeps each number; nothing keeps their order
+            total.copy_(total * 1.1 + own)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(add, [3.0 ** (power * 2) + 0.1 for power in range(_THREADS)]))
+    return total
+
+
+def own(spec: str) -> Case:
+    """Return the case of a user's `module:function`, which is imported when its sample is made."""
+    return Case(f"user/{spec}", partial(_own, spec))
 
 
 def _own(spec: str, make: Making) -> Sample:
-    """Make the sample of a user's `module:function`: it is called with (torch, device, dtype) and
-    returns what is measured, a function that returns tensors. If that has an attribute `inputs`, a
-    list of tensors, it is called with them and its backward is measured as well.
+    """Make the sample of a user's function: it is called with (torch, device, dtype) and returns
+    what is measured, a function that returns tensors. If that has an attribute `inputs`, a list of
+    tensors, it is called with them and its backward is measured as well.
 
     It is called right after `torch.manual_seed`, so what torch draws is the same in every process.
     """
     module, _, names = spec.partition(":")
-    found: Any = importlib.import_module(module)
+    make_function: Any = importlib.import_module(module)
     for name in names.split("."):
-        found = getattr(found, name)
-    make.torch.manual_seed(make.seed)
-    function = found(make.torch, make.device, make.dtype)
+        make_function = getattr(make_function, name)
+    torch.manual_seed(make.seed)
+    function = make_function(torch, make.device, make.dtype)
     if not callable(function):
-        kind = type(function).__name__
-        raise TypeError("%s must return a function, not %s" % (spec, kind))
+        raise TypeError(f"{spec} must return a function, not {type(function).__name__}")
     return Sample(function, list(getattr(function, "inputs", [])))
+
+
+def matching(cases: Sequence[Case], pattern: str) -> list[Case]:
+    """Return the cases with the text, or what fits the shell pattern, in their name; capitals are
+    ignored."""
+    anywhere = f"*{pattern.lower()}*"
+    return [case for case in cases if fnmatch.fnmatchcase(case.name.lower(), anywhere)]
+
+
+def assign(cases: Sequence[Case], documentation: str, device: str) -> list[str]:
+    """Tell each case what the list in torch's documentation says of it on this device. Return a
+    sentence for each entry that no case measures.
+
+    A layer's entry is of both directions, a function's of the forward, unless it speaks of
+    differentiating.
+    """
+    missing = []
+    for heading, kind in _HEADINGS:
+        section = re.split(_ENDS, "".join(re.split(heading, documentation)[1:]))[0]
+        for part in _BULLET.split(section)[1:]:
+            entry = " ".join(part.split()).replace("``", "")
+            entry = re.sub(r":\w+:`~?([^`]*)`", r"\1", entry)
+            devices = re.findall(r"\b(CPU|CUDA)\b", entry)
+            if devices and device.upper() not in devices:
+                continue
+            directions = ["forward"] + ["backward"] * entry.startswith("torch.nn.")
+            if re.search(r"differentiate|requires grad", entry):
+                directions = ["backward"]
+            measuring = [case for case in cases if case.entry and re.search(case.entry, entry)]
+            for case in measuring:
+                case.documented.update(dict.fromkeys(directions, kind))
+            if not measuring:
+                missing.append(f"no case measures what torch documents ({kind}): {entry}")
+    return missing

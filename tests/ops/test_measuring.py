@@ -95,14 +95,10 @@ def test_a_python_without_torch_no_program_and_an_empty_pattern_are_said(double:
         double.measure(python="/nowhere")
 
 
-class _Told(Watch):
-    """Keeps what it is told."""
-
+class _Heard(Watch):
     def __init__(self) -> None:
         self.lines = list[str]()
-
-    def said(self, text: str) -> None:
-        self.lines.append(text)
+        self.said = self.lines.append  # type: ignore[method-assign]
 
 
 def test_an_interrupted_measurement_goes_on(double: Double, interrupt: Callable[..., None]) -> None:
@@ -115,7 +111,7 @@ def test_an_interrupted_measurement_goes_on(double: Double, interrupt: Callable[
     assert not double.measure(quick=True).rows, "another command"
     interrupt(1, phase=1)
     double.executed()
-    watch = _Told()
+    watch = _Heard()
     assert not double.measure(watch).complete
     assert double.executed()[:2] == ["1 kernel/d float32", "1 kernel/e float32"]
     assert any("3 rows are known from an interrupted start" in line for line in watch.lines)
@@ -123,39 +119,29 @@ def test_an_interrupted_measurement_goes_on(double: Double, interrupt: Callable[
     last = double.measure()
     assert last.complete and list(outcomes(last)) == names
     assert double.executed() == [f"2 kernel/{name} float32" for name in names[1:]]
+    assert not list(double.cache.rglob("*.partial"))
     double.measure()
     assert len(double.executed()) == 10, "a complete one leaves nothing to go on with"
 
 
-@pytest.mark.parametrize("how", ["fresh", "another torch", "own"])
-def test_what_may_differ_is_redone(
+@pytest.mark.parametrize("how", ["fresh", "another torch", "own", "damaged"])
+def test_what_may_differ_or_cannot_be_read_is_redone(
     double: Double, interrupt: Callable[..., None], how: str
 ) -> None:
-    cases = {"user/a": {}, "user/b": {}} if how == "own" else {"kernel/a": {}, "kernel/b": {}}
-    own = ("a", "b") if how == "own" else ()
+    source, own = ("user", ("a", "b")) if how == "own" else ("kernel", ())
+    cases: dict[str, dict[str, str]] = {f"{source}/a": {}, f"{source}/b": {}}
     double.set(cases=cases)
     interrupt(1)
     double.measure(own=own)
     interrupt()
     double.executed()
+    if how == "damaged":
+        (path,) = double.cache.rglob("*.partial")
+        path.write_bytes(b'[0, {"case": 5}]\n' + path.read_bytes() + b"[1, {")
     double.set(cases=cases, about={"torch": "9.9.1"} if how == "another torch" else {})
     found = double.measure(fresh=how == "fresh", own=own)
-    assert len(double.executed()) == 4 and found.scope == ("some" if own else "all")
-
-
-@pytest.mark.parametrize("damage", [b"[1, {", b'[1, {"case": 5}]\n'])
-def test_a_line_that_cannot_be_read_is_measured_again(
-    double: Double, interrupt: Callable[..., None], damage: bytes
-) -> None:
-    double.set("a", "b")
-    interrupt(1)
-    double.measure()
-    interrupt()
-    (path,) = double.cache.rglob("*.partial")
-    path.write_bytes(path.read_bytes() + damage)
-    double.executed()
-    assert list(outcomes(double.measure())) == ["a", "b"] and len(double.executed()) == 3
-    assert not list(double.cache.rglob("*.partial"))
+    assert list(outcomes(found)) == ["a", "b"] and found.scope == ("some" if own else "all")
+    assert len(double.executed()) == (3 if how == "damaged" else 4)
 
 
 def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
@@ -164,9 +150,20 @@ def test_if_nothing_can_be_kept_it_is_measured_all_the_same(
     double.set("a")
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    watch = _Told()
+    watch = _Heard()
     assert double.measure(watch).complete
     assert any("cannot be written" in line for line in watch.lines)
+
+
+def instead(double: Double, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    """Let another program answer, with its answer's file as `out`."""
+    program = double.folder / "program"
+    program.mkdir()
+    (program / "__main__.py").write_text(
+        "import json, os, sys, time\nrequest = json.load(open(sys.argv[1]))\n"
+        f"out = open(request['out'], 'a')\n{then}\n"
+    )
+    monkeypatch.setattr(process, "WORKER", program)
 
 
 @pytest.mark.parametrize(
@@ -183,12 +180,8 @@ def test_nonsense_ends_a_measurement(
     double: Double, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.setattr(process, "START_SECONDS", 5.0 if line else 0.5)
-    double.set("a")
-    write = f"out.write({line!r} + chr(10)); out.flush()" if line else "pass"
-    (double.folder / "ops_worker.py").write_text(
-        "import json, sys, time\nwith open(json.load(open(sys.argv[1]))['out'], 'a') as out:\n"
-        f"    {write}\ntime.sleep(30)\n"
-    )
+    written = f"out.write({line + chr(10)!r}); out.flush()" if line else ""
+    instead(double, monkeypatch, f"{written}\ntime.sleep(30)")
     began, said = time.monotonic(), "cannot be used" if line else r"no answer in 0.5 s"
     with pytest.raises(Inconclusive, match=said) as refused:
         double.measure()
@@ -214,21 +207,19 @@ def test_an_own_operator_that_cannot_be_executed_is_an_error(double: Double) -> 
     assert double.measure(own=("add",)).complete
 
 
-def test_a_request_follows_no_planted_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, victim = tmp_path / "worker.py", tmp_path / "victim"
-    program.write_text(
-        "import json, os, sys\n"
-        "request = json.load(open(sys.argv[1]))\n"
-        "with open(request['out'], 'a') as out:\n"
-        "    out.write('{\"done\": true}\\n')\n"
-        "os.rename(sys.argv[1], sys.argv[1] + '.own')\n"
-        "os.symlink(request['victim'], sys.argv[1])  # for the next request, if it comes here\n"
-    )
+def test_a_request_follows_no_planted_link(
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
     victim.write_text("as it was")
-    monkeypatch.setattr(process, "WORKER", program)
+    # links for the next request and its answer, if they come here; and one for this answer's reader
+    then = "out.write('{\"done\": true}\\n'); out.flush()\n"
+    then += "for name in (sys.argv[1], request['out']):\n"
+    then += "    os.rename(name, name + '.own'); os.symlink(request['victim'], name)"
+    instead(double, monkeypatch, then)
     (tmp_path / "empty").mkdir()
     worker = Worker(sys.executable, dict(os.environ), tmp_path, Sandbox())
     lines: list[Line] = []
     for _ in range(3):
-        assert ask(worker, {"victim": str(victim)}, lines.append) is None
+        ask(worker, {"victim": str(victim)}, lines.append)
     assert victim.read_text() == "as it was" and [line.done for line in lines] == [True] * 3
