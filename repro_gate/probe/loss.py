@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 from ..trace.writer import Later
 from .device_digest import fetch
 from .digest import bare, begin, describe, in_memory, local
-from .manual_steps import BACKWARD, GRAD, leaves_of, plain
+from .manual_steps import BACKWARD, GRAD, leaves_of, unwrapped
 from .patch import wrap
 
 
@@ -26,12 +26,12 @@ def watch(main: Any) -> None:
             tensors = tuple(tensors)
         if task() != -1:
             with contextlib.suppress(Exception):
-                main.of_thread().manual.nests(plain(torch, tensors))
+                main.of_thread().manual.nests(unwrapped(torch, tensors))
             return original(tensors, *args, **kwargs)
         hooks = main.of_thread()
         if hooks.session.live:
             with hooks.session.own_time():
-                _before_backward(hooks, plain(torch, tensors))
+                _before_backward(hooks, unwrapped(torch, tensors))
         elif hooks.manual.by and not hooks.manual.over:
             hooks.session.insist()
         result = original(tensors, *args, **kwargs)
@@ -79,7 +79,7 @@ def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kw
     taken: List[Any] = []
     if session.live:
         with session.own_time():
-            roots, taken = plain(torch, outputs), plain(torch, inputs)
+            roots, taken = unwrapped(torch, outputs), unwrapped(torch, inputs)
             create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
             mine = all(item.is_leaf for item in taken) and manual.outermost(inputs, create_graph)
             with bare(torch):
@@ -96,7 +96,7 @@ def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kw
     result = original(outputs, inputs, *args, **kwargs)
     if mine and session.live:
         with session.own_time(), bare(torch):
-            grads = plain(torch, result)
+            grads = unwrapped(torch, result)
             manual.left(grads) if steps else manual.beside(taken, grads)
     return result
 

@@ -44,7 +44,7 @@ def of(*tensors: torch.Tensor) -> bytes:
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    plain = [(index, digest._plain(tensor)) for index, tensor in enumerate(tensors)]
+    plain = [(index, digest._contiguous(tensor)) for index, tensor in enumerate(tensors)]
     for sums in device_digest.begin(torch, plain):
         for index, found in sums.digests():
             out[index] = found
