@@ -124,19 +124,12 @@ class NonFinite:
         ]
 
     def _nan(self, tensor: Any, whole: bool = False) -> bool:
-        """Whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
+        """Return whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
         (sparse, float8, on `meta`) has none."""
         torch, part = self._torch, local(tensor)
         try:
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-                if (
-                    not (part.is_floating_point() or part.is_complex())
-                    or not part.numel()
-                    or not part.untyped_storage().nbytes()
-                ):
-                    return False
-                if not whole and not part.is_complex() and bool(torch.isfinite(part.sum())):
-                    # one pass without a temporary; a sum that is not finite may be an overflow
+                if not in_memory(torch, part):
                     return False
                 return bool(torch.isnan(part).all() if whole else torch.isnan(part).any())
         except Exception:  # a tensor subclass may refuse any operator; the training must not notice

@@ -19,8 +19,9 @@ from ..trace.kept import kept
 from ..trace.writer import Later, Row, TraceFailed, TraceWriter
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
+from .shared import PROCESS, Watcher
 from .source_line import largest_loop
-from .step_time import Mark, StepTimes, mark
+from .step_time import Clock, mark
 
 _NOTICES = 10_000  # of all kinds that are told apart
 _HELD = 1_000  # blocks before the first gradient or step
@@ -32,43 +33,6 @@ _PATIENCE = 60.0  # seconds that a thread waits for another one's hook, which ma
 class StopTraining(SystemExit):
     """Raised in the training after its last wanted step. It is a SystemExit, so `except Exception`
     and interpreters let it through."""
-
-
-class Process:
-    """What all threads of the process share."""
-
-    def __init__(self) -> None:
-        self.sessions: List[Session] = []  # the process's own first, then those of its threads
-        # what collects through the life of a process (files, draws, imports); `flush(session,
-        # last)` writes it
-        self.observers: List[Any] = []
-        # handlers of signals that came while the probe was at work, their signals and the thread
-        self.late: List[Tuple[Any, int, int]] = []
-        self.renew()
-
-    def renew(self) -> None:
-        """Forget which thread is in a hook: it does not live on in a forked child."""
-        self.lock = _thread.RLock()
-        self.thread = 0  # the last one that came in
-
-
-class Watcher:
-    """What a session asks of the hooks that call it; in a process without torch nothing."""
-
-    torch: Any = None
-
-    def read_flags(self) -> Dict[str, Any]:
-        """Return the determinism flags as they are now."""
-        return {}
-
-    def at_stop(self) -> None:
-        """Write what is written once, when the last step is over."""
-
-    def at_close(self, reason: str) -> None:
-        """Write what a training leaves at its end."""
-
-    def serve(self, session: Session) -> None:
-        """Call this session from here on: a forked child has one of its own."""
 
 
 class Session:
@@ -92,10 +56,7 @@ class Session:
         self._held: List[Tuple[int, str, Any, Any, Any]] = []
         self._steps = self._stops = 0
         self._inside = False  # a thread is in `own_time`
-        self._peak = 0  # bytes, since the last step
-        # when the step in progress began; when `own_time` was entered
-        self._mark = self._entered = mark(torch)
-        self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
+        self._clock = Clock(torch)
         self._failure = ""  # why the recording ended, if the trace does not say so yet
         self._recorded = False  # something is recorded that no step has closed yet
         self._noticed: Set[Tuple[Any, ...]] = set()
@@ -136,7 +97,7 @@ class Session:
         if self.at_work():
             yield
             return
-        began = self._mark
+        began = self._clock.step
         with self._guard():
             began = mark(self.torch)  # behind the work that the training has queued
         if not self._acquire():
@@ -146,19 +107,17 @@ class Session:
         self._inside = True
         try:
             with self._guard():
-                self._entered = began
-                self._peak = max(self._peak, facts.peak_bytes(self.torch))
+                self._clock.enter(self.torch, began)
             try:
                 with self._guard():
                     yield
             finally:
                 with self._guard():
-                    facts.reset_peak(self.torch)  # what the digests held is not the training's
-                    self._own.append((self._entered, mark(self.torch)))
+                    self._clock.leave(self.torch)
         finally:
             self._inside = False
             PROCESS.lock.release()
-            _deliver()
+            PROCESS.deliver()
 
     def _acquire(self) -> bool:
         """Wait until no other thread is in a hook; False if that lasts too long, which ends the
@@ -368,17 +327,14 @@ class Session:
 
     def _write_step(self) -> None:
         with self.own_time():
-            now = mark(self.torch)
-            times = StepTimes(self._mark, now, [*self._own, (self._entered, now)])
+            times, peak = self._clock.end_step(self.torch)
             if self._writer is not None:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
                 flags = self._writer.flags(self.watcher.read_flags())
-                self._writer.event(
-                    "step", times, step=self._steps, peak_bytes=self._peak, flags=flags
-                )
+                self._writer.event("step", times, step=self._steps, peak_bytes=peak, flags=flags)
                 self._steps += 1
-                self._peak, self._recorded = 0, False
+                self._recorded = False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
             self.flush()
         self.step += 1
@@ -386,8 +342,7 @@ class Session:
 
     def _begin_step(self) -> None:
         with self._guard():
-            self._mark, self._own = mark(self.torch), []
-            self._entered = self._mark  # the rest of the hook in progress is part of the next step
+            self._clock.begin_step(self.torch)
 
     def _write_facts(self) -> None:
         """Write the facts, if they are no longer as they were written."""
@@ -430,33 +385,20 @@ class Session:
             self._failure = ""
 
 
-PROCESS = Process()
-
-
 def open_session(config: Dict[str, Any], torch: Any = None) -> Session:
     """Make the session of this process; those of a forked child's parent are gone."""
-    PROCESS.sessions[:] = [Session(config, torch)]
-    return current()
+    session = Session(config, torch)
+    PROCESS.sessions[:] = [session]
+    return session
 
 
 def current() -> Session:
     """Return the session of this process."""
-    return PROCESS.sessions[0]
+    session: Session = PROCESS.sessions[0]
+    return session
 
 
 def close_session() -> None:
     """At the interpreter's exit: write how it ended and close the traces."""
     for session in list(PROCESS.sessions):
         session.close("exception" if current().failed else "exit")
-
-
-def _deliver() -> None:
-    """Run the handlers of the signals that came while the probe was at work, each whatever the one
-    before raises. Python runs handlers in the main thread alone."""
-    late = PROCESS.late
-    if late and late[0][2] == _thread.get_ident() and not current().at_work():
-        handler, number, _ = late.pop(0)
-        try:
-            handler(number, sys._getframe(2))
-        finally:
-            _deliver()

@@ -8,7 +8,7 @@ import signal
 from typing import Any, Dict
 
 from .patch import wrap
-from .session import PROCESS, current
+from .shared import PROCESS
 
 
 def put_off_signals() -> None:
@@ -17,7 +17,7 @@ def put_off_signals() -> None:
 
     def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
         def put_off(signum: int, frame: Any) -> Any:
-            if current().at_work():
+            if PROCESS.sessions[0].at_work():
                 return PROCESS.late.append((handler, signum, _thread.get_ident()))
             return handler(signum, frame)
 

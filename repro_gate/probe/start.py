@@ -21,6 +21,7 @@ from .entropy import Draws
 from .lines import Lines
 from .opened import Opened
 from .patch import wrap
+from .shared import PROCESS
 
 _KERNEL_ENDS = 120.0  # seconds that a notebook's kernel has to end, once it was asked to
 
@@ -44,7 +45,7 @@ def start(inject: str) -> None:
         {"path": config["workspace"], **config.get("folders", {})},
     )
     lines = [Lines(config["lines"])] if "lines" in config else []
-    session.PROCESS.observers[:] = [
+    PROCESS.observers[:] = [
         files,
         draws,
         checkout,

@@ -24,7 +24,8 @@ from .loaders import Loaders
 from .manual_steps import BACKWARD, ManualSteps
 from .operators import watching
 from .patch import wrap
-from .session import PROCESS, Session, Watcher
+from .session import Session
+from .shared import PROCESS, Watcher
 from .tensors import Tensors, parameters
 
 _RECENT = 64  # steps after which an optimizer that no longer steps is let go

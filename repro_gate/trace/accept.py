@@ -4,6 +4,7 @@ from the lines before it."""
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 
 import msgspec
 
@@ -24,15 +25,15 @@ def add(trace: Trace, event: Event) -> None:
             trace.facts.update(event.facts)
             trace.key = trace.facts.get("process", trace.key)
         case on.Table():
-            _in_order("tables", event.id, len(trace.tables), fmt.MAX_TABLES)
             trace.tables.append((event.kind, event.rows))
+            _check_count(trace.tables, fmt.MAX_TABLES)
         case on.BlockLine():
             _add_block(trace, event)
         case on.Flags():
-            _in_order("readings", event.id, len(trace.settings), 10_000)
             for value in event.settings.values():
                 _in_range(value, -(1 << 63), (1 << 64) - 1)
             trace.settings.append(event.settings)
+            _check_count(trace.settings, 10_000)
         case on.StepMark():
             if event.step != len(trace.steps):
                 raise ValueError(f"step {event.step} where {len(trace.steps)} was due")
@@ -71,18 +72,16 @@ def _add_seen(trace: Trace, event: on.Seen) -> None:
             for module in event.rows:
                 _check_path(module.path)
         case on.LoaderSeen():
-            _in_order("loaders", event.number, len(trace.loaders), fmt.LIMITS["loaders"])
+            if event.number != len(trace.loaders):
+                raise ValueError("they are numbered from 0 in order")
             _in_range(event.base_seed, -(1 << 63), (1 << 64) - 1)
     items = getattr(trace, name)
     items.extend(event.items())
-    if len(items) > fmt.LIMITS[name]:
-        raise ValueError(f"more than {fmt.LIMITS[name]} of them")
+    _check_count(items, fmt.LIMITS[name])
 
 
 def _add_block(trace: Trace, event: on.BlockLine) -> None:
     kind, rows = trace.tables[event.table]
-    if event.kind != kind:
-        raise ValueError("its table is of another kind")
     if len(event.digests) != fmt.DIGEST_BYTES * len(rows):
         raise ValueError(f"{len(event.digests)} bytes of digests for {len(rows)} rows")
     trace.budget.take(len(event.digests), fmt.ALL_DIGESTS)
@@ -93,16 +92,16 @@ def _add_block(trace: Trace, event: on.BlockLine) -> None:
         raise ValueError(f"step {event.step} after step {last}")
     if event.step > last:
         trace.at = {}
-    if event.at != trace.at.get(kind, 0):
-        raise ValueError(f"block {event.at} of its kind where {trace.at.get(kind, 0)} was due")
-    trace.at[kind] = event.at + 1
+    at = trace.at[kind] = trace.at.get(kind, -1) + 1
     content = trace.budget.spool.put(event.digests)
-    trace.blocks.append(Block(event.step, kind, event.at, rows, content, event.values))
+    trace.blocks.append(
+        Block(step=event.step, kind=kind, at=at, rows=rows, content=content, values=event.values)
+    )
 
 
-def _in_order(what: str, number: int, due: int, limit: int) -> None:
-    if number != due or due >= limit:
-        raise ValueError(f"{what} are numbered from 0 in order, {limit} at most")
+def _check_count(items: Sequence[object], limit: int) -> None:
+    if len(items) > limit:
+        raise ValueError(f"more than {limit} of them")
 
 
 def _in_range(value: object, low: int, high: int) -> None:

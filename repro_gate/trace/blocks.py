@@ -67,7 +67,7 @@ class Spool:
         return Spooled(self._file, self._end - len(content), len(content))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
     """Digests of one kind at one moment: 16 bytes for each row. `values`: losses and the numbers of
     an optimizer, as hex floats."""

@@ -4,11 +4,10 @@ trains, appended as training goes.
 Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds.
 The first is `hello`, the last `end` (a trace that trained, was not `stopped` and has no `end` is
 truncated); rows are named once in a `table`, and a `block` refers to it: it holds the digests of
-all rows. `at` counts the blocks of one (step, kind) from 0, so that blocks of two traces are paired
-by (step, kind, at). What the probe notices beside tensors is an event of its own, at most as often
-in one process as `LIMITS` says.
-Step -1 is the state before the first optimizer step. Digests are described in `probe/digest.py`.
-"""
+all rows. Tables, readings of the flags and the blocks of one (step, kind) are numbered from 0 in
+their order, so that blocks of two traces are paired by (step, kind, number). What the probe notices
+beside tensors is an event of its own, at most as often in one process as `LIMITS` says. Step -1 is
+the state before the first optimizer step. Digests are described in `probe/digest.py`."""
 
 from __future__ import annotations
 

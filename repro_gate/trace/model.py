@@ -124,16 +124,13 @@ class Facts(Event, frozen=True):
 
 
 class Table(Event, frozen=True):
-    id: int
     kind: Kind
     rows: Annotated[tuple[Row, ...], Meta(max_length=fmt.MAX_ROWS)]
 
 
 class BlockLine(Event, frozen=True, tag="block"):
     step: Step
-    kind: Kind
     table: Count
-    at: Count
     digests: bytes
     values: Annotated[
         tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=fmt.MAX_ROWS)
@@ -141,7 +138,6 @@ class BlockLine(Event, frozen=True, tag="block"):
 
 
 class Flags(Event, frozen=True):
-    id: int
     settings: Annotated[dict[Short, Setting], Meta(max_length=200)]
 
 

@@ -55,8 +55,6 @@ class TraceWriter:
         self._tables: Dict[Tuple[str, Tuple[Row, ...]], int] = {}
         self._last_rows: Dict[str, Tuple[Any, int]] = {}
         self._flags: Dict[str, int] = {}
-        self._at: Dict[str, int] = {}
-        self._step: Optional[int] = None
         self._waiting: Deque[Tuple[Optional[Later], Dict[str, Any]]] = deque()
         try:
             self._file = _OS.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
@@ -121,7 +119,7 @@ class TraceWriter:
         number = self._tables.get(key)
         if number is None:
             number = self._tables[key] = len(self._tables)
-            self.event("table", id=number, kind=kind, rows=key[1])
+            self.event("table", kind=kind, rows=key[1])
         self._last_rows[kind] = (rows, number)
         return number
 
@@ -135,16 +133,13 @@ class TraceWriter:
     ) -> None:
         """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment
         of `step`."""
-        number = self.table(kind, rows)
-        if step != self._step:
-            self._step, self._at = step, {}
-        at = self._at.get(kind, 0)
-        self._at[kind] = at + 1
-        fields: Dict[str, Any] = {} if values is None else {"values": values}
-        later = digests if isinstance(digests, Later) else None
-        if not isinstance(digests, Later):
-            fields["digests"] = digests
-        self.event("block", later, step=step, kind=kind, table=number, at=at, **fields)
+        fields: Dict[str, Any] = {"step": step, "table": self.table(kind, rows)}
+        if values is not None:
+            fields["values"] = values
+        if isinstance(digests, Later):
+            self.event("block", digests, **fields)
+        else:
+            self.event("block", digests=digests, **fields)
 
     def flags(self, settings: Dict[str, Any]) -> int:
         """Return the number of this reading of the flags; write it out if it is new."""
@@ -152,7 +147,7 @@ class TraceWriter:
         number = self._flags.get(key)
         if number is None:
             number = self._flags[key] = len(self._flags)
-            self.event("flags", id=number, settings=settings)
+            self.event("flags", settings=settings)
         return number
 
     def abandon(self) -> None:
