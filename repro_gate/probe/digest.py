@@ -295,16 +295,16 @@ def begin(
                 and not tensor.is_neg()
             ):
                 header = headers.get((tensor.dtype, tensor.shape))
-                pointer = tensor.data_ptr()
-                last = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
-                if header and pointer and last <= tensor.untyped_storage().nbytes():
-                    array, prepared = header
-                    content = array.from_address(pointer)
-                    if slots:
-                        place = (pointer, tensor.shape, tensor.dtype)
-                        slots[index] = (weakref.ref(tensor), *place, content, prepared)
-                    found.append(digest(content, prepared))
-                    continue
+                if header is not None:
+                    pointer, size = tensor.data_ptr(), tensor.element_size()
+                    end = (tensor.storage_offset() + tensor.numel()) * size
+                    if pointer and end <= tensor.untyped_storage().nbytes():
+                        content, prepared = header[0].from_address(pointer), header[1]
+                        if slots:
+                            place = (pointer, tensor.shape, tensor.dtype)
+                            slots[index] = (weakref.ref(tensor), *place, content, prepared)
+                        found.append(digest(content, prepared))
+                        continue
             own = local(tensor)
             if own.layout is not strided or own.is_quantized or not in_memory(torch, own):
                 found.append(_composed(torch, own, depth))
