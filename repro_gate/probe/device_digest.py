@@ -158,15 +158,11 @@ def _piece_sums(torch: Any, tables: Tables, piece: Any, first: int) -> Any:
 
 
 def _mixed(counter: Any) -> Any:
-    """Return splitmix64 of a counter: int64 of any shape."""
-    value = counter * _signed(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> 30 & (1 << 34) - 1)) * _signed(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> 27 & (1 << 37) - 1)) * _signed(0x94D049BB133111EB)
+    """Return splitmix64 of a counter, int64 of any shape: its constants as signed integers."""
+    value = counter * -7046029254386353131
+    value = (value ^ (value >> 30 & (1 << 34) - 1)) * -4658895280553007687
+    value = (value ^ (value >> 27 & (1 << 37) - 1)) * -7723592293110705685
     return value ^ (value >> 31 & (1 << 33) - 1)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
 
 
 def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:

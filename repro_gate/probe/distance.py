@@ -19,21 +19,6 @@ from .session import Session
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
-_TYPES = (  # that are kept
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-    "complex64",
-)
 Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
 Item = Tuple[str, Any]
 
@@ -94,12 +79,10 @@ def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[It
 
 
 def _keepable(torch: Any, tensor: Any) -> bool:
-    if not isinstance(tensor, torch.Tensor):
+    if not isinstance(tensor, torch.Tensor) or not in_memory(torch, tensor):
         return False
     tensor = local(tensor)
-    known = describe("", tensor)[1] in _TYPES and in_memory(torch, tensor)
-    readable = known and tensor.layout is torch.strided and not tensor.is_quantized
-    return readable and tensor.numel() > 0
+    return tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
@@ -121,8 +104,8 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> No
 
 
 def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
-    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at
-    `path`."""
+    """Return one row for each tensor that has a counterpart of its name, dtype and shape in the
+    file at `path`."""
     rows: List[List[Any]] = []
     tensors = {describe(*item): item[1] for item in items}
     # a file that was cut off says less

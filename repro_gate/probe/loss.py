@@ -12,6 +12,7 @@ from .device_digest import fetch
 from .digest import bare, begin, describe, in_memory, local
 from .manual_steps import BACKWARD, GRAD, leaves_of, unwrapped
 from .patch import wrap
+from .process import works_for_a_pool
 
 
 def watch(main: Any) -> None:
@@ -75,7 +76,7 @@ def watch(main: Any) -> None:
 def _before_backward(hooks: Any, roots: List[Any]) -> None:
     manual, leaves = hooks.manual, []
     if not manual.over:
-        if manual.in_a_pool():
+        if works_for_a_pool():
             return
         leaves = list(leaves_of(roots))
     manual.enters(BACKWARD, leaves)
@@ -93,7 +94,7 @@ def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> A
     if manual.over:
         return functools.partial(manual.beside, leaves)
     with bare(torch):
-        if manual.by == BACKWARD or manual.in_a_pool() or manual.of_the_input(leaves, roots):
+        if manual.by == BACKWARD or works_for_a_pool() or manual.of_the_input(leaves, roots):
             return None
         manual.enters(GRAD, leaves)
     _record(hooks, roots)

@@ -8,11 +8,10 @@ accumulated batch) is none.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .digest import digest_all
 from .patch import WeakByIdentity
-from .process import works_for_a_pool
 from .tensors import Tensors, parameters
 
 BACKWARD, GRAD = "backward()", "autograd.grad"
@@ -41,18 +40,10 @@ class ManualSteps:
         self._before: Tuple[bytes, List[int]] = b"", []  # their state at the last call
         self._searched: List[Any] = []  # what the last search for names was made for
         self._scans = 0
-        self._for_a_pool: Optional[bool] = None
         self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
         self._unnamed = WeakByIdentity()  # leaves of the last look that belong to no module
         self._extra = (-1, 0)  # calls of autograd.grad in a step that an optimizer makes
         self._nested: Dict[int, Any] = {}
-
-    def in_a_pool(self) -> bool:
-        """Return whether gradients are taken here as a pool's task, for another process: nothing of
-        that is recorded, and nothing is stopped."""
-        if self._for_a_pool is None:
-            self._for_a_pool = works_for_a_pool()
-        return self._for_a_pool
 
     def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
         """Return whether gradients are taken of what goes into a model, and of none of its

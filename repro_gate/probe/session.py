@@ -15,8 +15,7 @@ import traceback
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from ..trace.format import LIMITS, LOOP, MAX_NAME, WHOLE_RUN
-from ..trace.kept import kept
-from ..trace.writer import Later, Row, TraceFailed, TraceWriter
+from ..trace.writer import Later, Row, TraceFailed, TraceWriter, kept
 from . import facts, rng
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
 from .shared import PROCESS, Watcher

@@ -14,14 +14,14 @@ import sys
 from typing import Any, Dict
 
 from ..trace.format import CONFIG_VARIABLE
-from . import audit, children, factors, flags, imports, session, signals, source_line, stress
+from . import audit, children, factors, flags, imports, session, source_line, stress
 from .checkout_imports import CheckoutImports
 from .digest import EXTENSION
 from .entropy import Draws
 from .lines import Lines
 from .opened import Opened
 from .patch import wrap
-from .shared import PROCESS
+from .shared import PROCESS, put_off_signals
 
 _KERNEL_ENDS = 120.0  # seconds that a notebook's kernel has to end, once it was asked to
 
@@ -69,7 +69,7 @@ def start(inject: str) -> None:
     os.register_at_fork(after_in_child=lambda: session.current().fork())
     atexit.register(session.close_session)
     wrap(os, "_exit", _close_and_exit)
-    signals.put_off_signals()
+    put_off_signals()
     current.start()
     with current.own_time():
         checkout.start()

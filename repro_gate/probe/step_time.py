@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from ..trace.kept import kept
-from ..trace.writer import Later
+from ..trace.writer import Later, kept
 from . import facts
 
 _TIME = kept(time)

@@ -13,13 +13,20 @@ import json
 import os
 import sys
 import time
+import types
 from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import format as fmt
-from .kept import kept
 
 Row = Tuple[str, str, Tuple[int, ...]]
+
+
+def kept(module: Any) -> types.SimpleNamespace:
+    """Return the module's names as they are before the training's first line: what it puts in their
+    place later (a mock of `time.time`, freezegun, a daemon's own `os.write`) does not reach the
+    probe. Nobody finds the object by looking through `sys.modules`, as freezegun does."""
+    return types.SimpleNamespace(**vars(module))
 
 
 _OS, _TIME, _JSON = kept(os), kept(time), kept(json)
