@@ -125,7 +125,7 @@ class CheckoutImports:
             current.event("distributions", versions=versions)
             rows += copies
         if rows:
-            current.event("imports", modules=rows)
+            current.event("imports", rows=rows)
 
     def forked(self) -> None:
         """What was imported is the child's too."""

@@ -13,13 +13,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Dict, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from ..trace.format import CONFIG_VARIABLE, MAX_NAME, MAX_SPAWNED
+from ..trace.format import CONFIG_VARIABLE, MAX_NAME
 from . import factors, session, source_line
 from .patch import wrap
-
-_SPAWNED: Set[Tuple[int, str, int]] = set()  # what is noted: pid, file, line
 
 
 def pass_on(inject: str) -> None:
@@ -29,11 +27,8 @@ def pass_on(inject: str) -> None:
         environment: Mapping[Any, Any], command: Sequence[Any]
     ) -> Tuple[Dict[str, str], Sequence[Any]]:
         restored = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
-        entries = [
-            entry
-            for entry in restored.get("PYTHONPATH", "").split(os.pathsep)
-            if entry and entry != inject
-        ]
+        entries = restored.get("PYTHONPATH", "").split(os.pathsep)
+        entries = [entry for entry in entries if entry not in ("", inject)]
         more, command = factors.for_child(restored, command)
         restored.update(more)
         restored["PYTHONPATH"] = os.pathsep.join([inject, *entries])
@@ -71,9 +66,8 @@ def _spawned(pid: int) -> int:
         file, line = source_line.nearest(sys._getframe(1))
     except Exception:
         return pid  # the training gets its child all the same
-    if file and len(_SPAWNED) < MAX_SPAWNED and (pid, file, line) not in _SPAWNED:
-        _SPAWNED.add((pid, file, line))
-        session.current().event("spawned", pid=pid, file=file[:MAX_NAME], line=line)
+    if file:
+        session.current().notice("spawned", pid=pid, file=file[:MAX_NAME], line=line)
     return pid
 
 

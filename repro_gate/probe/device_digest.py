@@ -8,27 +8,23 @@ probability of at most 2**-31, so all four are with at most 2**-124. A sum is ma
 not matter:
 
 1. NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC", 1999): of the words x, y of one column in
-the 4 rows of a tile (16 KiB: 512
-   columns of 4 pairs), sum((x + k) * (y + l)) with x + k modulo 2**32. Two different columns agree
-   with at most 2**-32.
-2. Multilinear hashing (Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing
-is fast", 2014): of the columns in
-   the 8 tiles of a chunk (128 KiB), sum(m * low + n * high), low and high being the halves of a
-   column's sum. As a difference d of 32-bit numbers has at most 31 trailing zero bits, m * d takes
-   any one value with at most 2**-33.
-3. The same over all columns of all chunks, whose keys come from a counter (splitmix64; Steele, Lea
-and Flood 2014); bytes behind the last
-   whole word are one more term.
+the 4 rows of a tile (16 KiB: 512 columns of 4 pairs), sum((x + k) * (y + l)) with x + k modulo
+2**32. Two different columns agree with at most 2**-32. 2. Multilinear hashing (Carter and Wegman
+1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014): of the columns in the 8
+tiles of a chunk (128 KiB), sum(m * low + n * high), low and high being the halves of a column's
+sum. As a difference d of 32-bit numbers has at most 31 trailing zero bits, m * d takes any one
+value with at most 2**-33. 3. The same over all columns of all chunks, whose keys come from a
+counter (splitmix64; Steele, Lea and Flood 2014); bytes behind the last whole word are one more
+term.
 
 The keys are fixed: this finds accidents, not forgers. `torch.hash_tensor` would be an XOR, which no
-permutation changes.
-"""
+permutation changes."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from ..trace.format import DIGEST_BYTES
 
@@ -41,9 +37,7 @@ _AT_A_TIME = 16  # chunks that the eager form reads together: 2 MiB
 _LOW = 0xFFFFFFFF
 
 _TABLES: Dict[str, "Tables"] = {}  # by device
-_PLANS: Dict[
-    Tuple[str, str, Tuple[int, ...]], Any
-] = {}  # by form, device and the tensors' sizes in bytes
+_PLANS: Dict[Tuple[str, Tuple[int, ...]], Any] = {}  # by device and the tensors' sizes in bytes
 _TRIED: List[str] = []  # devices on which the kernel has been tried
 WITHOUT_TRITON: List[str] = []  # why the kernel cannot be used in this process
 _MANY = 1_000
@@ -60,7 +54,7 @@ class Tables(NamedTuple):
 
 
 def header(tensor: Any) -> bytes:
-    """What a digest sees of a tensor beside its elements."""
+    """Return what a digest sees of a tensor beside its elements."""
     return ("repro-gate/digest/v2|%s|%s|" % (tensor.dtype, tuple(tensor.shape))).encode()
 
 
@@ -77,7 +71,7 @@ class Sums:
         return self._event is None or bool(self._event.query())
 
     def digests(self) -> Iterator[Tuple[int, bytes]]:
-        """(index, digest) of each tensor; waits for the device."""
+        """Yield (index, digest) of each tensor; wait for the device."""
         if self._event is not None:
             self._event.synchronize()
         content = ctypes.string_at(self._host.data_ptr(), self._host.numel() * 8)
@@ -105,8 +99,8 @@ def _begin(torch: Any, device: Any, items: Sequence[Tuple[int, Any]]) -> Sums:
 
 
 def fetch(torch: Any, tensor: Any) -> Tuple[Any, Any]:
-    """A copy of a small tensor in host memory, and the event after which it holds the values (None:
-    now)."""
+    """Return a copy of a small tensor in host memory, and the event after which it holds the values
+    (None: now)."""
     if tensor.device.type != "cuda":
         return tensor.cpu(), None
     host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
@@ -117,26 +111,19 @@ def fetch(torch: Any, tensor: Any) -> Tuple[Any, Any]:
 
 
 def eager_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """The sums of contiguous tensors of one device by torch's own operators: int64 [tensors,
-    LANES]. Some sixty launches for each 2 MiB, and one for each tensor; about 20 MiB of room,
-    whatever the tensors' sizes."""
-    tables, out = (
-        _tables(torch, device),
-        torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device),
-    )
-    contents = [_bytes(torch, tensor) for tensor in tensors]
-    sizes = tuple([content.numel() for content in contents])
-    for pieces, used, number, which in _planned(torch, device, "eager", sizes, _batches):
-        words = torch.zeros(len(used) * CHUNK, dtype=torch.int32, device=device)
-        for at, tensor, first, last in pieces:
-            words.view(torch.uint8)[4 * at * CHUNK :][: last - first].copy_(
-                contents[tensor][first:last]
-            )
-        out.index_add_(0, which, _chunk_sums(torch, tables, words, used, number))
-    for tensor, content in zip(out, contents):
-        tail = content[content.numel() // 4 * 4 :].to(torch.int64)
+    """Return the sums of contiguous tensors of one device by torch's own operators: int64 [tensors,
+    LANES]. Some sixty launches for each 2 MiB of a tensor, and about 20 MiB of room."""
+    tables = _tables(torch, device)
+    out = torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
+    for sums, tensor in zip(out, tensors):
+        content = _bytes(torch, tensor)
+        whole = content.numel() // 4 * 4
+        for first in range(0, whole, _AT_A_TIME * CHUNK * 4):
+            piece = content[first : min(first + _AT_A_TIME * CHUNK * 4, whole)]
+            sums += _piece_sums(torch, tables, piece, first // 4 // CHUNK)
+        tail = content[whole:].to(torch.int64)
         for place in range(tail.numel()):
-            tensor += tables.tails * (tail[place] << 8 * place)
+            sums += tables.tails * (tail[place] << 8 * place)
     return out
 
 
@@ -145,78 +132,43 @@ def _bytes(torch: Any, tensor: Any) -> Any:
     return (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).view(torch.uint8)
 
 
-def _batches(torch: Any, device: Any, sizes: Sequence[int]) -> List[Tuple[Any, ...]]:
-    """What the eager form reads together: pieces (place in chunks, tensor, first and last byte),
-    and for each chunk on the device how many tiles of it hold words, its number in its tensor, and
-    which tensor that is: int64 [chunks]."""
-    found: List[Tuple[Any, ...]] = []
-    pieces: List[Tuple[int, int, int, int]] = []
-    columns: Tuple[List[int], List[int], List[int]] = ([], [], [])
-
-    def close() -> None:
-        found.append(
-            (
-                list(pieces),
-                *(
-                    torch.tensor(column, dtype=torch.int64, device="cpu").to(device)
-                    for column in columns
-                ),
-            )
-        )
-        for column in (pieces, *columns):
-            column.clear()
-
-    for tensor, size in enumerate(sizes):
-        words = size // 4
-        for number in range(-(-words // CHUNK)):
-            first, last = number * CHUNK, min((number + 1) * CHUNK, words)
-            pieces.append((len(columns[0]), tensor, 4 * first, 4 * last))
-            for column, value in zip(columns, (-(-(last - first) // TILE), number, tensor)):
-                column.append(value)
-            if len(pieces) == _AT_A_TIME:
-                close()
-    if pieces:
-        close()
-    return found
-
-
-def _chunk_sums(torch: Any, tables: Tables, words: Any, used: Any, number: Any) -> Any:
-    """The sums of chunks, each by itself: int64 [chunks, LANES]."""
+def _piece_sums(torch: Any, tables: Tables, piece: Any, first: int) -> Any:
+    """Return the sums of a piece of a tensor, whole words whose first chunk has this number: int64
+    [LANES]."""
+    tiles = -(-piece.numel() // 4 // TILE)
+    chunks = -(-tiles // TILES)
+    words = torch.zeros(chunks * CHUNK, dtype=torch.int32, device=piece.device)
+    words.view(torch.uint8)[: piece.numel()].copy_(piece)
     pairs = words.view(-1, TILES, ROWS, 2, COLUMNS).to(torch.int64)
-    there = (torch.arange(TILES, device=words.device) < used[:, None])[:, :, None]
-    counters = 2 * (number[:, None] * COLUMNS + torch.arange(COLUMNS, device=words.device))
+    place = torch.arange(chunks * TILES, device=piece.device)
+    used = (place < tiles).view(chunks, TILES, 1)
+    columns = torch.arange(chunks * COLUMNS, device=piece.device).view(chunks, COLUMNS)
+    counters = 2 * (first * COLUMNS + columns)
     sums = []
     for lane in range(LANES):
         left = (pairs[:, :, :, 0] + tables.nh[lane, 0]) & _LOW
         right = (pairs[:, :, :, 1] + tables.nh[lane, 1]) & _LOW
         nh = (left * right).sum(dim=2)  # [chunks, TILES, COLUMNS]
         m, n = tables.tiles[lane][:, :, None]
-        column = ((m * (nh & _LOW) + n * (nh >> 32 & _LOW)) * there).sum(dim=1)
+        column = ((m * (nh & _LOW) + n * (nh >> 32 & _LOW)) * used).sum(dim=1)
         counter = counters + tables.starts[lane]
-        sums.append(
-            (_mixed(counter) * (column & _LOW) + _mixed(counter + 1) * (column >> 32 & _LOW)).sum(
-                dim=1
-            )
-        )
-    return torch.stack(sums, dim=1)
+        low, high = _mixed(counter) * (column & _LOW), _mixed(counter + 1) * (column >> 32 & _LOW)
+        sums.append((low + high).sum())
+    return torch.stack(sums)
 
 
 def _mixed(counter: Any) -> Any:
-    """splitmix64 of a counter: int64 of any shape."""
-    value = counter * _signed(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> 30 & (1 << 34) - 1)) * _signed(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> 27 & (1 << 37) - 1)) * _signed(0x94D049BB133111EB)
+    """Return splitmix64 of a counter, int64 of any shape: its constants as signed integers."""
+    value = counter * -7046029254386353131
+    value = (value ^ (value >> 30 & (1 << 34) - 1)) * -4658895280553007687
+    value = (value ^ (value >> 27 & (1 << 37) - 1)) * -7723592293110705685
     return value ^ (value >> 31 & (1 << 33) - 1)
 
 
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
-
-
 def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """The sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES]; None
-    where Triton does not work: it is not there, the device is not CUDA's, or the sums of a sample
-    are not those of the eager form."""
+    """Return the sums of all tensors by one launch of the Triton kernel: int64 [tensors, LANES];
+    None where Triton does not work: it is not there, the device is not CUDA's, or the sums of a
+    sample are not those of the eager form."""
     if device.type != "cuda" or WITHOUT_TRITON:
         return None
     try:
@@ -237,19 +189,17 @@ def _kernel_sums(torch: Any, device: Any, tensors: Sequence[Any]) -> Any:
 
 
 def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any]) -> Any:
-    """As `_kernel_sums`, with the kernel's module given: Triton's interpreter runs it on tensors of
+    """Return the same, with the kernel's module given: Triton's interpreter runs it on tensors of
     the CPU."""
-    tables, out = (
-        _tables(torch, device),
-        torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device),
-    )
+    tables = _tables(torch, device)
+    out = torch.zeros(len(tensors), LANES, dtype=torch.int64, device=device)
     aligned = [tensor if tensor.data_ptr() % 4 == 0 else tensor.clone() for tensor in tensors]
     sizes = tuple([tensor.numel() * tensor.element_size() for tensor in aligned])
     addresses = [tensor.data_ptr() for tensor in aligned]
     pointers = torch.tensor(
         addresses, dtype=torch.int64, device="cpu", pin_memory=device.type == "cuda"
     )
-    plan = _planned(torch, device, "kernel", sizes, _programs)
+    plan = _programs(torch, device, sizes)
     if plan[0]:
         device_kernel.launch(
             torch, plan, pointers.to(device, non_blocking=True), tables, out, KERNEL_SHAPE
@@ -257,34 +207,27 @@ def sums_by(torch: Any, device_kernel: Any, device: Any, tensors: Sequence[Any])
     return out
 
 
-def _programs(torch: Any, device: Any, sizes: Sequence[int]) -> Tuple[Any, ...]:
-    """Number of programs; and on the device the sizes in bytes, int64 [tensors], and tensor and
-    chunk of each program, int32 [programs]."""
-    counts = [-(-max(size // 4, 1) // CHUNK) if size else 0 for size in sizes]
-    which = [number for number, count in enumerate(counts) for _ in range(count)]
-    chunk = [place for count in counts for place in range(count)]
-    kinds = ((sizes, torch.int64), (which, torch.int32), (chunk, torch.int32))
-    return (
-        len(which),
-        *(torch.tensor(values, dtype=dtype, device="cpu").to(device) for values, dtype in kinds),
-    )
-
-
-def _planned(
-    torch: Any, device: Any, form: str, sizes: Tuple[int, ...], make: Callable[..., Any]
-) -> Any:
-    """What `make` gives for tensors of these sizes on this device; remembered, since a training's
-    tensors keep their sizes."""
-    key = (form, str(device), sizes)
+def _programs(torch: Any, device: Any, sizes: Tuple[int, ...]) -> Tuple[Any, ...]:
+    """Return the number of programs for tensors of these sizes in bytes; and on the device the
+    sizes, int64 [tensors], and tensor and chunk of each program, int32 [programs]. A training's
+    tensors keep their sizes, so this is remembered."""
+    key = (str(device), sizes)
     if key not in _PLANS:
+        counts = [-(-max(size // 4, 1) // CHUNK) if size else 0 for size in sizes]
+        which = [number for number, count in enumerate(counts) for _ in range(count)]
+        chunk = [place for count in counts for place in range(count)]
+        columns = []
+        for values, dtype in ((sizes, torch.int64), (which, torch.int32), (chunk, torch.int32)):
+            columns.append(torch.tensor(values, dtype=dtype, device="cpu").to(device))
         if len(_PLANS) >= _MANY:
             _PLANS.clear()
-        _PLANS[key] = make(torch, device, sizes)
-    return _PLANS[key]
+        _PLANS[key] = (len(which), *columns)
+    plan: Tuple[Any, ...] = _PLANS[key]
+    return plan
 
 
 def _tables(torch: Any, device: Any) -> Tables:
-    """The fixed keys, from SHAKE-128 of the digest's name."""
+    """Return the fixed keys, from SHAKE-128 of the digest's name."""
     tables = _TABLES.get(str(device))
     if tables is None:
         counts = [LANES * 2 * ROWS * COLUMNS * 4, LANES * 2 * TILES * 8, LANES * 8, LANES * 8]

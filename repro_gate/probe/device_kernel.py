@@ -15,9 +15,8 @@ from typing import Any, Dict, Sequence, Tuple
 import triton
 import triton.language as tl
 
-_LOADED: Dict[
-    int, Tuple[Any, int]
-] = {}  # device -> the driver's function, and its bytes of shared memory
+# device -> the driver's function, and its bytes of shared memory
+_LOADED: Dict[int, Tuple[Any, int]] = {}
 WARPS = 4  # a thread holds the keys of its columns in registers: 254 of them on sm_90, none spilled
 
 

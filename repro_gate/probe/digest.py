@@ -28,21 +28,26 @@ from ..trace.writer import Later, Row
 from . import device_digest
 from .device_digest import Sums
 
-UNREAD: Dict[
-    str, None
-] = {}  # types of tensors whose elements could not be read: their digests say nothing of them
+# types of tensors whose elements could not be read: their digests say nothing of them
+UNREAD: Dict[str, None] = {}
 # XXH3, 128 bits, of nothing: what a loaded extension must say
 EMPTY = "99aa06d3014798d86001c324468d497f"
 _SHA256 = hashlib.sha256
 _DEPTH = 8  # of wrapper subclasses in one another
 _PARTS = 100  # of one of them
 _MANY = 10_000  # headers that are remembered
-EXTENSION: List[
-    Optional[str]
-    # the file of the gate's own xxhash extension, as the gate says; it need not fit this
-    # interpreter
-] = []
+# the file of the gate's own xxhash extension, as the gate says; it need not fit this interpreter
+EXTENSION: List[Optional[str]] = []
 _CHOSEN: List["Algorithm"] = []
+_ROWS = ("crow_indices", "col_indices", "values")
+_COLUMNS = ("ccol_indices", "row_indices", "values")
+_LAYOUTS = {  # methods of a sparse tensor that give its parts
+    "torch.sparse_coo": ("_indices", "_values"),
+    "torch.sparse_csr": _ROWS,
+    "torch.sparse_bsr": _ROWS,
+    "torch.sparse_csc": _COLUMNS,
+    "torch.sparse_bsc": _COLUMNS,
+}
 
 
 class Algorithm:
@@ -60,35 +65,28 @@ class Algorithm:
 
 
 def chosen() -> Algorithm:
-    """The digest of this process."""
+    """Return the digest of this process."""
     if not _CHOSEN:
         # `.cpython-311-x86_64-linux-gnu.so`: the ABI in full
         suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-        files = [path for path in EXTENSION if path and path.endswith(suffix)]
-        files += [
-            os.path.join(folder, "xxhash", "_xxhash" + suffix)
-            for folder in sys.path
-            if os.path.isabs(folder)
-        ]
-        _CHOSEN.append(
-            Algorithm(next((found for found in map(_loaded, files) if found is not None), None))
-        )
+        own, name = [path for path in EXTENSION if path], os.path.join("xxhash", "_xxhash" + suffix)
+        files = [path for path in own if path.endswith(suffix)]
+        files += [os.path.join(folder, name) for folder in sys.path if os.path.isabs(folder)]
+        extensions = (found for found in map(_loaded, files) if found is not None)
+        _CHOSEN.append(Algorithm(next(extensions, None)))
     return _CHOSEN[0]
 
 
 def _loaded(path: str) -> Any:
-    """The extension in a file, under no name in `sys.modules`; None where it is not there or not
-    what it should be."""
-    if not os.path.isfile(path):
-        return None
+    """Return the extension in a file, under no name in `sys.modules`; None if it is not there or
+    not what it should be."""
     try:
         loader = importlib.machinery.ExtensionFileLoader("_xxhash", path)
         spec = importlib.util.spec_from_file_location("_xxhash", path, loader=loader)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
         loader.exec_module(module)
         return module if module.xxh3_128_digest(b"", 0).hex() == EMPTY else None
-    except Exception:  # built for another C library, say
+    except Exception:  # not there, or built for another C library
         return None
 
 
@@ -103,26 +101,22 @@ def _sha256(content: Any, header: Any) -> bytes:
 
 
 def describe(name: str, tensor: Any) -> Row:
-    """The row that names a tensor in a table: (name, dtype, shape of the local shard)."""
+    """Return the row that names a tensor in a table: (name, dtype, shape of the local shard)."""
     tensor = local(tensor)
     return name[:MAX_NAME], str(tensor.dtype).replace("torch.", ""), _shape(tensor)
 
 
 def local(tensor: Any) -> Any:
-    """The part of a tensor that lives in this process: a DTensor's local shard, else the tensor
-    itself."""
+    """Return the part of a tensor that lives in this process: a DTensor's local shard, else the
+    tensor itself."""
     shard = getattr(tensor, "_local_tensor", None)
     return tensor if shard is None else shard
 
 
 def bare(torch: Any) -> Any:
-    """A context outside torch.func's transforms, in which a new tensor would be one of theirs,
-    without memory to read."""
-    functorch: Any = getattr(torch._C, "_functorch", None)
-    if (
-        not hasattr(functorch, "peek_interpreter_stack")
-        or functorch.peek_interpreter_stack() is None
-    ):
+    """Return a context outside torch.func's transforms, in which a new tensor would be one of
+    theirs, without memory to read."""
+    if torch._C._functorch.peek_interpreter_stack() is None:
         return contextlib.nullcontext()
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
@@ -130,21 +124,18 @@ def bare(torch: Any) -> Any:
 
 
 def in_memory(torch: Any, tensor: Any) -> bool:
-    """Whether the elements lie in memory of the tensor's own (or in the parts of a sparse one): not
-    so for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones), which hold
-    other tensors and whose own data pointer is null."""
+    """Return whether the elements lie in memory of the tensor's own (or in the parts of a sparse
+    one): not so for meta and fake tensors, and for wrapper subclasses (torchao's, nested ones),
+    which hold other tensors and whose own data pointer is null."""
     tensor = local(tensor)
-    if (
-        hasattr(type(tensor), "__tensor_flatten__")
-        or tensor.device.type == "meta"
-        or type(tensor).__name__ == "FakeTensor"
-    ):
+    kind = type(tensor)
+    if hasattr(kind, "__tensor_flatten__") or kind.__name__ == "FakeTensor":
         return False
-    if shapeless(tensor):
+    if tensor.device.type == "meta" or shapeless(tensor):
         return False
     if tensor.layout is not torch.strided or not tensor.numel():
         return True
-    if type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+    if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
         if _cut(tensor):
             return False
         if not tensor.is_cpu:
@@ -156,7 +147,8 @@ def in_memory(torch: Any, tensor: Any) -> bool:
 
 
 def _cut(tensor: Any) -> bool:
-    """Whether the storage ends before the last element, as after `untyped_storage().resize_(…)`."""
+    """Return whether the storage ends before the last element, as after
+    `untyped_storage().resize_(…)`."""
     try:
         last = tensor.storage_offset() + sum(
             (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
@@ -167,63 +159,53 @@ def _cut(tensor: Any) -> bool:
 
 
 def shapeless(tensor: Any) -> bool:
-    """Whether a tensor has no shape yet, as those of lazy modules before their first forward."""
+    """Return whether a tensor has no shape yet, as those of lazy modules before their first
+    forward."""
     return hasattr(type(tensor), "materialize")
 
 
 def _composed(torch: Any, tensor: Any, depth: int) -> bytes:
-    """The digest of a tensor that others make up (wrapper subclasses, sparse and quantized ones):
-    its type, dtype and shape, and name and digest of each. Else that of its type alone."""
+    """Return the digest of a tensor that others make up (wrapper subclasses, sparse and quantized
+    ones): its type, dtype and shape, and name and digest of each. Else that of its type alone."""
     kind = "%s.%s" % (type(tensor).__module__, type(tensor).__qualname__)
     if shapeless(tensor):
         return bytes(_SHA256(kind.encode()).digest()[:DIGEST_BYTES])
-    header = _SHA256(
-        repr(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))).encode(
-            "utf-8", "backslashreplace"
-        )
-    )
+    header = _SHA256(_text(("repro-gate/digest/v1", kind, str(tensor.dtype), _shape(tensor))))
     try:
         names, parts = _parts(torch, tensor)
         if depth >= _DEPTH or len(parts) > _PARTS:
             raise ValueError("nested too deep")
-        header.update(
-            repr(names).encode("utf-8", "backslashreplace") + digest_all(torch, parts, depth + 1)
-        )
+        header.update(_text(names) + digest_all(torch, parts, depth + 1))
     except Exception:
         if len(UNREAD) < _PARTS:
             UNREAD[kind + " (meta)" * (tensor.device.type == "meta")] = None
     return bytes(header.digest()[:DIGEST_BYTES])
 
 
+def _text(value: Any) -> bytes:
+    return repr(value).encode("utf-8", "backslashreplace")
+
+
 def _parts(torch: Any, tensor: Any) -> Tuple[List[str], List[Any]]:
-    """What names the parts that make up a tensor (with a layout, or a scale and zero point), and
-    the parts."""
+    """Return what names the parts that make up a tensor (with a layout, or a scale and zero point),
+    and the parts."""
     if hasattr(type(tensor), "__tensor_flatten__"):
         if hasattr(tensor, "trigger_wait"):
             tensor.trigger_wait()  # the result of a collective that may still be on its way
         names = list(type(tensor).__tensor_flatten__(tensor)[0])
         return names, [getattr(tensor, name) for name in names]
     if tensor.is_quantized:
+        names = [str(tensor.qscheme())]
         if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
             scales = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
-            return [str(tensor.qscheme()), str(tensor.q_per_channel_axis())], [
-                tensor.int_repr(),
-                *scales,
-            ]
-        return [str(tensor.qscheme()), repr((tensor.q_scale(), tensor.q_zero_point()))], [
-            tensor.int_repr()
-        ]
-    layout = str(tensor.layout)
+            return [*names, str(tensor.q_per_channel_axis())], [tensor.int_repr(), *scales]
+        return [*names, repr((tensor.q_scale(), tensor.q_zero_point()))], [tensor.int_repr()]
     if tensor.layout is torch.strided:
         raise ValueError("its elements have no memory")
-    if tensor.layout is torch.sparse_coo:
-        return [layout], [tensor._indices(), tensor._values()]
-    if hasattr(tensor, "crow_indices") and tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [layout], [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [layout], [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    layout = str(tensor.layout)
     # jagged, mkldnn
-    return [layout], [tensor.values() if hasattr(tensor, "values") else tensor.to_dense()]
+    others = ("values",) if hasattr(tensor, "values") else ("to_dense",)
+    return [layout], [getattr(tensor, name)() for name in _LAYOUTS.get(layout, others)]
 
 
 def _shape(tensor: Any) -> Tuple[int, ...]:
@@ -241,7 +223,7 @@ class Digests(Later):
         self._among: Tuple[Sequence[int], List[bytes]] = (), []
 
     def among(self, places: Sequence[int], others: List[bytes]) -> Digests:
-        """These digests, put at their places among those of what is no tensor."""
+        """Return these digests, put at their places among those of what is no tensor."""
         self._among = places, others
         return self
 
@@ -252,7 +234,7 @@ class Digests(Later):
         return {"digests": self.result()}
 
     def result(self) -> bytes:
-        """All digests; waits for the device."""
+        """Return all digests; wait for the device."""
         for sums in self._remote:
             for index, digest in sums.digests():
                 self.found[index] = digest
@@ -264,8 +246,8 @@ class Digests(Later):
 
 
 def digest_all(torch: Any, tensors: Sequence[Any], depth: int = 0) -> bytes:
-    """Digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and autograd as
-    they were."""
+    """Return the digests of all tensors, 16 bytes each, in order. Leaves tensors, generators and
+    autograd as they were."""
     return begin(torch, tensors, depth).result()
 
 
@@ -288,12 +270,8 @@ def begin(
     only `result` waits for them. With `slots` (of the same tensors at the last step) a tensor that
     lies where it lay is read as it was read then."""
     algorithm = chosen()
-    digest, headers, usual, strided = (
-        algorithm.digest,
-        algorithm.headers,
-        (torch.Tensor, torch.nn.Parameter),
-        torch.strided,
-    )
+    digest, headers = algorithm.digest, algorithm.headers
+    usual, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
     found: List[bytes] = []
     remote: List[Tuple[int, Any]] = []
     with bare(torch), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
@@ -318,45 +296,38 @@ def begin(
             ):
                 header = headers.get((tensor.dtype, tensor.shape))
                 if header is not None:
-                    pointer = tensor.data_ptr()
-                    if (
-                        pointer
-                        and (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
-                        <= tensor.untyped_storage().nbytes()
-                    ):
-                        content = header[0].from_address(pointer)
+                    pointer, size = tensor.data_ptr(), tensor.element_size()
+                    end = (tensor.storage_offset() + tensor.numel()) * size
+                    if pointer and end <= tensor.untyped_storage().nbytes():
+                        content, prepared = header[0].from_address(pointer), header[1]
                         if slots:
-                            slots[index] = (
-                                weakref.ref(tensor),
-                                pointer,
-                                tensor.shape,
-                                tensor.dtype,
-                                content,
-                                header[1],
-                            )
-                        found.append(digest(content, header[1]))
+                            place = (pointer, tensor.shape, tensor.dtype)
+                            slots[index] = (weakref.ref(tensor), *place, content, prepared)
+                        found.append(digest(content, prepared))
                         continue
             own = local(tensor)
             if own.layout is not strided or own.is_quantized or not in_memory(torch, own):
                 found.append(_composed(torch, own, depth))
                 continue
-            plain = _plain(own)
-            if not plain.is_cpu:
-                remote.append((len(found), plain))
-            found.append(_read(algorithm, plain) if plain.is_cpu else b"")
+            contiguous = _contiguous(own)
+            if contiguous.is_cpu:
+                found.append(_read(algorithm, contiguous))
+            else:
+                remote.append((len(found), contiguous))
+                found.append(b"")
         return Digests(found, device_digest.begin(torch, remote) if remote else ())
 
 
-def _plain(tensor: Any) -> Any:
-    """A contiguous, resolved tensor with the same elements in logical order."""
+def _contiguous(tensor: Any) -> Any:
+    """Return a contiguous, resolved tensor with the same elements in logical order."""
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
 def _read(algorithm: Algorithm, tensor: Any) -> bytes:
-    """The digest of a contiguous tensor of the CPU. What the short way of `begin` may read next
-    time is remembered."""
+    """Return the digest of a contiguous tensor of the CPU. What the short way of `begin` may read
+    next time is remembered."""
     prepared = algorithm.prepare(device_digest.header(tensor))
     array = ctypes.c_char * (tensor.numel() * tensor.element_size())
     pointer = tensor.data_ptr()

@@ -19,39 +19,22 @@ from .session import Session
 # elements at a time: 1 MiB as float64, so that the temporaries stay in the cache
 PIECE = 128 * 1024
 _HEADROOM = 256 * 1024 * 1024  # bytes of the disk that are left alone
-_TYPES = (  # that are kept
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-    "complex64",
-)
 Figures = Tuple[Optional[float], Optional[int], Optional[float], Optional[float]]
 Item = Tuple[str, Any]
 
 
 def measure(torch: Any, reference: Any, tensor: Any) -> Figures:
-    """(max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and shape.
+    """Return (max_abs, max_ulp, l2, l2 of the reference). Both are CPU tensors of one dtype and
+    shape.
 
     ULP: the number of representable values of the dtype between two elements (0 for -0.0 and +0.0),
     for the four common float types. Infinities that both sides share are no distance. A figure that
     does not exist, because an element is NaN, or infinite on one side only, or because the dtype
-    has no ULP, is None.
-    """
+    has no ULP, is None."""
+    sides = [reference, tensor]
     if reference.dtype.is_complex:
-        reference, tensor = (
-            torch.view_as_real(reference.resolve_conj()),
-            torch.view_as_real(tensor.resolve_conj()),
-        )
-    a, b = reference.reshape(-1), tensor.reshape(-1)
+        sides = [torch.view_as_real(side.resolve_conj()) for side in sides]
+    a, b = [side.reshape(-1) for side in sides]
     largest, ulps, squares, norms = 0.0, 0, 0.0, 0.0
     for start in range(0, a.numel(), PIECE):
         x, y = a[start : start + PIECE], b[start : start + PIECE]
@@ -78,32 +61,28 @@ def _finite(value: float) -> Optional[float]:
 def keep(torch: Any, session: Session, label: str, kind: str, items: Iterable[Item]) -> None:
     """Keep the tensors among `items` (name, value) under `label` (`final`, or a step's), or measure
     them against the reference run's."""
-    step = session.step - 1 if label == "final" else session.step
-    kept = [
-        (name, item)
-        for name, item in items
-        if isinstance(item, torch.Tensor) and _keepable(torch, item)
-    ]
-    if not kept:
+    found = [item for item in items if _keepable(torch, item[1])]
+    if not found:
         return
     name = "%s.%s" % (label, kind)
     # two optimizers, two batches of one step
     number = session.kept[name] = session.kept.get(name, 0) + 1
-    name += ".%d" % number if number > 1 else ""
+    name += ".%d.kept" % number if number > 1 else ".kept"
     reference: Optional[Dict[str, str]] = session.config["keep"].get("reference")
     if reference is None:
-        _write(torch, session, "%s.%s.kept" % (session.stem, name), kept)
+        _write(torch, session, "%s.%s" % (session.stem, name), found)
     elif session.key() in reference:
-        path = "%s.%s.kept" % (reference[session.key()], name)
+        path = "%s.%s" % (reference[session.key()], name)
+        step = session.step - 1 if label == "final" else session.step
         if os.path.exists(path):
-            session.event("distance", step=step, rows=_measured(torch, path, kind, kept))
+            session.event("distance", step=step, rows=_measured(torch, path, kind, found))
 
 
 def _keepable(torch: Any, tensor: Any) -> bool:
+    if not isinstance(tensor, torch.Tensor) or not in_memory(torch, tensor):
+        return False
     tensor = local(tensor)
-    known = describe("", tensor)[1] in _TYPES and in_memory(torch, tensor)
-    readable = known and tensor.layout is torch.strided and not tensor.is_quantized
-    return readable and tensor.numel() > 0
+    return tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
 
 
 def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> None:
@@ -112,8 +91,8 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> No
     folder = session.config["traces"]
     room = os.statvfs(folder)
     if sum(sizes) + _HEADROOM > room.f_bavail * room.f_frsize:
-        said = "%d bytes of tensors were not kept: too little room in %s" % (sum(sizes), folder)
-        return session.note("state-not-kept", said)
+        message = "%d bytes of tensors were not kept: too little room in %s" % (sum(sizes), folder)
+        return session.note("state-not-kept", message)
     try:
         with open(os.path.join(folder, name), "xb") as file:
             for (label, tensor), size in zip(items, sizes):
@@ -125,8 +104,8 @@ def _write(torch: Any, session: Session, name: str, items: Sequence[Item]) -> No
 
 
 def _measured(torch: Any, path: str, kind: str, items: Sequence[Item]) -> List[List[Any]]:
-    """One row for each tensor that has a counterpart of its name, dtype and shape in the file at
-    `path`."""
+    """Return one row for each tensor that has a counterpart of its name, dtype and shape in the
+    file at `path`."""
     rows: List[List[Any]] = []
     tensors = {describe(*item): item[1] for item in items}
     # a file that was cut off says less

@@ -19,20 +19,16 @@ from ..trace.format import MAX_DISTRIBUTIONS, MAX_IMPORTS
 from .process import mapped_files, printable
 
 # of files, relative to the site folder or (the second) to the metadata folder
-_LISTS = (
-    "RECORD",
-    "installed-files.txt",
-    "SOURCES.txt",
-)
+_LISTS = ("RECORD", "installed-files.txt", "SOURCES.txt")
 
 
 def imported(checkout: Any = None) -> Tuple[Dict[str, str], List[List[str]]]:
-    """Canonical name (PEP 503) -> version, by name; and of those that are copies of what the
+    """Return canonical name (PEP 503) -> version, by name; and of those that are copies of what the
     `checkout` holds (`checkout_imports.CheckoutImports`), module, path and name."""
     found: Dict[str, str] = {}
     copies: List[List[str]] = []
-    for site, files in _loaded([entry for entry in sys.path if os.path.isdir(entry)]).items():
-        for metadata, own in _owners(site, files).items():
+    for site, loaded in _loaded().items():
+        for metadata, own in _owners(site, loaded):
             fields = _fields(metadata)
             name = re.sub(r"[-_.]+", "-", fields.get("name", "")).lower()[:200]
             if not name or len(found) >= MAX_DISTRIBUTIONS:
@@ -45,66 +41,53 @@ def imported(checkout: Any = None) -> Tuple[Dict[str, str], List[List[str]]]:
     return dict(sorted(found.items())), copies
 
 
-def _loaded(sites: List[str]) -> Dict[str, Dict[str, Set[str]]]:
-    """Site folder -> top-level name -> files loaded below it, relative to the folder: modules, and
-    libraries mapped into memory."""
+def _loaded() -> Dict[str, Set[str]]:
+    """Return site folder -> files loaded below it, relative to the folder: modules, and libraries
+    mapped into memory."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    # the innermost folder holds a file
-    prefixes = sorted({os.path.abspath(site) + os.sep for site in sites}, key=len, reverse=True)
-    loaded: Dict[str, Dict[str, Set[str]]] = {}
+    sites = {os.path.abspath(entry) + os.sep for entry in sys.path if os.path.isdir(entry)}
+    innermost = sorted(sites, key=len, reverse=True)
+    loaded: Dict[str, Set[str]] = {}
     for file in (*files, *mapped_files()):
         if isinstance(file, str):
-            for prefix in filter(file.startswith, prefixes):
-                relative = file[len(prefix) :].replace(os.sep, "/")
-                found = loaded.setdefault(os.path.realpath(prefix), {})
-                found.setdefault(_top(relative), set()).add(relative)
-                break
+            site = next(filter(file.startswith, innermost), None)
+            if site is not None:
+                relative = file[len(site) :].replace(os.sep, "/")
+                loaded.setdefault(os.path.realpath(site), set()).add(relative)
     return loaded
 
 
-def _owners(site: str, loaded: Dict[str, Set[str]]) -> Dict[str, List[str]]:
-    """Metadata of each distribution of one site folder that owns any of the `loaded` files
-    (top-level name -> paths) -> those that it may own. A regular package that only one of them
-    claims is its own; where several share a name, or it is a namespace, their lists decide."""
-    claims: Dict[str, List[str]] = {}
+def _owners(site: str, loaded: Set[str]) -> Iterator[Tuple[str, List[str]]]:
+    """Yield the metadata of each distribution of one site folder that owns any of the `loaded`
+    files, and those files: by its list of files; without one, by its top-level names."""
     for name in sorted(os.listdir(site)) if os.path.isdir(site) else ():
         if name.endswith((".dist-info", ".egg-info")):
             metadata = os.path.join(site, name)
-            tops = {
-                line.strip().split("/")[0]
-                for line in _lines(os.path.join(metadata, "top_level.txt"))
-            } - {""}
-            for top in tops or {_top(file) for file in _files(metadata)}:
-                claims.setdefault(top, []).append(metadata)
-    owners: Dict[str, List[str]] = {}
-    for top, paths in loaded.items():
-        claimed = claims.get(top, [])
-        regular = {top + "/__init__.py", top + ".py"} & paths or any(
-            "/" not in path for path in paths
-        )
-        for metadata in claimed:
-            if (len(claimed) == 1 and regular) or paths.intersection(_files(metadata)):
-                owners.setdefault(metadata, []).extend(sorted(paths))
-    return owners
+            files = set(_files(metadata))
+            own = loaded & files
+            if not files:
+                tops = {line.strip() for line in _lines(os.path.join(metadata, "top_level.txt"))}
+                own = {file for file in loaded if _top(file) in tops}
+            if own:
+                yield metadata, sorted(own)
 
 
 def _top(relative: str) -> str:
-    """`numpy` of `numpy/core/x.py`, `six` of `six.py`, `_cffi_backend` of
+    """Return `numpy` of `numpy/core/x.py`, `six` of `six.py`, `_cffi_backend` of
     `_cffi_backend.cpython-311-x86_64-linux-gnu.so`."""
     head, separator, _ = relative.partition("/")
     return head if separator else head.partition(".")[0]
 
 
 def _files(metadata: str) -> Iterator[str]:
+    """Yield what the first list that there is names below the site folder."""
     for name in _LISTS:
         lines = _lines(os.path.join(metadata, name))
         for line in lines:
-            path = (
-                line[1:].partition('"')[0]
-                if line.startswith('"')
-                else line.rstrip("\n").partition(",")[0]
-            )
-            path = path[3:] if name == "installed-files.txt" and path.startswith("../") else path
+            quoted = line.startswith('"')
+            path = line[1:].partition('"')[0] if quoted else line.rstrip("\n").partition(",")[0]
+            if name == "installed-files.txt" and path.startswith("../"):
+                path = path[3:]
             if path and not path.startswith(("..", "/")):
                 yield path
         if lines:
@@ -112,13 +95,10 @@ def _files(metadata: str) -> Iterator[str]:
 
 
 def _fields(metadata: str) -> Dict[str, str]:
-    """The header of a distribution's metadata, by lowercase key."""
+    """Return the header of a distribution's metadata, by lowercase key."""
     fields: Dict[str, str] = {}
-    for line in (
-        _lines(os.path.join(metadata, "METADATA"))
-        or _lines(os.path.join(metadata, "PKG-INFO"))
-        or _lines(metadata)
-    ):
+    places = (os.path.join(metadata, "METADATA"), os.path.join(metadata, "PKG-INFO"), metadata)
+    for line in next(filter(None, map(_lines, places)), []):
         if not line.strip():
             break
         key, _, value = line.partition(":")

@@ -24,12 +24,11 @@ Row = Tuple[str, str, str]
 
 
 def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
-    """(`module` or `attribute`, name, digest as hex) of what exists now, sorted, and how many
-    modules raised while they were looked at.
+    """Return (`module` or `attribute`, name, digest as hex) of what exists now, sorted, and how
+    many modules raised while they were looked at.
 
     Modules of one class share a name. A module may be of any kind (lazy, with methods of its own
-    that raise): it hides no other.
-    """
+    that raise): it hides no other."""
     made: List[Any] = []
     held: Set[int] = set()
     failed = 0
@@ -43,9 +42,8 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
             failed += 1
     rows: List[Row] = []
     budget = [_BYTES]
-    for root in sorted(
-        (module for module in made if id(module) not in held), key=lambda item: type(item).__name__
-    ):
+    roots = [module for module in made if id(module) not in held]
+    for root in sorted(roots, key=lambda item: type(item).__name__):
         try:
             rows.extend(_rows(torch, root, names, budget))
         except Exception:
@@ -57,43 +55,36 @@ def look(torch: Any, names: Names) -> Tuple[List[Row], int]:
 
 def _rows(torch: Any, root: Any, names: Names, budget: List[int]) -> Iterator[Row]:
     label, usual = type(root).__name__, vars(torch.nn.Module())
-    tensors = [
-        *parameters(root),
-        *(
-            item
-            for _, module in modules(root)
-            for item in module._buffers.values()
-            if item is not None
-        ),
-    ]
+    tensors = parameters(root)
+    for _, module in modules(root):
+        tensors += [item for item in module._buffers.values() if item is not None]
     if tensors and _readable(torch, tensors, names, budget):
-        yield (
-            "module",
-            label[:MAX_UNMOVED_NAME],
-            hashlib.sha256(digest_all(torch, tensors)).hexdigest()[:32],
-        )
+        yield "module", label[:MAX_UNMOVED_NAME], _digest(digest_all(torch, tensors))
     for path, module in modules(root):
         for key, value in list(vars(module).items()):
             name = ".".join(part for part in (label, path, key) if part)[:MAX_UNMOVED_NAME]
-            if (
-                key not in usual
-                and isinstance(value, torch.Tensor)
-                and _readable(torch, [value], names, budget)
-            ):
+            if key in usual:
+                continue
+            if isinstance(value, torch.Tensor) and _readable(torch, [value], names, budget):
                 yield "attribute", name, digest_all(torch, [value]).hex()
-            elif key not in usual and type(value) in (int, float):
-                yield "attribute", name, hashlib.sha256(repr(value).encode()).hexdigest()[:32]
+            elif type(value) in (int, float):
+                yield "attribute", name, _digest(repr(value).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _readable(torch: Any, tensors: List[Any], names: Names, budget: List[int]) -> bool:
-    """Take the bytes of these tensors off the budget, where no optimizer's model holds them, all
-    can be read and it is large enough."""
-    if any(
-        id(item) in names.by_id or not in_memory(torch, item) or item.layout is not torch.strided
-        for item in tensors
-    ):
-        return False
-    size = sum(item.numel() * item.element_size() for item in tensors)
+    """Take the bytes of these tensors off the budget, if it is large enough, no optimizer's model
+    holds them and all can be read."""
+    size = 0
+    for item in tensors:
+        if id(item) in names.by_id or not in_memory(torch, item):
+            return False
+        if item.layout is not torch.strided:
+            return False
+        size += item.numel() * item.element_size()
     if size > budget[0]:
         return False
     budget[0] -= size
@@ -116,7 +107,7 @@ class NonFinite:
                 self._found[kind, name] = (tensor, step, self._nan(tensor, whole=True))
 
     def lasting(self) -> List[List[Any]]:
-        """[kind, name, step, whether all of it was NaN] of what still holds NaN now."""
+        """Return [kind, name, step, whether all of it was NaN] of what still holds NaN now."""
         return [
             [kind, name, step, whole]
             for (kind, name), (tensor, step, whole) in self._found.items()
@@ -124,19 +115,12 @@ class NonFinite:
         ]
 
     def _nan(self, tensor: Any, whole: bool = False) -> bool:
-        """Whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
+        """Return whether any element (`whole`: every element) is NaN. A tensor that cannot be asked
         (sparse, float8, on `meta`) has none."""
         torch, part = self._torch, local(tensor)
         try:
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-                if (
-                    not (part.is_floating_point() or part.is_complex())
-                    or not part.numel()
-                    or not part.untyped_storage().nbytes()
-                ):
-                    return False
-                if not whole and not part.is_complex() and bool(torch.isfinite(part.sum())):
-                    # one pass without a temporary; a sum that is not finite may be an overflow
+                if not in_memory(torch, part):
                     return False
                 return bool(torch.isnan(part).all() if whole else torch.isnan(part).any())
         except Exception:  # a tensor subclass may refuse any operator; the training must not notice

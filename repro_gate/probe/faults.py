@@ -46,9 +46,9 @@ class _Fault:
         self.done = False
 
     def torch_arrived(self, torch: Any) -> None:
-        from . import torch_hooks
+        from . import tensors
 
-        wrap(torch_hooks.Hooks, "tensors", self.tensors)
+        wrap(tensors.Tensors, "record", self.tensors)
 
     def rng(self, original: Callable[[Any], None], current: Any) -> None:
         """Around the recording of the generators' states."""

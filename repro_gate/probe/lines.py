@@ -63,7 +63,7 @@ class Lines:
         """Write the lines since the last time."""
         found, self._open = self._open, []
         for item in found:
-            current.event("used", factor="line", count=1, direct=True, **item)
+            current.event("uses", factor="line", count=1, direct=True, **item)
 
     def forked(self) -> None:
         """This is a forked child: the lines so far are its parent's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ..trace.format import MAX_LOADERS
+from ..trace.format import LIMITS
 from .patch import WeakByIdentity
 
 
@@ -19,20 +19,20 @@ class Loaders:
         self._count = 0
 
     def started(self, loader: Any, iterator: Any) -> None:
-        """`iter(loader)` gave this iterator."""
+        """Note that `iter(loader)` gave this iterator."""
         if iterator is not loader:
             self._made_by.add(iterator, weakref.ref(loader))
 
     def batch(self, iterator: Any) -> None:
-        """An iterator hands out a batch."""
+        """Note that an iterator hands out a batch."""
         reference = self._made_by.get(iterator)
         loader = reference() if reference is not None else None
         key = iterator if loader is None else loader
-        if self._known.get(key) is not None or self._count >= MAX_LOADERS:
+        if self._known.get(key) is not None or self._count >= LIMITS["loaders"]:
             return
         seed, workers = getattr(iterator, "_base_seed", None), getattr(iterator, "_num_workers", 0)
         self._session.event(
-            "loader",
+            "loaders",
             number=self._count,
             workers=workers if type(workers) is int else 0,
             base_seed=seed if type(seed) is int else None,

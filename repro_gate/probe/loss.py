@@ -4,13 +4,15 @@ a GradScaler scales it."""
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, Dict, List
 
 from ..trace.writer import Later
 from .device_digest import fetch
 from .digest import bare, begin, describe, in_memory, local
-from .manual_steps import BACKWARD, GRAD, leaves_of, plain
+from .manual_steps import BACKWARD, GRAD, leaves_of, unwrapped
 from .patch import wrap
+from .process import works_for_a_pool
 
 
 def watch(main: Any) -> None:
@@ -24,14 +26,14 @@ def watch(main: Any) -> None:
     def backward(original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if hasattr(tensors, "__next__"):
             tensors = tuple(tensors)
+        hooks = main.of_thread()
         if task() != -1:
             with contextlib.suppress(Exception):
-                main.of_thread().manual.nests(plain(torch, tensors))
+                hooks.manual.nests(unwrapped(torch, tensors))
             return original(tensors, *args, **kwargs)
-        hooks = main.of_thread()
         if hooks.session.live:
             with hooks.session.own_time():
-                _before_backward(hooks, plain(torch, tensors))
+                _before_backward(hooks, unwrapped(torch, tensors))
         elif hooks.manual.by and not hooks.manual.over:
             hooks.session.insist()
         result = original(tensors, *args, **kwargs)
@@ -45,7 +47,19 @@ def watch(main: Any) -> None:
             return original(outputs, inputs, *args, **kwargs)
         if hasattr(inputs, "__next__"):  # `net.parameters()` can be read once
             inputs = tuple(inputs)
-        return _grad(main.of_thread(), original, outputs, inputs, *args, **kwargs)
+        hooks, left = main.of_thread(), None
+        session = hooks.session
+        if session.live:
+            with session.own_time():
+                create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
+                left = _before_grad(hooks, outputs, inputs, create_graph)
+        elif session.stopped and hooks.manual.by == GRAD and not hooks.manual.over:
+            session.insist()
+        result = original(outputs, inputs, *args, **kwargs)
+        if left is not None and session.live:
+            with session.own_time(), bare(torch):
+                left(unwrapped(torch, result))
+        return result
 
     def scale(original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
@@ -54,16 +68,15 @@ def watch(main: Any) -> None:
         return scaled
 
     for name, around in (("backward", backward), ("grad", grad)):
-        del wrap(
-            torch.autograd, name, around
-        )._torchdynamo_disable  # a graph that is being compiled may take gradients
+        # a graph that is being compiled may take gradients
+        del wrap(torch.autograd, name, around)._torchdynamo_disable
     wrap(torch.amp.GradScaler, "scale", scale)
 
 
 def _before_backward(hooks: Any, roots: List[Any]) -> None:
     manual, leaves = hooks.manual, []
     if not manual.over:
-        if manual.in_a_pool():
+        if works_for_a_pool():
             return
         leaves = list(leaves_of(roots))
     manual.enters(BACKWARD, leaves)
@@ -71,58 +84,44 @@ def _before_backward(hooks: Any, roots: List[Any]) -> None:
     manual.uncompared(roots)
 
 
-def _grad(hooks: Any, original: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """`autograd.grad`, which torch.func's transforms call too: a step where nothing else is one,
-    else recorded beside the steps."""
-    torch, session, manual = hooks.torch, hooks.session, hooks.manual
-    mine = steps = False
-    taken: List[Any] = []
-    if session.live:
-        with session.own_time():
-            roots, taken = plain(torch, outputs), plain(torch, inputs)
-            create_graph = bool(args[2] if len(args) > 2 else kwargs.get("create_graph"))
-            mine = all(item.is_leaf for item in taken) and manual.outermost(inputs, create_graph)
-            with bare(torch):
-                mine = mine and (
-                    manual.over or not (manual.in_a_pool() or manual.of_the_input(taken, roots))
-                )
-                steps = mine and not manual.over and manual.by != BACKWARD
-                if steps:
-                    manual.enters(GRAD, taken)
-            if steps:
-                _record(hooks, roots)
-    elif session.stopped and manual.by == GRAD and not manual.over:
-        session.insist()
-    result = original(outputs, inputs, *args, **kwargs)
-    if mine and session.live:
-        with session.own_time(), bare(torch):
-            grads = plain(torch, result)
-            manual.left(grads) if steps else manual.beside(taken, grads)
-    return result
+def _before_grad(hooks: Any, outputs: Any, inputs: Any, create_graph: bool) -> Any:
+    """Record what goes into `autograd.grad`, which torch.func's transforms call too: it is a step
+    if nothing else is one. Return what records the gradients that come out; None: nothing does."""
+    torch, manual = hooks.torch, hooks.manual
+    roots, leaves = unwrapped(torch, outputs), unwrapped(torch, inputs)
+    if not all(leaf.is_leaf for leaf in leaves) or not manual.outermost(inputs, create_graph):
+        return None
+    if manual.over:
+        return functools.partial(manual.beside, leaves)
+    with bare(torch):
+        if manual.by == BACKWARD or works_for_a_pool() or manual.of_the_input(leaves, roots):
+            return None
+        manual.enters(GRAD, leaves)
+    _record(hooks, roots)
+    return manual.left
 
 
 def _record(hooks: Any, roots: List[Any]) -> None:
-    """A gradient is about to be taken of `roots`: the initial state where this is the first,
-    generator states, the loss as the training knows it (before scaling)."""
+    """Record what stands before a gradient is taken of `roots`: the initial state if this is the
+    first, generator states, the loss as the training knows it (before scaling)."""
     session = hooks.session
     hooks.initial_state()
     if session.live:
         session.trains()
         with session.own_time(), bare(hooks.torch):
-            scalars = [
-                root
-                for root in roots
-                if root.numel() == 1 and root.is_floating_point() and in_memory(hooks.torch, root)
-            ]
-            losses = [getattr(root, "_repro_gate_loss", root).detach() for root in scalars]
+            losses = []
+            for root in roots:
+                is_scalar = root.numel() == 1 and root.is_floating_point()
+                if is_scalar and in_memory(hooks.torch, root):
+                    losses.append(getattr(root, "_repro_gate_loss", root).detach())
             if session.wants():
                 session.rng()
             if losses:
-                rows = tuple(
-                    ("loss.%d" % index if losses[1:] else "loss", describe("", item)[1], ())
-                    for index, item in enumerate(losses)
-                )
-                session.block("loss", rows, Losses(hooks.torch, losses))
+                names = ["loss.%d" % index for index in range(len(losses))]
+                if len(losses) == 1:
+                    names = ["loss"]
+                rows = [(name, describe("", item)[1], ()) for name, item in zip(names, losses)]
+                session.block("loss", tuple(rows), Losses(hooks.torch, losses))
 
 
 class Losses(Later):
@@ -132,9 +131,8 @@ class Losses(Later):
         self._digests = begin(torch, losses)
         values = [local(item).to(torch.float64).reshape(()) for item in losses]
         alike = len({item.device for item in values}) == 1
-        self._values, self._event = fetch(
-            torch, torch.stack(values if alike else [item.cpu() for item in values])
-        )
+        values = values if alike else [item.cpu() for item in values]
+        self._values, self._event = fetch(torch, torch.stack(values))
 
     def ready(self) -> bool:
         return self._digests.ready() and (self._event is None or bool(self._event.query()))
@@ -142,7 +140,5 @@ class Losses(Later):
     def fields(self) -> Dict[str, Any]:
         if self._event is not None:
             self._event.synchronize()
-        return {
-            **self._digests.fields(),
-            "values": [value.hex() for value in self._values.tolist()],
-        }
+        values = [value.hex() for value in self._values.tolist()]
+        return {**self._digests.fields(), "values": values}

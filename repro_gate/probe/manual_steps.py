@@ -8,11 +8,11 @@ accumulated batch) is none.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .digest import digest_all
 from .patch import WeakByIdentity
-from .process import works_for_a_pool
+from .tensors import Tensors, parameters
 
 BACKWARD, GRAD = "backward()", "autograd.grad"
 _NODES = 100_000  # of one graph that are looked at
@@ -23,55 +23,40 @@ _BESIDE = 8  # calls of autograd.grad that are recorded in one step
 
 
 class ManualSteps:
-    """The steps of one process that no optimizer makes. `hooks` is its `torch_hooks.Hooks`; `by` is
-    what the steps are calls of, `why` the reason."""
+    """The steps of one thread that no optimizer makes. `by` is what the steps are calls of, `why`
+    the reason."""
 
-    def __init__(self, torch: Any, hooks: Any) -> None:
-        self.torch, self.hooks = torch, hooks
-        # as an optimizer, so that `names` finds the models
-        self.param_groups: List[Dict[str, Any]] = [{"params": []}]
+    def __init__(self, torch: Any, tensors: Tensors) -> None:
+        self.torch, self.tensors, self.session = torch, tensors, tensors.session
         self.by = ""
         self.why = "no torch optimizer took a step"
         self.over = False  # an optimizer steps, or the script says itself what a step is
         self.steps = 0
-        self.items: List[Tuple[str, Any]] = []
+        self.items: List[Tuple[str, Any]] = []  # the leaves of the call in progress, by name
+        self.calls = 0  # of `backward()`
         self._fresh = False  # each call is given new tensors
         self._changed = False  # an update without an optimizer was seen
         self._watched: List[Any] = []  # leaves that an update changes
-        self._before = b""  # their digests at the last call
-        self._versions: List[
-            int
-            # and their versions, which count changes in place wherever they are (`.data` is outside
-            # of it)
-        ] = []
+        self._before: Tuple[bytes, List[int]] = b"", []  # their state at the last call
         self._searched: List[Any] = []  # what the last search for names was made for
-        self._for_a_pool: Optional[bool] = None
-        self.calls = 0  # of `backward()`
         self._scans = 0
         self._level = 1 << 30  # of torch.func's transforms, the lowest that took a gradient
-        self._seen = WeakByIdentity()  # leaves of the last look that belong to no module
-        self._beside = (-1, 0)
+        self._unnamed = WeakByIdentity()  # leaves of the last look that belong to no module
+        self._extra = (-1, 0)  # calls of autograd.grad in a step that an optimizer makes
         self._nested: Dict[int, Any] = {}
 
-    def in_a_pool(self) -> bool:
-        """Whether gradients are taken here as a pool's task, for another process: nothing of that
-        is recorded, and nothing is stopped."""
-        if self._for_a_pool is None:
-            self._for_a_pool = works_for_a_pool()
-        return self._for_a_pool
-
     def of_the_input(self, leaves: Sequence[Any], roots: Sequence[Any]) -> bool:
-        """Whether gradients are taken of what goes into a model, and of none of its parameters: a
-        saliency map, an attack, a force."""
-        kind, asked = self.torch.nn.Parameter, {id(leaf) for leaf in leaves}
+        """Return whether gradients are taken of what goes into a model, and of none of its
+        parameters: a saliency map, an attack, a force."""
+        kind, own = self.torch.nn.Parameter, {id(leaf) for leaf in leaves}
         if any(isinstance(leaf, kind) for leaf in leaves):
             return False
-        return any(isinstance(leaf, kind) and id(leaf) not in asked for leaf in leaves_of(roots))
+        return any(isinstance(leaf, kind) and id(leaf) not in own for leaf in leaves_of(roots))
 
     def enters(self, by: str, leaves: Sequence[Any]) -> None:
-        """A gradient is about to be taken: where the leaves were updated since the last call, the
-        step in progress ends here. Raises StopTraining after the last wanted one."""
-        session = self.hooks.session
+        """Note that a gradient is about to be taken. If the leaves were updated since the last
+        call, the step in progress ends here. Raises StopTraining after the last wanted one."""
+        session, tensors = self.session, self.tensors
         self.over = self.over or session.explicit
         leaves = [*leaves, *self._nested.values()]
         self._nested = {}
@@ -81,196 +66,170 @@ class ManualSteps:
         with session.own_time():
             due = self._updated(leaves) and bool(self.items) and by == self.by
             self._changed = self._changed or due
-            self._fresh = self._fresh or (
-                bool(self.items) and by == GRAD and self.items[0][1] is not leaves[0]
-            )
+            if self.items and by == GRAD and self.items[0][1] is not leaves[0]:
+                self._fresh = True
             self.by, self.items = by, self._named(leaves)
             if due and session.wants():
-                self.hooks.tensors("parameter", self.items)
-                self.hooks.updating_state()
-                self.hooks.buffers()
+                tensors.record("parameter", self.items)
+                tensors.updating_state()
+                tensors.buffers()
         if due:
             self.steps += 1
             # an optimizer that was made may yet take the steps that are wanted
-            session.end_step(last=not self.hooks.made)
+            session.end_step(last=not tensors.made)
 
     def left(self, grads: Sequence[Any] = ()) -> None:
-        """The gradient was taken; `grads` where they were returned and not accumulated."""
-        session = self.hooks.session
+        """Note that the gradient was taken; `grads` if they were returned and not accumulated."""
+        session = self.session
         if self.over or not self.items or not session.live:
             return
-        if self._nested:
-            known = {id(leaf) for _, leaf in self.items}
-            self.items = self.items + self._named(
-                [leaf for leaf in self._nested.values() if id(leaf) not in known]
-            )
+        known = {id(leaf) for _, leaf in self.items}
+        more = [leaf for place, leaf in self._nested.items() if place not in known]
+        if more:
+            self.items = self.items + self._named(more)
         session.recorded()  # a step is owed, which the next call closes, an optimizer, or the end
-        if session.wants() and (self._changed or not self.hooks.made):
+        if session.wants() and (self._changed or not self.tensors.made):
             with session.own_time():
                 self._gradients(grads or [leaf.grad for _, leaf in self.items])
 
     def nests(self, roots: Sequence[Any]) -> None:
-        """A pass inside a pass, as reentrant checkpoints make: the graph from outside does not show
-        the leaves that it reaches."""
+        """Note a pass inside a pass, as reentrant checkpoints make: the graph from outside does not
+        show the leaves that it reaches."""
         if not self.over:
             self._nested.update((id(leaf), leaf) for leaf in leaves_of(roots))
 
     def beside(self, inputs: Sequence[Any], grads: Sequence[Any]) -> None:
-        """`autograd.grad` beside steps of another kind: a model may be trained by it, so what goes
-        in and comes out is recorded as well."""
-        session = self.hooks.session
-        step, count = self._beside
-        self._beside = session.step, count + 1 if step == session.step else 1
-        if self.over and session.step >= 0 and session.wants() and self._beside[1] <= _BESIDE:
+        """Record `autograd.grad` beside steps of another kind: a model may be trained by it."""
+        session = self.session
+        step, count = self._extra
+        self._extra = session.step, count + 1 if step == session.step else 1
+        if self.over and session.step >= 0 and session.wants() and self._extra[1] <= _BESIDE:
             with session.own_time():
                 self.items = self._named(inputs)
-                self.hooks.tensors("parameter", self.items)
+                self.tensors.record("parameter", self.items)
                 self._gradients(grads)
 
     def _gradients(self, grads: Sequence[Any]) -> None:
-        self.hooks.tensors(
-            "gradient",
-            [(item[0], grad) for item, grad in zip(self.items, grads) if grad is not None],
-        )
+        found = [(name, grad) for (name, _), grad in zip(self.items, grads) if grad is not None]
+        self.tensors.record("gradient", found)
 
     def uncompared(self, roots: Sequence[Any]) -> None:
-        """Where an optimizer steps: look now and then for leaves that get gradients and that no
+        """If an optimizer steps: look now and then for leaves that get gradients and that no
         optimizer's model holds, and name them, so that they are compared now and at the end."""
         self.calls += 1
         if not self.over or self.calls & (self.calls - 1):
             return
-        with self.hooks.session.own_time():
-            known, found = self.hooks.names.by_id, list(leaves_of(roots))
+        with self.session.own_time():
+            known, found = self.tensors.names.by_id, list(leaves_of(roots))
             if self._sharded(found):
                 return
             unknown = [leaf for leaf in found if id(leaf) not in known]
-            kind, seen = self.torch.nn.Parameter, self._seen
-            mine = [leaf for leaf in unknown if isinstance(leaf, kind) or seen.get(leaf)]
-            self._seen = WeakByIdentity()
+            kind, before = self.torch.nn.Parameter, self._unnamed
+            mine = [leaf for leaf in unknown if isinstance(leaf, kind) or before.get(leaf)]
+            self._unnamed = WeakByIdentity()
             for leaf in unknown:
-                self._seen.add(leaf, True)
+                self._unnamed.add(leaf, True)
             if mine and self._scans < _SCANS:
-                self.hooks.tensors("parameter", self._named(mine))
+                self.tensors.record("parameter", self._named(mine))
 
     def optimizer_steps(self) -> None:
+        """Note that an optimizer steps: gradients make no steps from here on."""
         if not self.over:
             self.over, self.items, self._nested, self._watched = True, [], {}, []
 
     def outermost(self, inputs: Any, create_graph: bool) -> bool:
-        """Whether a call of `autograd.grad` can be a step: not one that only makes a graph, nor one
-        inside another of torch.func's. What `torch.func.vjp` returns makes a graph too, of inputs
-        that are still in its transform's wrappers."""
+        """Return whether a call of `autograd.grad` can be a step: not one that only makes a graph,
+        nor one inside another of torch.func's. What `torch.func.vjp` returns makes a graph too, of
+        inputs that are still in its transform's wrappers."""
         functorch = self.torch._C._functorch
         level = functorch.maybe_current_level()
         if level is None:
-            given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            return not create_graph or any(map(functorch.is_functorch_wrapped_tensor, given))
+            items = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            return not create_graph or any(map(functorch.is_functorch_wrapped_tensor, items))
         self._level = min(self._level, level)
         return bool(level <= self._level)
 
-    def told(self) -> str:
-        """What the report says of the steps; empty where an optimizer made them all."""
+    def summary(self) -> str:
+        """Return what the report says of the steps; empty if an optimizer made them all."""
         if not self.by or (self.over and not self.steps):
             return ""
         if self.over:
             return "%d steps before an optimizer's first are calls of %s" % (self.steps, self.by)
-        unseen = (
-            "; the last update is compared only in capture.artifacts"
-            if self._fresh and not self.hooks.session.stopped
-            else ""
-        )
-        return "steps are calls of %s: %s%s" % (self.by, self.why, unseen)
+        text = "steps are calls of %s: %s" % (self.by, self.why)
+        if self._fresh and not self.session.stopped:
+            text += "; the last update is compared only in capture.artifacts"
+        return text
 
     def _sharded(self, leaves: Sequence[Any]) -> bool:
-        """Whether a model is sharded (FSDP): its leaves stand in for the parameters during a pass,
-        and lose their memory after it."""
-        updated = (
-            item
-            for optimizer in self.hooks.made
-            for group in optimizer.param_groups
-            for item in group["params"]
-        )
-        return any(hasattr(item, "_local_tensor") for item in updated) or any(
-            getattr(leaf, "_is_flat_param", False) for leaf in leaves
-        )
+        """Return whether a model is sharded (FSDP): its leaves stand in for the parameters during a
+        pass, and lose their memory after it."""
+        if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
+            return True
+        made = self.tensors.made
+        return any(hasattr(item, "_local_tensor") for each in made for item in parameters(each))
 
     def _updated(self, leaves: Sequence[Any]) -> bool:
-        """Whether the parameters were updated since the last call, in place or by new tensors in
-        their stead; watches these from now on."""
-        parameters = [leaf for leaf in leaves if isinstance(leaf, self.torch.nn.Parameter)]
-        watched, then = (parameters or list(leaves))[:_WATCHED], self._watched
-        changed = self._digests(then) != self._before or _versions(then) != self._versions
-        self._watched, self._before, self._versions = (
-            watched,
-            self._digests(watched),
-            _versions(watched),
-        )
-        renewed = then and not set(map(id, then)) & set(map(id, watched))
-        return changed or bool(renewed and self._digests(then) != self._before)
+        """Return whether the parameters were updated since the last call, in place or by new
+        tensors in their stead; watch these from now on."""
+        own = [leaf for leaf in leaves if isinstance(leaf, self.torch.nn.Parameter)]
+        before, then = self._before, self._watched
+        changed = self._state(then) != before
+        self._watched = (own or list(leaves))[:_WATCHED]
+        self._before = self._state(self._watched)
+        renewed = then and not set(map(id, then)) & set(map(id, self._watched))
+        return changed or bool(renewed and self._before[0] != before[0])
 
-    def _digests(self, leaves: Sequence[Any]) -> bytes:
-        """The digests of the beginnings of leaves; a tensor of a kind of its own is taken whole."""
-        simple = (self.torch.Tensor, self.torch.nn.Parameter)
-        long = [
-            type(leaf) in simple and leaf.layout is self.torch.strided and leaf.numel() > _SAMPLE
-            for leaf in leaves
-        ]
-        return digest_all(
-            self.torch,
-            [
-                leaf.detach().reshape(-1)[:_SAMPLE] if cut else leaf
-                for leaf, cut in zip(leaves, long)
-            ],
-        )
+    def _state(self, leaves: Sequence[Any]) -> Tuple[bytes, List[int]]:
+        """Return the digests of the beginnings of leaves (a tensor of a kind of its own is taken
+        whole), and their versions, which count changes in place wherever they are (`.data` is
+        outside of it)."""
+        torch, parts = self.torch, []
+        for leaf in leaves:
+            is_simple = type(leaf) in (torch.Tensor, torch.nn.Parameter)
+            if is_simple and leaf.layout is torch.strided and leaf.numel() > _SAMPLE:
+                leaf = leaf.detach().reshape(-1)[:_SAMPLE]
+            parts.append(leaf)
+        return digest_all(torch, parts), [getattr(leaf, "_version", 0) for leaf in leaves]
 
     def _named(self, leaves: Sequence[Any]) -> List[Tuple[str, Any]]:
-        """(name, leaf). Modules are searched where a parameter is new; what stands where a named
-        tensor stood before keeps that name."""
-        hooks, known = self.hooks, self.hooks.names.by_id
-        new = [leaf for leaf in leaves if id(leaf) not in known]
-        if (
-            new
-            and self._scans < _SCANS
-            and (not self._scans or any(isinstance(leaf, self.torch.nn.Parameter) for leaf in new))
-        ):
+        """Return (name, leaf). Modules are searched if a parameter is new; what stands where a
+        named tensor stood before keeps that name."""
+        tensors, kind = self.tensors, self.torch.nn.Parameter
+        new = [leaf for leaf in leaves if id(leaf) not in tensors.names.by_id]
+        first = not self._scans or any(isinstance(leaf, kind) for leaf in new)
+        if new and self._scans < _SCANS and first:
             self._scans += 1
-            held = {id(leaf) for leaf in new}
-            self.param_groups[0]["params"] = [
-                item for item in self._searched if id(item) not in held
-            ] + new
-            self._searched = (
-                new  # not every leaf there ever was: what a training renews would stay in memory
-            )
-            hooks.name([self])
-            known = hooks.names.by_id
-        before = self.items if len(self.items) == len(leaves) else []
-        return [
-            (known.get(id(leaf)) or (before[index][0] if before else "leaf.%d" % index), leaf)
-            for index, leaf in enumerate(leaves)
-        ]
-
-
-def _versions(leaves: Sequence[Any]) -> List[int]:
-    return [getattr(leaf, "_version", 0) for leaf in leaves]
+            known = {id(leaf) for leaf in new}
+            searched = [item for item in self._searched if id(item) not in known]
+            tensors.leaves.param_groups[0]["params"] = searched + new
+            # not every leaf there ever was: what a training renews would stay in memory
+            self._searched = new
+            tensors.name([tensors.leaves])
+        by_id, before = tensors.names.by_id, self.items
+        named = []
+        for index, leaf in enumerate(leaves):
+            other = before[index][0] if len(before) == len(leaves) else "leaf.%d" % index
+            named.append((by_id.get(id(leaf)) or other, leaf))
+        return named
 
 
 def leaves_of(roots: Sequence[Any]) -> Iterator[Any]:
-    """The leaf tensors whose gradients a backward pass from `roots` accumulates, in the order of
-    the graph."""
+    """Yield the leaf tensors whose gradients a backward pass from `roots` accumulates, in the order
+    of the graph."""
     stack = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
-    seen = set(stack)
-    while stack and len(seen) < _NODES:
+    visited = set(stack)
+    while stack and len(visited) < _NODES:
         node = stack.pop()
         if type(node).__name__ == "AccumulateGrad":
             yield node.variable
         for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
+            if following is not None and following not in visited:
+                visited.add(following)
                 stack.append(following)
 
 
-def plain(torch: Any, values: Any) -> List[Any]:
-    """The tensors among `values` (a tensor, a sequence or a mapping), out of the wrappers of
+def unwrapped(torch: Any, values: Any) -> List[Any]:
+    """Return the tensors among `values` (a tensor, a sequence or a mapping), out of the wrappers of
     torch.func's transforms."""
     if isinstance(values, dict):
         values = list(values.values())

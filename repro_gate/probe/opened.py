@@ -104,7 +104,7 @@ class Opened:
             self.read(path)
         while self._pending:
             part, self._pending = self._pending[:_EVENT], self._pending[_EVENT:]
-            current.event("opened", files=[list(item) for item in part])
+            current.event("opened", rows=[list(item) for item in part])
 
     def forked(self) -> None:
         """This is a forked child: what its parent found is its parent's to write."""

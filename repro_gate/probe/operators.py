@@ -1,24 +1,33 @@
-"""Records each operator that torch dispatches in one step: digests of what went in and came out,
-and the line of the workspace it is of.
+"""Watches the operators that torch dispatches: records those of one step, counts them, or names
+those that torch refuses under the flag. No run whose numbers count is watched.
 
-Two runs compared by these records show the operator that got the same bits in and gave other bits
-out. A replay runs one operator again on its own inputs, and counts the distinct outputs: with one
-thread and with all, with and without the deterministic flag.
-"""
+A record has digests of what went in and came out, and the line of the workspace it is of. Two runs
+compared by these records show the operator that got the same bits in and gave other bits out. A
+replay runs one operator again on its own inputs, and counts the distinct outputs: with one thread
+and with all, with and without the deterministic flag."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from ..trace.dispatch import ASIDE, gives_unwritten, is_view, mode
-from ..trace.format import MAX_NAME
-from ..trace.format import MAX_OPERATORS as _MOST
+from ..trace.dispatch import ASIDE, form, gives_unwritten, is_view, mode
+from ..trace.format import MAX_DISPATCHED, MAX_NAME, MAX_OPERATORS, REFUSAL
 from . import session, source_line
 from .digest import digest_all
 
 _EARLY = 20  # steps
+
+
+def watching(torch: Any, config: Dict[str, Any]) -> Optional[Watching]:
+    """Return who watches the operators of this run; None if nobody asked."""
+    if config.get("operators"):
+        return Operators(torch, config["operators"])
+    if "refused" in config:
+        return Refused(torch, config["refused"])
+    return Dispatched(torch, config["dispatched"]) if "dispatched" in config else None
 
 
 class Watching:
@@ -37,11 +46,11 @@ class Watching:
         self._mode: Any = None
 
     def at(self, step: int) -> None:
-        """Told of the step in progress, -1 before the first: watch it or not."""
+        """Watch the step in progress (-1: before the first), or do not."""
         raise NotImplementedError
 
     def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        """Told of an operator, which it calls: what that gives."""
+        """Take note of an operator and call it; return what it gives."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -60,24 +69,28 @@ class Watching:
             mode.__exit__(None, None, None)
 
     def whose(self) -> Tuple[str, str, Tuple[str, int]]:
-        """(phase, backward node, line) of the operator being dispatched: one of the backward pass
-        belongs to the line of its forward."""
+        """Return (phase, backward node, line) of the operator being dispatched: one of the backward
+        pass belongs to the line of its forward."""
         node = self.torch._C._current_autograd_node()
         if node is not None:
             return "backward", node.name(), self._lines.get(node._sequence_nr(), ("", 0))
         frame: Any = sys._getframe(3)
         site, phase = source_line.nearest(frame), "forward"
         while frame is not None and phase == "forward":
-            if (
-                frame.f_code.co_name in ("step", "_optimizer_step_code")
-                and "/optim/" in frame.f_code.co_filename
-            ):
+            code = frame.f_code
+            if code.co_name in ("step", "_optimizer_step_code") and "/optim/" in code.co_filename:
                 phase = "optimizer"
             frame = frame.f_back
         number = self.torch._C._autograd._get_sequence_nr() - 1
-        if phase == "forward" and len(self._lines) < _MOST:
+        if phase == "forward" and len(self._lines) < MAX_OPERATORS:
             self._lines.setdefault(number, site)
         return phase, "", site
+
+    def tensors(self, value: Any) -> List[Any]:
+        """Return the tensors among arguments or results."""
+        from torch.utils._pytree import tree_leaves
+
+        return [leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)]
 
 
 class Operators(Watching):
@@ -94,10 +107,9 @@ class Operators(Watching):
         self._counts: Dict[str, int] = {}
         # addresses of storages that `empty` gave and that nothing has written yet
         self._unwritten: Set[int] = set()
-        self._number = 0
 
     def at(self, step: int) -> None:
-        """Records of what leads to the first step count as its own."""
+        """Watch `step`; records of what leads to the first step count as its own."""
         if step == self.step or (step < self.step and self.step <= _EARLY):
             self.begin()
         elif step > self.step:
@@ -109,41 +121,37 @@ class Operators(Watching):
             return function(*args, **kwargs)
         phase, node, site = self.whose()
         with current.own_time():
-            inputs = self._digests(
-                (args[1:] if self._is_unwritten(function, args) else args, kwargs)
-            )
-            state = self._generator(function, kwargs)
+            unwritten = self._is_unwritten(function, args)
+            inputs = self._digests((args[1:] if unwritten else args, kwargs))
+            inputs += self._generator(function, kwargs)
         count = self._counts[name] = self._counts.get(name, 0) + 1
-        distinct = None
+        replayed: Dict[str, Any] = {}
         if self.again is not None and self.again[:2] == [name, count]:
             with current.own_time():
-                distinct = self._replay(function, args, kwargs, self.again[2])
+                replayed["distinct"] = self._replay(function, args, kwargs, self.again[2])
         result = function(*args, **kwargs)
         self._follow(function, name, args, result)
-        if self._number < _MOST:
-            with current.own_time():
-                changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
-                simple = self.torch.Tag.pointwise in function.tags or is_view(function)
-                outputs = [] if gives_unwritten(name) else self._digests(result) + changed
-                self._number += 1
-                current.event(
-                    "operator",
-                    op=name[:200],
-                    count=count,
-                    phase=phase,
-                    node=node[:200],
-                    file=site[0][:MAX_NAME],
-                    line=site[1],
-                    inputs=(inputs + state)[:100],
-                    outputs=outputs[:100],
-                    simple=simple,
-                    **({} if distinct is None else {"distinct": distinct}),
-                )
+        with current.own_time():
+            changed = self._digests((args, kwargs)) if function._schema.is_mutable else []
+            outputs = [] if gives_unwritten(name) else self._digests(result) + changed
+            current.event(
+                "operators",
+                op=name[:200],
+                count=count,
+                phase=phase,
+                node=node[:200],
+                file=site[0][:MAX_NAME],
+                line=site[1],
+                inputs=inputs[:100],
+                outputs=outputs[:100],
+                simple=self.torch.Tag.pointwise in function.tags or is_view(function),
+                **replayed,
+            )
         return result
 
     def _is_unwritten(self, function: Any, args: Tuple[Any, ...]) -> bool:
-        """Whether an operator writes to memory that nothing has written: what that holds is no
-        input (`uniform_` on `empty`)."""
+        """Return whether an operator writes to memory that nothing has written: what that holds is
+        no input (`uniform_` on `empty`)."""
         target = self._addresses(args[0]) if function._schema.is_mutable and args else set()
         return bool(target) and target <= self._unwritten
 
@@ -156,8 +164,7 @@ class Operators(Watching):
             self._unwritten -= self._addresses(args[0]) if args else set()
 
     def _addresses(self, value: Any) -> Set[int]:
-        """Where a tensor, or each of a list, has its memory; nothing for one that has none of its
-        own."""
+        """Return where a tensor, or each of a list, has its memory, if it has any of its own."""
         found = set()
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(item, self.torch.Tensor):
@@ -166,14 +173,12 @@ class Operators(Watching):
         return found - {0}
 
     def _digests(self, value: Any) -> List[str]:
-        from torch.utils._pytree import tree_leaves
-
-        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, self.torch.Tensor)]
-        digests = digest_all(self.torch, tensors)
+        digests = digest_all(self.torch, self.tensors(value))
         return [digests[at : at + 8].hex() for at in range(0, len(digests), 16)]
 
     def _generator(self, function: Any, kwargs: Dict[str, Any]) -> List[str]:
-        """A digest of the generator that a random operator draws from: it is an input too."""
+        """Return a digest of the generator that a random operator draws from: it is an input
+        too."""
         if self.torch.Tag.nondeterministic_seeded not in function.tags:
             return []
         generator = kwargs.get("generator") or self.torch.default_generator
@@ -182,8 +187,8 @@ class Operators(Watching):
     def _replay(
         self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], times: int
     ) -> Dict[str, int]:
-        """How many distinct outputs `times` executions on copies of the same inputs gave, for each
-        way to run it; 0: it raised."""
+        """Return how many distinct outputs `times` executions on copies of the same inputs gave,
+        for each way to run it; 0: it raised."""
         torch = self.torch
         enabled = torch.are_deterministic_algorithms_enabled()
         warn = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -208,18 +213,100 @@ class Operators(Watching):
     ) -> int:
         from torch.utils._pytree import tree_map_only
 
-        seen = set()
+        copied, distinct = (self.torch.Tensor, self.torch.clone), set()
         try:
             for _ in range(times):
-                own_args, own_kwargs = tree_map_only(
-                    self.torch.Tensor, self.torch.clone, (args, kwargs)
-                )
+                own_args, own_kwargs = tree_map_only(*copied, (args, kwargs))
                 result = function(*own_args, **own_kwargs)
-                seen.add(
-                    tuple(
-                        self._digests((result, own_args) if function._schema.is_mutable else result)
-                    )
-                )
+                if function._schema.is_mutable:
+                    result = (result, own_args)
+                distinct.add(tuple(self._digests(result)))
         except Exception:
             return 0
-        return len(seen)
+        return len(distinct)
+
+
+class Dispatched(Watching):
+    """Counts the operators of `step` by name, dtype, pass and form. If something was compiled
+    before it, nothing: a compiled graph dispatches nothing, and would not run under this watch."""
+
+    eager = False
+
+    def __init__(self, torch: Any, step: int) -> None:
+        super().__init__(torch, step)
+        self._counts: Dict[Tuple[str, str, str, str], int] = {}
+
+    def at(self, step: int) -> None:
+        """Watch the one step."""
+        if step == self.step and not _compiled():
+            self.begin()
+        elif step > self.step and self._mode is not None:
+            self.end()
+            rows = [[*key, count] for key, count in self._counts.items()]
+            session.current().event("dispatched", rows=rows)
+
+    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Count an operator, unless it is the probe's own."""
+        current = session.current()
+        if current.live and not current.at_work():
+            phase = "forward" if self.torch._C._current_autograd_node() is None else "backward"
+            dtype = self._dtype((args, kwargs))
+            key = str(function)[:200], dtype, phase, form(function, args, kwargs)
+            if key in self._counts or len(self._counts) < MAX_DISPATCHED:
+                self._counts[key] = self._counts.get(key, 0) + 1
+        return function(*args, **kwargs)
+
+    def _dtype(self, value: Any) -> str:
+        """Return that of the first floating-point tensor, else of the first tensor."""
+        tensors = self.tensors(value)
+        floating = [item for item in tensors if item.is_floating_point() or item.is_complex()]
+        for item in floating or tensors:
+            return str(item.dtype).replace("torch.", "")
+        return ""
+
+
+class Refused(Watching):
+    """Names each operator that torch refuses, up to the end of `step`, with the line of its
+    forward. It is then run without the flag: the training goes on, and all of them are named in one
+    run."""
+
+    def __init__(self, torch: Any, step: int) -> None:
+        super().__init__(torch, step)
+        self._known: Set[Tuple[str, str, str, int]] = set()
+
+    def at(self, step: int) -> None:
+        """Watch from the beginning on."""
+        if step <= self.step:
+            self.begin()
+        else:
+            self.end()
+
+    def dispatched(self, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Call an operator, without the flag if torch refuses it."""
+        phase, _, (file, line) = self.whose()
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            refusal = re.search(REFUSAL, str(error))
+            if refusal is None:
+                raise
+        current, op = session.current(), refusal.group(1)[:200]
+        known = (op, phase, file, line)
+        if known not in self._known:
+            self._known.add(known)
+            place = {"file": file[:MAX_NAME], "line": line, "step": current.step}
+            current.event("refused", op=op, phase=phase, **place)
+        setter: Any = self.torch._C._set_deterministic_algorithms
+        # the probe notes what the training switches off
+        setter = getattr(setter, "__wrapped__", setter)
+        setter(False)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            setter(True)
+
+
+def _compiled() -> bool:
+    """Return whether Dynamo has compiled anything in this process."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters["frames"]["total"])

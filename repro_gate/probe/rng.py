@@ -9,8 +9,7 @@ import sys
 from typing import List, Tuple
 
 from ..trace.format import DIGEST_BYTES
-from ..trace.kept import kept
-from ..trace.writer import Row
+from ..trace.writer import Row, kept
 
 _RANDOM, _SHA256 = kept(random), hashlib.sha256
 

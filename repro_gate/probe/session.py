@@ -1,7 +1,8 @@
-"""The state of the probe in one process: the trace being written, the step count, and two clocks.
+"""Records the training of one process: the trace that is written, the step count and two clocks.
 
-`torch_hooks` and `sdk` report what happens. The session decides what is written, ends the training
-after `train.steps` and keeps the probe's own time apart from the training's.
+Hooks call a session when something happens. It decides what is written, ends the training after
+`train.steps` and keeps the probe's own time apart from the training's. A further thread that trains
+has a session of its own; one lock lets in one thread of the process at a time.
 """
 
 from __future__ import annotations
@@ -9,35 +10,23 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
-import signal
 import sys
 import traceback
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from ..trace.format import LOOP, MAX_NAME, WHOLE_RUN
-from ..trace.kept import kept
-from ..trace.writer import Later, Row, TraceFailed, TraceWriter
+from ..trace.format import LIMITS, LOOP, MAX_NAME, WHOLE_RUN
+from ..trace.writer import Later, Row, TraceFailed, TraceWriter, kept
 from . import facts, rng
-from .patch import wrap
 from .process import arguments, prepares_data, process_key, started_by_multiprocessing
+from .shared import PROCESS, Watcher
 from .source_line import largest_loop
-from .step_time import Mark, StepTimes, mark
+from .step_time import Clock, mark
 
-_NOTES = _HELD = 1_000  # `_HELD`: blocks before the first gradient or step
+_NOTICES = 10_000  # of all kinds that are told apart
+_HELD = 1_000  # blocks before the first gradient or step
 EX_IOERR = 74  # the exit status of a process whose trace could not be written (sysexits.h)
-OBSERVERS: List[
-    Any
-    # what collects through the life of a process: files, draws, imports; `flush(session, last)`
-    # writes it
-] = []
-_CURRENT: List["Session"] = []
-_LATE: List[
-    Tuple[Any, int, int]
-] = []  # handlers of signals that came while the probe was at work, their signals, and the thread
 _OS, _LEAVE = kept(os), os._exit
-# seconds that a thread waits for another one's hook; one that waits for it in turn would wait for
-# ever
-_PATIENCE = 60.0
+_PATIENCE = 60.0  # seconds that a thread waits for another one's hook, which may wait for it
 
 
 class StopTraining(SystemExit):
@@ -46,21 +35,13 @@ class StopTraining(SystemExit):
 
 
 class Session:
-    """What the probe knows in this process."""
+    """Records one process, or one more thread of it that trains."""
 
-    def __init__(self, config: Dict[str, Any], hooks: Any = None, thread: str = "") -> None:
-        self.config = config
-        # the name of the one whose training this is; empty: the main thread, and the process as
-        # such
-        self.thread = thread
-        # `torch_hooks.Hooks`, where torch is imported
-        self.hooks, self.torch = (
-            hooks,
-            getattr(hooks, "torch", None),
-        )
-        self.stem = (
-            "none"  # the trace file's name without its suffix; files that belong to it start so
-        )
+    def __init__(self, config: Dict[str, Any], torch: Any = None, thread: str = "") -> None:
+        self.config, self.torch = config, torch
+        self.thread = thread  # the name of the one whose training this is; empty: the main thread
+        self.watcher = Watcher()
+        self.stem = "none"  # the trace file's name without its suffix; its other files start so
         self.step = -1  # the step in progress; -1 until training starts
         self.stopped = False
         self.explicit = False  # the script says itself what a step is
@@ -70,19 +51,18 @@ class Session:
         self.kept: Dict[str, int] = {}  # label of kept tensors -> how often
         self._writer: Optional[TraceWriter] = None
         self._facts: Dict[str, str] = {}  # those that are written
-        self._held: Optional[List[Any]] = []  # arguments of `TraceWriter.block`; None: written
-        self._steps = self._stops = self._peak = self.depth = (
-            0  # `_peak`: bytes, since the last step; `depth`: of `own_time`
-        )
-        # when the step in progress began; when `own_time` was entered
-        self._mark = self._entered = mark(self.torch)
-        self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
-        self._lock, self._holder = _thread.RLock(), 0  # several threads may train at once
-        self._failure = ""  # why the recording ended, where the trace does not say so yet
+        # arguments of `TraceWriter.block` until the process is known to train
+        self._held: List[Tuple[int, str, Any, Any, Any]] = []
+        self._steps = self._stops = 0
+        self._inside = False  # a thread is in `own_time`
+        self._clock = Clock(torch)
+        self._failure = ""  # why the recording ended, if the trace does not say so yet
         self._recorded = False  # something is recorded that no step has closed yet
-        self._noted: Set[Tuple[str, str]] = set()
+        self._noticed: Set[Tuple[Any, ...]] = set()
+        self._counts: Dict[str, int] = {}  # of what `LIMITS` limits
 
     def start(self, forked: bool = False) -> None:
+        """Open the trace."""
         self._forked = forked
         argv = [item[:MAX_NAME] for item in arguments()][:1000]
         hello = {"nonce": self.config["nonce"], "pid": _OS.getpid(), "key": "main", "argv": argv}
@@ -91,13 +71,12 @@ class Session:
             self.stem = self._writer.stem
 
     def key(self) -> str:
-        """What is recorded here is compared with what has the same key in the other run: the
-        process, and the thread in it."""
+        """Return what names this process and thread in every run, to pair it with the other's."""
         return "%s/%s" % (process_key(), self.thread) if self.thread else process_key()
 
     def wants(self) -> bool:
-        """Whether the tensors of the step in progress are to be digested: every n-th, and the last
-        wanted one."""
+        """Return whether the tensors of the step in progress are to be digested: every n-th, and
+        the last wanted one."""
         return (
             self.step < 0
             or self.step % self.config["every"] == 0
@@ -112,55 +91,45 @@ class Session:
 
     @contextlib.contextmanager
     def own_time(self) -> Iterator[None]:
-        """The gate through which every hook goes. Time spent in here is the probe's, not the
-        training's; what goes wrong in here is the probe's fault, and said; a signal's handler runs
-        when it is left; only one thread is in here."""
-        if not self._alone():
+        """Let one thread into a hook. Time spent in here is the probe's, not the training's; an
+        exception in here is noted and ends the recording; a signal's handler runs afterwards."""
+        if self.at_work():
+            yield
+            return
+        began = self._clock.step
+        with self._guard():
+            began = mark(self.torch)  # behind the work that the training has queued
+        if not self._acquire():
             with self._guard():
                 yield
             return
-        self.depth += 1
+        self._inside = True
         try:
-            if self.depth > 1:
-                yield
-                return
-            self._holder = _thread.get_ident()
             with self._guard():
-                self._entered = mark(self.torch)  # behind the work that the training has queued
-                self._peak = max(self._peak, facts.peak_bytes(self.torch))
+                self._clock.enter(self.torch, began)
             try:
                 with self._guard():
                     yield
             finally:
                 with self._guard():
-                    facts.reset_peak(self.torch)  # what the digests held is not the training's
-                    self._own.append((self._entered, mark(self.torch)))
+                    self._clock.leave(self.torch)
         finally:
-            self.depth -= 1
-            self._lock.release()
-            self._deliver()
+            self._inside = False
+            PROCESS.lock.release()
+            PROCESS.deliver()
 
-    def _deliver(self) -> None:
-        """Run the handlers of the signals that came meanwhile, each whatever the one before
-        raises."""
-        if _LATE and not self.at_work() and _LATE[0][2] == _thread.get_ident():
-            handler, number, _ = _LATE.pop(0)
-            try:
-                handler(number, sys._getframe(2))
-            finally:
-                self._deliver()
-
-    def _alone(self) -> bool:
-        """Wait until no other thread is in a hook; False where that lasts too long, and the
-        recording has ended."""
-        alone = self._lock.acquire(timeout=0 if self.broken else _PATIENCE)
-        if not alone:
-            self._ended("another thread kept the probe for %d seconds" % _PATIENCE)
-        return alone
+    def _acquire(self) -> bool:
+        """Wait until no other thread is in a hook; False if that lasts too long, which ends the
+        recording."""
+        if PROCESS.lock.acquire(timeout=0 if self.broken else _PATIENCE):
+            PROCESS.thread = _thread.get_ident()
+            return True
+        self._ended("another thread kept the probe for %d seconds" % _PATIENCE)
+        return False
 
     def at_work(self) -> bool:
-        """Whether the calling thread is in a hook of the probe's."""
-        return self.depth > 0 and self._holder == _thread.get_ident()
+        """Return whether the calling thread is in a hook of the probe's."""
+        return self._inside and PROCESS.thread == _thread.get_ident()
 
     def block(
         self,
@@ -169,63 +138,75 @@ class Session:
         digests: Union[bytes, Later],
         values: Optional[List[str]] = None,
     ) -> None:
-        """Write the digests of one kind at this moment, or hold them until the process is known to
-        train. Called inside `own_time`."""
-        if not rows or self._writer is None:
+        """Write the digests of one kind at this moment. They are held until the process is known to
+        train; a batch that comes before training is one of the first step. Called inside
+        `own_time`."""
+        if not rows or self._writer is None or self.broken:
             return
-        if self._held is None:
-            self._writer.block(self.step, kind, rows, digests, values)
-        else:
-            # the newest batches matter: the first step takes one of them
-            if len(self._held) >= _HELD:
-                kinds = [item[1] for item in self._held]
-                del self._held[kinds.index("batch") if "batch" in kinds else -1]
-            self._held.append((self.step, kind, rows, digests, values))
+        step = max(self.step, 0) if kind == "batch" else self.step
+        if self.introduced:
+            self._writer.block(step, kind, rows, digests, values)
+            return
+        # the newest batches matter: the first step takes one of them
+        if len(self._held) >= _HELD:
+            kinds = [item[1] for item in self._held]
+            del self._held[kinds.index("batch") if "batch" in kinds else -1]
+        self._held.append((step, kind, rows, digests, values))
 
     def rng(self) -> None:
+        """Record the states of the random number generators."""
         self.block("rng", *rng.states())
 
     def trains(self) -> None:
-        """A gradient, a step, something recorded: this process trains, and what was held is
-        written. A forward pass alone is none of these: workers of every kind (a `Pool`'s, say) call
+        """Write what was held: a gradient, a step or something recorded says that this process
+        trains. A forward pass alone does not, since workers of every kind (a `Pool`'s, say) call
         modules too."""
+        if self.introduced or self._writer is None:
+            return
         with self.own_time():
-            held, self._held = self._held, None
-            if held is not None and self._writer is not None:
-                self._introduce()
-                for block in held:
-                    self._writer.block(*block)
+            self.introduced = True
+            self._write_facts()
+            self._writer.event("variables", values=facts.library_variables())
+            util: Any = sys.modules.get("multiprocessing.util")
+            # forked workers skip `atexit` and run these finalizers instead
+            if util is not None and started_by_multiprocessing():
+                util.Finalize(None, close_session, exitpriority=-1000)
+            for held in sorted(self._held, key=lambda item: item[0]):
+                self._writer.block(*held)
+            self._held = []
 
     def recorded(self) -> None:
-        """Something is recorded beside an optimizer: a step that closes it is owed."""
+        """Note that something is recorded beside an optimizer: a step that closes it is owed."""
         self.trains()
         self._recorded = True
 
     def training_begins(self) -> None:
-        """The initial state is recorded: step 0 starts now."""
+        """Start step 0: the initial state is recorded."""
         if self.step < 0:
             self.step = 0
             self._begin_step()
 
     def end_step(self, last: bool = True) -> None:
-        """Close the step in progress; raises StopTraining after the last wanted one, if it may be
+        """Close the step in progress. Raises StopTraining after the last wanted one, if it may be
         the `last`."""
         if not self.live:
             self.insist()
             return
-        self.training_begins()
-        self.trains()
-        self._write_step()
-        wanted = self.config["steps"]
-        if last and wanted is not None and self._steps >= wanted:
-            self._finish()
-            self.event("stopped", steps=self._steps)
-            self.stopped = True
+        with self.own_time():
+            self.training_begins()
+            self.trains()
+            self._write_step()
+            wanted = self.config["steps"]
+            if last and wanted is not None and self._steps >= wanted:
+                self._finish()
+                self.event("stopped", steps=self._steps)
+                self.stopped = True
+        if self.stopped:
             self.insist()
 
     def insist(self) -> None:
-        """End a training that was stopped: by StopTraining, and where a framework catches that
-        twice, by leaving."""
+        """End a training that was stopped: by StopTraining, and if a framework catches that twice,
+        by leaving."""
         if self.stopped:
             self._stops += 1
             if self._stops > 2:
@@ -237,48 +218,54 @@ class Session:
             raise StopTraining(0)
 
     def note(self, identifier: str, message: str) -> None:
-        """Something the probe could not do, in words."""
-        if (identifier, message) not in self._noted and len(self._noted) < _NOTES:
-            self._noted.add((identifier, message))
-            self.event("note", id=identifier, message=message[:MAX_NAME])
+        """Write what the probe could not do; an empty message is nothing."""
+        if message:
+            self.notice("notes", id=identifier, message=message[:MAX_NAME])
+
+    def notice(self, name: str, **fields: Any) -> None:
+        """Write an event about something other than a tensor, unless the same was noticed
+        before."""
+        key = (name, *fields.values())
+        if key not in self._noticed and len(self._noticed) < _NOTICES:
+            self._noticed.add(key)
+            self.event(name, **fields)
 
     def event(self, name: str, **fields: Any) -> bool:
-        """Write an event; whether it was written."""
-        if self._writer is None or self._closed or not self._alone():
+        """Write an event, as long as there are no more of its kind than LIMITS says. Return whether
+        the trace could be reached."""
+        if self._writer is None or self._closed or not self._acquire():
             return False
         try:
             with self._guard():
-                self._writer.event(name, **fields)
+                count = self._counts.get(name, 0) + len(fields.get("rows", (name,)))
+                if count <= LIMITS.get(name, count):
+                    self._counts[name] = count
+                    self._writer.event(name, **fields)
             return True
         finally:
-            self._lock.release()
+            PROCESS.lock.release()
 
     def close(self, reason: str) -> None:
-        """Write what is kept to the end and the last line. Later calls do nothing."""
+        """Write what is left to the end and the last line. Later calls do nothing."""
         if self._closed or self._writer is None:
             return
+        alone = self is PROCESS.sessions[0] and len(PROCESS.sessions) == 1
         if self.stopped:
             reason = "steps"
-        elif reason == "exit" and not self.introduced and not self.thread and not self.others():
+        elif reason == "exit" and not self.introduced and alone:
             self._close_whole_run()
         elif self._recorded and reason != "exception":
             self._write_step()  # the last step of a script that only ever records
         self._finish()
-        if self.introduced and self.hooks is not None:
+        if self.introduced:
             with self.own_time():
-                self.hooks.at_close(reason)
+                self.watcher.at_close(reason)
         with self._guard():
             self._writer.write(wait=True)
-        self._tell_failure()
+        self._note_failure()
         if not self._failure:
             self.event("end", reason=reason, steps=self._steps)
         self._closed = True
-
-    def others(self) -> List["Session"]:
-        """The sessions of this process's other threads that train."""
-        if self.hooks is None or self.thread:
-            return []
-        return [hooks.session for hooks in self.hooks.others]
 
     def reopen(self) -> None:
         """Go on after `close`: the program that was to take this one's place could not be
@@ -292,35 +279,36 @@ class Session:
         closed."""
         if self._writer is not None and not self._closed and not self.thread:
             with self._guard():
-                for observer in OBSERVERS:
+                for observer in PROCESS.observers:
                     observer.flush(self, last)
 
     def fork(self) -> None:
-        for parent in (self, *self.others()):
+        """Let go of the parent's traces in a forked child, and open one of its own."""
+        PROCESS.renew()
+        for parent in PROCESS.sessions:
             if parent._writer is not None:
                 parent._writer.abandon()
         if self.broken:
             self._writer = None
             return
-        child = open_session(self.config, self.hooks)
-        for observer in OBSERVERS:
+        child = open_session(self.config, self.torch)
+        for observer in PROCESS.observers:
             observer.forked()
         child.start(forked=True)
-        if self.hooks is not None:
-            self.hooks.serve(child)
+        self.watcher.serve(child)
 
     def _finish(self) -> None:
-        """Write what is told once, when the last step is over."""
+        """Write what is written once, when the last step is over."""
         if not self._finished:
-            if self.introduced and self.hooks is not None:
+            if self.introduced:
                 with self.own_time():
-                    self.hooks.at_stop()
+                    self.watcher.at_stop()
             self.flush(last=True)
             self._finished = True
 
     def _close_whole_run(self) -> None:
-        """A process that recorded nothing says in which loop it could have. It counts as one step
-        where the spec names artifacts: they are what is compared."""
+        """Note in which loop a process that recorded nothing could have. It counts as one step if
+        the spec names artifacts: they are what is compared."""
         if self._forked or started_by_multiprocessing():
             return
         with self._guard():
@@ -338,17 +326,14 @@ class Session:
 
     def _write_step(self) -> None:
         with self.own_time():
-            now = mark(self.torch)
-            times = StepTimes(self._mark, now, [*self._own, (self._entered, now)])
-            self._introduce()
+            times, peak = self._clock.end_step(self.torch)
             if self._writer is not None:
                 if self._steps == 0:
                     self._write_facts()  # the device may have been started since
-                found = self.hooks.read_flags() if self.hooks is not None else {}
-                fields = {"peak_bytes": self._peak, "flags": self._writer.flags(found)}
-                self._writer.event("step", times, step=self._steps, **fields)
+                flags = self._writer.flags(self.watcher.read_flags())
+                self._writer.event("step", times, step=self._steps, peak_bytes=peak, flags=flags)
                 self._steps += 1
-                self._peak, self._recorded = 0, False
+                self._recorded = False
         if self.config.get("factors", {}).get("watch") or "lines" in self.config:
             self.flush()
         self.step += 1
@@ -356,21 +341,10 @@ class Session:
 
     def _begin_step(self) -> None:
         with self._guard():
-            self._mark, self._own = mark(self.torch), []
-            self._entered = self._mark  # the rest of the hook in progress is part of the next step
-
-    def _introduce(self) -> None:
-        if not self.introduced and self._writer is not None:
-            self.introduced = True
-            self._write_facts()
-            self._writer.event("variables", values=facts.library_variables())
-            util: Any = sys.modules.get("multiprocessing.util")
-            # forked workers skip `atexit` and run these finalizers instead
-            if util is not None and started_by_multiprocessing():
-                util.Finalize(None, close_session, exitpriority=-1000)
+            self._clock.begin_step(self.torch)
 
     def _write_facts(self) -> None:
-        """Write the facts, where they are no longer as they were written."""
+        """Write the facts, if they are no longer as they were written."""
         found = facts.facts(self.torch) if self.torch is not None else {}
         now = facts.read({**facts.BASIC, "process": self.key, **found})
         now = {name: value[:MAX_NAME] for name, value in now.items()}
@@ -380,8 +354,8 @@ class Session:
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """A trace that cannot be written ends the process; a mistake of the probe's is noted and
-        ends the recording, not the training."""
+        """End the process if its trace cannot be written. Note a mistake of the probe's; it ends
+        the recording, not the training."""
         try:
             yield
         except TraceFailed:
@@ -394,62 +368,36 @@ class Session:
             )
 
     def _ended(self, what: str) -> None:
-        """The recording cannot go on; the training does."""
+        """End the recording; the training goes on."""
         if not self.broken:
             self.broken = True
             with contextlib.suppress(Exception):
                 sys.stderr.write("repro-gate: the probe failed at %s\n" % what)
             self._failure = what
-            self._tell_failure()
+            self._note_failure()
 
-    def _tell_failure(self) -> None:
-        """Note why the recording ended; at the end at the latest, where another thread keeps the
-        trace until then."""
-        if self._failure and self.event("note", id="probe-error", message=self._failure[:MAX_NAME]):
+    def _note_failure(self) -> None:
+        """Note why the recording ended; at the end at the latest, if another thread keeps the trace
+        until then."""
+        failure = self._failure[:MAX_NAME]
+        if failure and self.event("notes", id="probe-error", message=failure):
             self._failure = ""
 
 
-def open_session(config: Dict[str, Any], hooks: Any = None) -> Session:
-    _CURRENT[:] = [Session(config, hooks)]
-    return _CURRENT[0]
+def open_session(config: Dict[str, Any], torch: Any = None) -> Session:
+    """Make the session of this process; those of a forked child's parent are gone."""
+    session = Session(config, torch)
+    PROCESS.sessions[:] = [session]
+    return session
 
 
 def current() -> Session:
-    return _CURRENT[0]
+    """Return the session of this process."""
+    session: Session = PROCESS.sessions[0]
+    return session
 
 
 def close_session() -> None:
-    """At the interpreter's exit: say how it ended and close the trace."""
-    for session in (current(), *current().others()) if _CURRENT else ():
+    """At the interpreter's exit: write how it ended and close the traces."""
+    for session in list(PROCESS.sessions):
         session.close("exception" if current().failed else "exit")
-
-
-def put_off_signals() -> None:
-    """Put off the training's handlers of signals while the probe is at work: what they raise is the
-    training's to catch, and goes to it."""
-    handlers: Dict[int, Any] = {}  # by signal, as the training gave it
-
-    def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
-        def put_off(signum: int, frame: Any) -> Any:
-            if current().at_work():  # Python runs handlers in the main thread alone
-                return _LATE.append((handler, signum, _thread.get_ident()))
-            return handler(signum, frame)
-
-        before = get_handler(signal.getsignal, signalnum)
-        original(
-            signalnum,
-            put_off if callable(handler) and handler is not signal.default_int_handler else handler,
-        )
-        handlers[int(signalnum)] = handler
-        return before
-
-    def get_handler(original: Any, signalnum: Any) -> Any:
-        found = original(signalnum)
-        return (
-            handlers.get(int(signalnum), found)
-            if getattr(found, "__name__", "") == "put_off"
-            else found
-        )
-
-    wrap(signal, "signal", set_handler)
-    wrap(signal, "getsignal", get_handler)

@@ -10,7 +10,6 @@ import atexit
 import json
 import os
 import random
-import signal
 import sys
 from typing import Any, Dict
 
@@ -22,6 +21,7 @@ from .entropy import Draws
 from .lines import Lines
 from .opened import Opened
 from .patch import wrap
+from .shared import PROCESS, put_off_signals
 
 _KERNEL_ENDS = 120.0  # seconds that a notebook's kernel has to end, once it was asked to
 
@@ -45,7 +45,13 @@ def start(inject: str) -> None:
         {"path": config["workspace"], **config.get("folders", {})},
     )
     lines = [Lines(config["lines"])] if "lines" in config else []
-    session.OBSERVERS[:] = [files, draws, checkout, *([uses] if uses is not None else []), *lines]
+    PROCESS.observers[:] = [
+        files,
+        draws,
+        checkout,
+        *([uses] if uses is not None else []),
+        *lines,
+    ]
     imports.after_import("numpy", lambda module: _numpy_arrived(module, draws))
     imports.after_import("torch", lambda module: _torch_arrived(module, draws))
     # It draws from the training's generator, each time that a kernel is asked whether it is up: how
@@ -63,7 +69,7 @@ def start(inject: str) -> None:
     os.register_at_fork(after_in_child=lambda: session.current().fork())
     atexit.register(session.close_session)
     wrap(os, "_exit", _close_and_exit)
-    session.put_off_signals()
+    put_off_signals()
     current.start()
     with current.own_time():
         checkout.start()
@@ -98,6 +104,7 @@ def _die_with(gate: Any) -> None:
     it can end us."""
     if sys.platform == "linux" and os.getppid() == gate:
         import ctypes
+        import signal
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from ..trace.kept import kept
-from ..trace.writer import Later
+from ..trace.writer import Later, kept
 from . import facts
 
 _TIME = kept(time)
@@ -26,7 +25,7 @@ class Mark(NamedTuple):
 
 
 def mark(torch: Any) -> Mark:
-    """This moment."""
+    """Return this moment."""
     event = None
     if facts.started(torch):
         event = torch.cuda.Event(enable_timing=True)
@@ -42,7 +41,7 @@ class StepTimes(Later):
         self._began, self._ended, self._own = began, ended, own
 
     def ready(self) -> bool:
-        """Whether the device has come to the end of the step."""
+        """Return whether the device has come to the end of the step."""
         return self._ended.event is None or bool(self._ended.event.query())
 
     def fields(self) -> Dict[str, float]:
@@ -51,9 +50,40 @@ class StepTimes(Later):
         return {"ms": round(elapsed - own, 6), "probe_ms": round(own, 6)}
 
 
+class Clock:
+    """Times the steps of one session, and keeps the time and memory of the probe apart."""
+
+    def __init__(self, torch: Any) -> None:
+        # when the step in progress began; when the probe was entered
+        self.step = self._entered = mark(torch)
+        self._own: List[Tuple[Mark, Mark]] = []  # since then, what the probe took
+        self._peak = 0  # bytes, since the last step
+
+    def begin_step(self, torch: Any) -> None:
+        """Begin a step; the rest of the hook in progress is part of it."""
+        self.step = self._entered = mark(torch)
+        self._own = []
+
+    def enter(self, torch: Any, began: Mark) -> None:
+        """Count from here on, and since `began`, for the probe."""
+        self._entered = began
+        self._peak = max(self._peak, facts.peak_bytes(torch))
+
+    def leave(self, torch: Any) -> None:
+        """Count for the training again."""
+        facts.reset_peak(torch)  # what the digests held is not the training's
+        self._own.append((self._entered, mark(torch)))
+
+    def end_step(self, torch: Any) -> Tuple[StepTimes, int]:
+        """Return the times of the step and its peak memory in bytes."""
+        now, peak = mark(torch), self._peak
+        self._peak = 0
+        return StepTimes(self.step, now, [*self._own, (self._entered, now)]), peak
+
+
 def _milliseconds(first: Mark, second: Mark) -> float:
-    """From one mark to another; by the host's clock where an event is missing, as before CUDA was
-    started."""
+    """Return the time from one mark to another; by the host's clock where an event is missing, as
+    before CUDA was started."""
     if first.event is None or second.event is None:
         return (second.host - first.host) * 1e3
     second.event.synchronize()

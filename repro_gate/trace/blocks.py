@@ -33,7 +33,7 @@ class Spooled(NamedTuple):
     size: int
 
     def read(self) -> bytes:
-        """The bytes. Raises OSError where they cannot be read."""
+        """Return the bytes. Raises OSError where they cannot be read."""
         found = os.pread(self.file.descriptor, self.size, self.start)
         if len(found) < self.size:
             raise OSError("a temporary file was cut off")
@@ -81,9 +81,9 @@ class Block:
 
     @property
     def digests(self) -> bytes:
-        """The digests, read where they lie."""
+        """Return the digests, read where they lie."""
         return self.content if isinstance(self.content, bytes) else self.content.read()
 
     def digest(self, place: int) -> bytes:
-        """That of the row at `place`."""
+        """Return that of the row at `place`."""
         return self.digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]

@@ -4,14 +4,14 @@ trains, appended as training goes.
 Every line is a JSON object whose `e` names the event; `model.py` declares what each event holds.
 The first is `hello`, the last `end` (a trace that trained, was not `stopped` and has no `end` is
 truncated); rows are named once in a `table`, and a `block` refers to it: it holds the digests of
-all rows, or, with `changed`, of those that are not as in the last block of the table. `at` counts
-the blocks of one (step, kind) from 0, so that blocks of two traces are paired by (step, kind, at).
-Step -1 is the state before the first optimizer step. Digests are described in `probe/digest.py`.
-"""
+all rows. Tables, readings of the flags and the blocks of one (step, kind) are numbered from 0 in
+their order, so that blocks of two traces are paired by (step, kind, number). What the probe notices
+beside tensors is an event of its own, at most as often in one process as `LIMITS` says. Step -1 is
+the state before the first optimizer step. Digests are described in `probe/digest.py`."""
 
 from __future__ import annotations
 
-FORMAT = "repro-gate/trace/v2"
+FORMAT = "repro-gate/trace/v3"
 DIGEST_BYTES = 16
 DIGESTS = ("xxh3-128", "sha256-128")  # values of the fact `digest`
 SUFFIX = ".trace.jsonl"
@@ -44,12 +44,11 @@ LOOP = (
 WHOLE_RUN = "whole-run"
 
 # Limits on what the reader accepts: a trace is written by untrusted code.
-SECONDS, BYTES, MEMORY, ALL_DIGESTS, UNFOLDED = (
+SECONDS, BYTES, MEMORY, ALL_DIGESTS = (
     "seconds of reading",
     "bytes",
     "bytes of memory",  # estimated: VALUE_BYTES for each value, and texts
     "bytes of digests",
-    "bytes of digests that no line holds",  # of blocks of which most is as in the last one
 )
 # all processes of a run together
 MAX_OF_RUN = {
@@ -57,7 +56,6 @@ MAX_OF_RUN = {
     BYTES: 16 << 30,
     MEMORY: 1 << 30,
     ALL_DIGESTS: 8 << 30,
-    UNFOLDED: 1 << 30,
 }
 VALUE_BYTES = 64
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -66,7 +64,6 @@ MAX_NAME = 4096
 MAX_ROWS = 1_000_000
 MAX_STEP = 1_000_000_000
 MAX_TABLES = 200_000
-MAX_LOADERS = 1_000  # of one process
 MAX_OPENED = 20_000  # files of one process
 MAX_IMPORTS = 1_000  # of one process
 MAX_DISTRIBUTIONS = 5_000
@@ -74,8 +71,22 @@ MAX_DRAWN = 1_000
 MAX_USES = 20_000  # of factors, in one process: one for each step, factor and line
 MAX_OPERATORS = 200_000  # dispatched in the steps that are recorded
 MAX_DISPATCHED = 5_000  # operators of one step, by name, dtype and pass
-MAX_REFUSED = 1_000  # operators that torch refuses, by name and line
-MAX_SPAWNED = 1_000  # processes that lines of the workspace started
 MAX_VARIABLES = 1_000
 MAX_UNMOVED = 10_000  # modules and attributes that no optimizer updates
 MAX_UNMOVED_NAME = 300
+LIMITS = {  # event -> how many of one process, or rows of them: the probe writes no more
+    "dispatched": MAX_DISPATCHED,
+    "drawn": MAX_DRAWN,
+    "imports": 2 * MAX_IMPORTS,
+    "loaders": 1_000,
+    "network": 1_000,
+    "nonfinite": 1_000,
+    "notes": 1_000,
+    "opened": MAX_OPENED,
+    "operators": MAX_OPERATORS,
+    "refused": 1_000,
+    "spawned": 1_000,
+    "undone": 1_000,
+    "unmoved": MAX_UNMOVED,
+    "uses": MAX_USES,
+}

@@ -3,10 +3,10 @@ within the bounds of its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 from msgspec import Meta
@@ -96,8 +96,6 @@ class Trace:
     stopped: bool = False  # the last wanted step was taken
     end: str | None = None
     tables: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list, repr=False)
-    # by table: the last
-    before: dict[int, tuple[bytes, Block]] = field(default_factory=dict, repr=False, compare=False)
     # of all processes of the run together
     budget: Budget = field(default_factory=Budget, repr=False, compare=False)
     # blocks of each kind so far in the step of the last one
@@ -113,7 +111,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Hello(Event, frozen=True):
-    format: Literal["repro-gate/trace/v2"]
+    format: Literal["repro-gate/trace/v3"]
     nonce: Short
     pid: Line
     key: Short
@@ -126,29 +124,20 @@ class Facts(Event, frozen=True):
 
 
 class Table(Event, frozen=True):
-    id: int
     kind: Kind
     rows: Annotated[tuple[Row, ...], Meta(max_length=fmt.MAX_ROWS)]
 
 
 class BlockLine(Event, frozen=True, tag="block"):
     step: Step
-    kind: Kind
     table: Count
-    at: Count
     digests: bytes
     values: Annotated[
         tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=fmt.MAX_ROWS)
     ] = ()
-    changed: Union[bytes, None] = (
-        # one bit for each row, lowest first: `digests` holds these alone, the rest is as in the
-        # last block
-        None
-    )
 
 
 class Flags(Event, frozen=True):
-    id: int
     settings: Annotated[dict[Short, Setting], Meta(max_length=200)]
 
 
@@ -163,6 +152,22 @@ class StepMark(Event, frozen=True, tag="step"):
     flags: Count
 
 
+class Seen(Event, frozen=True):
+    """What the probe noticed beside tensors. The trace has a list under its tag, which takes as
+    many as `format.LIMITS` says."""
+
+    def items(self) -> Sequence[Any]:
+        """Return what the list takes: the event, or the rows that it has."""
+        return (self,)
+
+
+class SeenRows(Seen, frozen=True):
+    rows: Sequence[Any]
+
+    def items(self) -> Sequence[Any]:
+        return self.rows
+
+
 class At:
     """The place of an event that a line made."""
 
@@ -172,11 +177,11 @@ class At:
 
     @property
     def site(self) -> tuple[str, int]:
-        """The file and the line."""
+        """Return the file and the line."""
         return self.file, self.line
 
 
-class Undone(Event, At, frozen=True):
+class Undone(Seen, At, frozen=True):
     """A line of training code that gave a determinism flag another value. `late`: a variable, which
     its library had read by then."""
 
@@ -193,23 +198,26 @@ class Distance(Event, frozen=True):
     rows: Annotated[tuple[Measured, ...], Meta(max_length=fmt.MAX_ROWS)]
 
 
-class Network(Event, frozen=True):
+class Network(Seen, frozen=True):
     address: Annotated[str, Meta(max_length=300)]
 
+    def items(self) -> Sequence[str]:
+        return (self.address,)
 
-class OpenedFiles(Event, frozen=True, tag="opened"):
-    files: Annotated[tuple[Opened, ...], Meta(max_length=fmt.MAX_OPENED)]
+
+class OpenedFiles(SeenRows, frozen=True, tag="opened"):
+    rows: tuple[Opened, ...]
 
 
-class Imports(Event, frozen=True):
-    modules: Annotated[tuple[Imported, ...], Meta(max_length=fmt.MAX_IMPORTS)]
+class Imports(SeenRows, frozen=True):
+    rows: tuple[Imported, ...]
 
 
 class Distributions(Event, frozen=True):
     versions: Annotated[dict[Short, Short], Meta(max_length=fmt.MAX_DISTRIBUTIONS)]
 
 
-class Drawn(Event, frozen=True):
+class Drawn(Seen, frozen=True):
     """A draw from the operating system's entropy by a line of the workspace: `source` is the call
     (`uuid.uuid4`, `random.Random()`), with BY_LIBRARY and a module behind it where an installed
     library made it on the line's behalf."""
@@ -219,7 +227,7 @@ class Drawn(Event, frozen=True):
     line: Line
 
 
-class Spawned(Event, frozen=True):
+class Spawned(Seen, frozen=True):
     """A line of the workspace that started a process; `pid` is this process's own where the child's
     is not known (`os.system`)."""
 
@@ -228,7 +236,7 @@ class Spawned(Event, frozen=True):
     line: Line
 
 
-class Used(Event, At, frozen=True):
+class Used(Seen, At, frozen=True, tag="uses"):
     """What one line got from one factor during one step: how often, and a digest of the answers.
     `call` is the call as it is written. `direct`: the line called it itself, by whatever name the
     standard library or NumPy has for it; else a library did, for its own ends. `outside`: the
@@ -247,7 +255,7 @@ class Used(Event, At, frozen=True):
     process: Short = ""  # whose trace it is, named by who compares several
 
 
-class OperatorLine(Event, At, frozen=True, tag="operator"):
+class OperatorLine(Seen, At, frozen=True, tag="operators"):
     """One operator that torch dispatched. `simple`: a view or element-wise. `distinct`: outputs of
     replays, by how they were run."""
 
@@ -264,14 +272,14 @@ class OperatorLine(Event, At, frozen=True, tag="operator"):
     process: Short = ""  # as in Used
 
 
-class Dispatched(Event, frozen=True):
+class Dispatched(SeenRows, frozen=True):
     """The operators of one step: name, dtype of its first floating-point tensor, pass, form
     (`dispatch.form`), how often."""
 
-    rows: Annotated[tuple[DispatchedRow, ...], Meta(max_length=fmt.MAX_DISPATCHED)]
+    rows: tuple[DispatchedRow, ...]
 
 
-class Refused(Event, frozen=True):
+class Refused(Seen, frozen=True):
     """An operator that torch refuses under the flag, by the name that its refusal has, and the line
     of its forward."""
 
@@ -282,7 +290,7 @@ class Refused(Event, frozen=True):
     step: Step
 
 
-class LoaderSeen(Event, frozen=True, tag="loader"):
+class LoaderSeen(Seen, frozen=True, tag="loaders"):
     """One torch DataLoader, `number` in order of first batches. `base_seed`: its first epoch's."""
 
     number: int
@@ -294,17 +302,20 @@ class Variables(Event, frozen=True):
     values: Annotated[dict[Short, Name], Meta(max_length=fmt.MAX_VARIABLES)]
 
 
-class Nonfinite(Event, frozen=True):
+class Nonfinite(SeenRows, frozen=True):
     rows: tuple[tuple[Kind, Name, Step, bool], ...]
 
 
-class Unmoved(Event, frozen=True):
-    rows: Annotated[tuple[UnmovedRow, ...], Meta(max_length=fmt.MAX_UNMOVED)]
+class Unmoved(SeenRows, frozen=True):
+    rows: tuple[UnmovedRow, ...]
 
 
-class Note(Event, frozen=True):
+class Note(Seen, frozen=True, tag="notes"):
     id: Annotated[str, Meta(max_length=100)]
     message: Name
+
+    def items(self) -> Sequence[tuple[str, str]]:
+        return ((self.id, self.message),)
 
 
 class Stopped(Event, frozen=True):
@@ -320,5 +331,7 @@ class Resumed(Event, frozen=True):
     steps: Count
 
 
-EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())
-DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Union[EVENTS])
+EVENTS = (*Event.__subclasses__(), *Seen.__subclasses__(), *SeenRows.__subclasses__())
+DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(
+    Union[tuple(kind for kind in EVENTS if kind not in (Seen, SeenRows))]
+)

@@ -13,13 +13,20 @@ import json
 import os
 import sys
 import time
+import types
 from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import format as fmt
-from .kept import kept
 
 Row = Tuple[str, str, Tuple[int, ...]]
+
+
+def kept(module: Any) -> types.SimpleNamespace:
+    """Return the module's names as they are before the training's first line: what it puts in their
+    place later (a mock of `time.time`, freezegun, a daemon's own `os.write`) does not reach the
+    probe. Nobody finds the object by looking through `sys.modules`, as freezegun does."""
+    return types.SimpleNamespace(**vars(module))
 
 
 _OS, _TIME, _JSON = kept(os), kept(time), kept(json)
@@ -31,16 +38,12 @@ class Later:
     """Fields of an event that may still be on their way from a device."""
 
     def ready(self) -> bool:
-        """Whether `fields` would not have to wait."""
+        """Return whether `fields` would not have to wait."""
         raise NotImplementedError
 
     def fields(self) -> Dict[str, Any]:
-        """The fields, as JSON."""
+        """Return the fields, as JSON."""
         raise NotImplementedError
-
-
-def _row(digests: bytes, row: int) -> bytes:
-    return digests[row * fmt.DIGEST_BYTES : (row + 1) * fmt.DIGEST_BYTES]
 
 
 class TraceFailed(Exception):
@@ -59,10 +62,7 @@ class TraceWriter:
         self._tables: Dict[Tuple[str, Tuple[Row, ...]], int] = {}
         self._last_rows: Dict[str, Tuple[Any, int]] = {}
         self._flags: Dict[str, int] = {}
-        self._at: Dict[str, int] = {}
-        self._step: Optional[int] = None
         self._waiting: Deque[Tuple[Optional[Later], Dict[str, Any]]] = deque()
-        self._before: Dict[int, bytes] = {}  # table -> the digests of its last block
         try:
             self._file = _OS.open(self.path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
             self._identity = self._opened()
@@ -81,25 +81,22 @@ class TraceWriter:
         device that failed was to say is lost."""
         while self._waiting:
             later, fields = self._waiting[0]
-            try:
-                if (
-                    later is not None
-                    and not wait
-                    and len(self._waiting) <= MOST_WAITING
-                    and not later.ready()
-                ):
-                    return
-                more = {} if later is None else later.fields()
-            except RuntimeError:
-                self._waiting.popleft()
-                continue
+            arrived = True
+            if later is not None:
+                must_wait = wait or len(self._waiting) > MOST_WAITING
+                try:
+                    if not must_wait and not later.ready():
+                        return
+                    fields = {**fields, **later.fields()}
+                except RuntimeError:
+                    arrived = False
             self._waiting.popleft()
-            event = {**fields, **more}
-            if isinstance(event.get("digests"), bytes):
-                event.update(self._encoded(event["table"], event["digests"]))
-            self._append(event)
+            if arrived:
+                self._append(fields)
 
     def _append(self, event: Dict[str, Any]) -> None:
+        if isinstance(event.get("digests"), bytes):
+            event["digests"] = base64.b64encode(event["digests"]).decode("ascii")
         line = _JSON.dumps(event, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
         try:
             if self._opened() != self._identity:  # closed, as every daemon does
@@ -112,8 +109,7 @@ class TraceWriter:
             self._fail(error)
 
     def _opened(self) -> Tuple[int, ...]:
-        """Which file the descriptor stands for: its device and number; nothing where it is
-        closed."""
+        """Return the device and number of the descriptor's file; nothing if it is closed."""
         try:
             state = _OS.fstat(self._file)
         except OSError:
@@ -121,8 +117,8 @@ class TraceWriter:
         return state.st_dev, state.st_ino
 
     def table(self, kind: str, rows: Sequence[Row]) -> int:
-        """The number of the table with these rows, written out on first use. Passing the same
-        object again costs one identity check."""
+        """Return the number of the table with these rows, written out on first use. Passing the
+        same object again costs one identity check."""
         last = self._last_rows.get(kind)
         if last is not None and last[0] is rows:
             return last[1]
@@ -130,12 +126,7 @@ class TraceWriter:
         number = self._tables.get(key)
         if number is None:
             number = self._tables[key] = len(self._tables)
-            self.event(
-                "table",
-                id=number,
-                kind=kind,
-                rows=key[1],
-            )
+            self.event("table", kind=kind, rows=key[1])
         self._last_rows[kind] = (rows, number)
         return number
 
@@ -149,44 +140,21 @@ class TraceWriter:
     ) -> None:
         """Append the digests (16 bytes for each row, in the rows' order) of one kind at one moment
         of `step`."""
-        number = self.table(kind, rows)
-        if step != self._step:
-            self._step, self._at = step, {}
-        at = self._at.get(kind, 0)
-        self._at[kind] = at + 1
-        fields: Dict[str, Any] = {} if values is None else {"values": values}
-        later = digests if isinstance(digests, Later) else None
-        if not isinstance(digests, Later):
-            fields["digests"] = digests
-        self.event("block", later, step=step, kind=kind, table=number, at=at, **fields)
-
-    def _encoded(self, table: int, digests: bytes) -> Dict[str, str]:
-        """The fields for the digests of a block: those that are no longer what they were in its
-        table's last block, where most are."""
-        before, self._before[table] = self._before.get(table, b""), digests
-        count = len(digests) // fmt.DIGEST_BYTES
-        sample = range(0, count, max(1, count // 16))
-        if len(before) != len(digests) or 2 * sum(
-            _row(before, row) == _row(digests, row) for row in sample
-        ) < len(sample):
-            return {"digests": base64.b64encode(digests).decode("ascii")}
-        changed, bits = [], bytearray(-(-count // 8))
-        for row in range(count) if before != digests else ():
-            if _row(before, row) != _row(digests, row):
-                changed.append(_row(digests, row))
-                bits[row // 8] |= 1 << row % 8
-        return {
-            name: base64.b64encode(value).decode("ascii")
-            for name, value in (("changed", bits), ("digests", b"".join(changed)))
-        }
+        fields: Dict[str, Any] = {"step": step, "table": self.table(kind, rows)}
+        if values is not None:
+            fields["values"] = values
+        if isinstance(digests, Later):
+            self.event("block", digests, **fields)
+        else:
+            self.event("block", digests=digests, **fields)
 
     def flags(self, settings: Dict[str, Any]) -> int:
-        """The number of this reading of the flags, written out where it was not read before."""
+        """Return the number of this reading of the flags; write it out if it is new."""
         key = repr(settings)
         number = self._flags.get(key)
         if number is None:
             number = self._flags[key] = len(self._flags)
-            self.event("flags", id=number, settings=settings)
+            self.event("flags", settings=settings)
         return number
 
     def abandon(self) -> None:

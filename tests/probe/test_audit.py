@@ -136,7 +136,7 @@ def test_the_hook_raises_nothing_but_the_refusal(tmp_path: Path) -> None:
     for port in range(150):  # a crawler does not flood the trace
         sys.audit("socket.connect", None, ("192.0.2.1", port + 1))
     import _repro_gate.probe.session as part
-    part._CURRENT.clear()
+    part.PROCESS.sessions.clear()
     sys.audit("socket.connect", None, ("192.0.2.9", 1))
     """,
     )

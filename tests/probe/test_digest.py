@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
 import struct
 import subprocess
@@ -44,7 +43,7 @@ def of(*tensors: torch.Tensor) -> bytes:
 def of_device(*tensors: torch.Tensor) -> bytes:
     """What the path for devices makes of tensors of the CPU."""
     out = [b""] * len(tensors)
-    plain = [(index, digest._plain(tensor)) for index, tensor in enumerate(tensors)]
+    plain = [(index, digest._contiguous(tensor)) for index, tensor in enumerate(tensors)]
     for sums in device_digest.begin(torch, plain):
         for index, found in sums.digests():
             out[index] = found
@@ -123,22 +122,6 @@ def test_a_digest_of_a_device_is_what_its_docstring_says_in_plain_python(size: i
     assert of_device(noise(size)) == device_in_plain_python(noise(size))
 
 
-def test_one_flipped_bit_at_any_border_is_seen() -> None:
-    for path, size in (*((of, size) for size in LARGE), *((of_device, size) for size in SIZES)):
-        tensor = noise(size)
-        borders = (0, *range(0, size, 4 * TILE), size)
-        near = {place for border in borders for place in range(border - 9, border + 9)}
-        places = [place for place in sorted(near) if 0 <= place < size]
-        places = [*places[:: max(1, len(places) // 20)], size - 1]
-        flips = set(zip(places, itertools.cycle(range(8)), strict=False))
-        seen = {path(tensor)}
-        for place, bit in flips:
-            changed = tensor.clone()
-            changed[place] ^= 1 << bit
-            seen.add(path(changed))
-        assert len(seen) == len(flips) + 1, (path, size)
-
-
 @pytest.mark.parametrize("path", [of, of_device])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
@@ -173,13 +156,7 @@ def test_dtype_shape_order_zero_signs_and_nan_payloads_are_seen() -> None:
     kinds = (torch.float64, torch.int32, torch.float16, torch.bfloat16, torch.bool)
     versions = [zeros, -zeros, *(zeros.to(kind) for kind in kinds), torch.zeros(99), nan, payload]
     versions += [zeros.reshape(2, -1), zeros.reshape(-1, 1), ordered, ordered.flip(0)]
-    versions += [
-        torch.zeros(0),
-        torch.zeros(0, 3),
-        torch.zeros(3, 0),
-        torch.zeros(()),
-        torch.zeros(1),
-    ]
+    versions += [torch.zeros(shape) for shape in ((0,), (0, 3), (3, 0), (), (1,))]
     for path in (of, of_device):
         assert len({path(version) for version in versions}) == len(versions)
         assert path(*versions) == b"".join(path(version) for version in versions)
@@ -262,17 +239,6 @@ def test_without_xxhash_the_digest_is_sha_256(no_choice: pytest.MonkeyPatch) -> 
         tensor = noise(size)
         content = bytes(tensor.tolist())
         assert of(tensor) == hashlib.sha256(header(tensor) + content).digest()[:16]
-
-
-def test_two_parts_that_change_places_are_seen_on_a_device() -> None:
-    tensor = noise(8 * CHUNK + 100)
-    seen = {of_device(tensor)}
-    # a byte, a word, a pair's halves, rows, tiles, chunks
-    lengths = [1, 4, 8, 2048, 4096, 4 * TILE, 4 * CHUNK]
-    for length in lengths:
-        one, other = tensor[:length], tensor[length : 2 * length]
-        seen.add(of_device(torch.cat([other, one, tensor[2 * length :]])))
-    assert len(seen) == len(lengths) + 1
 
 
 def test_how_elements_lie_in_memory_does_not_matter_and_a_lazy_conjugate_is_its_values() -> None:

@@ -78,7 +78,7 @@ def test_neither_loaders_nor_data_sets_are_held_alive() -> None:
         loaders.started(loader, iterator)
         for _ in iterator:
             loaders.batch(iterator)
-    assert events == ["loader"]
+    assert events == ["loaders"]
     gone = [weakref.ref(data), weakref.ref(loader)]
     del data, loader, iterator
     gc.collect()

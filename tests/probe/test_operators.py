@@ -1,4 +1,5 @@
-"""`probe.operators`: what torch dispatched in a step, and what a replay of it gives."""
+"""`probe.operators`: what torch dispatched in a step, what a replay of it gives, which operators
+torch refuses; and that watching changes no number."""
 
 from __future__ import annotations
 
@@ -28,17 +29,34 @@ for step in range(3):
     print(torch.initial_seed(), torch.rand(1).item(), flush=True)
 """
 STEP = 1
+LAYER = """
+import torch
+torch.manual_seed(3)
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+index = torch.tensor([1, 2])
+for step in range(4):
+    y = layer(torch.rand(4, 8))
+    if {refused} and step >= 1:
+        y = y.put(index, torch.ones(2))
+    if {refused} and step >= 2:
+        pooled, where = torch.nn.functional.max_pool2d(y[None, None], 2, return_indices=True)
+        y = y + torch.nn.functional.max_unpool2d(pooled, where, 2)[0, 0]
+    loss = y.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item(), torch.rand(1).item(), torch.are_deterministic_algorithms_enabled(), flush=True)
+"""
+CLEAN, FAULTY = (LAYER.replace("{refused}", each) for each in ("False", "True"))
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    place = tmp_path_factory.mktemp("operators")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
     arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
-    env = {"OMP_NUM_THREADS": "4"}
     asked = {"step": STEP, "replay": ["aten.index_put.default", 1, 30]}
-    probe = {"factors": {}, "operators": asked}
-    found = trace_script(place / "a", SCRIPT, arm=arm, env=env, probe=probe)
-    return found, trace_script(place / "b", SCRIPT, arm=arm, env=env)
+    place, probe = tmp_path_factory.mktemp("operators"), {"factors": {}, "operators": asked}
+    return trace_script(place, SCRIPT, arm=arm, env={"OMP_NUM_THREADS": "4"}, probe=probe)
 
 
 def operators(run: Run, phase: str) -> list[OperatorLine]:
@@ -46,27 +64,31 @@ def operators(run: Run, phase: str) -> list[OperatorLine]:
 
 
 @pytest.mark.slow
-def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> None:
-    recorded, plain = runs
-    assert recorded.ended.tail == plain.ended.tail
-    assert len(recorded.ended.tail) == 3
+def test_a_record_changes_no_number_and_no_generator(recorded: Run, tmp_path: Path) -> None:
+    plain = trace_script(tmp_path, SCRIPT, arm=recorded.plan.arm, env={"OMP_NUM_THREADS": "4"})
+    assert recorded.ended.tail == plain.ended.tail and len(plain.ended.tail) == 3
     forward = operators(recorded, "forward")
     assert len([item for item in forward if item.op.startswith("aten.tanh")]) == STEP + 1
     assert not trained(plain).operators
 
 
-def test_operators_have_their_line_and_draws_their_state(runs: tuple[Run, Run]) -> None:
-    lines, forward = SCRIPT.splitlines(), operators(runs[0], "forward")
-    backward = [item for item in operators(runs[0], "backward") if "index_put" in item.op]
+def test_operators_have_their_line_and_draws_their_state(recorded: Run) -> None:
+    lines, forward = SCRIPT.splitlines(), operators(recorded, "forward")
+    backward = [item for item in operators(recorded, "backward") if "index_put" in item.op]
     taken = [item for item in forward if item.op.startswith("aten.index.")]
     for item in (taken[0], *backward):
         assert lines[item.line - 1].strip() == "rows = table[index]"
-    assert operators(runs[0], "optimizer")
+    assert operators(recorded, "optimizer")
     draws = [item for item in forward if item.op.startswith("aten.rand.")]
     assert {len(item.inputs) for item in draws} == {1}
     assert draws[0].inputs != draws[1].inputs
     assert next(item for item in forward if item.op.startswith("aten.tanh")).simple
     assert backward and not backward[0].simple
+
+
+def test_a_replay_tells_an_operator_that_adds_in_any_order(recorded: Run) -> None:
+    [found] = [item.distinct for item in trained(recorded).operators if item.distinct]
+    assert found["deterministic"] == found["one-thread"] == 1 <= found["as-trained"]
 
 
 @pytest.mark.slow
@@ -87,20 +109,69 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     optimizer.step()
     """
     allowed = frozenset({"torch.utils.deterministic.fill_uninitialized_memory"})
-    arm = arms.deterministic(42, allowed, None)
     probe = {"factors": {}, "operators": {"step": 0, "replay": None}}
-    found = {
-        item.op.removeprefix("aten.").partition(".")[0]: item
-        for item in trained(trace_script(tmp_path, script, arm=arm, probe=probe)).operators
-    }
+    run = trace_script(tmp_path, script, arm=arms.deterministic(42, allowed, None), probe=probe)
+    found = {item.op.split(".")[1]: item for item in trained(run).operators}
     counts = {"uniform_": 1, "mul_": 1, "_foreach_zero_": 0, "_foreach_add_": 2}
     assert {name: len(found[name].inputs) for name in counts} == counts
     assert found["mul_"].inputs == found["uniform_"].outputs[:1]
 
 
-def test_a_replay_tells_an_operator_that_adds_in_any_order(runs: tuple[Run, Run]) -> None:
-    found = [item.distinct for item in trained(runs[0]).operators if item.distinct]
-    assert len(found) == 1, {item.op for item in trained(runs[0]).operators}
-    assert found[0]["deterministic"] == 1
-    assert found[0]["one-thread"] == 1
-    assert found[0]["as-trained"] >= 1
+def test_every_refused_operator_is_named_once_with_its_line(tmp_path: Path) -> None:
+    run, lines = trace_script(tmp_path, FAULTY, probe={"refused": 10}), FAULTY.splitlines()
+    refused = trained(run).refused
+    assert [(item.op, item.phase, item.step) for item in refused] == [
+        ("put_", "forward", 1),
+        ("put_", "backward", 1),
+        ("max_unpooling2d_forward_out", "forward", 2),
+    ]
+    for item in refused:
+        wanted = "y = y.put(" if item.op == "put_" else "y = y + torch.nn.functional.max_unpool2d("
+        assert lines[item.line - 1].strip().startswith(wanted)
+    assert run.good and len(run.ended.tail) == 4
+    assert all(line.endswith(" True") for line in run.ended.tail)  # the flag as it was
+    assert not trained(run).undone  # the probe's own switch is no line of the training
+
+
+@pytest.mark.slow
+def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, CLEAN.replace("y.square()", "y.view(7)"), probe={"refused": 10})
+    assert not run.good and "shape '[7]' is invalid" in run.ended.tail[-1]
+    assert not trained(run).refused
+
+
+@pytest.mark.slow
+def test_operators_are_counted_by_name_dtype_and_pass(tmp_path: Path) -> None:
+    noted = trace_script(tmp_path / "noted", CLEAN, probe={"dispatched": 1})
+    plain = trace_script(tmp_path / "plain", CLEAN)
+    rows = {tuple(row): count for *row, count in trained(noted).dispatched}
+    assert rows["aten.addmm.default", "float32", "forward", ""] == 1
+    assert rows["aten.mm.default", "float32", "backward", ""] == 1
+    assert any(row[:3] == ("aten.rand.default", "", "forward") for row in rows)
+    assert not any("hash" in row[0] for row in rows)
+    assert noted.ended.tail == plain.ended.tail and not trained(plain).dispatched
+    with_note, without = (
+        [(item.step, item.kind, item.digests) for item in trained(run).blocks]
+        for run in (noted, plain)
+    )
+    assert with_note == without
+
+
+@pytest.mark.slow
+def test_if_something_is_compiled_nothing_is_noted_and_it_compiles(tmp_path: Path) -> None:
+    """A compiled graph dispatches nothing, and under the watch it would not run. What is compiled
+    behind the first step, with `fullgraph`, refuses to run without being compiled."""
+    early = CLEAN.replace("index =", "layer = torch.compile(layer, backend='eager')\nindex =")
+    found = trained(trace_script(tmp_path, early, probe={"dispatched": 1}))
+    assert len(found.steps) == 4 and not found.dispatched
+    average = """
+mean = torch.zeros(8, 8)
+@torch.compile(fullgraph=True, backend='eager')
+def average(weight, mean):
+    mean.lerp_(weight, 0.5)
+"""
+    call = "    optimizer.step()\n    average(layer.weight.detach(), mean)\n"
+    late = CLEAN.replace("for step in", average + "for step in")
+    late = late.replace("    optimizer.step()\n", call)
+    run = trace_script(tmp_path, late, probe={"dispatched": 1}, name="late")
+    assert run.good and len(trained(run).steps) == 4, run.ended.tail

@@ -132,7 +132,7 @@ for path in ("nowhere", "broken"):
 one()
 """
 BUGS = (
-    "import _repro_gate.probe.torch_hooks as part; part.begin = None",
+    "import _repro_gate.probe.tensors as part; part.begin = None",
     "import _repro_gate.probe.names as part; part.name_tensors = None",
     "import _repro_gate.probe.flags as part; part.read = None",
     "import _repro_gate.probe.rng as part; part.states = None",
@@ -140,7 +140,7 @@ BUGS = (
 )
 SLOW = """
 import time
-import _repro_gate.probe.torch_hooks as hooks, _repro_gate.probe.loss as loss
+import _repro_gate.probe.tensors as hooks, _repro_gate.probe.loss as loss
 original = hooks.begin
 def slow(*args, **options):
     time.sleep(0.1)

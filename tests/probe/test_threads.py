@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,56 @@ def test_independent_threads_may_take_any_order(runs: list[Mapping[str, Trace]])
             [told(block) for block in run[key].blocks if block.kind != "rng"] for run in runs
         )
         assert ours == theirs and len(ours) > 15
+
+
+EIGHT = """
+import threading
+import torch
+
+lock_step = threading.Barrier(8)
+
+def by_optimizer(net, loss):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    while True:
+        optimizer.zero_grad()
+        loss(net).backward()
+        yield optimizer.step()
+
+def by_grad(net, loss):
+    while True:
+        grads = torch.autograd.grad(loss(net), net.parameters())
+        with torch.no_grad():
+            yield [p.sub_(grad, alpha=0.1) for p, grad in zip(net.parameters(), grads)]
+
+def by_backward(net, loss):
+    while True:
+        net.zero_grad()
+        loss(net).backward()
+        yield [p.data.sub_(p.grad, alpha=0.1) for p in net.parameters()]
+
+def train(number):
+    way = (by_optimizer, by_grad, by_backward)[number % 3]
+    steps = way(torch.nn.Linear(4, 2), lambda net: net(torch.ones(3, 4)).square().mean())
+    for _ in range(20):
+        lock_step.wait()
+        next(steps)
+
+threads = [threading.Thread(target=train, args=(number,), name=str(number)) for number in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_eight_threads_that_step_at_once_leave_eight_whole_traces(tmp_path: Path) -> None:
+    run = trace_script(tmp_path, EIGHT)
+    assert run.outcome == "finished", (run.problem, run.ended.tail)
+    traces = {trace.key: trace for trace in run.traces if trace.trained}
+    assert sorted(traces) == [f"main/{number}" for number in range(8)]
+    for trace in traces.values():
+        assert (len(trace.steps), trace.end) == (20, "exit")
+        for step in range(1, 19):  # of a step by hand, the last update comes after it
+            kinds = [block.kind for block in trace.blocks if block.step == step]
+            assert {"rng", "loss", "gradient", "parameter"} <= set(kinds), (trace.key, step, kinds)
+    assert "probe-error" not in {name for trace in run.traces for name, _ in trace.notes}

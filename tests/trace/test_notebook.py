@@ -15,7 +15,6 @@ from repro_gate.trace.notebook import cell_name, code_cells, place, split
         (cell_name("nb/train.ipynb", 2), ("nb/train.ipynb", 2), "nb/train.ipynb, cell 2, line 3"),
         ("train.py", ("train.py", 0), "train.py:3"),
         ("a#cell 2", ("a#cell 2", 0), "a#cell 2:3"),
-        ("a.ipynb#cell 123456", ("a.ipynb#cell 123456", 0), "a.ipynb#cell 123456:3"),
         ("a.ipynb#cell x", ("a.ipynb#cell x", 0), "a.ipynb#cell x:3"),
     ],
 )

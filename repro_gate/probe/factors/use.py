@@ -190,7 +190,7 @@ class Uses:
             step, factor, source, (file, line), direct, outside = key
             self._said += 1
             current.event(
-                "used",
+                "uses",
                 step=step,
                 factor=factor,
                 source=source[:200],

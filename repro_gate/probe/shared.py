@@ -1,0 +1,87 @@
+"""What all threads of a process share in the probe, and what its hooks and sessions agree on."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import sys
+from typing import Any, Dict, List, Tuple
+
+from .patch import wrap
+
+
+class Process:
+    """The sessions of the process, and the lock that lets in one of its threads at a time."""
+
+    def __init__(self) -> None:
+        self.sessions: List[Any] = []  # the process's own first, then those of its threads
+        # what collects through the life of a process (files, draws, imports); `flush(session,
+        # last)` writes it
+        self.observers: List[Any] = []
+        # handlers of signals that came while the probe was at work, their signals and the thread
+        self.late: List[Tuple[Any, int, int]] = []
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget which thread is in a hook: it does not live on in a forked child."""
+        self.lock = _thread.RLock()
+        self.thread = 0  # the last one that came in
+
+    def deliver(self) -> None:
+        """Run the handlers of the signals that came while the probe was at work, each whatever the
+        one before raises. Python runs handlers in the main thread alone."""
+        late = self.late
+        if late and late[0][2] == _thread.get_ident() and not self.sessions[0].at_work():
+            handler, number, _ = late.pop(0)
+            try:
+                handler(number, sys._getframe(2))
+            finally:
+                self.deliver()
+
+
+class Watcher:
+    """What a session asks of the hooks that call it; in a process without torch nothing."""
+
+    torch: Any = None
+
+    def read_flags(self) -> Dict[str, Any]:
+        """Return the determinism flags as they are now."""
+        return {}
+
+    def at_stop(self) -> None:
+        """Write what is written once, when the last step is over."""
+
+    def at_close(self, reason: str) -> None:
+        """Write what a training leaves at its end."""
+
+    def serve(self, session: Any) -> None:
+        """Call this session from here on: a forked child has one of its own."""
+
+
+PROCESS = Process()
+
+
+def put_off_signals() -> None:
+    """Put off the training's handlers of signals while the probe is at work: what they raise is the
+    training's to catch, and goes to it."""
+    handlers: Dict[int, Any] = {}  # by signal, as the training gave it
+
+    def set_handler(original: Any, signalnum: Any, handler: Any) -> Any:
+        def put_off(signum: int, frame: Any) -> Any:
+            if PROCESS.sessions[0].at_work():
+                return PROCESS.late.append((handler, signum, _thread.get_ident()))
+            return handler(signum, frame)
+
+        before = signal.getsignal(signalnum)
+        wraps = callable(handler) and handler is not signal.default_int_handler
+        original(signalnum, put_off if wraps else handler)
+        handlers[int(signalnum)] = handler
+        return before
+
+    def get_handler(original: Any, signalnum: Any) -> Any:
+        found = original(signalnum)
+        is_ours = getattr(found, "__name__", "") == "put_off"
+        return handlers.get(int(signalnum), found) if is_ours else found
+
+    wrap(signal, "signal", set_handler)
+    wrap(signal, "getsignal", get_handler)
