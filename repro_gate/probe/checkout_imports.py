@@ -31,11 +31,8 @@ class CheckoutImports:
         self._workspace = os.path.realpath(config["workspace"]) + os.sep
         self._ignored = frozenset(checkout.get("ignored", ()))
         self._projects = frozenset(checkout.get("projects", ()))
-        own = [
-            os.path.dirname(self._workspace.rstrip(os.sep)),
-            os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-        ]
-        folders = opened.with_separator([*opened.interpreter(), *own])
+        run = os.path.dirname(self._workspace.rstrip(os.sep))
+        folders = opened.with_separator([*opened.interpreter(), run])
         # an environment may lie in the checkout
         self._others = tuple(folder for folder in folders if folder.startswith(self._root))
         self._moved: set[str] = set()  # folders of the workspace that stand for one of the checkout

@@ -161,7 +161,7 @@ class Draws:
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
             file = frame.f_code.co_filename
             if library is not None:
-                if frame.f_globals.get("__name__") == "importlib._bootstrap":
+                if source_line.module_of(frame) == "importlib._bootstrap":
                     return None
             elif file in self._libraries:
                 outermost = frame
@@ -180,7 +180,7 @@ class Draws:
         if library is not None and name:
             if name.startswith(_NAMES):
                 return None
-            name = (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
+            name = (name + BY_LIBRARY + source_line.module_of(library))[:_SOURCE]
         file, line = source_line.nearest(frame)
         return (name, file[:MAX_NAME], line) if name else None
 
@@ -198,7 +198,7 @@ class Draws:
 def _draws_for_others(frame: FrameType) -> bool:
     """Return whether the frame is that of a library which may hand on what it draws: an installed
     one."""
-    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+    file, module = frame.f_code.co_filename, source_line.module_of(frame)
     if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)

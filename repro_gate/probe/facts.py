@@ -42,23 +42,23 @@ def main(extension: str) -> None:
     without it. Unlike a trace, it starts CUDA. `extension` is the file of the gate's own xxhash
     extension, or an empty text."""
     EXTENSION[:] = [extension]
-    wanted, found = dict(BASIC), {}
+    questions, answers = dict(BASIC), {}
     try:
         import torch
 
-        wanted.update(facts(torch))
+        questions.update(facts(torch))
         if torch.cuda.is_available():
             torch.cuda.init()
     except ModuleNotFoundError:
         pass
     except Exception as error:  # a torch that is there and broken must not look like none
         sys.stderr.write(f"torch or CUDA cannot be started: {type(error).__name__}: {error}\n")
-    for name, how in wanted.items():
+    for name, question in questions.items():
         try:
-            found.update(read({name: how}))
+            answers.update(read({name: question}))
         except Exception as error:
             sys.stderr.write(f"{name} cannot be read: {error}\n")
-    print(json.dumps(found), flush=True)
+    print(json.dumps(answers), flush=True)
 
 
 def facts(torch: Any) -> Facts:
@@ -116,9 +116,9 @@ def watch_cuda_start(torch: Any) -> None:
         queue(lambda: _AT_START.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")))
 
 
-def read(wanted: Facts) -> dict[str, str]:
+def read(questions: Facts) -> dict[str, str]:
     """Return the facts that hold, as text."""
-    values = {name: value() for name, value in wanted.items()}
+    values = {name: value() for name, value in questions.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -160,9 +160,9 @@ def started(torch: Any) -> bool:
 def library_variables() -> dict[str, str]:
     """Return name and value, by name. What looks like a secret, by its name or as a login in an
     address, is left out."""
-    found = {}
+    variables = {}
     for name, value in sorted(os.environ.items()):
         if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value):
             text = value.encode("utf-8", "backslashreplace").decode()
-            found[name[:200]] = text[:MAX_NAME]
-    return dict(list(found.items())[:MAX_VARIABLES])
+            variables[name[:200]] = text[:MAX_NAME]
+    return dict(list(variables.items())[:MAX_VARIABLES])

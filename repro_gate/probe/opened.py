@@ -57,8 +57,7 @@ class Opened:
         self._started = config["started"]
         # when the first run of the gate run may have begun; None: nobody knows
         self._began = config["began"]
-        gate = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        own = [config["traces"], gate, *config["own"], *config["data"]]
+        own = [config["traces"], *config["own"], *config["data"]]
         self._own = with_separator([*interpreter(), *own])
         self._known: set[Any] = set()  # paths that are dealt with
         # files from before the run that it then changed, and whether they were an earlier run's
@@ -181,9 +180,11 @@ def _source_of(path: str) -> str:
 
 
 def interpreter() -> list[str]:
-    """Return where the interpreter and what is installed for it lie. A virtual environment may
-    share its folder with a checkout."""
-    folders = [sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.path.abspath(os.__file__))]
+    """Return where the gate, the interpreter and what is installed for it lie. A virtual
+    environment may share its folder with a checkout."""
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    gate = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folders = [sys.base_prefix, sys.base_exec_prefix, library, gate]
     for prefix in {sys.prefix, sys.exec_prefix}:
         shared = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
         folders += [os.path.join(prefix, name) for name in _OF_A_VENV] if shared else [prefix]

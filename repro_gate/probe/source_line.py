@@ -75,13 +75,18 @@ def nearest_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", ""))
+
+
 def of_jupyter(frame: FrameType | None) -> bool:
     """Return whether what runs a notebook asks for ends of its own: it is nearer on the stack than
     any line of the training."""
     if "jupyter_core" not in sys.modules:
         return False
     while frame is not None and not inside(frame.f_code.co_filename):
-        module = str(frame.f_globals.get("__name__", ""))
+        module = module_of(frame)
         if _JUPYTER.match(module):
             return True
         if module == "__main__":  # a cell that a magic such as `%%time` runs

@@ -56,7 +56,7 @@ def torch_arrived(torch: Any) -> None:
 
 
 def _id(original: Any, *args: Any) -> int:
-    return _asked("id", int(original(*args)), _OBJECTS.pinned)
+    return _answer("id", int(original(*args)), _OBJECTS.pinned)
 
 
 def _hash(original: Any, *args: Any) -> int:
@@ -65,14 +65,14 @@ def _hash(original: Any, *args: Any) -> int:
     if number not in (object.__hash__(args[0]), address):
         return number
     shift = 0 if number == address else 4
-    return _asked("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
+    return _answer("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
 
 
 def _data_ptr(source: str, original: Any, tensor: Any) -> int:
-    return _asked(source, int(original(tensor)), None if USES.pinned(NAME) else _DATA.pinned)
+    return _answer(source, int(original(tensor)), None if USES.pinned(NAME) else _DATA.pinned)
 
 
-def _asked(source: str, number: int, pinned: Callable[[int], int] | None) -> int:
+def _answer(source: str, number: int, pinned: Callable[[int], int] | None) -> int:
     """Return what the caller, three frames up, gets in place of a number."""
     answer = None if pinned is None else lambda _, real: pinned(real)
     frame = sys._getframe(3)

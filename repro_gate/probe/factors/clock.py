@@ -21,6 +21,7 @@ from typing import Any, Callable
 
 from .. import session
 from ..patch import wrap, wrap_in_type
+from ..source_line import module_of
 from .use import USES, Stream, indirect, is_direct, outside
 
 NAME = "clock"
@@ -71,11 +72,9 @@ def install() -> None:
             around = functools.partial(_read, "time." + called, begin, ahead, start, unit)
             wrap(time, called, around)
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
-        now = functools.partial(_of_day, "time." + name)
-        wrap(time, name, functools.partial(_broken_down, now, name))
+        wrap(time, name, functools.partial(_broken_down, name))
     for name in ("now", "utcnow"):  # `today` asks `time.time`
-        now = functools.partial(_of_day, "datetime." + name)
-        wrap_in_type(dt.datetime, name, functools.partial(_datetime, now, name))
+        wrap_in_type(dt.datetime, name, functools.partial(_datetime, name))
     if USES.only_varies(NAME):
         return  # the times of files stay as they are
     wrap(time, "sleep", _sleep)
@@ -94,9 +93,8 @@ def _read(
     frame = sys._getframe(2)
     own = not outside(frame)
     varies = own or bool(ahead)
-    if _TIMEOUTS.match(str(frame.f_globals.get("__name__", ""))):
-        return original()
-    if not varies and USES.only_varies(NAME):
+    only_real = not varies and USES.only_varies(NAME)
+    if only_real or _TIMEOUTS.match(module_of(frame)):
         return original()
 
     def pinned(_: Stream, real: Any) -> Any:
@@ -120,20 +118,18 @@ def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
     return _read(source, _BEGIN * of_day, _AHEAD * of_day, 0, unit, real)
 
 
-def _broken_down(now: Callable[[], float], name: str, original: Any, *args: Any) -> Any:
+def _broken_down(name: str, original: Any, *args: Any) -> Any:
     """Call `time.strftime(format)` and its like, which read the clock if they are given no time."""
     formats = name == "strftime"
     if len(args) > formats and args[formats] is not None:
         return original(*args)
     convert = _localtime if name in ("strftime", "asctime") else float
-    return original(*args[:formats], convert(now()))
+    return original(*args[:formats], convert(_of_day(f"time.{name}")))
 
 
-def _datetime(
-    now: Callable[[], float], name: str, original: Any, owner: Any, *args: Any, **kwargs: Any
-) -> Any:
+def _datetime(name: str, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
     make = owner.utcfromtimestamp if name == "utcnow" else owner.fromtimestamp
-    return make(now(), *args, **kwargs)
+    return make(_of_day(f"datetime.{name}"), *args, **kwargs)
 
 
 def _sleep(original: Any, seconds: Any) -> Any:
@@ -151,7 +147,7 @@ def _stat(source: str, bound: int, original: Any, *args: Any, **kwargs: Any) -> 
     """Call `os.stat` as the workspace does, or `pathlib` or `os.path.getmtime` for it: what it says
     about times is the clock's. The first arguments, as many as are `bound`, are known to it."""
     status, frame = original(*args[bound:], **kwargs), sys._getframe(2)
-    name = str(frame.f_globals.get("__name__", ""))
+    name = module_of(frame)
     if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
         frame = frame.f_back or frame
     return USES.ask(

@@ -62,7 +62,7 @@ class _Child:
     def note(self, source: str, answer: object) -> None:
         """Note what it gave."""
         if not self.of_others:
-            USES.note(self.factor, source, answer, None, self.site, True, True, self.call)
+            USES.note(self.factor, source, answer, None, self.site, outside=True, call=self.call)
 
 
 class Children:
@@ -157,7 +157,7 @@ class _Lines:
                 self._child.note(self._about, line)
         if not data:
             self._over = True
-            self._child.note(self._about + ANY_ORDER, "%d lines %x" % (self._count, self._sum))
+            self._child.note(self._about + ANY_ORDER, f"{self._count} lines {self._sum:x}")
 
 
 class _Pipe(io.RawIOBase):

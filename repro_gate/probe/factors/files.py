@@ -24,7 +24,7 @@ from ..opened import Opened, purpose
 from ..patch import wrap
 from ..process import printable
 from . import commands
-from .use import USES, busy, deciding
+from .use import USES, asker, busy, deciding, of_the_probe
 
 NAME, LEFTOVERS = "files", "leftovers"
 _LISTING = ("os.listdir", "os.scandir")
@@ -40,9 +40,6 @@ _IN_C = (
     ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
-_HERE = os.path.dirname(__file__)
-_BETWEEN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
-_PROBE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
 _open, _close, _lstat, _listdir = os.open, os.close, os.lstat, os.listdir
 
 
@@ -51,7 +48,7 @@ def install() -> None:
     files = _Files()
     sys.addaudithook(files.hook)
     for name in ("stat", "lstat", "access"):
-        wrap(os, name, files.asked)
+        wrap(os, name, files.status)
     for module, name, at, writes in _IN_C:
         imports.wrap_later(module, name, functools.partial(files.in_c, at, writes))
 
@@ -87,7 +84,7 @@ class _Files:
         except Exception:
             return
 
-    def asked(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    def status(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
         """Note `os.stat` and its like: `os.path.exists` and `isfile` too."""
         if kwargs.get("dir_fd") is None:
             self._used(path, True, False, sys._getframe(1), _state, ASKED)
@@ -112,10 +109,12 @@ class _Files:
         if busy() or not isinstance(path, (str, bytes, os.PathLike)):
             return
         with contextlib.suppress(Exception), deciding():
-            caller = _caller(frame)
-            # importing torch resolves paths some hundred thousand times, under a hundred frames:
-            # what takes longest comes last
-            if caller is None or (about and caller.f_code.co_name in _RESOLVING):
+            caller = asker(frame)
+            # who looks for a module is no use; importing torch resolves paths some hundred thousand
+            # times, under a hundred frames: what takes longest comes last
+            if caller is None or caller.f_code.co_filename.startswith("<frozen importlib"):
+                return
+            if about and caller.f_code.co_name in _RESOLVING:
                 return
             name = os.fsdecode(path)
             whole = os.path.abspath(name)
@@ -168,20 +167,10 @@ class _Files:
         return place in self._written or os.path.lexists(self._mark(place))
 
 
-def _caller(frame: FrameType | None) -> FrameType | None:
-    """Return the frame that asked; None if it looks for a module."""
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith("<frozen importlib"):
-        return None
-    return frame
-
-
 def _is_for_the_probe(frame: FrameType | None) -> bool:
     """Return whether the probe asks, for ends of its own, and no line of the training."""
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
-        name = frame.f_code.co_filename
-        if name.startswith(_PROBE) and not name.startswith(_BETWEEN):
+        if of_the_probe(frame):
             return True
         frame = frame.f_back
     return False
@@ -190,7 +179,7 @@ def _is_for_the_probe(frame: FrameType | None) -> bool:
 def _label(place: str) -> str:
     """Return what a path is called in a trace: itself or its end, `/proc/self` for this process's
     own folder."""
-    return printable(place.replace("/proc/%d/" % os.getpid(), "/proc/self/", 1)[-170:])
+    return printable(place.replace(f"/proc/{os.getpid()}/", "/proc/self/", 1)[-170:])
 
 
 def _digest(place: str) -> str:
@@ -218,4 +207,4 @@ def _names(place: str) -> str:
 def _state(place: str) -> str:
     state = _lstat(place)
     kind = stat.S_IFMT(state.st_mode)
-    return "%o %d" % (kind, state.st_size if kind == stat.S_IFREG else 0)
+    return f"{kind:o} {state.st_size if kind == stat.S_IFREG else 0}"

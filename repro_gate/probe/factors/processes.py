@@ -31,7 +31,7 @@ _BUSY = ("R", "D")
 def install(away: Callable[..., Any]) -> None:
     """Wait after every start of a child, and after everything that is sent through a pipe of
     `multiprocessing`."""
-    if not os.path.isdir("/proc/%d/task" % _getpid()):
+    if not os.path.isdir(f"/proc/{_getpid()}/task"):
         return
     waits = functools.partial(_then_settle, away)
     wrap(subprocess.Popen, "__init__", waits)
@@ -67,7 +67,7 @@ def settle() -> None:
 
 
 def _children(parent: int) -> list[int]:
-    folder = "/proc/%d/task" % parent
+    folder = f"/proc/{parent}/task"
     text = " ".join(_text(f"{folder}/{task}/children") for task in _listed(folder))
     return [int(item) for item in text.split()]
 
@@ -76,8 +76,8 @@ def _anybody_busy(sleeping_counts: bool) -> bool:
     descendants = _children(_getpid())
     for process in descendants:
         descendants += _children(process)
-        for task in _listed("/proc/%d/task" % process):
-            folder = "/proc/%d/task/%s" % (process, task)
+        for task in _listed(f"/proc/{process}/task"):
+            folder = f"/proc/{process}/task/{task}"
             state = _text(folder + "/stat").rpartition(")")[2].split()[:1]
             if state and state[0] in _BUSY:
                 return True

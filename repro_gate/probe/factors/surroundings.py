@@ -71,7 +71,7 @@ def _reverse() -> None:
 def _watch(watcher: _Watcher) -> None:
     for module, names, factor in _TELLING:
         for name in names.split():
-            around = functools.partial(watcher.asked, f"{module}.{name}", factor)
+            around = functools.partial(watcher.function, f"{module}.{name}", factor)
             imports.wrap_later(module, name, around)
     for name in ("fromtimestamp", "astimezone", "timestamp"):
         around = functools.partial(watcher.of_datetime, "datetime." + name)
@@ -88,7 +88,7 @@ class _Watcher:
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = [(name, os.path.realpath(folder)) for name, folder in folders.items()]
 
-    def asked(self, source: str, factor: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def function(self, source: str, factor: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Note a function of `_TELLING`."""
         with deciding():  # the outermost counts
             answer = original(*args, **kwargs)

@@ -202,7 +202,7 @@ def _slept(original: Any, seconds: Any) -> Any:
 
 def _polled(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Ask for what others may bring about."""
-    if sys._getframe(2).f_globals.get("__name__") != "threading":
+    if source_line.module_of(sys._getframe(2)) != "threading":
         TURNS.poll()
     return original(*args, **kwargs)
 

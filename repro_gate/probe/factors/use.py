@@ -23,6 +23,7 @@ from typing import Any, Callable
 from ...trace.format import MAX_NAME, MAX_USES
 from .. import imports, session, source_line
 from ..process import arguments
+from ..source_line import module_of
 
 _OWN = __name__.split(".")[0] + "."  # the probe's own modules
 # between a call and its factor
@@ -128,12 +129,12 @@ class Uses:
 
         def watched(source: str) -> Callable[..., Any]:
             def around(original: Any, *args: Any, **kwargs: Any) -> Any:
+                real = functools.partial(original, *args, **kwargs)
                 if own and args:
-                    return original(*args)
+                    return real()
                 frame: Any = sys._getframe(2)
                 if frame.f_code.co_name == "ident":
                     frame = frame.f_back  # `current_process().pid`
-                real = functools.partial(original, *args, **kwargs)
                 return self.ask(factor, source, real, pinned, varied, frame, own)
 
             return around
@@ -173,7 +174,8 @@ class Uses:
                 elif varied is not None and self._varies(factor, site):
                     answer = varied(answer)
             if self.watch:
-                self.note(factor, source, content(answer), frame)
+                with contextlib.suppress(Exception):
+                    self.note(factor, source, content(answer), frame)
             return answer
 
     def note(
@@ -289,17 +291,25 @@ def indirect(frame: FrameType | None, factor: str) -> bool:
     return True
 
 
+def asker(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that asked for a factor, outwards from what hands it on."""
+    while frame is not None and module_of(frame).startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame
+
+
+def of_the_probe(frame: FrameType) -> bool:
+    """Return whether the frame is the probe's, at work for ends of its own."""
+    module = module_of(frame)
+    return module.startswith(_OWN) and not module.startswith(_BETWEEN)
+
+
 def of_others(frame: FrameType | None) -> bool:
     """Return whether it is not the training that asks, but the probe, or what runs a notebook."""
-    caller = frame
-    while caller is not None:
-        module = str(caller.f_globals.get("__name__", ""))
-        if module.startswith(_OWN) and not module.startswith(_BETWEEN):
-            return True
-        if not module.startswith((_OWN, *_OF_PATHS)):
-            break
-        caller = caller.f_back
-    return source_line.of_jupyter(frame)
+    caller = asker(frame)
+    while caller is not None and module_of(caller) in _OF_PATHS:
+        caller = asker(caller.f_back)
+    return (caller is not None and of_the_probe(caller)) or source_line.of_jupyter(frame)
 
 
 def is_direct(frame: FrameType | None, factor: str) -> bool:
@@ -307,7 +317,7 @@ def is_direct(frame: FrameType | None, factor: str) -> bool:
     workspace: no import, no library."""
     ways = re.compile(rf"({_WAYS.get(factor, _AROUND)})(\.|$)")
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
-        module = str(frame.f_globals.get("__name__", ""))
+        module = module_of(frame)
         if not module.startswith(_OWN) and not ways.match(module):
             return False
         frame = frame.f_back
@@ -320,7 +330,7 @@ def call_in(frame: FrameType | None) -> str:
     statement: of that, its first line."""
     imports = False
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
-        imports = frame.f_globals.get("__name__") == "importlib._bootstrap"
+        imports = module_of(frame) == "importlib._bootstrap"
         frame = frame.f_back
     if frame is None:
         return ""
