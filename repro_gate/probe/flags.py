@@ -48,19 +48,19 @@ _PROPERTIES = {
 }
 
 
-def apply(torch: Any, wanted: dict[str, Any]) -> None:
-    """Set the wanted flags of this process; a flag that this torch does not have is left out (and
-    is then missing in the reading)."""
-    if ALGORITHMS in wanted:
-        torch.use_deterministic_algorithms(wanted[ALGORITHMS])
+def apply(torch: Any, arm: dict[str, Any]) -> None:
+    """Set the flags of this process as the arm has them; one that this torch does not have is left
+    out (and is then missing in the reading)."""
+    if ALGORITHMS in arm:
+        torch.use_deterministic_algorithms(arm[ALGORITHMS])
     for flag, (backend, name) in _PROPERTIES.items():
         module = getattr(torch.backends, backend)
-        if flag in wanted and hasattr(module, name):
-            setattr(module, name, wanted[flag])
+        if flag in arm and hasattr(module, name):
+            setattr(module, name, arm[flag])
     # torch's own default is on, so a flag that the spec leaves off has to be switched off
-    if ALGORITHMS in wanted:
-        torch.utils.deterministic.fill_uninitialized_memory = wanted.get(FILL, False)
-    if wanted.get(MKL_EARLY) and torch.backends.mkl.is_available():
+    if ALGORITHMS in arm:
+        torch.utils.deterministic.fill_uninitialized_memory = arm.get(FILL, False)
+    if arm.get(MKL_EARLY) and torch.backends.mkl.is_available():
         # one element stays on this thread: two threads in the process's first call race
         # (docs/causes/README.md)
         torch.ones(1).sqrt()
@@ -93,14 +93,14 @@ def read(torch: Any, variables: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def watch(torch: Any, wanted: dict[str, Any]) -> None:
-    """Note, from here on, the line that sets a wanted flag to another value. The training's choice
-    stands: the gate says so and fails."""
+def watch(torch: Any, arm: dict[str, Any]) -> None:
+    """Note, from here on, the line that sets a flag to another value than the arm's. The training's
+    choice stands: the gate says so and fails."""
     home = os.path.dirname(os.path.abspath(torch.__file__))
     for flag, setter in _SETTERS.items():
-        if flag not in wanted:
+        if flag not in arm:
             continue
-        watched = wrap(torch._C, setter, functools.partial(_set, flag, wanted[flag], home))
+        watched = wrap(torch._C, setter, functools.partial(_set, flag, arm[flag], home))
         if watched is not None and flag in _PROPERTIES:
             # `torch.backends.cudnn.deterministic = …` holds a reference of its own
             backend, name = _PROPERTIES[flag]
@@ -109,7 +109,7 @@ def watch(torch: Any, wanted: dict[str, Any]) -> None:
                 context.setter = watched
 
 
-def given(variables: Sequence[str]) -> None:
+def remember(variables: Sequence[str]) -> None:
     """Remember what the environment holds of `variables` as this process starts."""
     _GIVEN.update((name, os.environ[name]) for name in variables if name in os.environ)
     _GIVEN.pop(HASH_SEED, None)
@@ -150,14 +150,14 @@ def _was_read(variable: str) -> bool:
 
 
 def _set(
-    flag: str, wanted: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any
+    flag: str, expected: Any, home: str, original: Any, value: Any, *args: Any, **kwargs: Any
 ) -> Any:
     warn_only = bool(kwargs.get("warn_only"))
-    if value != wanted or warn_only:
+    if value != expected or warn_only:
         site, uses = _caller(home), factors.uses()
         _undone(flag, "warn_only" if warn_only and value else str(value), site, False)
         if uses is not None and uses.pinned("flags", site):
-            return original(wanted, *args)
+            return original(expected, *args)
     return original(value, *args, **kwargs)
 
 
