@@ -14,9 +14,9 @@ import json
 import os
 import pickle
 import re
-import sys
 import zipfile
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from .contents import MAX_LEAVES, MAX_VALUE, Contents, Unreadable
 from .digest import EXTENSION
@@ -25,11 +25,22 @@ from .process import printable
 MAX_TEXT = 64 * 2**20  # bytes of a .json or .csv file
 MAX_MARKS = 2_000_000  # brackets, braces and commas of a .json file, also those in strings
 # bytes of address space beyond the imports, and for each byte of the largest file
-FREE_MEMORY, MAX_MEMORY = (
-    4 * 2**30,
-    8,
-)
+FREE_MEMORY, MAX_MEMORY = 4 * 2**30, 8
 METADATA = ".metadata"  # the file that makes a folder a distributed checkpoint
+# what a distributed checkpoint's index may name: records of two modules, and these
+_CHECKPOINT = "torch.distributed.checkpoint"
+_RECORDS = (f"{_CHECKPOINT}.metadata", f"{_CHECKPOINT}.filesystem")
+_PLAIN = (
+    "torch.Size",
+    "torch.serialization._get_layout",
+    "collections.OrderedDict",
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib.PurePosixPath",
+    "pathlib._local.PosixPath",
+    "pathlib._local.WindowsPath",
+    "pathlib._local.PurePosixPath",
+)
 _REFUSED = re.compile(
     r"(?:GLOBAL|[Uu]nsupported (?:global|class)|instantiate)[: ]+(?:GLOBAL )?([\w.]+)"
 )
@@ -46,61 +57,65 @@ def main(request: str) -> None:
     """
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     with open(request, encoding="utf-8") as file:
-        wanted = json.load(file)
-    EXTENSION[:] = [wanted["extension"]]
-    sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in wanted["files"]}
-    for library in {READERS[kind_of(path)][1] for _, path in wanted["files"]} - {""}:
+        asked = json.load(file)
+    EXTENSION[:] = [asked["extension"]]
+    sizes = {number: sum(map(os.path.getsize, _files(path))) for number, path in asked["files"]}
+    for library in {READERS[kind_of(path)][1] for _, path in asked["files"]} - {""}:
         with contextlib.suppress(Unreadable):  # each file that needs it says so
             _required(library)
     _limit_memory(FREE_MEMORY + MAX_MEMORY * max(sizes.values(), default=0))
-    left, previous = wanted["most"], (-1, Contents(0))
-    with open(wanted["answer"], "w", encoding="ascii") as answer:
-        for number, path in wanted["files"]:
+    left, first = asked["most"], Contents(0)
+    with open(asked["answer"], "w", encoding="ascii") as answer:
+        for number, path in asked["files"]:
             answer.write(json.dumps(["file", number]) + "\n")
             answer.flush()  # before it is read: the gate sees which file ended this process
             contents = Contents(sizes[number])
-            pair = wanted["pairs"] and number % 2 and previous[0] == number - 1
-            try:
-                text = "".join(
-                    json.dumps(row) + "\n"
-                    for row in _read(contents, path, previous[1] if pair else None)
-                )
-                if len(text) > left:
-                    raise Unreadable("it holds more than can be told")
-            # whatever a hostile file makes a reader raise: its bytes can be compared all the same
-            except Exception as error:
-                why = printable(str(error).strip().split("\n")[0][:MAX_VALUE])
-                if not isinstance(error, Unreadable):
-                    why = "it could not be read (%s: %s)" % (type(error).__name__, why)
-                text = json.dumps(["whole", why]) + "\n"
+            second = asked["pairs"] and number % 2 == 1
+            text = _text_of(contents, path, first if second else None, left)
             answer.write(text)
             answer.flush()
             left -= len(text)
-            previous = (number, contents)
+            first = contents
 
 
 def kind_of(path: str) -> str:
-    """The key of `READERS` for a file or a folder."""
+    """Return the key of `READERS` for a file or a folder."""
     return METADATA if os.path.isdir(path) else os.path.splitext(path)[1].lower()
 
 
-def _read(contents: Contents, path: str, other: Optional[Contents]) -> Iterator[List[Any]]:
+def _text_of(contents: Contents, path: str, first: Contents | None, most: int) -> str:
+    """Read a file into `contents`, and return its lines of the answer, of `most` bytes."""
+    try:
+        text = "".join(json.dumps(row) + "\n" for row in _rows(contents, path, first))
+        if len(text) > most:
+            raise Unreadable("it holds more than can be told")
+        return text
+    # whatever a hostile file makes a reader raise: its bytes can be compared all the same
+    except Exception as error:
+        why = printable(str(error).strip().split("\n")[0][:MAX_VALUE])
+        if not isinstance(error, Unreadable):
+            why = f"it could not be read ({type(error).__name__}: {why})"
+        return json.dumps(["whole", why]) + "\n"
+
+
+def _rows(contents: Contents, path: str, first: Contents | None) -> Iterator[list[Any]]:
     name, _, reader = READERS[kind_of(path)]
     reader(contents, path)
-    yield from (["leaf", *row] for row in contents.rows.values())
-    yield ["end", name, contents.structure()]
-    if other is None:
-        return
     for row in contents.rows.values():
-        before = other.rows.get(row[0], row)
-        if row[0] in contents.tensors and before[2:4] == row[2:4] and before[4] != row[4]:
+        yield ["leaf", *row]
+    yield ["end", name, contents.structure()]
+    if first is None:
+        return
+    for leaf, tensor in contents.tensors.items():
+        row, before = contents.rows[leaf], first.rows.get(leaf)
+        if before is not None and before[2:4] == row[2:4] and before[4] != row[4]:
             # a type that has no distance: the digests say that it differs
             with contextlib.suppress(Exception):
                 from .distance import measure
 
                 torch = _required("torch")
-                a, b = (torch.as_tensor(item.tensors[row[0]]) for item in (other, contents))
-                yield ["distance", row[0], *measure(torch, a, b)]
+                a, b = torch.as_tensor(first.tensors[leaf]), torch.as_tensor(tensor)
+                yield ["distance", leaf, *measure(torch, a, b)]
 
 
 def _torch_file(out: Contents, path: str) -> None:
@@ -118,7 +133,7 @@ def _load(source: Any, zipped: bool) -> Any:
             return torch.load(source, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         named = _REFUSED.search(str(error))
-        names = " (it names %s)" % named.group(1) if named else ""
+        names = f" (it names {named.group(1)})" if named else ""
         raise Unreadable("torch does not load it without executing it" + names) from error
 
 
@@ -149,7 +164,7 @@ def _npy(out: Contents, path: str) -> None:
 
 
 def _npz(out: Contents, path: str) -> None:
-    """Each array by itself: numpy writes the time of day into the archive. What is no array of
+    """Add each array by itself: numpy writes the time of day into the archive. What is no array of
     numbers is compared as bytes."""
     numpy = _required("numpy")
     with zipfile.ZipFile(path) as archive:
@@ -160,9 +175,8 @@ def _npz(out: Contents, path: str) -> None:
             out.spend(info.file_size)
             data = archive.read(info)
             try:
-                out.array(
-                    info.filename[: -len(".npy")], numpy.load(io.BytesIO(data), allow_pickle=False)
-                )
+                array = numpy.load(io.BytesIO(data), allow_pickle=False)
+                out.array(info.filename[: -len(".npy")], array)
             except (ValueError, Unreadable):
                 out.data(info.filename, data)
 
@@ -172,34 +186,20 @@ class _Metadata(pickle.Unpickler):
     but those of its plain records."""
 
     def find_class(self, module: str, name: str) -> Any:
-        records = (
-            module
-            in ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
-            and "." not in name
-        )
-        plain = (module, name) in (
-            ("torch", "Size"),
-            ("torch.serialization", "_get_layout"),
-            ("collections", "OrderedDict"),
-        )
-        plain = plain or (
-            module.split(".")[0] == "pathlib"
-            and name in ("PosixPath", "WindowsPath", "PurePosixPath")
-        )
-        if records or plain or module == "torch":
-            found = super().find_class(module, name)
-            kind = type(found).__name__
-            record = records and (
-                kind in ("EnumMeta", "EnumType") or hasattr(found, "__dataclass_fields__")
-            )
-            if plain or record or (module == "torch" and kind == "dtype"):
-                return found
-        raise Unreadable("its %s names %s.%s" % (METADATA, module, name))
+        if f"{module}.{name}" in _PLAIN:
+            return super().find_class(module, name)
+        if module in ("torch", *_RECORDS) and "." not in name:
+            item = super().find_class(module, name)
+            kind = type(item).__name__
+            record = kind in ("EnumMeta", "EnumType") or hasattr(item, "__dataclass_fields__")
+            if kind == "dtype" if module == "torch" else record:
+                return item
+        raise Unreadable(f"its {METADATA} names {module}.{name}")
 
 
 def _distributed(out: Contents, path: str) -> None:
-    """A folder of torch.distributed.checkpoint: one leaf for each tensor, or for each shard of it;
-    other files as bytes."""
+    """Add a folder of torch.distributed.checkpoint: one leaf for each tensor, or for each shard of
+    it; other files as bytes."""
     _required("torch")
     import torch.distributed.checkpoint.filesystem
 
@@ -207,74 +207,69 @@ def _distributed(out: Contents, path: str) -> None:
         metadata = _Metadata(file).load()
     files = {os.path.relpath(file, path) for file in _files(path)} - {METADATA}
     whole = files - {info.relative_path for info in metadata.storage_data.values()}
-    for index, info in sorted(
-        metadata.storage_data.items(), key=lambda item: (item[0].fqn, tuple(item[0].offset or ()))
-    ):
+    for index, info in sorted(metadata.storage_data.items(), key=_place):
         if info.relative_path not in files:
-            raise Unreadable("its %s names a file that is not there" % METADATA)
+            raise Unreadable(f"its {METADATA} names a file that is not there")
         if getattr(info, "transform_descriptors", None):
             raise Unreadable("its tensors are compressed")
         with open(os.path.join(path, info.relative_path), "rb") as file:
             file.seek(info.offset)
             data = file.read(info.length)
         sharded = len(getattr(metadata.state_dict_metadata[index.fqn], "chunks", ())) > 1
-        name = "%s at %s" % (index.fqn, list(index.offset)) if sharded else index.fqn
+        name = f"{index.fqn} at {list(index.offset)}" if sharded else index.fqn
         out.walk(name, _load(io.BytesIO(data), zipped=False))
     for name in sorted(whole):
         with open(os.path.join(path, name), "rb") as file:
             out.data(name, file.read())
 
 
-def _mapping(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+def _place(item: tuple[Any, Any]) -> tuple[str, tuple[int, ...]]:
+    index, _ = item
+    return index.fqn, tuple(index.offset or ())
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of a .json file. Raises Unreadable for a key that stands twice: one of its
     values would not be compared."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise Unreadable("a key of an object stands twice in it")
-    return found
+    return mapping
 
 
 def _json(out: Contents, path: str) -> None:
-    """To the last bit: `1` is not `1.0`, `-0.0` is not `0.0`; layout and the order of keys do not
-    count."""
+    """Add a .json file to the last bit: `1` is not `1.0`, `-0.0` is not `0.0`; layout and the order
+    of keys do not count."""
     out.walk("", json.loads(_json_text(path), object_pairs_hook=_mapping))
 
 
 def _json_lines(out: Contents, path: str) -> None:
     for number, line in enumerate(_json_text(path).split("\n"), 1):
         if line.strip():
-            out.walk("line %d" % number, json.loads(line, object_pairs_hook=_mapping), 1)
+            out.walk(f"line {number}", json.loads(line, object_pairs_hook=_mapping), 1)
 
 
 def _json_text(path: str) -> str:
     text = _text(path)
     if sum(map(text.count, "[{,")) > MAX_MARKS:
-        raise Unreadable("it holds more than {:,} values".format(MAX_MARKS))
+        raise Unreadable(f"it holds more than {MAX_MARKS:,} values")
     return text
 
 
 def _table(out: Contents, path: str) -> None:
-    """Cell by cell as text. The first row is a header if none of its cells is empty or a number;
-    else columns go by number, from 1."""
-    names: List[str] = []
-    rows = csv.reader(
-        io.StringIO(_text(path), newline=""),
-        delimiter="\t" if path.lower().endswith(".tsv") else ",",
-        strict=True,
-    )
-    for number, row in enumerate(rows, 1):
+    """Add a table cell by cell as text. The first row is a header if none of its cells is empty or
+    a number; else columns go by number, from 1."""
+    header: dict[int, str] = {}
+    delimiter = "\t" if path.lower().endswith(".tsv") else ","
+    text = io.StringIO(_text(path), newline="")
+    for number, row in enumerate(csv.reader(text, delimiter=delimiter, strict=True), 1):
         if number > MAX_LEAVES:
-            raise Unreadable("it has more than {:,} rows".format(MAX_LEAVES))
+            raise Unreadable(f"it has more than {MAX_LEAVES:,} rows")
         if number == 1 and all(cell.strip() and not _numeric(cell) for cell in row):
-            names = row[:10_000]
-        out.container("row %d" % number, str(len(row)))
-        for column, cell in enumerate(row):
-            out.text(
-                "row %d, column %s"
-                % (number, names[column] if column < len(names) else column + 1),
-                cell,
-                "cell",
-            )
+            header = dict(enumerate(row[:10_000], 1))
+        out.container(f"row {number}", str(len(row)))
+        for column, cell in enumerate(row, 1):
+            out.text(f"row {number}, column {header.get(column, column)}", cell, "cell")
 
 
 def _numeric(cell: str) -> bool:
@@ -289,18 +284,17 @@ def _text(path: str) -> str:
     with open(path, "rb") as file:
         data = file.read(MAX_TEXT + 1)
     if len(data) > MAX_TEXT:
-        raise Unreadable("it is larger than %d MiB" % (MAX_TEXT // 2**20))
+        raise Unreadable(f"it is larger than {MAX_TEXT // 2**20} MiB")
     return data.decode("utf-8-sig")
 
 
 def _required(name: str) -> Any:
     try:
         return __import__(name)
+    except ModuleNotFoundError as error:
+        raise Unreadable(f"the training's Python has no {name}") from error
     except Exception as error:
-        missing = isinstance(error, ModuleNotFoundError)
-        raise Unreadable(
-            "the training's Python has no %s" % name if missing else "%s cannot be imported" % name
-        ) from error
+        raise Unreadable(f"{name} cannot be imported") from error
 
 
 def _files(path: str) -> Iterator[str]:
@@ -311,8 +305,8 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _limit_memory(room: int) -> None:
-    """At most `room` bytes of address space more than there are now, so that a file that asks for
-    more is refused by itself."""
+    """Allow at most `room` bytes of address space more than there are now, so that a file that asks
+    for more is refused by itself."""
     with contextlib.suppress(Exception):  # not Linux: the gate watches the time
         import resource
 
@@ -321,15 +315,20 @@ def _limit_memory(room: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
 
 
-READERS: Dict[
-    str, Tuple[str, str, Callable[[Contents, str], None]]
-] = {  # suffix -> format, what it is read with, reader
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), ("torch", "torch", _torch_file)),
+_TORCH = ("torch", "torch", _torch_file)
+_LINES = ("jsonl", "", _json_lines)
+# suffix -> format, what it is read with, reader
+READERS: dict[str, tuple[str, str, Callable[[Contents, str], None]]] = {
+    ".pt": _TORCH,
+    ".pth": _TORCH,
+    ".ckpt": _TORCH,
+    ".bin": _TORCH,
     ".safetensors": ("safetensors", "torch", _safetensors),
     ".npz": ("npz", "numpy", _npz),
     ".npy": ("npy", "numpy", _npy),
     ".json": ("json", "", _json),
-    **dict.fromkeys((".jsonl", ".ndjson"), ("jsonl", "", _json_lines)),
+    ".jsonl": _LINES,
+    ".ndjson": _LINES,
     ".csv": ("csv", "", _table),
     ".tsv": ("tsv", "", _table),
     METADATA: ("distributed", "torch", _distributed),

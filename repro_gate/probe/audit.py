@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Any, Callable, Dict, Set, Tuple
+from typing import Any, Callable
 
 from . import flags, session
 from .entropy import Draws
@@ -21,11 +21,12 @@ _REPLACE = {"os.remove": 1, "os.rmdir": 1, "os.rename": 2, "shutil.rmtree": 1}
 _LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 _RANDOM = ("/dev/urandom", "/dev/random")
 _REFUSAL = "repro-gate: declared data is read-only; write to a path of your own"
-_CONNECTED: Set[str] = set()
-Args = Tuple[Any, ...]
+_DATAGRAM = 2  # SOCK_DGRAM; the module is not imported for it
+_CONNECTED: set[str] = set()
+Args = tuple[Any, ...]
 
 
-def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
+def install(config: dict[str, Any], files: Opened, draws: Draws) -> None:
     """Add the audit hook of this process; it cannot be taken off again. `files` and `draws` are
     told what is opened.
 
@@ -52,10 +53,10 @@ def install(config: Dict[str, Any], files: Opened, draws: Draws) -> None:
 
 
 def _handlers(
-    files: Opened, draws: Draws, protected: Tuple[str, ...]
-) -> Dict[str, Callable[[Args], None]]:
+    files: Opened, draws: Draws, protected: tuple[str, ...]
+) -> dict[str, Callable[[Args], None]]:
     def loading(args: Args) -> None:
-        if isinstance(args[0], (str, bytes)) and os.sep in os.fsdecode(args[0]):
+        if os.sep in os.fsdecode(args[0]):
             files.read(args[0])
 
     def replacing(count: int, args: Args) -> None:
@@ -63,7 +64,7 @@ def _handlers(
             if not os.path.islink(path):  # a link itself may go
                 _refuse(path, protected)
 
-    handlers: Dict[str, Callable[[Args], None]] = {
+    handlers: dict[str, Callable[[Args], None]] = {
         "open": lambda args: _opening(args, files, draws, protected),
         # the file of an extension module
         "import": lambda args: files.read(args[1]) if args[1] else None,
@@ -74,13 +75,9 @@ def _handlers(
         "os.unsetenv": lambda args: flags.variable_set(*args),
         "os.exec": lambda args: session.current().flush(),
         "sys.excepthook": lambda args: vars(session.current()).update(failed=True),
-        # connecting a datagram socket (type 2) sends nothing, it is done to learn one's own
-        # address; the module is not imported for it
-        "socket.connect": lambda args: (
-            _connected(args[1]) if getattr(args[0], "type", 1) != 2 else None
-        ),
-        "socket.sendto": lambda args: _connected(args[1]),
-        "socket.sendmsg": lambda args: _connected(args[1]),
+        "socket.connect": _connected,
+        "socket.sendto": _sent,
+        "socket.sendmsg": _sent,
     }
     if protected:
         for event, count in _REPLACE.items():
@@ -89,28 +86,36 @@ def _handlers(
     return handlers
 
 
-def _opening(args: Args, files: Opened, draws: Draws, protected: Tuple[str, ...]) -> None:
+def _opening(args: Args, files: Opened, draws: Draws, protected: tuple[str, ...]) -> None:
     path, mode, flags = args[:3]
     keeps, writes = purpose(mode, flags)
     if not writes:
         files.read(path)
-        if type(path) is str and path in _RANDOM:
+        if path in _RANDOM:
             draws.device(path)
         return
-    if protected and isinstance(path, (str, bytes)):
-        _refuse(path, protected)
+    _refuse(path, protected)
     if keeps:
         files.changes(path, "+" in mode if isinstance(mode, str) else bool(flags & os.O_RDWR))
 
 
-def _refuse(path: Any, protected: Tuple[str, ...]) -> None:
-    real = os.path.realpath(os.fsdecode(path))
-    if any(real == item or real.startswith(item + os.sep) for item in protected):
-        raise PermissionError(13, _REFUSAL, real)
+def _refuse(path: Any, protected: tuple[str, ...]) -> None:
+    if protected and isinstance(path, (str, bytes, os.PathLike)):
+        real = os.path.realpath(os.fsdecode(path))
+        if any(real == item or real.startswith(item + os.sep) for item in protected):
+            raise PermissionError(13, _REFUSAL, real)
 
 
-def _connected(address: Any) -> None:
+def _connected(args: Args) -> None:
+    """Note a socket that is connected, but for a datagram's: that sends nothing, it is done to
+    learn one's own address."""
+    if getattr(args[0], "type", 0) != _DATAGRAM:
+        _sent(args)
+
+
+def _sent(args: Args) -> None:
     """Note a connection that leaves this machine, each address once."""
+    address = args[1]
     if isinstance(address, tuple) and address and not str(address[0]).startswith(_LOCAL):
         text = ":".join(str(part) for part in address[:2])[:300]  # a CAN bus has no port
         if text not in _CONNECTED and len(_CONNECTED) < 100:

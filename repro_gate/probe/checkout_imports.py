@@ -9,8 +9,9 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Dict, Iterable, List, Optional, Set
+from typing import Any
 
 from ..trace.format import MAX_IMPORTS, MAX_NAME
 from . import distributions, opened
@@ -23,30 +24,26 @@ class CheckoutImports:
     """The checkout that the workspace is a copy of; an observer of the session. Without one in the
     configuration it redirects nothing."""
 
-    def __init__(self, config: Dict[str, Any]) -> None:
-        given = config["checkout"] or {}
+    def __init__(self, config: dict[str, Any]) -> None:
+        checkout = config["checkout"] or {}
         # a mere separator: there is no checkout
-        self._root = str(given.get("root", "")).rstrip(os.sep) + os.sep
+        self._root = str(checkout.get("root", "")).rstrip(os.sep) + os.sep
         self._workspace = os.path.realpath(config["workspace"]) + os.sep
-        self._ignored = frozenset(given.get("ignored", ()))
-        self._projects = frozenset(given.get("projects", ()))
-        own = [
-            os.path.dirname(self._workspace.rstrip(os.sep)),
-            os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-        ]
-        folders = opened.with_separator([*opened.interpreter(), *own])
+        self._ignored = frozenset(checkout.get("ignored", ()))
+        self._projects = frozenset(checkout.get("projects", ()))
+        run = os.path.dirname(self._workspace.rstrip(os.sep))
+        folders = opened.with_separator([*opened.interpreter(), run])
         # an environment may lie in the checkout
         self._others = tuple(folder for folder in folders if folder.startswith(self._root))
-        self._moved: Set[str] = set()  # folders of the workspace that stand for one of the checkout
-        self._found: Set[str] = set()
+        self._moved: set[str] = set()  # folders of the workspace that stand for one of the checkout
+        self._files: set[str] = set()  # that are noted
 
     def start(self) -> None:
         """Turn what leads into the checkout to the workspace."""
         if self._root == os.sep:
             return
-        sys.path[:] = list(
-            dict.fromkeys(self._in_workspace(entry, must_exist=True) for entry in sys.path)
-        )
+        entries = [self._in_workspace(entry, must_exist=True) for entry in sys.path]
+        sys.path[:] = list(dict.fromkeys(entries))
         editable = False
         for number, finder in enumerate(sys.meta_path):
             name = str(getattr(finder, "__module__", ""))
@@ -62,20 +59,17 @@ class CheckoutImports:
     def redirect(self, spec: ModuleSpec) -> ModuleSpec:
         """Return what another finder found, in the workspace where it is there."""
         folders = spec.submodule_search_locations
-        folders = None if folders is None else [*map(self._in_workspace, folders)]
+        if folders is not None:
+            folders = [*map(self._in_workspace, folders)]
         origin = self._in_workspace(spec.origin or "")
         if origin != spec.origin and os.path.isfile(origin):
-            return (
-                importlib.util.spec_from_file_location(
-                    spec.name, origin, submodule_search_locations=folders
-                )
-                or spec
-            )
+            find = importlib.util.spec_from_file_location
+            return find(spec.name, origin, submodule_search_locations=folders) or spec
         if not spec.origin and folders:
             spec.submodule_search_locations = folders
         return spec
 
-    def left_behind(self, entry: Any) -> Optional[str]:
+    def left_behind(self, entry: Any) -> str | None:
         """Return the checkout's folder for one of the workspace that stands for it; None for any
         other."""
         below = os.path.abspath(entry) + os.sep if isinstance(entry, str) else ""
@@ -84,13 +78,14 @@ class CheckoutImports:
         return self._root + below[len(self._workspace) :].rstrip(os.sep)
 
     def ignores(self, path: str) -> bool:
+        """Return whether git ignores a file of the checkout, or a folder that it lies in."""
         parts = (self.relative(path) or "").split(os.sep)
-        above = {"/".join(parts[:n]) + "/" for n in range(1, len(parts))}
-        return not self._ignored.isdisjoint(above | {"/".join(parts)})
+        folders = {"/".join(parts[:n]) + "/" for n in range(1, len(parts))}
+        return not self._ignored.isdisjoint(folders | {"/".join(parts)})
 
-    def relative(self, path: str) -> Optional[str]:
-        """The path from the checkout's root; None for what lies elsewhere, or is an installed
-        package, the interpreter or the gate."""
+    def relative(self, path: str) -> str | None:
+        """Return the path from the checkout's root; None for what lies elsewhere, or is an
+        installed package, the interpreter or the gate."""
         below = os.path.realpath(path) + os.sep
         if (
             not below.startswith(self._root)
@@ -101,25 +96,24 @@ class CheckoutImports:
         return below[len(self._root) :].rstrip(os.sep)
 
     def has_copy(self, metadata: str, name: str, files: Iterable[str]) -> bool:
-        """Whether an installed distribution is a copy of what the checkout holds: pip noted its
-        folder as the source, or it is called as the checkout's project and one of the `files` that
-        were loaded of it lies in the workspace too. A name alone proves nothing."""
+        """Return whether an installed distribution is a copy of what the checkout holds: pip noted
+        its folder as the source, or it is called as the checkout's project and one of the `files`
+        that were loaded of it lies in the workspace too. A name alone proves nothing."""
         if self._root == os.sep or os.path.realpath(metadata).startswith(self._workspace):
             return False
         source = _source(metadata)
         if source is not None and self.relative(source) is not None:
             return True
-        return name in self._projects and any(
-            os.path.isfile(os.path.join(self._workspace, base, file))
-            for file in files
-            for base in _BASES
-        )
+        if name not in self._projects:
+            return False
+        bases = [os.path.join(self._workspace, base) for base in _BASES]
+        return any(os.path.isfile(os.path.join(base, file)) for file in files for base in bases)
 
     def flush(self, current: Any, last: bool) -> None:
         """Write, at the end, the modules that came from the checkout (an installed package may be a
         link, so its top is looked at too); and where the run is asked for them the imported
         distributions, and those of them that are copies of the checkout."""
-        rows = self._looked() if last and self._root != os.sep else []
+        rows = self._modules() if last and self._root != os.sep else []
         if last and current.introduced and current.config["observe"]:
             versions, copies = distributions.imported(self)
             current.event("distributions", versions=versions)
@@ -128,42 +122,42 @@ class CheckoutImports:
             current.event("imports", rows=rows)
 
     def forked(self) -> None:
-        """What was imported is the child's too."""
+        """Go on: what was imported is the child's too."""
 
-    def _looked(self) -> List[List[str]]:
+    def _modules(self) -> list[list[str]]:
         rows = []
-        known: Dict[str, bool] = {}  # folder -> whether it lies in the checkout
+        places: dict[str, bool] = {}  # folder -> whether it lies in the checkout
         clones = self._clones()
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or not os.path.isabs(file) or file in self._found:
+            if not isinstance(file, str) or not os.path.isabs(file) or file in self._files:
                 continue
             if "." in name and any(part in file for part in opened.INSTALLED):
                 continue
             folder = os.path.dirname(file)
-            if folder not in known:
-                known[folder] = self.relative(folder) is not None
-            clone = "" if known[folder] else self._clone_of(file, clones)
-            if (known[folder] or clone) and len(self._found) < MAX_IMPORTS:
-                self._found.add(file)
+            if folder not in places:
+                places[folder] = self.relative(folder) is not None
+            clone = "" if places[folder] else self._clone_of(file, clones)
+            if (places[folder] or clone) and len(self._files) < MAX_IMPORTS:
+                self._files.add(file)
                 row = [printable(name), printable(os.path.realpath(file)), clone]
-                rows += [row] if all(len(text) <= MAX_NAME for text in row) else []
+                rows += [row] if max(map(len, row)) <= MAX_NAME else []
         return rows
 
-    def _clones(self) -> Dict[str, str]:
+    def _clones(self) -> dict[str, str]:
         """Return other folders that a project called as the checkout's is installed as a link to,
         with the project's name."""
-        found: Dict[str, str] = {}
+        clones: dict[str, str] = {}
         for site in filter(os.path.isdir, sys.path if self._projects else ()):
             for name in os.listdir(site):
                 project = re.sub(r"[-_.]+", "-", name.partition("-")[0]).lower()
                 if name.endswith(".dist-info") and project in self._projects:
                     source = _source(os.path.join(site, name), editable=True)
                     if source is not None and self.relative(source) is None:
-                        found[os.path.realpath(source) + os.sep] = project
-        return found
+                        clones[os.path.realpath(source) + os.sep] = project
+        return clones
 
-    def _clone_of(self, file: str, clones: Dict[str, str]) -> str:
+    def _clone_of(self, file: str, clones: dict[str, str]) -> str:
         """Return the project whose other clone a file belongs to, if the workspace has the same
         file; empty for any other file."""
         real = os.path.realpath(file) if clones else ""
@@ -173,7 +167,7 @@ class CheckoutImports:
         return ""
 
     def _in_workspace(self, path: str, must_exist: bool = False) -> str:
-        """The workspace's path for one of the checkout; any other as it is."""
+        """Return the workspace's path for one of the checkout; any other as it is."""
         relative = self.relative(path) if os.path.isabs(path) else None
         if relative is None:
             return path
@@ -191,7 +185,7 @@ class _Redirected:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._finder, name)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         spec = self._finder.find_spec(name, path, target)
         return None if spec is None else self._checkout.redirect(spec)
 
@@ -204,7 +198,7 @@ class _Ignored:
     def __init__(self, checkout: CheckoutImports) -> None:
         self._checkout = checkout
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         for entry in sys.path if path is None else path:
             folder = self._checkout.left_behind(entry)
             spec = PathFinder.find_spec(name, [folder]) if folder else None
@@ -222,8 +216,8 @@ class _Ignored:
         )
 
 
-def _source(metadata: str, editable: bool = False) -> Optional[str]:
-    """The folder that pip copied a distribution from, as it notes it (PEP 610), or, where
+def _source(metadata: str, editable: bool = False) -> str | None:
+    """Return the folder that pip copied a distribution from, as it notes it (PEP 610), or, where
     `editable`, the one it is linked to. None: that is not told."""
     try:
         with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:

@@ -20,14 +20,13 @@ import re
 import sys
 import weakref
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable
 
 from ..trace.format import BY_LIBRARY, MAX_DRAWN, MAX_NAME
 from . import imports, patch, session, source_line
 
-Draw = Tuple[str, str, int]  # source, file, line
+Draw = tuple[str, str, int]  # source, file, line
 _SOURCE = 200  # characters of a source
-_OBJECTS = 10_000  # generators without a seed that may still get one
 # NumPy's, in a line
 _CALL = re.compile(
     r"\b(default_rng|SeedSequence|RandomState|MT19937|PCG64DXSM|PCG64|Philox|SFC64|seed)\s*\("
@@ -50,18 +49,17 @@ class Draws:
 
     def __init__(self) -> None:
         # not yet written -> how many draws, less those that a seed made up for
-        self._open: Dict[Draw, int] = {}
-        self._written: Set[Draw] = set()
+        self._open: dict[Draw, int] = {}
+        self._written: set[Draw] = set()
         self._unseeded: Any = weakref.WeakKeyDictionary()  # random.Random -> its draw
         self._forked = False
         # file of a generator's own code -> its module
-        self._libraries: Dict[str, str] = {random.__file__: "random"}
+        self._libraries: dict[str, str] = {random.__file__: "random"}
 
     def install(self) -> None:
         """Wrap the ways to the entropy that are there, and the others once they are imported."""
-        native = (sys.modules[os.name],)  # where pickle looks for it
         for name in ("urandom", "getrandom"):
-            self._watch(os, name, "os." + name, native)
+            imports.wrap_later("os", name, functools.partial(self._around, "os." + name))
         random._urandom = os.urandom  # type: ignore[attr-defined]
         patch.wrap(random.Random, "seed", self._seed)
         patch.wrap(random.Random, "setstate", self._setstate)
@@ -71,7 +69,7 @@ class Draws:
             imports.after_import(name, functools.partial(self._arrived, name))
 
     def numpy_arrived(self) -> None:
-        """NumPy asks `secrets` for entropy; from here on it is known that it was NumPy."""
+        """Make it known that it is NumPy which asks `secrets` for entropy."""
         generator: Any = sys.modules.get("numpy.random.bit_generator")
         if hasattr(generator, "randbits"):
             original = generator.randbits
@@ -82,22 +80,25 @@ class Draws:
             generator.randbits = entropy_for_numpy
 
     def torch_arrived(self, torch: Any) -> None:
-        """`torch.seed()` takes a seed from the operating system; so do CUDA's."""
-        for owner, name in (
-            (torch.random, "seed"),
-            (torch.cuda.random, "seed"),
-            (torch.cuda.random, "seed_all"),
+        """Wrap `torch.seed()`, which takes a seed from the operating system; so do CUDA's."""
+        for owner, public, name in (
+            (torch.random, torch, "seed"),
+            (torch.cuda.random, torch.cuda, "seed"),
+            (torch.cuda.random, torch.cuda, "seed_all"),
         ):
-            label = owner.__name__.replace(".random", "")
-            self._watch(owner, name, "%s.%s()" % (label, name), (torch, torch.cuda))
+            source = f"{public.__name__}.{name}()"
+            patch.wrap(owner, name, functools.partial(self._around, source), (public,))
 
     def device(self, path: str) -> None:
-        self._draw("open(%r)" % path, sys._getframe(4))  # above this, the hook and its two handlers
+        """Note a device that is opened, from inside the audit hook."""
+        self._draw(f"open({path!r})", sys._getframe(4))  # above this, the hook and its two handlers
 
     def forked(self) -> None:
+        """Leave to the parent what it found; what this child draws is written at once."""
         self._open, self._forked = {}, True
 
-    def flush(self, current: "session.Session", last: bool) -> None:
+    def flush(self, current: session.Session, last: bool) -> None:
+        """Write the draws since the last time that no seed made up for."""
         for draw in [draw for draw, count in self._open.items() if count > 0]:
             self._write(draw)
         self._open = {}
@@ -112,15 +113,12 @@ class Draws:
         file = getattr(module, "__file__", None) or ""
         if os.path.dirname(file) + os.sep == _STANDARD:  # else the workspace's own of that name
             self._libraries[file] = name
-            if name == "uuid":
-                self._watch(module, "uuid1", "uuid.uuid1")  # host, clock, a number of the system's
+            if name == "uuid":  # host, clock, a number of the system's
+                patch.wrap(module, "uuid1", functools.partial(self._around, "uuid.uuid1"))
 
-    def _watch(self, owner: Any, name: str, source: str, also: Tuple[Any, ...] = ()) -> None:
-        def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self._draw(source, sys._getframe(1))
-            return original(*args, **kwargs)
-
-        patch.wrap(owner, name, around, also)
+    def _around(self, source: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._draw(source, sys._getframe(1))
+        return original(*args, **kwargs)
 
     def _seed(
         self, original: Callable[..., Any], generator: Any, a: Any = None, *args: Any, **kwargs: Any
@@ -136,39 +134,38 @@ class Draws:
         return original(generator, state)
 
     def _seeded(self, generator: Any) -> None:
-        """A generator that had drawn its seed got another one, before or after: what it gives is no
-        longer the system's."""
+        """Take back the draw of a generator that got another seed, before or after: what it gives
+        is no longer the system's."""
         with contextlib.suppress(Exception):
             draw = self._unseeded.pop(generator, None)
             if draw in self._open:
                 self._open[draw] -= 1
 
-    def _draw(self, source: str, frame: Optional[FrameType], generator: Any = None) -> None:
+    def _draw(self, source: str, frame: FrameType | None, generator: Any = None) -> None:
         with contextlib.suppress(Exception):
-            found = self._find(source, frame, generator)
-            if found is None or found in self._written:
-                return
-            if found not in self._open and len(self._open) >= MAX_DRAWN:
+            draw = self._find(source, frame, generator)
+            if draw is None or draw in self._written:
                 return
             if self._forked and generator is None:
-                self._write(found)  # at once: it may be killed at any time
-                return
-            self._open[found] = self._open.get(found, 0) + 1
-            if generator is not None and len(self._unseeded) < _OBJECTS:
-                self._unseeded[generator] = found
+                self._write(draw)  # at once: it may be killed at any time
+            elif draw in self._open or len(self._open) < MAX_DRAWN:
+                self._open[draw] = self._open.get(draw, 0) + 1
+                if generator is not None:
+                    self._unseeded[generator] = draw
 
-    def _find(self, source: str, frame: Optional[FrameType], generator: Any) -> Optional[Draw]:
-        """The line of the workspace that called a generator, whose own frames lie between, or a
-        library that did; None where something else called it."""
-        own: List[FrameType] = []
+    def _find(self, source: str, frame: FrameType | None, generator: Any) -> Draw | None:
+        """Return the line of the workspace that called a generator, whose own frames lie between,
+        or a library that did; None where something else called it."""
+        outermost: FrameType | None = None  # of the generator's own
         numpy, library = False, None
         while frame is not None and not source_line.inside(frame.f_code.co_filename):
+            file = frame.f_code.co_filename
             if library is not None:
-                if frame.f_globals.get("__name__") == "importlib._bootstrap":
+                if source_line.module_of(frame) == "importlib._bootstrap":
                     return None
-            elif frame.f_code.co_filename in self._libraries:
-                own.append(frame)
-            elif frame.f_code.co_filename in _OWN:
+            elif file in self._libraries:
+                outermost = frame
+            elif file in _OWN:
                 numpy = numpy or frame.f_code.co_name == "entropy_for_numpy"
             elif _draws_for_others(frame):
                 library = frame
@@ -177,43 +174,40 @@ class Draws:
             frame = frame.f_back
         if frame is None:
             return None
-        file, line = source_line.nearest(frame)
-        name = _numpy_call(library or frame) if numpy else self._call(source, own, generator)
-        if library is not None and name.startswith(_NAMES):
-            return None
+        name = self._call(source, outermost, generator)
+        if numpy:
+            name = _numpy_call(library or frame)
         if library is not None and name:
-            name = (name + BY_LIBRARY + str(library.f_globals.get("__name__")))[:_SOURCE]
+            if name.startswith(_NAMES):
+                return None
+            name = (name + BY_LIBRARY + source_line.module_of(library))[:_SOURCE]
+        file, line = source_line.nearest(frame)
         return (name, file[:MAX_NAME], line) if name else None
 
-    def _call(self, source: str, own: List[FrameType], generator: Any) -> str:
-        """What the workspace called, by the outermost of the generator's own frames."""
+    def _call(self, source: str, outermost: FrameType | None, generator: Any) -> str:
+        """Return what was called, by the outermost of the generator's own frames."""
+        name = outermost.f_code.co_name if outermost is not None else ""
         if generator is not None:
-            if own and own[-1].f_code.co_name == "__init__":
-                return "random.Random()"
-            return "random.seed()"
-        if not own:
+            return "random.Random()" if name == "__init__" else "random.seed()"
+        if outermost is None:
             return source
-        name, module = own[-1].f_code.co_name, self._libraries[own[-1].f_code.co_filename]
-        if module == "random":
-            of_secrets = getattr(sys.modules.get("secrets"), "_sysrand", self)
-            if own[-1].f_locals.get("self") is not of_secrets:
-                return "random.SystemRandom"
-            module, name = "secrets", name.replace("getrandbits", "randbits")
-        return module + "." + name
+        module = self._libraries[outermost.f_code.co_filename]
+        return "random.SystemRandom" if module == "random" else f"{module}.{name}"
 
 
 def _draws_for_others(frame: FrameType) -> bool:
-    """Whether the frame is that of a library which may hand on what it draws: an installed one."""
-    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+    """Return whether the frame is that of a library which may hand on what it draws: an installed
+    one."""
+    file, module = frame.f_code.co_filename, source_line.module_of(frame)
     if file.startswith("<") or module.partition(".")[0] in _FOR_ITSELF:
         return False
     return not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED)
 
 
 def _numpy_call(frame: FrameType) -> str:
-    """Which of NumPy's generators a line makes without a seed; empty for what takes entropy on its
-    way to a seed or a state that it has: `RandomState(seed)`, copies, unpickling. A call that goes
-    over several lines is read with them."""
+    """Return which of NumPy's generators a line makes without a seed; empty for what takes entropy
+    on its way to a seed or a state that it has: `RandomState(seed)`, copies, unpickling. A call
+    that goes over several lines is read with them."""
     import linecache  # takes milliseconds, which most processes need not spend
 
     text = ""
@@ -225,4 +219,4 @@ def _numpy_call(frame: FrameType) -> str:
     unseeded = [call for call in calls if _NOTHING.match(text, call.end())]
     if not unseeded and not _REMAKES.search(text) and "RandomState" not in text:
         unseeded = calls  # what is given may be None
-    return "numpy.random.%s()" % unseeded[0].group(1) if unseeded else ""
+    return f"numpy.random.{unseeded[0].group(1)}()" if unseeded else ""

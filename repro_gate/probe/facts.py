@@ -9,17 +9,17 @@ import os
 import platform
 import re
 import sys
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable
 
 from ..trace.format import MAX_NAME, MAX_VARIABLES
 from .digest import EXTENSION, chosen
 from .process import resident_peak
 
-Facts = Dict[str, Callable[[], Any]]
+Facts = dict[str, Callable[[], Any]]
 BASIC: Facts = {  # for a process without torch
     "python": platform.python_version,
     "interpreter": lambda: sys.executable,
-    "device": lambda: "cpu: %s" % platform.machine(),
+    "device": lambda: f"cpu: {platform.machine()}",
     "digest": lambda: chosen().name,
 }
 _READ = re.compile(  # beginnings of names, and names
@@ -34,7 +34,7 @@ _SECRET = re.compile(
 )
 _LOGIN = re.compile(r"://[^/\s]*@")
 # CUBLAS_WORKSPACE_CONFIG as it stood when CUDA was started in this process
-_AT_START: List[str] = []
+_AT_START: list[str] = []
 
 
 def main(extension: str) -> None:
@@ -42,74 +42,70 @@ def main(extension: str) -> None:
     without it. Unlike a trace, it starts CUDA. `extension` is the file of the gate's own xxhash
     extension, or an empty text."""
     EXTENSION[:] = [extension]
-    wanted, found = dict(BASIC), {}
+    questions, answers = dict(BASIC), {}
     try:
         import torch
 
+        questions.update(facts(torch))
         if torch.cuda.is_available():
             torch.cuda.init()
     except ModuleNotFoundError:
         pass
     except Exception as error:  # a torch that is there and broken must not look like none
-        sys.stderr.write(
-            "torch or CUDA cannot be started: %s: %s\n" % (type(error).__name__, error)
-        )
-    if hasattr(sys.modules.get("torch"), "__version__"):
-        wanted.update(facts(sys.modules["torch"]))
-    for name, how in wanted.items():
+        sys.stderr.write(f"torch or CUDA cannot be started: {type(error).__name__}: {error}\n")
+    for name, question in questions.items():
         try:
-            found.update(read({name: how}))
+            answers.update(read({name: question}))
         except Exception as error:
-            sys.stderr.write("%s cannot be read: %s\n" % (name, error))
-    print(json.dumps(found), flush=True)
+            sys.stderr.write(f"{name} cannot be read: {error}\n")
+    print(json.dumps(answers), flush=True)
 
 
 def facts(torch: Any) -> Facts:
-    """Name -> how to read it, for a process that has torch."""
+    """Return name -> how to read it, for a process that has torch."""
     cuda, version = torch.cuda, torch.version.cuda
+    cudnn = torch.backends.cudnn
 
-    def isa() -> Optional[str]:
+    def isa() -> str | None:
         """Return the vector instructions that torch's own kernels use: `AVX2`, `DEFAULT`. The
         training may have removed what says it."""
         read = getattr(torch.backends.cpu, "get_cpu_capability", None)
         return None if read is None else str(read())
 
+    def device() -> str:
+        return f"cuda: {cuda.get_device_name()}" if started(torch) else f"cpu: {isa() or ''}"
+
+    def nccl() -> str:
+        known = hasattr(torch._C, "_nccl_version")
+        return ".".join(map(str, cuda.nccl.version())) if known else "none"
+
     def gpu(read: Callable[[Any], Any]) -> Callable[[], Any]:
-        return lambda: (
-            read(cuda.get_device_properties(cuda.current_device())) if started(torch) else None
-        )
+        def of_current() -> Any:
+            return read(cuda.get_device_properties(cuda.current_device()))
+
+        return lambda: of_current() if started(torch) else None
 
     return {
         "torch": lambda: torch.__version__,
         "cuda": lambda: version or "none",
-        "cudnn": lambda: (
-            torch.backends.cudnn.version()
-            if version and torch.backends.cudnn.is_available()
-            else "none"
-        ),
-        "nccl": lambda: (
-            ".".join(map(str, cuda.nccl.version()))
-            if hasattr(torch._C, "_nccl_version")
-            else "none"
-        ),
-        "device": lambda: (
-            "cuda: %s" % cuda.get_device_name() if started(torch) else "cpu: %s" % (isa() or "")
-        ),
+        "cudnn": lambda: cudnn.version() if version and cudnn.is_available() else "none",
+        "nccl": nccl,
+        "device": device,
         "gpus": lambda: cuda.device_count() if version else 0,
         "threads": torch.get_num_threads,
-        "processors": lambda: (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        ),
+        "processors": _processors,
         "cpu-isa": isa,
         "gpu-model": gpu(lambda properties: properties.name),
         "gpu-sm-count": gpu(lambda properties: properties.multi_processor_count),
         "gpu-memory-bytes": gpu(lambda properties: properties.total_memory),
-        "gpu-capability": gpu(lambda properties: "%d.%d" % (properties.major, properties.minor)),
+        "gpu-capability": gpu(lambda properties: f"{properties.major}.{properties.minor}"),
         "cuda-driver-api": lambda: _driver_api(torch),
-        "cublas-workspace-at-cuda-start": lambda: (
-            _AT_START[0] if _AT_START and started(torch) else None
-        ),
+        "cublas-workspace-at-cuda-start": lambda: _AT_START[0] if _AT_START else None,
     }
+
+
+def _processors() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def watch_cuda_start(torch: Any) -> None:
@@ -120,35 +116,32 @@ def watch_cuda_start(torch: Any) -> None:
         queue(lambda: _AT_START.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")))
 
 
-def read(wanted: Facts) -> Dict[str, str]:
-    values = {name: value() for name, value in wanted.items()}
+def read(questions: Facts) -> dict[str, str]:
+    """Return the facts that hold, as text."""
+    values = {name: value() for name, value in questions.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _driver_api(torch: Any) -> Optional[str]:
-    """The newest CUDA that the driver speaks, `12.8`; None where CUDA was not started."""
+def _driver_api(torch: Any) -> str | None:
+    """Return the newest CUDA that the driver speaks, `12.8`; None where CUDA was not started."""
     if not started(torch) or not hasattr(torch._C, "_cuda_getDriverVersion"):
         return None
     version = int(torch._C._cuda_getDriverVersion())  # 1000 * major + 10 * minor
-    return "%d.%d" % (version // 1000, version % 1000 // 10)
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def capturing(torch: Any) -> bool:
-    """Whether the training is capturing a CUDA graph: what is queued now is not done now, and a
-    synchronisation would end the capture."""
+    """Return whether the training is capturing a CUDA graph: what is queued now is not done now,
+    and a synchronisation would end the capture."""
     return started(torch) and bool(torch.cuda.is_current_stream_capturing())
 
 
 def peak_bytes(torch: Any) -> int:
-    """The peak of memory since the last reset, in bytes: the largest of all GPUs in use, else
-    resident memory (never reset)."""
-    if started(torch):
-        return int(
-            max(
-                torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count())
-            )
-        )
-    return resident_peak()
+    """Return the peak of memory since the last reset, in bytes: the largest of all GPUs in use,
+    else resident memory (never reset)."""
+    if not started(torch):
+        return resident_peak()
+    return int(max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))))
 
 
 def reset_peak(torch: Any) -> None:
@@ -160,19 +153,16 @@ def reset_peak(torch: Any) -> None:
 
 
 def started(torch: Any) -> bool:
-    """Whether this process has started CUDA. `torch` is None where it is not imported."""
+    """Return whether this process has started CUDA. `torch` is None where it is not imported."""
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def library_variables() -> Dict[str, str]:
-    """Name and value, by name. What looks like a secret, by its name or as a login in an address,
-    is left out."""
-    read = sorted(
-        (name, value)
-        for name, value in os.environ.items()
-        if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value)
-    )
-    return {
-        name[:200]: value.encode("utf-8", "backslashreplace").decode()[:MAX_NAME]
-        for name, value in read[:MAX_VARIABLES]
-    }
+def library_variables() -> dict[str, str]:
+    """Return name and value, by name. What looks like a secret, by its name or as a login in an
+    address, is left out."""
+    variables = {}
+    for name, value in sorted(os.environ.items()):
+        if _READ.match(name) and not _SECRET.search(name) and not _LOGIN.search(value):
+            text = value.encode("utf-8", "backslashreplace").decode()
+            variables[name[:200]] = text[:MAX_NAME]
+    return dict(list(variables.items())[:MAX_VARIABLES])

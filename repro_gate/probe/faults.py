@@ -11,7 +11,10 @@ import random
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Callable
 
 from . import imports, sdk, session
 from .digest import local
@@ -23,7 +26,7 @@ NOTE = "fault"
 _THREADS, _TURNS, _WIDTH = 4, 250, 64
 
 
-def install(config: Dict[str, Any]) -> None:
+def install(config: dict[str, Any]) -> None:
     """Put in the fault that `config` describes, once, in the process that it names.
 
     `what` is `flip` (the last bit of one element of a tensor of this `kind` and `name`), `race`
@@ -31,19 +34,22 @@ def install(config: Dict[str, Any]) -> None:
     more from the generator `name`) or `flag` (switch the deterministic algorithms off); each in
     `step`, where the tensor, or else the generators, are recorded first.
     """
-    fault = _Fault(config)
+    fault = _Fault(**config)
     wrap(session.Session, "rng", fault.rng)
     wrap(sdk, "digest_leaves", fault.leaves)
     imports.after_import("torch", fault.torch_arrived)
 
 
+@dataclass
 class _Fault:
     """The fault of this process."""
 
-    def __init__(self, config: Dict[str, Any]) -> None:
-        self.what, self.kind, self.name = config["what"], config["kind"], config["name"]
-        self.step, self.process = config["step"], config["process"]
-        self.done = False
+    what: str
+    kind: str
+    name: str
+    step: int
+    process: str
+    done: bool = False
 
     def torch_arrived(self, torch: Any) -> None:
         from . import tensors
@@ -51,11 +57,11 @@ class _Fault:
         wrap(tensors.Tensors, "record", self.tensors)
 
     def rng(self, original: Callable[[Any], None], current: Any) -> None:
-        """Around the recording of the generators' states."""
+        """Call around the recording of the generators' states."""
         if self.what in ("draw", "flag") and self._due():
             if self.what == "draw":
                 draw(self.name)
-                self._did("one more number drawn from the %s generator" % self.name)
+                self._did(f"one more number drawn from the {self.name} generator")
             else:
                 sys.modules["torch"].use_deterministic_algorithms(False)
                 self._did("torch.use_deterministic_algorithms(False)")
@@ -66,22 +72,19 @@ class _Fault:
         original: Any,
         hooks: Any,
         kind: str,
-        items: Sequence[Tuple[str, Any]],
+        items: Sequence[tuple[str, Any]],
         label: str = "",
     ) -> None:
-        """Around the recording of named tensors of one kind."""
+        """Call around the recording of named tensors of one kind."""
         if kind == self.kind and self._due():
             self._change(items)
         original(hooks, kind, items, label)
 
-    def leaves(self, original: Any, items: List[Tuple[str, Any]]) -> Any:
-        """Around the digests of a batch, and of what the training itself records."""
+    def leaves(self, original: Any, items: list[tuple[str, Any]]) -> Any:
+        """Call around the digests of a batch, and of what the training itself records."""
         of_a_loader = sys._getframe(2).f_code.co_name == "batch"  # of `Hooks`
-        if (
-            self.what in ("flip", "race")
-            and (self.kind == "batch" or not of_a_loader)
-            and self._due()
-        ):
+        concerned = self.kind == "batch" or not of_a_loader
+        if self.what in ("flip", "race") and concerned and self._due():
             self._change(items)
         return original(items)
 
@@ -90,7 +93,7 @@ class _Fault:
             not self.done and session.current().step == self.step and process_key() == self.process
         )
 
-    def _change(self, items: Sequence[Tuple[str, Any]]) -> None:
+    def _change(self, items: Sequence[tuple[str, Any]]) -> None:
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         value = next((value for name, value in items if name == self.name), None)
         if torch is not None and isinstance(value, torch.Tensor):
@@ -101,9 +104,8 @@ class _Fault:
 
     def _did(self, text: str) -> None:
         self.done = True
-        session.current().note(
-            NOTE, "step %d of %s, %s %s: %s" % (self.step, self.process, self.kind, self.name, text)
-        )
+        where = f"step {self.step} of {self.process}, {self.kind} {self.name}"
+        session.current().note(NOTE, f"{where}: {text}")
 
 
 def flip(torch: Any, tensor: Any) -> str:
@@ -115,16 +117,16 @@ def flip(torch: Any, tensor: Any) -> str:
     place = tuple(places[0].tolist()) if len(places) else (0,) * own.dim()
     element = own[place]
     before = element.item()
-    element.view(getattr(torch, "int%d" % (8 * own.element_size()))).bitwise_xor_(1)
-    return "element %s was %r and is %r" % (list(place), before, own[place].item())
+    element.view(getattr(torch, f"int{8 * own.element_size()}")).bitwise_xor_(1)
+    return f"element {list(place)} was {before!r} and is {own[place].item()!r}"
 
 
 def flip_array(numpy: Any, array: Any) -> str:
-    """The same for an array of numbers, whose first element is taken."""
+    """Flip the last bit of the first element of an array of numbers, in place."""
     place = (0,) * array.ndim
     before = array[place].item()
-    array.view("u%d" % array.itemsize)[place] ^= 1
-    return "element %s was %r and is %r" % (list(place), before, array[place].item())
+    array.view(f"u{array.itemsize}")[place] ^= 1
+    return f"element {list(place)} was {before!r} and is {array[place].item()!r}"
 
 
 def draw(name: str) -> None:
@@ -151,12 +153,9 @@ def race(torch: Any, tensor: Any) -> str:
             shared.add_(row, alpha=1.0 / (turn + 1))
             time.sleep(0)  # another thread's turn, or not
 
-    threads = [threading.Thread(target=contend, args=(row,)) for row in terms]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(contend, terms))
     # so that the smallest difference shows in any dtype
     scale = 1.0 + 0.01 * (float(shared.double().sum()) * 1e7 % 1.0)
     tensor.mul_(scale)
-    return "scaled by %r, which %d threads made" % (scale, _THREADS)
+    return f"scaled by {scale!r}, which {_THREADS} threads made"

@@ -12,13 +12,13 @@ import importlib.util
 import os
 import sys
 import types
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable
 
 from . import session
 from .patch import wrap
 
-_WAITING: Dict[str, List[Callable[[Any], None]]] = {}
-_LOOKING: Set[str] = set()  # modules that this finder is asking the others about
+_WAITING: dict[str, list[Callable[[Any], None]]] = {}
+_LOOKING: set[str] = set()  # modules that this finder is asking the others about
 
 
 class _Finder:
@@ -28,7 +28,7 @@ class _Finder:
     @staticmethod
     def find_spec(
         name: str, path: Any = None, target: Any = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
+    ) -> importlib.machinery.ModuleSpec | None:
         if name not in _WAITING or name in _LOOKING:
             return None
         _LOOKING.add(name)
@@ -68,7 +68,7 @@ class _Sdk:
     @staticmethod
     def find_spec(
         name: str, path: Any = None, target: Any = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != "repro_gate":
             return None
         home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -88,14 +88,17 @@ def after_import(name: str, callback: Callable[[Any], None]) -> None:
     _WAITING.setdefault(name, []).append(callback)
 
 
-def wrap_later(module: str, name: str, around: Callable[..., Any], also: Any = ()) -> None:
-    """Wrap a function of a module, or `CLASS.METHOD`, once the module has been imported."""
+def wrap_later(module: str, name: str, around: Callable[..., Any]) -> None:
+    """Wrap a function of a module, or `CLASS.METHOD`, once the module has been imported; of `os`,
+    also where it comes from."""
+
+    native = (sys.modules[os.name],)
 
     def arrived(owner: Any) -> None:
         *classes, attribute = name.split(".")
         for item in classes:
             owner = getattr(owner, item)
-        wrap(owner, attribute, around, also)
+        wrap(owner, attribute, around, native if owner is os else ())
 
     after_import(module, arrived)
 

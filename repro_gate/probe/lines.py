@@ -17,8 +17,9 @@ import linecache
 import pathlib
 import sys
 import threading
+from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable
 
 from ..trace.format import MAX_NAME
 from . import session, source_line
@@ -52,51 +53,52 @@ class Lines:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self._said = 0
-        self._open: List[Dict[str, Any]] = []  # not written yet
+        self._noted = 0
+        self._open: list[dict[str, Any]] = []  # not written yet
 
     def start(self) -> None:
         """Follow the main thread from here on."""
         sys.settrace(self._called)
 
-    def flush(self, current: "session.Session", last: bool) -> None:
+    def flush(self, current: session.Session, last: bool) -> None:
         """Write the lines since the last time."""
-        found, self._open = self._open, []
-        for item in found:
-            current.event("uses", factor="line", count=1, direct=True, **item)
+        lines, self._open = self._open, []
+        for line in lines:
+            current.event("uses", factor="line", count=1, direct=True, **line)
 
     def forked(self) -> None:
-        """This is a forked child: the lines so far are its parent's."""
-        self._open, self._said = [], 0
+        """Begin anew in a forked child: the lines so far are its parent's."""
+        self._open, self._noted = [], 0
 
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Optional[Callable[..., Any]]:
-        if self._said >= MOST:
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        if self._noted >= MOST:
             sys.settrace(None)
             return None
+        name = frame.f_code.co_name
+        # a lambda (a sort's key sees any order), or a comprehension: its line is noted with what it
+        # reads
+        inner = name.startswith("<") and name != "<module>"
         file = source_line.inside(frame.f_code.co_filename)[:MAX_NAME]
-        # a lambda: a sort's key sees any order
-        inner = frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"
-        # or a comprehension: its line is noted with what it reads
-        if not file or session.current().step > self.step or inner:
+        if not file or inner or session.current().step > self.step:
             return None
         names = _names_by_line(frame.f_code)
         at = 0  # the line in progress
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
             nonlocal at
-            if at and event in ("line", "return"):
-                returned = arg if event == "return" else None
-                self._note(frame, file, at, names.get(at, set()), returned)
             if event in ("line", "return"):
+                if at:
+                    returned = arg if event == "return" else None
+                    self._note(frame, file, at, names.get(at, set()), returned)
                 at = frame.f_lineno if event == "line" else 0
             return line
 
         return line
 
-    def _note(self, frame: FrameType, file: str, line: int, names: Set[str], returned: Any) -> None:
-        if self._said >= MOST or threading.current_thread() is not threading.main_thread():
+    def _note(self, frame: FrameType, file: str, line: int, names: set[str], returned: Any) -> None:
+        if self._noted >= MOST or threading.current_thread() is not threading.main_thread():
             return
-        self._said += 1
+        self._noted += 1
         digest, order = hashlib.blake2b(digest_size=8), ""
         try:
             own, shared = frame.f_locals, frame.f_globals
@@ -111,31 +113,33 @@ class Lines:
         self._open.append({**place, "digest": digest.hexdigest(), "source": order})
 
 
-def _order(values: Dict[str, Any]) -> str:
+def _order(values: dict[str, Any]) -> str:
     """Return a digest of the order in which the sets among some variables give their plain items;
     empty where none holds two."""
-    sets = (list(value)[:_ITEMS] for value in values.values() if type(value) in _SETS)
-    kept = [[repr(item)[:200] for item in items if type(item) in _PLAIN] for items in sets]
-    kept = [items for items in kept if len(items) > 1]
-    text = repr(kept).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=8).hexdigest() if kept else ""
+    orders = []
+    for value in values.values():
+        if type(value) in _SETS:
+            items = [repr(item)[:200] for item in list(value)[:_ITEMS] if type(item) in _PLAIN]
+            orders += [items] if len(items) > 1 else []
+    text = repr(orders).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest() if orders else ""
 
 
 @functools.lru_cache(maxsize=None)
-def _names_by_line(code: CodeType) -> Dict[int, Set[str]]:
-    """The variables that each line of a code object reads or sets."""
-    found: Dict[int, Set[str]] = {}
+def _names_by_line(code: CodeType) -> dict[int, set[str]]:
+    """Return the variables that each line of a code object reads or sets."""
+    lines: dict[int, set[str]] = {}
     starts, line = dict(dis.findlinestarts(code)), 0
     for item in dis.get_instructions(code):
         line = starts.get(item.offset, line) or line
         if any(word in item.opname for word in ("FAST", "_NAME", "DEREF", "GLOBAL")):
             names = item.argval if isinstance(item.argval, tuple) else (item.argval,)
-            found.setdefault(line, set()).update(name for name in names if isinstance(name, str))
-    return found
+            lines.setdefault(line, set()).update(name for name in names if isinstance(name, str))
+    return lines
 
 
-def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
-    """The bytes that say what a value is, whatever its address and the order of a set."""
+def _parts(value: Any, depth: int, above: list[int]) -> Iterator[bytes]:
+    """Return the bytes that say what a value is, whatever its address and the order of a set."""
     kind = type(value)
     package = kind.__module__.split(".")[0]
     yield kind.__name__.encode("utf-8", "surrogatepass")
@@ -150,14 +154,13 @@ def _parts(value: Any, depth: int, above: List[int]) -> Iterator[bytes]:
     elif package == "torch" and hasattr(kind, "untyped_storage"):
         yield repr((str(value.dtype), tuple(value.shape))).encode()
         if value.numel() * value.element_size() <= _BYTES:
-            current = session.current()
-            with current.own_time():
-                yield digest_all(current.torch or sys.modules["torch"], [value])
+            with session.current().own_time():
+                yield digest_all(sys.modules["torch"], [value])
     elif depth and id(value) not in above:
         yield from _inner(value, kind, depth - 1, [*above, id(value)])
 
 
-def _inner(value: Any, kind: type, depth: int, above: List[int]) -> Iterator[bytes]:
+def _inner(value: Any, kind: type, depth: int, above: list[int]) -> Iterator[bytes]:
     if kind in (list, tuple):
         yield str(len(value)).encode()
         for item in list(value[:_ITEMS]):

@@ -12,8 +12,9 @@ import gc
 import inspect
 import itertools
 import types
-from collections import OrderedDict, UserDict
-from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
+from collections import Counter, OrderedDict, UserDict
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ..trace.format import MAX_NAME
 from . import source_line
@@ -36,86 +37,86 @@ class Names:
     modules, what holds buffers."""
 
     def __init__(self) -> None:
-        self.by_id: Dict[int, str] = {}
-        self.parameters: List[Tuple[str, Any]] = []
-        self.holders: List[Tuple[str, Dict[str, Any]]] = []
+        self.by_id: dict[int, str] = {}
+        self.parameters: list[tuple[str, Any]] = []
+        self.holders: list[tuple[str, dict[str, Any]]] = []
 
     def knows(self, optimizer: Any) -> bool:
+        """Return whether all parameters of an optimizer have a name."""
         return all(
-            self.by_id.keys() >= set(map(id, group["params"])) for group in optimizer.param_groups
+            id(item) in self.by_id for group in optimizer.param_groups for item in group["params"]
         )
 
     def add(self, name: str, parameter: Any) -> None:
+        """Name a parameter that has no name yet."""
         if id(parameter) not in self.by_id:
             self.by_id[id(parameter)] = name[:MAX_NAME]
             self.parameters.append((name[:MAX_NAME], parameter))
 
     def add_model(self, root: Any, prefix: str) -> None:
+        """Name the parameters of a model, and remember what holds its buffers."""
         for path, module in modules(root):
-            for key, parameter in module._parameters.items():
-                if parameter is not None:
-                    self.add(prefix + _plain(_join(path, key)), parameter)
+            for key, parameter in _present(module._parameters):
+                self.add(prefix + _unwrapped(_join(path, key)), parameter)
             self.holders.append((prefix + path, module._buffers))
 
-    def buffers(self) -> List[Tuple[str, Any]]:
-        """The buffers that there are now; a module may get one at any time."""
+    def buffers(self) -> list[tuple[str, Any]]:
+        """Return the buffers that there are now; a module may get one at any time."""
         return [
-            (_plain(_join(path.rstrip("."), key))[:MAX_NAME], buffer)
+            (_unwrapped(_join(path.rstrip("."), key))[:MAX_NAME], buffer)
             for path, holder in self.holders
-            for key, buffer in holder.items()
-            if buffer is not None
+            for key, buffer in _present(holder)
         ]
 
 
-def modules(root: Any) -> Iterator[Tuple[str, Any]]:
-    """(path, module) of a module and those in it, each once, in the order of `named_modules`; as
-    torch holds them, since a class may have a `parameters` of its own that wants arguments."""
-    seen: Set[int] = set()
+def _present(holder: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(key, item) for key, item in holder.items() if item is not None]
+
+
+def modules(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (path, module) of a module and those in it, each once, in the order of `named_modules`;
+    as torch holds them, since a class may have a `parameters` of its own that wants arguments."""
+    known: set[int] = set()
     waiting = [("", root)]
     while waiting:
         path, module = waiting.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
+        if id(module) not in known:
+            known.add(id(module))
             yield path, module
-            for key, child in reversed(list(module._modules.items())):
-                if child is not None:
-                    waiting.append((_join(path, key), child))
+            for key, child in reversed(_present(module._modules)):
+                waiting.append((_join(path, key), child))
 
 
-def parameters(root: Any) -> List[Any]:
-    """The parameters of a module and of those in it."""
-    return [
-        item
-        for _, module in modules(root)
-        for item in module._parameters.values()
-        if item is not None
-    ]
+def parameters(root: Any) -> list[Any]:
+    """Return the parameters of a module and of those in it."""
+    return [item for _, module in modules(root) for _, item in _present(module._parameters)]
 
 
-def name_tensors(torch: Any, optimizers: List[Any]) -> Names:
-    """Names for everything that the optimizers update, and for the frozen parameters and buffers of
-    the same models."""
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    wanted = [parameter for group in groups for parameter in group["params"]]
-    names = Names()
-    roots = _roots(torch, {id(parameter): index for index, parameter in enumerate(wanted)})
-    taken: Dict[str, int] = {}
-    for root in roots:
-        label = type(root).__name__
-        number = taken[label] = taken.get(label, 0) + 1
-        prefix = "%s%s." % (label, "#%d" % number if number > 1 else "")
-        names.add_model(root, prefix if len(roots) > 1 else "")
+def name_tensors(torch: Any, optimizers: list[Any]) -> Names:
+    """Return names for everything that the optimizers update, and for the frozen parameters and
+    buffers of the same models."""
+    places: list[tuple[str, Any]] = []
     for number, optimizer in enumerate(optimizers):
+        prefix = f"optimizer{number}." if number else ""
         for at, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
-                prefix = "optimizer%d." % number if number else ""
-                names.add("%sparam_groups.%d.%d" % (prefix, at, index), parameter)
+                places.append((f"{prefix}param_groups.{at}.{index}", parameter))
+    names = Names()
+    roots = _roots(torch, {id(parameter): index for index, (_, parameter) in enumerate(places)})
+    counts: Counter[str] = Counter()
+    for root in roots:
+        label = type(root).__name__
+        counts[label] += 1
+        suffix = f"#{counts[label]}" if counts[label] > 1 else ""
+        names.add_model(root, f"{label}{suffix}." if len(roots) > 1 else "")
+    for name, parameter in places:
+        names.add(name, parameter)
     return names
 
 
-def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
-    """(name, leaf) for what a batch or an optimizer's state holds: through mappings, sequences,
-    sets and objects.
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Return (name, leaf) for what a batch or an optimizer's state holds: through mappings,
+    sequences, sets and objects.
 
     Each plain object is entered once, and at most 100,000 leaves are named: whatever hangs
     together, this ends.
@@ -123,7 +124,7 @@ def leaves(value: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
     return itertools.islice(_leaves(value, name[:MAX_NAME], 0, set()), _LEAVES)
 
 
-def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple[str, Any]]:
+def _leaves(value: Any, name: str, depth: int, known: set[int]) -> Iterator[tuple[str, Any]]:
     if value is None:
         return
     if isinstance(value, SCALARS) or is_array(value):
@@ -135,24 +136,25 @@ def _leaves(value: Any, name: str, depth: int, seen: Set[int]) -> Iterator[Tuple
         items = kind.__iter__(value)
         texts = [repr(item) if isinstance(item, SCALARS) else type(item).__name__ for item in items]
         yield name, repr(sorted(texts))
-    elif isinstance(value, (dict, list, tuple)) or id(value) not in seen:
+    elif isinstance(value, (dict, list, tuple)) or id(value) not in known:
         if not isinstance(value, (dict, list, tuple)):
-            seen.add(id(value))
+            known.add(id(value))
         for key, item in held(value):
-            yield from _leaves(item, _join(name, key), depth + 1, seen)
+            yield from _leaves(item, _join(name, key), depth + 1, known)
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value has a dtype, as arrays and tensors have; a class of the training's own may
-    run code of its own to tell it."""
-    found = inspect.getattr_static(type(value), "dtype", None)
-    code = getattr(getattr(found, "fget", None), "__code__", None)
-    return found is not None and not (code is not None and source_line.inside(code.co_filename))
+    """Return whether a value has a dtype, as arrays and tensors have; a class of the training's own
+    may run code of its own to tell it."""
+    member = inspect.getattr_static(type(value), "dtype", None)
+    code = getattr(getattr(member, "fget", None), "__code__", None)
+    own = code is not None and bool(source_line.inside(code.co_filename))
+    return member is not None and not own
 
 
-def held(value: Any) -> Iterable[Tuple[Any, Any]]:
-    """(key, item) of what a container or an object holds, read without running any code of its
-    class: a batch may draw when it is read."""
+def held(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return (key, item) of what a container or an object holds, read without running any code of
+    its class: a batch may draw when it is read."""
     if isinstance(value, UserDict):
         value = vars(value).get("data", {})
     if isinstance(value, dict):
@@ -162,58 +164,57 @@ def held(value: Any) -> Iterable[Tuple[Any, Any]]:
         return enumerate(kind.__iter__(value))
     if callable(value) or isinstance(value, types.ModuleType):
         return ()
-    found = {}
+    fields = {}
     for kind in reversed(type(value).__mro__):
         for name, member in vars(kind).items():
             # one of `__slots__`
             if type(member) is types.MemberDescriptorType and type(value).__flags__ & _HEAP:
                 with contextlib.suppress(AttributeError):  # nothing was put there
-                    found[name] = member.__get__(value)
-    try:
-        fields = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        fields = {}
-    return list({**found, **(fields if type(fields) is dict else {})}.items())
+                    fields[name] = member.__get__(value)
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        fields.update(object.__getattribute__(value, "__dict__"))
+    return list(fields.items())
 
 
 def _join(name: str, key: Any) -> str:
-    return ("%s.%s" % (name, key) if name else str(key))[:MAX_NAME]
+    return (f"{name}.{key}" if name else str(key))[:MAX_NAME]
 
 
-def _plain(name: str) -> str:
+def _unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPED)
 
 
-def _roots(torch: Any, wanted: Dict[int, int]) -> List[Any]:
-    """Models that hold a wanted parameter (identity -> its place), in the optimizers' order."""
+def _roots(torch: Any, places: dict[int, int]) -> list[Any]:
+    """Return the models that hold one of some parameters (identity -> its place), in the order of
+    these."""
     kind = torch.nn.Module
     made = [
         item
         for item in gc.get_objects()
         if issubclass(type(item), kind) and "_modules" in item.__dict__
     ]
-    held = {id(child) for module in made for child in module._modules.values()}
-    found = []
-    for module in made:
-        if id(module) not in held:
-            places = [wanted[id(item)] for item in parameters(module) if id(item) in wanted]
-            if places:
-                found.append((min(places), -len(places), type(module).__name__, _unwrap(module)))
-    covered: Set[int] = set()
+    inner = {id(child) for module in made for child in module._modules.values()}
     roots = []
+    for module in made:
+        if id(module) in inner:
+            continue
+        own = {places[id(item)] for item in parameters(module) if id(item) in places}
+        if own:
+            roots.append((min(own), -len(own), type(module).__name__, own, _unwrap(module)))
+    covered: set[int] = set()
+    models = []
     # two holders of one model (a wrapper kept in a list, say): the first names it
-    for *_, module in sorted(found, key=lambda item: item[:3]):
-        own = {id(item) for item in parameters(module) if id(item) in wanted}
+    for *_, own, module in sorted(roots, key=lambda root: root[:3]):
         if own - covered:
-            roots.append(module)
+            models.append(module)
             covered |= own
-    return roots
+    return models
 
 
 def _unwrap(module: Any) -> Any:
     while type(module).__name__ in _WRAPPERS:
-        inner = [child for child in module._modules.values() if child is not None]
-        if len(inner) != 1:
+        children = _present(module._modules)
+        if len(children) != 1:
             break
-        module = inner[0]
+        module = children[0][1]
     return module

@@ -7,10 +7,9 @@ Reached through `repro_gate/__init__.py`; outside the gate this module is never 
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import sys
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 from ..trace.format import DIGEST_BYTES, KINDS
 from ..trace.writer import Row
@@ -20,15 +19,14 @@ from .names import leaves
 from .process import prepares_data
 
 _SHA256 = hashlib.sha256
-_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
-def record(name: str, value: Any, kind: Optional[str] = None) -> None:
+def record(name: str, value: Any, kind: str | None = None) -> None:
     """Record a value of the step in progress: a number, text, bytes, array, tensor, or a nesting of
     these. `kind` is one of the trace's kinds; left out, a single number is a `loss` and everything
     else a `parameter`."""
     if kind is not None and kind not in KINDS:
-        raise ValueError("repro_gate.record: kind %r is none of %s" % (kind, ", ".join(KINDS)))
+        raise ValueError(f"repro_gate.record: kind {kind!r} is none of {', '.join(KINDS)}")
     current = session.current()
     if not current.live:
         current.insist()
@@ -44,8 +42,8 @@ def record(name: str, value: Any, kind: Optional[str] = None) -> None:
     items = list(leaves(value, name))
     if not items:
         raise TypeError(
-            "repro_gate.record: nothing in a %s can be compared; give a number, text, bytes, an "
-            "array, a tensor or a nesting of these" % type(value).__name__
+            f"repro_gate.record: nothing in a {type(value).__name__} can be compared; give a "
+            "number, text, bytes, an array, a tensor or a nesting of these"
         )
     current.explicit = True
     current.training_begins()
@@ -69,45 +67,42 @@ def step() -> None:
     current.end_step()
 
 
-def digest_leaves(items: List[Tuple[str, Any]]) -> Tuple[Tuple[Row, ...], Digests]:
-    """Rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes,
+def digest_leaves(items: list[tuple[str, Any]]) -> tuple[tuple[Row, ...], Digests]:
+    """Return rows and digests of leaves: torch tensors by `digest.begin`, arrays by their bytes,
     everything else by type and exact text."""
     torch = sys.modules.get("torch")
-    tensors = [
-        index
-        for index, (_, value) in enumerate(items)
-        if torch is not None and isinstance(value, torch.Tensor)
-    ]
-    among = set(tensors)
-    found = [
-        (describe(*item), b"") if index in among else _plain(*item)
-        for index, item in enumerate(items)
-    ]
+    tensors, rows, others = [], [], []
+    for index, (name, value) in enumerate(items):
+        if torch is not None and isinstance(value, torch.Tensor):
+            tensors.append(index)
+            row, digest = describe(name, value), b""
+        else:
+            row, digest = _of_value(name, value)
+        rows.append(row)
+        others.append(digest)
     digests = begin(torch, [items[index][1] for index in tensors]) if tensors else Digests([], ())
-    return tuple(row for row, _ in found), digests.among(tensors, [digest for _, digest in found])
+    return tuple(rows), digests.among(tensors, others)
 
 
-def hex_values(items: List[Tuple[str, Any]]) -> Optional[List[str]]:
-    """The values of numbers as hex floats, for the report to show; None where one of them is not a
-    number."""
+def hex_values(items: list[tuple[str, Any]]) -> list[str] | None:
+    """Return the values of numbers as hex floats, for the report to show; None where one of them is
+    not a number."""
     try:
-        return (
-            [float(value).hex() for _, value in items]
-            if all(isinstance(value, (int, float)) for _, value in items)
-            else None
-        )
+        if all(isinstance(value, (int, float)) for _, value in items):
+            return [float(value).hex() for _, value in items]
     except OverflowError:  # an integer beyond any float
-        return None
+        pass
+    return None
 
 
-def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
+def _of_value(name: str, value: Any) -> tuple[Row, bytes]:
     # a column of pandas
     if hasattr(value, "dtype") and not hasattr(value, "tobytes") and hasattr(value, "__array__"):
         value = value.__array__()
     # numpy, and what follows its interface (jax)
     if hasattr(value, "dtype") and hasattr(value, "tobytes"):
         row: Row = (name, str(value.dtype)[:100], tuple(int(size) for size in value.shape))
-        content = _objects(value.ravel().tolist()) if value.dtype == object else value.tobytes()
+        content = _objects(value) if value.dtype == object else value.tobytes()
     else:
         row = (name, type(value).__name__[:100], ())
         content = struct.pack("<d", value) if isinstance(value, float) else value
@@ -115,17 +110,7 @@ def _plain(name: str, value: Any) -> Tuple[Row, bytes]:
     return row, _SHA256(repr(row[1:]).encode() + content).digest()[:DIGEST_BYTES]
 
 
-def _objects(items: List[Any]) -> bytes:
-    """What an array of objects holds: arrays and containers by their leaves, everything else by
-    type and text without its address."""
-    state = _SHA256()
-    for item in items:
-        if hasattr(item, "dtype") or isinstance(item, (dict, list, tuple)):
-            rows, digests = digest_leaves(list(leaves(item)))
-            content = repr(rows).encode("utf-8", "replace") + digests.result()
-        else:
-            content = _ADDRESS.sub("", repr(item)).encode("utf-8", "replace")
-        state.update(
-            ("%s %d " % (type(item).__name__, len(content))).encode("utf-8", "replace") + content
-        )
-    return state.digest()
+def _objects(array: Any) -> bytes:
+    """Return what an array of objects holds, by its leaves: no text that may have an address."""
+    rows, digests = digest_leaves(list(leaves(array.ravel().tolist())))
+    return repr(rows).encode("utf-8", "replace") + digests.result()

@@ -12,13 +12,14 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any
 
 from ..trace import notebook
 
 # `root`: the workspace's real path with a separator; `start`: where relative paths of scripts begin
-_PLACE: Dict[str, Any] = {}
+_PLACE: dict[str, Any] = {}
 _ENTRIES = 20_000  # of the workspace that are looked at for notebooks
 _CELLS = 1_000_000  # characters of cells that are hashed
 # What runs a notebook, and what that is made of.
@@ -45,8 +46,9 @@ def start(workspace: str, started: float = 0.0) -> None:
 
 @functools.lru_cache(maxsize=100_000)
 def inside(filename: str) -> str:
-    """The path relative to the workspace of a code object's file; empty where it lies outside, or
-    is not a file. The code of a notebook's cell has the notebook and the cell for its file."""
+    """Return the path relative to the workspace of a code object's file; empty where it lies
+    outside, or is not a file. The code of a notebook's cell has the notebook and the cell for its
+    file."""
     root = _PLACE["root"]
     if not root or filename.startswith("<"):
         return ""
@@ -59,27 +61,32 @@ def inside(filename: str) -> str:
     return real[len(root) :] if real.startswith(root) else ""
 
 
-def nearest(frame: Optional[FrameType]) -> Tuple[str, int]:
-    """(file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where there
-    is none."""
+def nearest(frame: FrameType | None) -> tuple[str, int]:
+    """Return (file, line) of the first frame of the workspace from `frame` outwards; ("", 0) where
+    there is none."""
     frame = nearest_frame(frame)
     return ("", 0) if frame is None else (inside(frame.f_code.co_filename), frame.f_lineno)
 
 
-def nearest_frame(frame: Optional[FrameType]) -> Optional[FrameType]:
-    """The first frame of the workspace from `frame` outwards; None where there is none."""
+def nearest_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the first frame of the workspace from `frame` outwards; None where there is none."""
     while frame is not None and not inside(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
-def of_jupyter(frame: Optional[FrameType]) -> bool:
-    """Whether what runs a notebook asks for ends of its own: it is nearer on the stack than any
-    line of the training."""
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def of_jupyter(frame: FrameType | None) -> bool:
+    """Return whether what runs a notebook asks for ends of its own: it is nearer on the stack than
+    any line of the training."""
     if "jupyter_core" not in sys.modules:
         return False
     while frame is not None and not inside(frame.f_code.co_filename):
-        module = str(frame.f_globals.get("__name__", ""))
+        module = module_of(frame)
         if _JUPYTER.match(module):
             return True
         if module == "__main__":  # a cell that a magic such as `%%time` runs
@@ -89,10 +96,10 @@ def of_jupyter(frame: Optional[FrameType]) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def _cells() -> Dict[str, str]:
-    """The cells of the workspace's notebooks, by the file name without folder that ipykernel gives
-    to their code, a hash of the text."""
-    found: Dict[str, str] = {}
+def _cells() -> dict[str, str]:
+    """Return the cells of the workspace's notebooks, by the file name without folder that ipykernel
+    gives to their code, a hash of the text."""
+    cells: dict[str, str] = {}
     left = _CELLS
     with contextlib.suppress(Exception):
         for path in _notebooks(_PLACE["root"]):
@@ -104,13 +111,13 @@ def _cells() -> Dict[str, str]:
             with contextlib.suppress(Exception):  # what cannot be read hides no other notebook
                 for number, text in enumerate(notebook.code_cells(content), 1):
                     name = os.path.basename(sys.modules["ipykernel.compiler"].get_file_name(text))
-                    found.setdefault(name, notebook.cell_name(path[len(_PLACE["root"]) :], number))
-    return found
+                    cells.setdefault(name, notebook.cell_name(path[len(_PLACE["root"]) :], number))
+    return cells
 
 
 def _notebooks(root: str) -> Iterator[str]:
-    """The notebooks that were there before the run, those nearest to the root first. Links are not
-    followed."""
+    """Return the notebooks that were there before the run, those nearest to the root first. Links
+    are not followed."""
     folders, left = [root], _ENTRIES
     while folders and left > 0:
         with _scandir(folders.pop(0)) as scan:
@@ -130,27 +137,20 @@ def _notebooks(root: str) -> Iterator[str]:
 
 
 def largest_loop() -> str:
-    """`train.py:12`: the loop with the most code, among the modules of the workspace that this
-    process has loaded; empty without one, and where they cannot be read."""
-    with contextlib.suppress(Exception):
-        return _largest_loop()
-    return ""
-
-
-def _largest_loop() -> str:
+    """Return `train.py:12`: the loop with the most code, among the modules of the workspace that
+    this process has loaded; empty without one, and where they cannot be read."""
     import ast
 
-    largest, place = 0, ""
-    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    for path in sorted(path for path in files if path.endswith(".py") and inside(path))[:_MODULES]:
+    largest, place, paths = 0, "", list[str]()
+    with contextlib.suppress(Exception):
+        files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
+        paths = sorted(path for path in files if path.endswith(".py") and inside(path))
+    for path in paths[:_MODULES]:
         # not what it was when it was imported, or nested too deep
-        with contextlib.suppress(Exception):
-            with open(path, "rb") as file:
-                tree = ast.parse(file.read(_BYTES))
-            for node in ast.walk(tree):
-                size = (
-                    sum(1 for _ in ast.walk(node)) if isinstance(node, (ast.For, ast.While)) else 0
-                )
-                if size > largest:
-                    largest, place = size, "%s:%d" % (inside(path), node.lineno)  # type: ignore[attr-defined]
+        with contextlib.suppress(Exception), open(path, "rb") as file:
+            for node in ast.walk(ast.parse(file.read(_BYTES))):
+                if isinstance(node, (ast.For, ast.While)):
+                    size = len(list(ast.walk(node)))
+                    if size > largest:
+                        largest, place = size, f"{inside(path)}:{node.lineno}"
     return place

@@ -36,7 +36,7 @@ def start(inject: str) -> None:
     current = session.open_session(config)
     random.seed(config["seed"])
     source_line.start(config["workspace"], config["started"])
-    flags.given(config["variables"])
+    flags.remember(config["variables"])
     files, draws, checkout = Opened(config), Draws(), CheckoutImports(config)
     if config["stress"]:
         stress.install()

@@ -113,27 +113,6 @@ def test_the_metadata_of_an_old_link_is_found_beside_the_code(place: Path) -> No
     assert traced(place, code, source).ended.tail == ("0.25 1.0",)
 
 
-@pytest.mark.slow
-def test_children_import_from_the_workspace_too(place: Path, linked: Path) -> None:
-    (linked / "src" / "odepack" / "new.py").write_text("")  # neither in the workspace nor ignored
-    source = """
-    import multiprocessing, subprocess, sys
-    def show():
-        import odepack
-        print(odepack.RATE, flush=True)
-    if __name__ == "__main__":
-        worker = multiprocessing.get_context("spawn").Process(target=show)
-        worker.start()
-        worker.join()
-        subprocess.run([sys.executable, "-c", "import odepack; print(odepack.RATE)"], check=True, env={})
-        try:
-            import odepack.new
-        except ImportError as error:
-            print(error.name)
-    """
-    assert traced(place, linked, source).ended.tail == ("0.25", "0.25", "odepack.new")
-
-
 def test_what_git_ignores_comes_from_the_checkout_and_is_named(place: Path, linked: Path) -> None:
     folder, library = linked / "src" / "odepack", Path(str(extension.__file__))
     (folder / "_version.py").write_text("version = '1.1'\n")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from repro_gate.probe import flags as in_process
 from repro_gate.runs import arms, flags
 from repro_gate.runs.launch import Run
 from tests.support.tracing import trace_script, trained
@@ -62,22 +61,6 @@ def test_an_allowed_flag_is_left_off_and_the_others_are_on(tmp_path: Path) -> No
     assert settings[FILL] is False, "torch's own default is on"
     assert settings[MKL] is False
     assert arms.not_effective(settings, arm) == {}
-
-
-def test_the_early_call_into_mkl_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, calls = torch.get_rng_state(), list[torch.Tensor]()
-    monkeypatch.setattr(in_process, "_EARLY", [])
-    monkeypatch.setattr(torch, "ones", lambda size: calls.append(torch.zeros(size)) or calls[0])
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    in_process.apply(torch, {MKL: True})
-    # a torch without MKL has no such flag
-    assert (calls, MKL in in_process.read(torch, ())) == ([], False)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    in_process.apply(torch, {})
-    assert (calls, in_process.read(torch, ())[MKL]) == ([], False)
-    in_process.apply(torch, {MKL: True})
-    assert (len(calls), in_process.read(torch, ())[MKL]) == (1, True)
-    assert torch.equal(state, torch.get_rng_state())
 
 
 VARIABLES = """import os

@@ -76,19 +76,6 @@ READS: dict[str, tuple[str, list[tuple[str, int]]]] = {
         """,
         [("a.txt", 3), ("b.txt", 8), ("deep/c.txt", 10)],
     ),
-    "after_a_change_of_folder": (
-        """
-        open("data.txt").read()
-        os.chdir(outside + "/deep")
-        open("c.txt").read()
-        os.chdir(outside)
-        try:
-            open("c.txt")
-        except FileNotFoundError:
-            open("b.txt").read()
-        """,
-        [("", 2), ("deep/c.txt", 4), ("b.txt", 9)],
-    ),
     "no_file": (
         """
         os.listdir(outside)
@@ -286,18 +273,6 @@ CHILDREN = {
         if os.fork() == 0:
             open(path).read()
             os.kill(os.getpid(), 9)
-        os.wait()
-        """,
-    "a_process_of_multiprocessing": """
-        import multiprocessing
-        process = multiprocessing.get_context("fork").Process(target=lambda: open(path).read())
-        process.start()
-        process.join()
-        """,
-    "a_fork_before_an_exec": """
-        if os.fork() == 0:
-            open(path).read()
-            os.execv("/bin/true", ["true"])
         os.wait()
         """,
     "a_program_that_a_fork_becomes": """

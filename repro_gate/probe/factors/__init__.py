@@ -8,14 +8,20 @@ nothing for a diagnosis.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Dict, List, Tuple
 
-_USES: List[Any] = []  # this process's, if the configuration names a factor
+# In the order in which they are installed. Files and the network come before all others: those wrap
+# the same calls, and hand on to these.
+_OUTSIDE = ("files", "network")
+_WITHIN = ("hashing", "entropy", "clock", "listing", "identity", "addresses", "memory", "threads")
+_USES: list[Any] = []  # this process's, if the configuration names a factor
 
 
-def start(config: Dict[str, Any], folders: Dict[str, str]) -> Any:
+def start(config: dict[str, Any], folders: dict[str, str]) -> Any:
     """Watch, pin or vary what `config` names, in this process from here on; None where it names
     nothing.
 
@@ -24,58 +30,43 @@ def start(config: Dict[str, Any], folders: Dict[str, str]) -> Any:
     """
     if not any(config.get(name) for name in ("watch", "pin", "vary")):
         return None
-    from . import (
-        addresses,
-        clock,
-        entropy,
-        files,
-        hashing,
-        identity,
-        listing,
-        memory,
-        network,
-        surroundings,
-        threads,
-    )
+    from . import surroundings
     from .use import USES
 
     USES.start(config)
     _USES[:] = [USES]
     os.register_at_fork(before=USES.forking, after_in_child=USES.born)
-    # before all others: they wrap the same calls, and hand on to these
-    for outside in (files, network) if USES.watch else ():
-        outside.install()
-    for module in (hashing, entropy, clock, listing, identity, addresses, memory, threads):
-        if USES.wants(module.NAME):
-            try:
-                module.install()
-            except Exception as error:  # an interpreter that was not foreseen: the others serve
-                sys.stderr.write(
-                    "repro-gate: %s cannot be watched here: %s: %s\n"
-                    % (module.NAME, type(error).__name__, error)
-                )
+    for name in _OUTSIDE if USES.watch else ():
+        _module(name).install()
+    for name in filter(USES.wants, _WITHIN):
+        try:
+            _module(name).install()
+        except Exception as error:  # an interpreter that was not foreseen: the others serve
+            message = "repro-gate: %s cannot be watched here: %s: %s\n"
+            sys.stderr.write(message % (name, type(error).__name__, error))
     surroundings.install(config, folders)
     return USES
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module("." + name, __name__)
+
+
 def uses() -> Any:
-    """The uses of this process; None where the configuration names no factor."""
+    """Return the uses of this process; None where the configuration names no factor."""
     return _USES[0] if _USES else None
 
 
 def torch_arrived(torch: Any) -> None:
-    """What of torch itself is a factor's."""
-    if _USES:
-        from . import addresses, entropy, memory, threads
-
-        for module in (entropy, addresses, memory, threads):
-            if _USES[0].wants(module.NAME):
-                module.torch_arrived(torch)
+    """Wrap what of torch itself is a factor's."""
+    for name in ("entropy", "addresses", "memory", "threads"):
+        if _USES and _USES[0].wants(name):
+            _module(name).torch_arrived(torch)
 
 
 def for_child(
     environment: Mapping[str, str], command: Sequence[Any]
-) -> Tuple[Dict[str, str], Sequence[Any]]:
+) -> tuple[dict[str, str], Sequence[Any]]:
     """Return what the environment of a child gets that is about to be started, and its command."""
     if not _USES:
         return {}, command

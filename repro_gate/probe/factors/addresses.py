@@ -13,7 +13,7 @@ import dis
 import functools
 import sys
 from types import FrameType
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable
 
 from ...trace.format import SET_OF_TENSORS
 from ..patch import wrap
@@ -29,7 +29,7 @@ class _Known:
     """Pinned addresses: objects are numbered in the order in which they are first asked for."""
 
     def __init__(self) -> None:
-        self._numbers: Dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def pinned(self, address: int) -> int:
         if address not in self._numbers and len(self._numbers) >= _MOST:
@@ -56,7 +56,7 @@ def torch_arrived(torch: Any) -> None:
 
 
 def _id(original: Any, *args: Any) -> int:
-    return _told("id", int(original(*args)), _OBJECTS.pinned)
+    return _answer("id", int(original(*args)), _OBJECTS.pinned)
 
 
 def _hash(original: Any, *args: Any) -> int:
@@ -65,32 +65,33 @@ def _hash(original: Any, *args: Any) -> int:
     if number not in (object.__hash__(args[0]), address):
         return number
     shift = 0 if number == address else 4
-    return _told("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
+    return _answer("hash", number, lambda _: _OBJECTS.pinned(address) >> shift)
 
 
 def _data_ptr(source: str, original: Any, tensor: Any) -> int:
-    pinned = _DATA.pinned if USES.names_sites(NAME) else None
-    return _told(source, int(original(tensor)), pinned)
+    return _answer(source, int(original(tensor)), None if USES.pinned(NAME) else _DATA.pinned)
 
 
-def _told(source: str, number: int, pinned: Optional[Callable[[int], int]]) -> int:
-    """Return what the caller is told, three frames up, in place of a number that was `number`."""
-    fixed = None if pinned is None else lambda _: pinned(number)
-    return int(USES.ask(NAME, source, lambda: number, fixed, None, sys._getframe(3), own=True))
+def _answer(source: str, number: int, pinned: Callable[[int], int] | None) -> int:
+    """Return what the caller, three frames up, gets in place of a number."""
+    answer = None if pinned is None else lambda _, real: pinned(real)
+    frame = sys._getframe(3)
+    return int(USES.ask(NAME, source, lambda: number, answer, None, frame, own=True))
 
 
 def _tensor_hash(original: Any, tensor: Any) -> int:
-    """A tensor must have one hash for all who look it up: pinned it is with addresses as a whole,
-    never at single lines."""
+    """Return the one hash of a tensor for all who look it up: it is pinned with addresses as a
+    whole, never at single lines."""
     frame, number = sys._getframe(2), int(original(tensor))
-    given = _OBJECTS.pinned(number) if USES.pinned(NAME, ("", 0)) else number
+    if USES.pinned(NAME):
+        number = _OBJECTS.pinned(number)
     if USES.watch and not outside(frame) and _makes_a_set(frame):
-        USES.note(NAME, SET_OF_TENSORS, given, frame)
-    return given
+        USES.note(NAME, SET_OF_TENSORS, number, frame)
+    return number
 
 
 def _makes_a_set(frame: FrameType) -> bool:
-    """Whether the frame makes a set or calls what may: a dictionary keeps the order in which it was
-    filled."""
+    """Return whether the frame makes a set or calls what may: a dictionary keeps the order in which
+    it was filled."""
     name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return "CALL" in name or "SET_" in name or name == "BUILD_SET"

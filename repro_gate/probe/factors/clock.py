@@ -17,12 +17,12 @@ import re
 import sys
 import threading
 import time
-from types import FrameType
 from typing import Any, Callable
 
 from .. import session
 from ..patch import wrap, wrap_in_type
-from .use import USES, indirect, is_direct, outside
+from ..source_line import module_of
+from .use import USES, Stream, indirect, is_direct, outside
 
 NAME = "clock"
 _BEGIN = 1_700_000_000_000_000_000  # ns since 1970: where the pinned time of day begins
@@ -44,15 +44,15 @@ _time, _localtime = time.time, time.localtime
 
 class Clock(threading.local):
     """The pinned time of each thread, in ns since its first reading. `now` is the workspace's,
-    `beside` what libraries' readings add."""
+    `libraries` what their readings add."""
 
-    now = beside = readings = 0
+    now = libraries = readings = 0
 
     def read(self, direct: bool) -> int:
-        """The time, a tick later than at the last reading."""
+        """Return the time, a tick later than at the last reading."""
         if not direct:
-            self.beside += _TICK
-            return self.now + self.beside
+            self.libraries += _TICK
+            return self.now + self.libraries
         self.readings += 1
         self.now += _TICK + self.readings * _SLOWER
         return self.now
@@ -69,54 +69,47 @@ def install() -> None:
         begin, ahead = (_BEGIN, _AHEAD) if name == "time" else (0, 0)
         start = 0 if name in _OF_PROCESS else getattr(time, name + "_ns")() - passed
         for called, unit in ((name, 1e-9), (name + "_ns", 1)):
-            source = "time." + called
-            around = functools.partial(_read, source, begin, ahead, start, unit)
+            around = functools.partial(_read, "time." + called, begin, ahead, start, unit)
             wrap(time, called, around)
-
-    def now(source: str) -> Callable[[], float]:
-        return functools.partial(_read, source, _BEGIN, _AHEAD, 0, 1e-9, _time)
-
     for name in ("localtime", "gmtime", "ctime", "strftime", "asctime"):
-        wrap(time, name, functools.partial(_broken_down, now("time." + name), name))
+        wrap(time, name, functools.partial(_broken_down, name))
     for name in ("now", "utcnow"):  # `today` asks `time.time`
-        wrap_in_type(dt.datetime, name, functools.partial(_datetime, now("datetime." + name), name))
+        wrap_in_type(dt.datetime, name, functools.partial(_datetime, name))
     if USES.only_varies(NAME):
         return  # the times of files stay as they are
     wrap(time, "sleep", _sleep)
     for name in ("stat", "lstat", "fstat"):
-        wrap(os, name, functools.partial(_stat, "os." + name, 0))
+        wrap(os, name, functools.partial(_stat, f"os.{name}", 0))
     wrap_in_type(os.DirEntry, "stat", functools.partial(_stat, "os.DirEntry.stat", 1))
     for name, unit in (("clock_gettime", 1e-9), ("clock_gettime_ns", 1)):
         wrap(time, name, functools.partial(_gettime, "time." + name, unit))
 
 
 def _read(
-    source: str,
-    begin: int,
-    ahead: int,
-    start: int,
-    unit: Any,
-    original: Any,
+    source: str, begin: int, ahead: int, start: int, unit: Any, original: Callable[[], Any]
 ) -> Any:
+    """Return what a clock says. Pinned it begins at `begin`, varied it is `ahead`; `start` is what
+    it said when the run began; all in ns. `unit` is its own, in ns or in seconds."""
     frame = sys._getframe(2)
     own = not outside(frame)
-    waits = _TIMEOUTS.match(str(frame.f_globals.get("__name__", "")))
-    if waits or (not own and not ahead and USES.only_varies(NAME)):
+    varies = own or bool(ahead)
+    only_real = not varies and USES.only_varies(NAME)
+    if only_real or _TIMEOUTS.match(module_of(frame)):
         return original()
 
-    def varied() -> Any:
-        time = original()
-        gained = (time - type(unit)(start * unit)) * _FASTER if own else 0
-        return time + type(unit)(ahead * unit) + gained
+    def pinned(_: Stream, real: Any) -> Any:
+        return (begin + CLOCK.read(is_direct(frame, NAME))) * unit
 
-    return USES.ask(
-        NAME,
-        source,
-        original,
-        lambda _: (begin + CLOCK.read(is_direct(frame, NAME))) * unit,
-        varied if own or ahead else None,
-        frame,
-    )
+    def varied(real: Any) -> Any:
+        gained = (real - type(unit)(start * unit)) * _FASTER if own else 0
+        return real + type(unit)(ahead * unit) + gained
+
+    return USES.ask(NAME, source, original, pinned, varied if varies else None, frame)
+
+
+def _of_day(source: str) -> float:
+    """Return the time of day, as the caller's caller is to read it, in seconds since 1970."""
+    return float(_read(source, _BEGIN, _AHEAD, 0, 1e-9, _time))
 
 
 def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
@@ -125,20 +118,18 @@ def _gettime(source: str, unit: Any, original: Any, which: int) -> Any:
     return _read(source, _BEGIN * of_day, _AHEAD * of_day, 0, unit, real)
 
 
-def _broken_down(now: Callable[[], float], name: str, original: Any, *args: Any) -> Any:
+def _broken_down(name: str, original: Any, *args: Any) -> Any:
     """Call `time.strftime(format)` and its like, which read the clock if they are given no time."""
     formats = name == "strftime"
     if len(args) > formats and args[formats] is not None:
         return original(*args)
     convert = _localtime if name in ("strftime", "asctime") else float
-    return original(*args[:formats], convert(now()))
+    return original(*args[:formats], convert(_of_day(f"time.{name}")))
 
 
-def _datetime(
-    now: Callable[[], float], name: str, original: Any, owner: Any, *args: Any, **kwargs: Any
-) -> Any:
+def _datetime(name: str, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
     make = owner.utcfromtimestamp if name == "utcnow" else owner.fromtimestamp
-    return make(now(), *args, **kwargs)
+    return make(_of_day(f"datetime.{name}"), *args, **kwargs)
 
 
 def _sleep(original: Any, seconds: Any) -> Any:
@@ -146,7 +137,7 @@ def _sleep(original: Any, seconds: Any) -> Any:
         passed = int(seconds * 1e9)
         # `subprocess` sleeps until a child has ended: nobody knows how often
         if indirect(sys._getframe(2), NAME):
-            CLOCK.beside += passed
+            CLOCK.libraries += passed
         else:
             CLOCK.now += passed
     return original(seconds)
@@ -155,19 +146,23 @@ def _sleep(original: Any, seconds: Any) -> Any:
 def _stat(source: str, bound: int, original: Any, *args: Any, **kwargs: Any) -> Any:
     """Call `os.stat` as the workspace does, or `pathlib` or `os.path.getmtime` for it: what it says
     about times is the clock's. The first arguments, as many as are `bound`, are known to it."""
-    found, frame = original(*args[bound:], **kwargs), sys._getframe(2)
-    name = str(frame.f_globals.get("__name__", ""))
+    status, frame = original(*args[bound:], **kwargs), sys._getframe(2)
+    name = module_of(frame)
     if name.startswith("pathlib") or frame.f_code.co_name in _FILE_TIMES:
         frame = frame.f_back or frame
-    times = (found.st_mtime_ns, found.st_ctime_ns, found.st_atime_ns)
-    pinned = USES.ask(NAME, source, lambda: times, lambda _: None, None, frame, own=True)
-    return found if pinned is not None else _without_times(found)
+    return USES.ask(
+        NAME, source, lambda: status, _without_times, None, frame, own=True, content=_times
+    )
 
 
-def _without_times(found: os.stat_result) -> Any:
-    reduced: Any = found.__reduce__()
-    make, (numbers, named) = reduced
+def _times(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_atime_ns
+
+
+def _without_times(_: Stream, status: os.stat_result) -> Any:
+    reduced: Any = status.__reduce__()
+    make, (numbers, fields) = reduced
     fixed = {
-        name: _BEGIN * (1 if name.endswith("_ns") else 1e-9) for name in named if "time" in name
+        name: _BEGIN * (1 if name.endswith("_ns") else 1e-9) for name in fields if "time" in name
     }
-    return make((*numbers[:7], *[_BEGIN // 10**9] * 3), {**named, **fixed})
+    return make((*numbers[:7], *[_BEGIN // 10**9] * 3), {**fields, **fixed})

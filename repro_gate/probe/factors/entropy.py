@@ -14,113 +14,87 @@ import io
 import os
 import random
 import sys
+from types import FrameType
 from typing import Any
 
-from .. import imports
 from ..patch import wrap, wrap_in_type
-from .use import USES
+from .use import USES, Stream, unknowable
 
 NAME = "entropy"
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
-_os_open = os.open
 _FILE_BYTES = 1 << 23  # what a pinned device holds; who reads more comes to its end
 
 
 def install() -> None:
     """Wrap the ways to the entropy that are there, and the others once they are imported."""
-    for name in ("urandom", "getrandom"):
-        wrap(
-            os,
-            name,
-            functools.partial(_bytes, "os." + name),
-            also=(sys.modules[os.name],),
-        )
+    USES.wrap(NAME, "os", "urandom getrandom", lambda stream, real: stream.bytes(len(real)))
     random._urandom = os.urandom  # type: ignore[attr-defined]
-    _watch_random()
-    for owner, name in ((builtins, "open"), (io, "open"), (os, "open")):
-        wrap(owner, name, _open)
-    imports.wrap_later("uuid", "uuid1", _uuid1)
+    USES.wrap(NAME, "uuid", "uuid1", _uuid1)
+    for owner in (builtins, io, os):
+        wrap(owner, "open", _open)
+    shared = vars(random)["_inst"]
+    wrap(random.Random, "seed", _seed)
+    random.seed = shared.seed
+    source = "random, in a forked process"  # where `random` has just seeded itself anew
+    os.register_at_fork(
+        after_in_child=lambda: _seeded(source, shared, shared.seed, int, sys._getframe(1))
+    )
 
 
 def torch_arrived(torch: Any) -> None:
-    """`Generator.seed` takes a seed from the operating system: `torch.seed()` and CUDA's go through
-    it."""
+    """Wrap `Generator.seed`, which takes a seed from the operating system: `torch.seed()` and
+    CUDA's go through it."""
 
     def seed(original: Any, generator: Any) -> Any:
-        def pinned(stream: Any) -> Any:
+        def pinned(stream: Stream, _: Any) -> int:
             number = stream.integer(53)
             generator.manual_seed(number)
             return number
 
-        return USES.ask(NAME, "torch.Generator.seed", original, pinned)
+        frame = sys._getframe(2)
+        return USES.ask(NAME, "torch.Generator.seed", original, pinned, None, frame)
 
     wrap_in_type(torch._C.Generator, "seed", seed)
 
 
-def _bytes(source: str, original: Any, size: int, *args: Any) -> Any:
-    return USES.ask(NAME, source, lambda: original(size, *args), lambda stream: stream.bytes(size))
+def _uuid1(stream: Stream, real: Any) -> Any:
+    return type(real)(bytes=stream.bytes(16), version=1)
 
 
-def _uuid1(original: Any, *args: Any, **kwargs: Any) -> Any:
-    def pinned(stream: Any) -> Any:
-        return sys.modules["uuid"].UUID(bytes=stream.bytes(16), version=1)
+def _seed(original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> None:
+    seed = functools.partial(original, generator)
+    if a is None:
+        _seeded("random.Random.seed", generator, seed, seed, sys._getframe(2))
+    else:
+        seed(a, *args, **kwargs)
 
-    return USES.ask(NAME, "uuid.uuid1", lambda: original(*args, **kwargs), pinned)
 
+def _seeded(source: str, generator: Any, seed: Any, real: Any, frame: FrameType) -> None:
+    def drawn() -> Any:
+        real()
+        return generator.getstate() if USES.watch else None  # C hands what it drew to nobody
 
-def _watch_random() -> None:
-    shared = vars(random)["_inst"]
+    def pinned(stream: Stream, _: Any) -> None:
+        seed(stream.integer(256))
 
-    def drawn(source: str, generator: Any, seed: Any, real: Any) -> None:
-        def state() -> Any:
-            real()
-            return generator.getstate() if USES.watch else None  # C hands what it drew to nobody
-
-        USES.ask(NAME, source, state, lambda stream: seed(stream.integer(256)))
-
-    def seeded(original: Any, generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> None:
-        seed = functools.partial(original, generator)
-        if a is None:
-            drawn("random.Random.seed", generator, seed, seed)
-        else:
-            seed(a, *args, **kwargs)
-
-    def forked() -> None:  # `random` has just seeded itself anew in this child
-        drawn("random, in a forked process", shared, shared.seed, int)
-
-    wrap(random.Random, "seed", seeded)
-    random.seed = shared.seed
-    os.register_at_fork(after_in_child=forked)
+    USES.ask(NAME, source, drawn, pinned, None, frame)
 
 
 def _open(original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    name = path if isinstance(path, str) else _text(path)
-    if name not in _DEVICES:
-        return original(path, *args, **kwargs)
-
-    def pinned(stream: Any) -> Any:
-        held = os.memfd_create("random")
-        os.write(held, stream.bytes(_FILE_BYTES))
-        os.lseek(held, 0, os.SEEK_SET)
-        return _Opened(held if original is _os_open else original(held, *args, **kwargs))
-
     real = functools.partial(original, path, *args, **kwargs)
-    return USES.ask(NAME, "open(%r)" % name, lambda: _Opened(real()), pinned).file
+    name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    if name not in _DEVICES:
+        return real()
+    frame, source = sys._getframe(2), f"open({name!r})"
+    return USES.ask(NAME, source, real, _filled, None, frame, content=lambda _: unknowable())
 
 
-def _text(path: Any) -> str:
-    try:
-        return os.fsdecode(path)
-    except TypeError:  # a descriptor
-        return ""
-
-
-class _Opened:
-    """A file that was opened; what is read from it later is not seen, so every opening counts as
-    another answer."""
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
-
-    def __repr__(self) -> str:
-        return "opened at %x" % id(self)
+def _filled(stream: Stream, opened: Any) -> Any:
+    """Put a file of pinned bytes in the place of a device that was opened."""
+    memory = os.memfd_create("random")
+    os.write(memory, stream.bytes(_FILE_BYTES))
+    os.lseek(memory, 0, os.SEEK_SET)
+    place = opened if isinstance(opened, int) else opened.fileno()
+    os.dup2(memory, place, inheritable=False)
+    os.close(memory)
+    return opened

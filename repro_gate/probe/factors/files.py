@@ -8,15 +8,15 @@ probe) is out of sight, but for the few entry points named below.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
 import os
 import stat
 import sys
-import threading
 from types import FrameType
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from typing import Any, Callable
 
 from ...trace.format import ASKED
 from .. import imports, session, source_line
@@ -24,11 +24,11 @@ from ..opened import Opened, purpose
 from ..patch import wrap
 from ..process import printable
 from . import commands
-from .use import USES, busy
+from .use import USES, asker, busy, deciding, of_the_probe
 
 NAME, LEFTOVERS = "files", "leftovers"
-_EVENTS = ("open", "sqlite3.connect", "os.rename", "os.listdir", "os.scandir")
-_ASKING = ("stat", "lstat", "access")
+_LISTING = ("os.listdir", "os.scandir")
+_EVENTS = ("open", "sqlite3.connect", "os.rename", *_LISTING)
 _MACHINE, _RANDOM = ("/proc/", "/sys/"), "/proc/sys/kernel/random/"
 _WHOLE, _END = 16 << 20, 1 << 20  # bytes: a larger file is known by its size and its two ends
 # Functions that open a file by a path in C: module, name, which argument that is, whether it is
@@ -40,11 +40,6 @@ _IN_C = (
     ("safetensors", "serialize_file", 1, True),
 )
 _RESOLVING = ("realpath", "_joinrealpath")  # they ask about every folder above a file
-_HERE = os.path.dirname(__file__)
-_BETWEEN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "patch."))
-_PROBE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
-# `on` while this file is at work: what it calls is nobody's use
-_INSIDE = threading.local()
 _open, _close, _lstat, _listdir = os.open, os.close, os.lstat, os.listdir
 
 
@@ -52,8 +47,8 @@ def install() -> None:
     """Watch what is opened, listed and asked for by a path, from here on."""
     files = _Files()
     sys.addaudithook(files.hook)
-    for name in _ASKING:
-        wrap(os, name, files.asked)
+    for name in ("stat", "lstat", "access"):
+        wrap(os, name, files.status)
     for module, name, at, writes in _IN_C:
         imports.wrap_later(module, name, functools.partial(files.in_c, at, writes))
 
@@ -68,80 +63,80 @@ class _Files:
         self._began, self._started = config["began"], config["started"]
         # a file for each that a process of this run has written, by the digest of its path
         self._marks = os.path.join(config["traces"], "written")
-        self._written: Set[str] = set()
+        self._written: set[str] = set()
 
-    def hook(self, event: str, args: Tuple[Any, ...]) -> None:
-        """Python's audit hook. To ask for the frame is an event as well; before the script begins
-        there is none that calls."""
+    def hook(self, event: str, args: tuple[Any, ...]) -> None:
+        """Note what Python's audit hook tells. To ask for the frame is an event as well; before the
+        script begins there is none that calls."""
         if event not in _EVENTS:
             return
         try:
             frame = sys._getframe().f_back
-            keeps, writes = event != "os.rename", event in ("os.rename", "sqlite3.connect")
             if event == "open":
                 keeps, writes = purpose(args[1], args[2])
-            digest = _names if event in ("os.listdir", "os.scandir") else _digest
-            self._seen(args[event == "os.rename"], keeps, writes, frame, digest)
+                self._used(args[0], keeps, writes, frame, _digest)
+            elif event == "os.rename":
+                self._used(args[1], False, True, frame, _digest)
+            elif event == "sqlite3.connect":
+                self._used(args[0], True, True, frame, _digest)
+            else:
+                self._used(args[0], True, False, frame, _names)
         except Exception:
             return
 
-    def asked(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """`os.stat` and its like: `os.path.exists` and `isfile` too."""
-        frame = sys._getframe(1)
+    def status(self, original: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Note `os.stat` and its like: `os.path.exists` and `isfile` too."""
         if kwargs.get("dir_fd") is None:
-            self._seen(path, True, False, frame, _state, ASKED)
+            self._used(path, True, False, sys._getframe(1), _state, ASKED)
         return original(path, *args, **kwargs)
 
     def in_c(self, at: int, writes: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A function in C, or one that hands the path to C."""
+        """Note a function in C, or one that hands the path to C."""
         if len(args) > at:
-            self._seen(args[at], not writes, writes, sys._getframe(1), _digest)
+            self._used(args[at], not writes, writes, sys._getframe(1), _digest)
         return original(*args, **kwargs)
 
-    def _seen(
+    def _used(
         self,
         path: Any,
         reads: bool,
         writes: bool,
-        frame: Optional[FrameType],
+        frame: FrameType | None,
         digest: Callable[[str], str],
         about: str = "",
     ) -> None:
         """Note a use of a path. Raises nothing of its own."""
-        if getattr(_INSIDE, "on", False) or not isinstance(path, (str, bytes, os.PathLike)):
+        if busy() or not isinstance(path, (str, bytes, os.PathLike)):
             return
-        _INSIDE.on = True
-        try:
-            caller = _caller(frame)
-            # importing torch resolves paths some hundred thousand times, under a hundred frames:
-            # what takes longest comes last
-            if caller is None or (about and caller.f_code.co_name in _RESOLVING):
+        with contextlib.suppress(Exception), deciding():
+            caller = asker(frame)
+            # who looks for a module is no use; importing torch resolves paths some hundred thousand
+            # times, under a hundred frames: what takes longest comes last
+            if caller is None or caller.f_code.co_filename.startswith("<frozen importlib"):
                 return
-            given = os.fsdecode(path)
-            whole = os.path.abspath(given)
+            if about and caller.f_code.co_name in _RESOLVING:
+                return
+            name = os.fsdecode(path)
+            whole = os.path.abspath(name)
             if (about and not self._judge.beyond(whole)) or _is_for_the_probe(caller):
                 return
             place = self._place(whole, machine=not (writes or about))
-            mine = bool(place) and self._wrote(place)
+            own = bool(place) and self._wrote(place)
             if writes:
-                self._writes(place or os.path.realpath(given))
-            if place and reads and not mine and not busy():
+                self._writes(place or os.path.realpath(name))
+            if place and reads and not own:
                 factor, source = LEFTOVERS if self._left(place) else NAME, _label(place) + about
                 try:
                     answer = digest(place)
                 except OSError as error:
                     answer = type(error).__name__
-                USES.note(factor, source, answer, caller, direct=True, outside=True)
+                USES.note(factor, source, answer, caller, outside=True)
             elif reads and not place and not about:
-                self._children.file_read(os.path.realpath(given), self._wrote, caller)
-        except Exception:
-            return
-        finally:
-            _INSIDE.on = False
+                self._children.file_read(os.path.realpath(name), self._wrote, caller)
 
     def _place(self, path: str, *, machine: bool) -> str:
-        """The real path of a file outside; empty for any other. `machine`: whether what the machine
-        says of itself counts."""
+        """Return the real path of a file outside; empty for any other. `machine`: whether what the
+        machine says of itself counts."""
         if path.startswith(_MACHINE):
             counts = machine and not path.startswith(_RANDOM)
             return os.path.realpath(path) if counts else ""
@@ -149,8 +144,8 @@ class _Files:
         return real if real and self._judge.beyond(real) else ""
 
     def _left(self, place: str) -> bool:
-        """Whether an earlier run of this gate run left it, as far as its times say: a file that
-        something else keeps writing is newer."""
+        """Return whether an earlier run of this gate run left it, as far as its times say: a file
+        that something else keeps writing is newer."""
         try:
             return self._began is not None and self._began <= _lstat(place).st_ctime < self._started
         except OSError:
@@ -161,31 +156,21 @@ class _Files:
         return os.path.join(self._marks, name)
 
     def _writes(self, place: str) -> None:
-        """A process of this run is about to write the file."""
+        """Remember that a process of this run is about to write the file."""
         if place not in self._written:
             self._written.add(place)
             os.makedirs(self._marks, exist_ok=True)
             _close(_open(self._mark(place), os.O_WRONLY | os.O_CREAT, 0o600))
 
     def _wrote(self, place: str) -> bool:
-        """Whether a process of this run has written the file."""
+        """Return whether a process of this run has written the file."""
         return place in self._written or os.path.lexists(self._mark(place))
 
 
-def _caller(frame: Optional[FrameType]) -> Optional[FrameType]:
-    """Return the frame that asked; None if it looks for a module."""
-    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith("<frozen importlib"):
-        return None
-    return frame
-
-
-def _is_for_the_probe(frame: Optional[FrameType]) -> bool:
+def _is_for_the_probe(frame: FrameType | None) -> bool:
     """Return whether the probe asks, for ends of its own, and no line of the training."""
     while frame is not None and not source_line.inside(frame.f_code.co_filename):
-        name = frame.f_code.co_filename
-        if name.startswith(_PROBE) and not name.startswith(_BETWEEN):
+        if of_the_probe(frame):
             return True
         frame = frame.f_back
     return False
@@ -194,7 +179,7 @@ def _is_for_the_probe(frame: Optional[FrameType]) -> bool:
 def _label(place: str) -> str:
     """Return what a path is called in a trace: itself or its end, `/proc/self` for this process's
     own folder."""
-    return printable(place.replace("/proc/%d/" % os.getpid(), "/proc/self/", 1)[-170:])
+    return printable(place.replace(f"/proc/{os.getpid()}/", "/proc/self/", 1)[-170:])
 
 
 def _digest(place: str) -> str:
@@ -208,11 +193,11 @@ def _digest(place: str) -> str:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
             return "no regular file"
-        found = hashlib.blake2b(file.read(_WHOLE), digest_size=8)
+        digest = hashlib.blake2b(file.read(_WHOLE), digest_size=8)
         if state.st_size > _WHOLE:
             file.seek(-_END, os.SEEK_END)
-            found.update(b"%d" % state.st_size + file.read(_END))
-        return found.hexdigest()
+            digest.update(b"%d" % state.st_size + file.read(_END))
+        return digest.hexdigest()
 
 
 def _names(place: str) -> str:
@@ -220,6 +205,6 @@ def _names(place: str) -> str:
 
 
 def _state(place: str) -> str:
-    found = _lstat(place)
-    kind = stat.S_IFMT(found.st_mode)
-    return "%o %d" % (kind, found.st_size if kind == stat.S_IFREG else 0)
+    state = _lstat(place)
+    kind = stat.S_IFMT(state.st_mode)
+    return f"{kind:o} {state.st_size if kind == stat.S_IFREG else 0}"

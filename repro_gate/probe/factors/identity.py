@@ -14,63 +14,50 @@ import itertools
 import os
 import sys
 import threading
-from types import FrameType
-from typing import Any, Callable, Iterator, Optional
+from collections.abc import Iterator
+from typing import Any, Callable
 
-from .. import imports
+from ..imports import wrap_later
 from ..patch import wrap
-from .use import USES, Stream, indirect
+from .use import USES, Pinned, Stream, Varied, indirect
 
 NAME = "identity"
 _FIRST = 4_200_000  # above what Linux gives to a process (2^22): no other one has a pinned number
-_HOST, _USER = "localhost", "user"  # a name that can be looked up
-_HOSTS = (("socket", "gethostname"), ("socket", "getfqdn"), ("platform", "node"))
+_HOST = "localhost"  # a name that can be looked up
 _TAKING_NUMBERS = "kill getpgid getsid sched_getaffinity sched_setaffinity getpriority setpriority"
+_STARTED_AS = itertools.count(2)  # numbers of threads
 _getpid = os.getpid
 
 
 def install() -> None:
     """Wrap what tells one process from another."""
-    native = (sys.modules[os.name],)
 
-    def told(
-        module: str, name: str, pinned: Callable[[Any], Any], varied: Any = None
-    ) -> None:  # each is given the real answer
-        around = functools.partial(_answer, "%s.%s" % (module, name), pinned, varied)
-        imports.wrap_later(module, name, around, native)
+    def watch(module: str, names: str, pinned: Pinned, varied: Varied | None = None) -> None:
+        USES.wrap(NAME, module, names, pinned, varied, own=True)
 
-    told("os", "uname", _named, lambda real: _named(real, _other(real[1])))
-    for module, name in _HOSTS:
-        told(module, name, lambda real: _HOST, _other)
+    watch("os", "uname", _with_localhost, lambda real: _with_host(real, _other(real[1])))
+    watch("socket", "gethostname getfqdn", lambda *_: _HOST, _other)
+    watch("platform", "node", lambda *_: _HOST, _other)
     if USES.only_varies(NAME):
         return  # nothing but the host's name is varied
-    told("os", "getpid", lambda real: _number(USES.ordinal))
-    told("os", "getppid", lambda real: _number(USES.ordinal.rpartition(".")[0]))
-    told("getpass", "getuser", lambda real: _USER)
-    told("uuid", "getnode", lambda real: 1 << 40)
+    watch("os", "getpid", lambda *_: _number(USES.ordinal))
+    watch("os", "getppid", lambda *_: _number(USES.ordinal.rpartition(".")[0]))
+    watch("getpass", "getuser", lambda *_: "user")
+    watch("uuid", "getnode", lambda *_: 1 << 40)
+    watch(
+        "threading",
+        "get_ident get_native_id",
+        lambda *_: _number_of(threading.current_thread()),
+    )
     for name in _TAKING_NUMBERS.split():
-        wrap(os, name, _with_real_number, also=native)
-    imports.wrap_later("psutil", "Process._init", _with_real_number)
-    number_of = _threads()
-    for name in ("get_ident", "get_native_id"):
-        told("threading", name, lambda real: number_of(threading.current_thread()))
-    imports.wrap_later("tempfile", "_RandomNameSequence.__next__", _temporary)
-
-
-def _answer(
-    source: str,
-    pinned: Callable[[Any], Any],
-    varied: Optional[Callable[[Any], Any]],
-    original: Any,
-    *args: Any,
-) -> Any:
-    if args:  # `getfqdn(name)`
-        return original(*args)
-    frame: Optional[FrameType] = sys._getframe(2)
-    if frame is not None and frame.f_code.co_name == "ident":
-        frame = frame.f_back  # `current_process().pid`
-    other = None if varied is None else lambda: varied(original())
-    return USES.ask(NAME, source, original, lambda _: pinned(original()), other, frame, own=True)
+        wrap_later("os", name, _with_real_number)
+    wrap_later("psutil", "Process._init", _with_real_number)
+    kind: Any = threading.Thread
+    wrap(kind, "start", _started)
+    for name in ("ident", "native_id"):
+        read = functools.partial(_asked_of, f"Thread.{name}", vars(kind)[name].fget)
+        setattr(kind, name, property(read))
+    wrap_later("tempfile", "_RandomNameSequence.__next__", _temporary)
 
 
 def _number(ordinal: str) -> int:
@@ -78,7 +65,11 @@ def _number(ordinal: str) -> int:
     return _FIRST + Stream(ordinal).integer(29)
 
 
-def _named(real: os.uname_result, host: str = _HOST) -> os.uname_result:
+def _with_localhost(_: Stream, real: os.uname_result) -> os.uname_result:
+    return _with_host(real, _HOST)
+
+
+def _with_host(real: os.uname_result, host: str) -> os.uname_result:
     return os.uname_result((real[0], host, *real[2:]))
 
 
@@ -93,47 +84,39 @@ def _with_real_number(original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-def _threads() -> Callable[[Any], int]:
-    """Number threads by the order in which they were started; one that Python did not start comes
-    after all others."""
-    counts = itertools.count(2)
+def _started(original: Any, thread: Any) -> Any:
+    """Number threads by the order in which they were started."""
+    thread._repro_gate_number = next(_STARTED_AS)
+    return original(thread)
 
-    def started(original: Any, thread: Any) -> Any:
-        thread._repro_gate_number = next(counts)
-        return original(thread)
 
-    def number_of(thread: Any) -> int:
-        if thread is threading.main_thread():
-            return 1
-        if not hasattr(thread, "_repro_gate_number"):
-            thread._repro_gate_number = next(counts) + 1_000_000
-        return int(thread._repro_gate_number)
+def _number_of(thread: Any) -> int:
+    """Return the pinned number of a thread; one that Python did not start comes after all
+    others."""
+    if thread is threading.main_thread():
+        return 1
+    if not hasattr(thread, "_repro_gate_number"):
+        thread._repro_gate_number = next(_STARTED_AS) + 1_000_000
+    return int(thread._repro_gate_number)
 
-    def told(source: str, original: Any, thread: Any) -> Any:
-        number, frame = original(thread), sys._getframe(1)
-        if number is None:
-            return None
-        return USES.ask(
-            NAME, source, lambda: number, lambda _: number_of(thread), None, frame, own=True
-        )
 
-    kind: Any = threading.Thread
-    wrap(kind, "start", started)
-    for name in ("ident", "native_id"):
-        setattr(
-            kind,
-            name,
-            property(functools.partial(told, "Thread." + name, vars(kind)[name].fget)),
-        )
-    return number_of
+def _asked_of(source: str, original: Any, thread: Any) -> Any:
+    """Return `Thread.ident` or `Thread.native_id`; None for a thread that was not started."""
+    return USES.ask(
+        NAME,
+        source,
+        lambda: original(thread),
+        lambda _, number: None if number is None else _number_of(thread),
+        None,
+        sys._getframe(1),
+        own=True,
+    )
 
 
 def _temporary(original: Any, names: Iterator[str]) -> Any:
     """Pin names of the workspace's own temporary files: who makes them tries the next name if one
     is taken."""
-    frame = sys._getframe(2)
+    frame, real = sys._getframe(2), functools.partial(original, names)
     if indirect(frame, NAME):
-        return original(names)
-    return USES.ask(
-        NAME, "tempfile", lambda: original(names), lambda stream: stream.bytes(4).hex(), None, frame
-    )
+        return real()
+    return USES.ask(NAME, "tempfile", real, lambda stream, _: stream.bytes(4).hex(), None, frame)

@@ -5,12 +5,11 @@ Pinned, names come sorted; varied, in the reverse of the order in which they wer
 
 from __future__ import annotations
 
-import functools
-import os
 import sys
-from typing import Any, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
-from ..patch import wrap
+from ..imports import wrap_later
 from .use import USES
 
 NAME = "listing"
@@ -19,32 +18,38 @@ NAME = "listing"
 def install() -> None:
     """Wrap the two calls that everything goes through: `glob`, `os.walk`, `pathlib` and
     torchvision's folders too."""
-    native = (sys.modules[os.name],)
-    wrap(os, "listdir", _listdir, also=native)
-    wrap(os, "scandir", _scandir, also=native)
+    wrap_later("os", "listdir", _listdir)
+    wrap_later("os", "scandir", _scandir)
 
 
-def _listdir(original: Any, *args: Any, **kwargs: Any) -> Any:
-    names: List[Any] = original(*args, **kwargs)
-    if sys._getframe(2).f_code.co_filename.startswith("<frozen importlib"):
+def _listdir(original: Any, *args: Any) -> Any:
+    names, frame = original(*args), sys._getframe(2)
+    if frame.f_code.co_filename.startswith("<frozen importlib"):
         return names  # who looks for a module asks for no order
-    return USES.ask(NAME, "os.listdir", lambda: names, lambda _: sorted(names), lambda: names[::-1])
+    return USES.ask(
+        NAME, "os.listdir", lambda: names, lambda _, names: sorted(names), _reversed, frame
+    )
 
 
-def _scandir(original: Any, *args: Any, **kwargs: Any) -> Any:
-    with original(*args, **kwargs) as found:
-        entries = list(found)
+def _scandir(original: Any, *args: Any) -> Any:
+    with original(*args) as scan:
+        entries = list(scan)
 
-    def by_name(_: Any) -> List[Any]:
+    def by_name(_: Any, entries: list[Any]) -> list[Any]:
         return sorted(entries, key=lambda entry: entry.name)
 
-    return Entries(USES.ask(NAME, "os.scandir", lambda: entries, by_name, lambda: entries[::-1]))
+    frame = sys._getframe(2)
+    return Entries(USES.ask(NAME, "os.scandir", lambda: entries, by_name, _reversed, frame))
+
+
+def _reversed(items: list[Any]) -> list[Any]:
+    return items[::-1]
 
 
 class Entries:
     """What `os.scandir` gives: an iterator that can be closed."""
 
-    def __init__(self, entries: List[Any]) -> None:
+    def __init__(self, entries: list[Any]) -> None:
         self._entries = iter(entries)
 
     def __iter__(self) -> Iterator[Any]:
@@ -53,12 +58,12 @@ class Entries:
     def __next__(self) -> Any:
         return next(self._entries)
 
-    def __enter__(self) -> "Entries":
+    def __enter__(self) -> Entries:
         return self
 
     def __exit__(self, *unused: Any) -> None:
         self.close()
 
     def close(self) -> None:
-        """Nothing is left open: the folder was read whole."""
+        """Forget the rest; nothing is left open: the folder was read whole."""
         self._entries = iter(())

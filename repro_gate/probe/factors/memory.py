@@ -10,7 +10,6 @@ blocks.
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from typing import Any, Callable
 
@@ -24,96 +23,72 @@ _PINNED, _VARIED = (0.5, 1), (-1.5, 2)
 _BYTES = 1 << 16  # of the beginning, which stand for the whole
 _IN_TORCH = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _OF_TENSORS = ("new_empty", "new_empty_strided")
+Numbers = tuple[float, int]
 
 
 def install() -> None:
     """Wrap NumPy's ways to memory that is not written, once it is imported."""
     for name in ("empty", "empty_like"):
-        around = functools.partial(_made, "numpy." + name, _array_held, _fill_array)
+        around = functools.partial(_made, "numpy." + name, _array_content, _fill_array)
         imports.wrap_later("numpy", name, around)
 
 
 def torch_arrived(torch: Any) -> None:
-    """Wrap torch's. What keeps lists of these functions is asked for them before, and told of the
-    wrapped ones. A run that is only varied keeps them as they are: torch's own flag fills what they
-    make."""
+    """Wrap torch's. A run that is only varied keeps them as they are: torch's own flag fills what
+    they make."""
     if USES.only_varies(NAME):
         return
-    names = [name for name in _IN_TORCH if hasattr(torch, name)]
-    for module, listing in (
-        ("torch.utils._device", "_device_constructors"),
-        ("torch.overrides", "get_ignored_functions"),
-    ):
-        getattr(sys.modules.get(module), listing, list)()
-    held = functools.partial(_tensor_held, torch)
-    for owner, called, those in (
-        (torch, "torch", names),
-        (torch.Tensor, "Tensor", _OF_TENSORS),
-    ):
-        for name in those:
-            source = "%s.%s" % (called, name)
-            wrap(owner, name, functools.partial(_made, source, held, _fill_tensor))
+    content = functools.partial(_tensor_content, torch)
+    for owner, names in ((torch, _IN_TORCH), (torch.Tensor, _OF_TENSORS)):
+        for name in names:
+            source = f"{owner.__name__}.{name}"
+            wrap(owner, name, functools.partial(_made, source, content, _fill_tensor))
 
     def scripted(builtins: Any) -> None:
-        for name in names:
+        for name in _IN_TORCH:
             builtins._register_builtin(getattr(torch, name), "aten::" + name)
 
-    def compiled(dynamo: Any) -> None:  # a graph keeps the call as it is, and does not break there
-        for name in names:
-            del getattr(torch, name)._torchdynamo_disable
-            dynamo.allow_in_graph(getattr(torch, name))
-
     imports.after_import("torch.jit._builtins", scripted)
-    imports.after_import("torch._dynamo", compiled)
 
 
 def _made(
     source: str,
-    held: Callable[[Any], bytes],
-    fill: Callable[..., None],
+    content: Callable[[Any], bytes],
+    fill: Callable[[Any, Numbers], None],
     original: Any,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    made = original(*args, **kwargs)
+    def filled(numbers: Numbers, made: Any) -> Any:
+        fill(made, numbers)
+        return made
 
-    def filled(with_what: Any) -> Any:
-        fill(made, *with_what)
-        return _Made(made, held)
-
-    given = USES.ask(
+    return USES.ask(
         NAME,
         source,
-        lambda: _Made(made, held),
-        lambda _: filled(_PINNED),
-        lambda: filled(_VARIED),
+        functools.partial(original, *args, **kwargs),
+        lambda _, made: filled(_PINNED, made),
+        functools.partial(filled, _VARIED),
+        sys._getframe(2),
+        content=content,
     )
-    return given.what
 
 
-class _Made:
-    """What was made; as text, a digest of what it held, taken only where uses are watched."""
-
-    def __init__(self, what: Any, held: Callable[[Any], bytes]) -> None:
-        self.what, self._held = what, held
-
-    def __repr__(self) -> str:
-        return hashlib.blake2b(self._held(self.what), digest_size=8).hexdigest()
-
-
-def _array_held(array: Any) -> bytes:
+def _array_content(array: Any) -> bytes:
     if array.dtype.hasobject or not array.flags.c_contiguous:
         return b""
     return bytes(memoryview(array.reshape(-1).view("u1"))[:_BYTES]) if array.size else b""
 
 
-def _fill_array(array: Any, floating: float, whole: int) -> None:
+def _fill_array(array: Any, numbers: Numbers) -> None:
     kind = array.dtype.kind
-    if kind in "fciub":
-        array.fill(floating if kind in "fc" else whole == 1 if kind == "b" else whole)
+    if kind in "fciu":
+        array.fill(numbers[kind in "iu"])
+    elif kind == "b":
+        array.fill(numbers == _PINNED)
 
 
-def _plain(tensor: Any) -> bool:
+def _is_strided(tensor: Any) -> bool:
     return (
         tensor.device.type in ("cpu", "cuda")
         and str(tensor.layout) == "torch.strided"
@@ -121,16 +96,18 @@ def _plain(tensor: Any) -> bool:
     )
 
 
-def _tensor_held(torch: Any, tensor: Any) -> bytes:
-    if not _plain(tensor) or not tensor.numel() or not tensor.is_contiguous():
+def _tensor_content(torch: Any, tensor: Any) -> bytes:
+    if not _is_strided(tensor) or not tensor.numel() or not tensor.is_contiguous():
         return b""
     with torch.no_grad():
         return bytes(tensor.detach().reshape(-1).view(torch.uint8)[:_BYTES].cpu().tolist())
 
 
-def _fill_tensor(tensor: Any, floating: float, whole: int) -> None:
-    if not _plain(tensor):
+def _fill_tensor(tensor: Any, numbers: Numbers) -> None:
+    if not _is_strided(tensor):
         return
     inside = tensor.detach()
-    whole = whole == 1 if str(inside.dtype).endswith("bool") else whole
-    inside.fill_(floating if inside.is_floating_point() or inside.is_complex() else whole)
+    if str(inside.dtype) == "torch.bool":
+        inside.fill_(numbers == _PINNED)
+    else:
+        inside.fill_(numbers[not (inside.is_floating_point() or inside.is_complex())])

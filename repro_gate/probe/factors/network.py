@@ -8,8 +8,10 @@ sight.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
+from types import FrameType
 from typing import Any
 
 from .. import imports, session
@@ -23,14 +25,10 @@ _LINES = 1 << 16  # bytes, from which on what was received is one answer and not
 def install() -> None:
     """Wrap listening and receiving of `socket.socket`, and reading of `ssl.SSLSocket`: all that one
     receives comes through `read`, what is below is encrypted."""
-    for name, around in (
-        ("listen", _listen),
-        ("recv", _receive),
-        ("recvfrom", _receive),
-        ("recv_into", _receive_into),
-    ):
-        imports.wrap_later("socket", "socket." + name, around)
-    imports.wrap_later("ssl", "SSLSocket.read", _read_tls)
+    imports.wrap_later("socket", "socket.listen", _listen)
+    for name, flags_at in (("recv", 1), ("recvfrom", 1), ("recv_into", 2)):
+        imports.wrap_later("socket", f"socket.{name}", functools.partial(_receive, flags_at))
+    imports.wrap_later("ssl", "SSLSocket.read", functools.partial(_receive, 2))
 
 
 def _listen(original: Any, sock: Any, *args: Any) -> Any:
@@ -48,35 +46,28 @@ def _mark(address: Any) -> str:
     return os.path.join(traces, "listening", str(int(address[1])))
 
 
-def _receive(original: Any, sock: Any, most: int, flags: int = 0) -> Any:
-    found = original(sock, most, flags)
-    _note(sock, found[0] if isinstance(found, tuple) else found, flags)
-    return found
+def _receive(flags_at: int, original: Any, sock: Any, *args: Any, **options: Any) -> Any:
+    """Receive; what comes is the answer, the first of a pair, or in a buffer that was given, as
+    many bytes as the answer is."""
+    answer = original(sock, *args, **options)
+    flags = options.get("flags", args[flags_at] if len(args) > flags_at else 0)
+    data = answer[0] if isinstance(answer, tuple) else answer
+    if isinstance(answer, int):
+        buffers = [item for item in (*args, *options.values()) if not isinstance(item, int)]
+        data = memoryview(buffers[0]).cast("B")[:answer]
+    if not flags & _PEEK and not busy():
+        _note(sock, data, sys._getframe(2))
+    return answer
 
 
-def _receive_into(original: Any, sock: Any, buffer: Any, most: int = 0, flags: int = 0) -> Any:
-    count = original(sock, buffer, most, flags)
-    _note(sock, memoryview(buffer).cast("B")[:count], flags)
-    return count
-
-
-def _read_tls(original: Any, sock: Any, most: int = 1024, buffer: Any = None) -> Any:
-    found = original(sock, most, buffer)
-    _note(sock, found if buffer is None else memoryview(buffer).cast("B")[:found], 0)
-    return found
-
-
-def _note(sock: Any, data: Any, flags: int) -> None:
+def _note(sock: Any, data: Any, frame: FrameType) -> None:
     """Note what the training got of one connection, unless a process of its own is at the other
     end. Raises nothing."""
-    if flags & _PEEK or busy():
-        return
-    try:
+    # not connected, or a socket of this machine's file system
+    with contextlib.suppress(Exception):
         peer = sock.getpeername()
         if any(map(os.path.lexists, map(_mark, (peer, sock.getsockname())))):
             return
-        frame, data = sys._getframe(2), bytes(data)
+        source, data = f"{peer[0]}:{peer[1]}", bytes(data)
         for piece in data.splitlines(keepends=True) if len(data) < _LINES else [data]:
-            USES.note(NAME, "%s:%s" % peer[:2], piece, frame, direct=True, outside=True)
-    except Exception:
-        return  # not connected, or a socket of this machine's file system
+            USES.note(NAME, source, piece, frame, outside=True)

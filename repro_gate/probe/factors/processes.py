@@ -15,22 +15,23 @@ import functools
 import os
 import subprocess
 import time
-from typing import Any, Callable, Iterator, List, Set
+from typing import Any, Callable
 
 from .. import imports
 from ..patch import wrap
 
 _now, _sleep, _getpid = time.monotonic, time.sleep, os.getpid
+_listdir, _open = os.listdir, open
 _SAMPLES, _APART = 3, 0.002  # looks, seconds between them, that must all find everybody waiting
 _ASLEEP, _LONGEST = 1.0, 20.0  # seconds: of sleep, of waiting
-_STRIKES: List[int] = []
+_STRIKES: list[int] = []
 _BUSY = ("R", "D")
 
 
 def install(away: Callable[..., Any]) -> None:
     """Wait after every start of a child, and after everything that is sent through a pipe of
     `multiprocessing`."""
-    if not os.path.isdir("/proc/%d/task" % _getpid()):
+    if not os.path.isdir(f"/proc/{_getpid()}/task"):
         return
     waits = functools.partial(_then_settle, away)
     wrap(subprocess.Popen, "__init__", waits)
@@ -65,29 +66,18 @@ def settle() -> None:
             return
 
 
-def _children(parent: int) -> Set[int]:
-    found: Set[int] = set()
-    for task in _listed("/proc/%d/task" % parent):
-        found.update(
-            int(item) for item in _text("/proc/%d/task/%s/children" % (parent, task)).split()
-        )
-    return found
-
-
-def _descendants() -> Iterator[int]:
-    left, seen = list(_children(_getpid())), set()
-    while left:
-        process = left.pop()
-        if process not in seen:
-            seen.add(process)
-            left += _children(process)
-            yield process
+def _children(parent: int) -> list[int]:
+    folder = f"/proc/{parent}/task"
+    text = " ".join(_text(f"{folder}/{task}/children") for task in _listed(folder))
+    return [int(item) for item in text.split()]
 
 
 def _anybody_busy(sleeping_counts: bool) -> bool:
-    for process in _descendants():
-        for task in _listed("/proc/%d/task" % process):
-            folder = "/proc/%d/task/%s" % (process, task)
+    descendants = _children(_getpid())
+    for process in descendants:
+        descendants += _children(process)
+        for task in _listed(f"/proc/{process}/task"):
+            folder = f"/proc/{process}/task/{task}"
             state = _text(folder + "/stat").rpartition(")")[2].split()[:1]
             if state and state[0] in _BUSY:
                 return True
@@ -96,7 +86,7 @@ def _anybody_busy(sleeping_counts: bool) -> bool:
     return False
 
 
-def _listed(folder: str) -> List[str]:
+def _listed(folder: str) -> list[str]:
     try:
         return _listdir(folder)
     except OSError:
@@ -105,13 +95,7 @@ def _listed(folder: str) -> List[str]:
 
 def _text(path: str) -> str:
     try:
-        file = _open(path, os.O_RDONLY)
-        try:
-            return os.read(file, 65536).decode("ascii", "replace")
-        finally:
-            os.close(file)
+        with _open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""
-
-
-_listdir, _open = os.listdir, os.open

@@ -18,9 +18,7 @@ import queue
 import select
 import sys
 import threading
-import time
-from types import FrameType
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from ...trace.format import HANDED
 from .. import imports, source_line
@@ -38,55 +36,45 @@ def install() -> None:
     """Note where threads and processes are started, and where their results are taken as they come
     (watched), or let them take turns (pinned)."""
     if USES.watch:
-        for module, name in (
-            ("threading", "Thread.start"),
-            ("multiprocessing.process", "BaseProcess.start"),
-        ):
-            imports.wrap_later(module, name, functools.partial(_started, "%s.%s" % (module, name)))
-        wrap(queue.Queue, "put", _put)
-        for module, name, of_several in _HAND_OVERS:
-            around = functools.partial(_handed, "%s.%s" % (module, name), of_several)
+        for module, name, counts in _NOTED:
+            around = functools.partial(_note, f"{module}.{name}", counts)
             imports.wrap_later(module, name, around)
-    if USES.pinned(NAME, ("", 0)):
-        take_turns()
+        wrap(queue.Queue, "put", _put)
+    if USES.pinned(NAME):
+        _take_turns()
         processes.install(_away)
 
 
 def torch_arrived(torch: Any) -> None:
-    """Operators compute with one thread, and loaders hand over in order, whatever the training asks
-    for."""
-    pinned = USES.pinned(NAME, ("", 0))
-    ordered = functools.partial(_ordered, pinned)
-    imports.wrap_later("torch.utils.data.dataloader", "DataLoader.__init__", ordered)
-    if pinned:
+    """Let operators compute with one thread, and loaders hand over in order, whatever the training
+    asks for."""
+    imports.wrap_later("torch.utils.data.dataloader", "DataLoader.__init__", _loader)
+    if USES.pinned(NAME):
         torch.set_num_threads(1)
         torch.set_num_threads = lambda count: None
 
 
-def _ordered(pinned: bool, original: Any, *args: Any, **options: Any) -> Any:
+def _loader(original: Any, *args: Any, **options: Any) -> Any:
     if options.get("num_workers") and options.get("in_order") is False:
         source = "torch.utils.data.DataLoader(in_order=False)" + HANDED
-        _noted(source, sys._getframe(2), direct=True)
-        options["in_order"] = pinned
+        USES.note(NAME, source, unknowable(), sys._getframe(2), direct=True)
+        options["in_order"] = USES.pinned(NAME)
     return original(*args, **options)
 
 
-def _noted(source: str, frame: FrameType, direct: Optional[bool] = None) -> None:
-    USES.note(NAME, source, unknowable(), frame, direct=direct)
-
-
-def _handed(
+def _note(
     source: str,
-    of_several: Optional[Callable[[Any], bool]],
+    counts: Callable[..., bool] | None,
     original: Any,
     *args: Any,
     **options: Any,
 ) -> Any:
-    """Take a result. `of_several` says of the queue whether what it gives comes from several; None:
-    it does."""
+    """Note a call of `_NOTED`: what comes of it differs between any two runs."""
     frame = sys._getframe(2)
-    if (of_several is None or of_several(args[0])) and not indirect(frame, NAME):
-        _noted(source + HANDED, frame)
+    if counts is None:
+        USES.note(NAME, source, unknowable(), frame)
+    elif counts(*args) and not indirect(frame, NAME):
+        USES.note(NAME, source + HANDED, unknowable(), frame)
     return original(*args, **options)
 
 
@@ -98,51 +86,46 @@ def _put(original: Any, place: Any, *args: Any, **options: Any) -> Any:
     return original(place, *args, **options)
 
 
-def _of_several_threads(place: Any) -> bool:
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _of_several_threads(place: Any, *_: Any) -> bool:
     return len(vars(place).get(_GIVERS, ())) > 1
 
 
-def _of_several_children(_place: Any) -> bool:
+def _of_several_children(*_: Any) -> bool:
     return len(sys.modules["multiprocessing.process"]._children) > 1
 
 
-# The calls that give what several threads or processes have done in the order in which it comes.
-_HAND_OVERS = (
-    ("concurrent.futures", "as_completed", None),
-    ("asyncio", "as_completed", None),
-    ("multiprocessing.pool", "Pool.imap_unordered", None),
+# The calls that start threads and processes; and those that give what several have done in the
+# order in which it comes, where what they are called with says that there are several.
+_NOTED: tuple[tuple[str, str, Callable[..., bool] | None], ...] = (
+    ("threading", "Thread.start", None),
+    ("multiprocessing.process", "BaseProcess.start", None),
+    ("concurrent.futures", "as_completed", _always),
+    ("asyncio", "as_completed", _always),
+    ("multiprocessing.pool", "Pool.imap_unordered", _always),
     ("multiprocessing.queues", "Queue.get", _of_several_children),
     ("multiprocessing.queues", "SimpleQueue.get", _of_several_children),
     ("queue", "Queue.get", _of_several_threads),
 )
 
 
-def _started(source: str, original: Any, thread: Any) -> Any:
-    """The order in which threads run is free from here on: that differs between any two runs."""
-    _noted(source, sys._getframe(2))
-    return original(thread)
-
-
-def take_turns() -> None:
+def _take_turns() -> None:
     """Let the threads of this process take turns from here on. The caller is the first of them."""
     TURNS.begin()
     os.register_at_fork(after_in_child=TURNS.begin)
     threading._allocate_lock = threading.Lock = Lock  # type: ignore[attr-defined,assignment]
     threading._CRLock = None  # type: ignore[attr-defined]
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
-    for name in ("_start_new_thread", "_start_joinable_thread"):
-        wrap(threading, name, _start_member)
-    wrap(threading.Thread, "join", _join)
-    wrap(threading, "_shutdown", _shutdown)
-    wrap(time, "sleep", _slept)
-    for owner, name in ((select, "select"), (os, "waitpid"), (os, "wait"), (os, "wait4")):
-        wrap(owner, name, _away)
+    wrap(select, "select", _away)
     imports.after_import("selectors", _selectors)
     for module, name, around in _TAKING_TURNS:
         imports.wrap_later(module, name, around)
 
 
-def _completed(original: Any, fs: Any, timeout: Optional[float] = None) -> Any:
+def _completed(original: Any, fs: Any, timeout: float | None = None) -> Any:
     """Give futures in the order in which they came: that of `as_completed` is that of their
     addresses."""
     futures: Any = sys.modules["concurrent.futures"]
@@ -155,10 +138,10 @@ def _completed(original: Any, fs: Any, timeout: Optional[float] = None) -> Any:
 def _begun_in_order(original: Any, fs: Any, **options: Any) -> Any:
     """Start coroutines in the order in which they came: `asyncio.as_completed` starts them in that
     of their addresses."""
-    given = list(dict.fromkeys(fs))
+    jobs = list(dict.fromkeys(fs))
     with contextlib.suppress(RuntimeError):  # no loop is running yet
-        given = [sys.modules["asyncio"].ensure_future(item) for item in given]
-    return original(given, **options)
+        jobs = [sys.modules["asyncio"].ensure_future(job) for job in jobs]
+    return original(jobs, **options)
 
 
 def _in_order(original: Any, pool: Any, *args: Any, **options: Any) -> Any:
@@ -181,7 +164,7 @@ def _start_member(original: Any, function: Callable[..., Any], *args: Any, **kwa
     return original(body, *args, **kwargs)
 
 
-def _join(original: Any, thread: Any, timeout: Optional[float] = None) -> Any:
+def _join(original: Any, thread: Any, timeout: float | None = None) -> Any:
     me, member = TURNS.me(), TURNS.by_ident.get(thread.ident or 0)
     waits = me is not None and member is not None and member is not me and not member.done
     if waits and not TURNS.wait(me, member, FOREVER if timeout is None else max(timeout, 0)):  # type: ignore[arg-type]
@@ -190,7 +173,7 @@ def _join(original: Any, thread: Any, timeout: Optional[float] = None) -> Any:
 
 
 def _shutdown(original: Any) -> Any:
-    """The main thread has ended: threads that are no daemons still take turns to their ends."""
+    """Let threads that are no daemons take turns to their ends: the main thread has ended."""
     with contextlib.suppress(Exception):
         calls = getattr(threading, "_threading_atexits", [])
         while calls:
@@ -207,45 +190,43 @@ def _slept(original: Any, seconds: Any) -> Any:
     sleeps count alike: who wakes first is then decided by who fell asleep first, and not by a
     jitter."""
     me = TURNS.me()
-    if (
-        me is None
-        or len(TURNS.order) == 1
-        or not isinstance(seconds, (int, float))
-        or not 0 <= seconds < 1e9
-    ):
+    sleeps = isinstance(seconds, (int, float)) and 0 <= seconds < 1e9
+    if me is None or len(TURNS.order) == 1 or not sleeps:
         return original(seconds)
     if seconds == 0:
         return TURNS.poll()
-    TURNS.wait(me, object(), next((item for item in _ALIKE if seconds <= item), seconds), seconds)
+    alike = [longest for longest in _ALIKE if seconds <= longest]
+    TURNS.wait(me, object(), alike[0] if alike else seconds, seconds)
     return None
 
 
 def _polled(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Ask for what others may bring about."""
-    if sys._getframe(2).f_globals.get("__name__") != "threading":
+    if source_line.module_of(sys._getframe(2)) != "threading":
         TURNS.poll()
     return original(*args, **kwargs)
 
 
 def _looked_for(look: Callable[[], Any]) -> Any:
-    """What `look` finds, as long as other threads could run that may bring it about."""
-    me, found = TURNS.me(), look()
-    while not found and me is not None and not me.away and TURNS.others_ready(me):
+    """Return what `look` finds, as long as other threads could run that may bring it about."""
+    me, result = TURNS.me(), look()
+    while not result and me is not None and not me.away and TURNS.others_ready(me):
         TURNS.poll()
-        found = look()
-    return found
+        result = look()
+    return result
 
 
 def _selectors(module: Any) -> None:
     def waited(original: Any, selector: Any, timeout: Any = None) -> Any:
-        """What a thread of this process has brought about meanwhile is found by looking; only then
-        the turn is given away."""
-        waits = timeout is None or timeout > 0
-        found = waits and _looked_for(lambda: original(selector, 0))
-        return found or _away(original, selector, timeout)
+        """Look for what a thread of this process has brought about; only then give the turn
+        away."""
+        if timeout is None or timeout > 0:
+            ready = _looked_for(lambda: original(selector, 0))
+            if ready:
+                return ready
+        return _away(original, selector, timeout)
 
-    kinds = {kind for kind in vars(module).values() if isinstance(kind, type)}
-    for kind in kinds:
+    for kind in {kind for kind in vars(module).values() if isinstance(kind, type)}:
         if "select" in vars(kind):
             wrap(kind, "select", waited)
 
@@ -261,12 +242,12 @@ def _semaphore(original: Any, semaphore: Any) -> None:
     original(semaphore)
     acquire, release = semaphore._semlock.acquire, semaphore._semlock.release
 
-    def acquired(block: bool = True, timeout: Optional[float] = None) -> Any:
+    def acquired(block: bool = True, timeout: float | None = None) -> Any:
         waits = block and (timeout is None or timeout > 0)
         return (waits and _looked_for(lambda: acquire(False))) or _away(acquire, block, timeout)
 
     def released() -> None:
-        """A child that waited for room in a queue has done its work before the next one gets
+        """Let a child that waited for room in a queue do its work before the next one gets
         room."""
         release()
         processes.settle()
@@ -286,6 +267,14 @@ def _away(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _TAKING_TURNS = (
+    ("threading", "_start_new_thread", _start_member),
+    ("threading", "_start_joinable_thread", _start_member),
+    ("threading", "Thread.join", _join),
+    ("threading", "_shutdown", _shutdown),
+    ("time", "sleep", _slept),
+    ("os", "waitpid", _away),
+    ("os", "wait", _away),
+    ("os", "wait4", _away),
     ("threading", "Event.is_set", _polled),
     ("threading", "Thread.is_alive", _polled),
     ("queue", "Queue.empty", _polled),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import _thread
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 _raw, _start, _ident = _thread.allocate_lock, _thread.start_new_thread, _thread.get_ident
 _now, _sleep = time.monotonic, time.sleep
@@ -38,7 +38,7 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """Whether it could run."""
+        """Return whether it could run."""
         return self.waits is None and not self.away and not self.done
 
 
@@ -50,17 +50,17 @@ class Turns:
         self.begin()
 
     def begin(self) -> None:
-        """The calling thread is the only one: at the start, and in a forked child."""
+        """Begin with the calling thread alone: at the start, and in a forked child."""
         self._mutex = _raw()
         first = Member()
-        self.order: List[Member] = [first]
-        self.by_ident: Dict[int, Member] = {_ident(): first}
-        self.holder: Optional[Member] = first
+        self.order: list[Member] = [first]
+        self.by_ident: dict[int, Member] = {_ident(): first}
+        self.holder: Member | None = first
         self.at, self.switches = 0.0, 0
         self._napping = self._watched = False
 
-    def me(self) -> Optional[Member]:
-        """The calling thread, where it takes turns."""
+    def me(self) -> Member | None:
+        """Return the calling thread, where it takes turns."""
         return None if self.off else self.by_ident.get(_ident())
 
     def wait(self, me: Member, what: Any, timeout: float = FOREVER, real: float = FOREVER) -> bool:
@@ -77,24 +77,25 @@ class Turns:
         return not me.expired
 
     def poll(self) -> None:
-        """The calling thread has looked for something that another one may bring about."""
+        """Hand on the turn: the calling thread has looked for what another one may bring about."""
         me = self.me()
-        if me is not None and not me.away and len(self.order) > 1:
-            with self._mutex:
-                self.at += _POLL
-                for member in self.order:
-                    if member.waits is not None and member.until <= self.at:
-                        member.waits, member.expired = None, True
-                chosen = self._hand_on(me)
-            if chosen is not me:
-                me.go.acquire()
+        if me is None or me.away or len(self.order) == 1:
+            return
+        with self._mutex:
+            self.at += _POLL
+            for member in self.order:
+                if member.waits is not None and member.until <= self.at:
+                    member.waits, member.expired = None, True
+            chosen = self._hand_on(me)
+        if chosen is not me:
+            me.go.acquire()
 
     def others_ready(self, me: Member) -> bool:
-        """Whether another thread could run."""
+        """Return whether another thread could run."""
         return any(item.ready for item in self.order if item is not me)
 
     def free(self, what: Any) -> None:
-        """Whoever waits for `what` can run when its turn comes."""
+        """Let whoever waits for `what` run when its turn comes."""
         with self._mutex:
             for member in self.order:
                 if member.waits is what:
@@ -103,13 +104,13 @@ class Turns:
                 self._hand_on(None)  # nobody could run until now
 
     def leave(self, me: Member) -> None:
-        """The calling thread is about to wait for the world outside."""
+        """Give the turn away: the calling thread is about to wait for the world outside."""
         with self._mutex:
             me.away = True
             self._hand_on(me)
 
     def come_back(self, me: Member) -> None:
-        """It no longer waits: it takes its turn."""
+        """Take a turn again: the calling thread no longer waits."""
         with self._mutex:
             me.away = False
             if self.holder is None:
@@ -118,7 +119,7 @@ class Turns:
         me.go.acquire()
 
     def add(self) -> Member:
-        """A thread is about to be started."""
+        """Add a thread that is about to be started."""
         member = Member()
         with self._mutex:
             self.order.append(member)
@@ -128,7 +129,7 @@ class Turns:
         return member
 
     def end(self, me: Member) -> None:
-        """The calling thread ends."""
+        """Take out the calling thread, which ends."""
         with self._mutex:
             me.done = True
             self.by_ident.pop(_ident(), None)
@@ -139,7 +140,7 @@ class Turns:
             self.order.remove(me)
 
     def stop(self) -> None:
-        """Nobody takes turns from here on: the interpreter is shutting down."""
+        """Let nobody take turns from here on: the interpreter is shutting down."""
         with self._mutex:
             self.off = True
             for member in self.order:
@@ -157,42 +158,42 @@ class Turns:
         self._napping = False
         self.come_back(me)
 
-    def _hand_on(self, me: Optional[Member], forced: bool = False) -> Optional[Member]:
+    def _hand_on(self, me: Member | None, forced: bool = False) -> Member | None:
         """Choose who runs next, after `me` in order, and wake it. Called with the mutex held; None
         where nobody can run."""
         if me is not self.holder:
             return None  # it had lost its turn before
         self.switches += 1
-        start = self.order.index(me) + 1 if me is not None and me in self.order else 0
+        start = self.order.index(me) + 1 if me in self.order else 0
         ring = self.order[start:] + self.order[:start]
         chosen = next((item for item in ring if item.ready and not (forced and item is me)), None)
         if chosen is None and not self._napping:
             timed = [item for item in ring if item.waits is not None and not item.away]
             chosen = min(timed, key=lambda item: item.until, default=None)
-            if chosen is not None and chosen.until == FOREVER:
-                chosen = None
-            if chosen is not None:
+            if chosen is not None and chosen.until < FOREVER:
                 chosen.nap = min(max(chosen.until - self.at, 0.0), chosen.real)
                 chosen.waits, chosen.expired = None, True
                 self.at = max(self.at, chosen.until)
+            else:
+                chosen = None
         self.holder = chosen
         if chosen is not None and chosen is not me and chosen.go.locked():
             chosen.go.release()
         return chosen
 
     def _watch(self) -> None:
-        seen, since, never = -1, _now(), _raw()
+        switches, since, never = -1, _now(), _raw()
         never.acquire()
         while not self.off:
             # no sleep: `processes` takes a process that sleeps for a busy one
             never.acquire(timeout=0.5)
-            if self.switches != seen:
-                seen, since = self.switches, _now()
+            if self.switches != switches:
+                switches, since = self.switches, _now()
             elif _now() - since > _LATE:
                 with self._mutex:
                     if any(item.ready for item in self.order if item is not self.holder):
                         self._hand_on(self.holder, forced=True)
-                seen, since = self.switches, _now()
+                switches, since = self.switches, _now()
 
 
 TURNS = Turns()  # of this process

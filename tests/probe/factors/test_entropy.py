@@ -64,11 +64,11 @@ def test_one_line_can_be_pinned_alone_and_a_seeded_generator_stays(tmp_path: Pat
 
 
 CHILDREN = """
-import multiprocessing, os, subprocess, sys
+import multiprocessing, os, random, subprocess, sys
 import numpy as np
 
 def draw(place):
-    place.put(np.random.default_rng().integers(1 << 60))
+    place.put((np.random.default_rng().integers(1 << 60), random.random()))
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
@@ -94,28 +94,6 @@ def test_pinned_every_process_draws_its_own_in_each_run(short_path: Path) -> Non
     found = pinned(short_path, CHILDREN, "entropy")
     assert len(set(found)) == 10  # a shell tells two of one command not apart
     assert all(apart(watched_twice(short_path, CHILDREN)))
-
-
-FORKED = """
-import multiprocessing, os, random
-context = multiprocessing.get_context("fork")
-place = context.SimpleQueue()
-for _ in range(2):
-    process = context.Process(target=lambda: place.put(random.random()))
-    process.start()
-    print(place.get())
-    process.join()
-print(random.random())
-"""
-
-
-def test_random_seeds_itself_anew_in_a_fork_and_that_is_told(short_path: Path) -> None:
-    both = watched_twice(short_path, FORKED)
-    assert apart(both) == [True, True, False]
-    uses = {(use.source, use.line, use.count) for use in told(both[0], "entropy")}
-    assert ("random, in a forked process", 7, 1) in uses
-    found = pinned(short_path, FORKED, "entropy")
-    assert len(set(found)) == 3 and found[2] == both[0].ended.tail[2]
 
 
 TORCH = """

@@ -129,27 +129,3 @@ def test_the_runs_own_places_are_no_use_and_the_machines_are(tmp_path: Path) -> 
     """
     uses = [use for use in watched(tmp_path, source) if use.file]
     assert {use.source for use in uses} == {"/proc/meminfo", "/proc/uptime"}
-
-
-def test_calls_behave_as_ever_where_they_are_watched(tmp_path: Path, outside: Path) -> None:
-    (outside / "deep").mkdir()
-    (outside / "deep" / "a").write_text("a")
-    source = f"""
-    import os, shutil
-    from pathlib import Path
-    top = Path({str(outside)!r})
-    found = [sorted(os.walk(top))[0][1:], len(list(top.glob("**/*")))]
-    for attempt in ("(top / 'gone').read_text()", "os.stat(top / 'gone')", "os.listdir(3.5)"):
-        try:
-            eval(attempt)
-        except (OSError, TypeError) as error:
-            found.append(type(error).__name__)
-    with open(top / "deep" / "a", "r+b") as file:
-        found += [os.stat(file.fileno()).st_size, file.readline(), os.access(bytes(top), os.R_OK)]
-    found.append(os.stat("deep/a", dir_fd=os.open(top, os.O_RDONLY)).st_size)
-    print(found)
-    """
-    free, watched = (
-        once(tmp_path, source, factors).ended.tail[-1] for factors in ({}, {"watch": True})
-    )
-    assert free == watched and "FileNotFoundError" in free

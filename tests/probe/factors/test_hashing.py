@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.probe.factors.hashing import heard
+from repro_gate.probe.factors.hashing import heeding
 from tests.probe.factors.runs import apart, pinned, told, watched_twice
 
 CHILD = (
@@ -35,7 +35,7 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
     both = watched_twice(tmp_path, FILES, env=env)
     assert apart(both) == [True] * 6 + [False] * 3
     places = {(use.file, use.line) for use in told(both[0], "hashing")}
-    assert places == {("child.py", 2), *(("train.py", line) for line in (4, 5, 6, 9))}
+    assert places == {("child.py", 1), *(("train.py", line) for line in (4, 5, 6, 9))}
     found = pinned(tmp_path, FILES, "hashing", env=env)
     hashes, plain = ([line.split()[0] for line in tail] for tail in (found, both[0].ended.tail))
     assert len(set(hashes[:7])) == 1 and hashes[6:] == plain[6:]
@@ -58,6 +58,6 @@ def test_children_with_random_hashes_are_told_and_pinned_and_others_stay(tmp_pat
 )
 def test_options_against_the_environment_go(command: list[str], wanted: list[str]) -> None:
     safe = "-sP" if sys.version_info >= (3, 11) else "-s"
-    assert heard(command) == [
+    assert heeding(command) == [
         item.replace("-s", safe) if isinstance(item, str) else item for item in wanted
     ]

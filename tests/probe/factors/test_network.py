@@ -146,30 +146,18 @@ def test_connections_between_processes_of_the_training_are_left_alone(tmp_path: 
     assert noted(once(tmp_path, source, {"watch": True})) == []
 
 
-def test_a_server_with_the_same_answers_is_as_ever(tmp_path: Path, ports: dict[str, int]) -> None:
+def test_what_is_received_is_as_ever(tmp_path: Path, ports: dict[str, int]) -> None:
     source = f"""
-    import socket, urllib.error, urllib.request
-    found = []
-    try:
-        urllib.request.urlopen("http://127.0.0.1:{ports["lines"]}/", timeout=10).read()
-    except Exception as error:
-        found.append(type(error).__name__)
-    with socket.create_connection(("127.0.0.1", {ports["http"]}), timeout=0.2) as line:
-        try:
-            line.recv(1)
-        except TimeoutError as error:
-            found.append(type(error).__name__)
+    import socket
+    with socket.create_connection(("127.0.0.1", {ports["http"]})) as line:
         line.setblocking(False)
         try:
             line.recv(1)
-        except BlockingIOError as error:
-            found.append(type(error).__name__)
+        except BlockingIOError:
+            line.setblocking(True)
         buffer = bytearray(4)
-        line.setblocking(True)
         line.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
-        found += [line.recv(4, socket.MSG_PEEK), line.recv_into(buffer), bytes(buffer), line.recv(5)]
-    print(found)
+        print([line.recv(4, socket.MSG_PEEK), line.recv_into(buffer), bytes(buffer), line.recv(5)])
     """
-    free = ast.literal_eval(once(tmp_path, source, {}).ended.tail[-1])
-    assert free[1:] == ["TimeoutError", "BlockingIOError", b"HTTP", 4, b"HTTP", b"/1.1 "]
-    assert ast.literal_eval(once(tmp_path, source, {"watch": True}).ended.tail[-1]) == free
+    found = ast.literal_eval(once(tmp_path, source, {"watch": True}).ended.tail[-1])
+    assert found == [b"HTTP", 4, b"HTTP", b"/1.1 "]
