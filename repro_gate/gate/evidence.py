@@ -19,8 +19,8 @@ from repro_gate.baseline.model import Entry
 from repro_gate.baseline.record import entry_of, outside_facts, result_of
 from repro_gate.checkout.contents import tracked_files
 from repro_gate.checkout.inspection import Checkout, inspect_checkout
-from repro_gate.checks import ALL, run_static
-from repro_gate.checks.interface import RUNS, CheckResult, Evidence
+from repro_gate.checks import ALL, STATIC, run_checks
+from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import unsound
 from repro_gate.compare.traces import processes
 from repro_gate.data.cache import DataCache, default_cache_path
@@ -35,7 +35,7 @@ from repro_gate.spec.model import Spec
 # set by the container action: the image that the gate and its training run in, by digest
 IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
 
-NEED_TRAINING = tuple(item.id for item in ALL if item.needs == RUNS)
+NEED_TRAINING = tuple(item.id for item in ALL if item not in STATIC)
 
 Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
 
@@ -100,7 +100,6 @@ def gather(
         spec=resolved.spec,
         commit=checkout.commit,
         uncommitted=checkout.uncommitted,
-        files=0,
         data=data,
         data_problems=resolved.problems,
         checkout=checkout,
@@ -139,7 +138,7 @@ def check(
     """Return the results of the checks that need no training."""
     checkout = inspect_checkout(spec.path.parent)
     evidence = gather(resolve(spec), checkout, progress, os.environ, cached=cached)
-    return run_static(evidence, date.today())
+    return run_checks(evidence, date.today(), STATIC)
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
@@ -148,7 +147,6 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
     not_robust = results.not_robust
     return replace(
         evidence,
-        files=results.folder.snapshot.files,
         runs=results.runs,
         pair=results.pair(),
         control=results.control,
