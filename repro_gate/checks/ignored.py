@@ -9,6 +9,7 @@ All of this is untrusted: it is read within bounds, and what comes of it is only
 from __future__ import annotations
 
 import contextlib
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -63,7 +64,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
 
 
 def ignored_data(evidence: Evidence) -> dict[str, str]:
-    """Return path from the checkout's root -> where a crashed run names it (`train.py:12`), of what
+    """Return path from the spec's folder -> where a crashed run names it (`train.py:12`), of what
     git ignores and the checkout has; what the log names comes first. Empty if a run came to its
     end, or `code/pristine-workspace` names what was not there."""
     crashed = next((run for run in evidence.runs if run.outcome == "crashed"), None)
@@ -87,7 +88,10 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
             continue
         if (root / path).exists() and is_inside(root / path, root):
             places[path] = place
-    return dict(islice(places.items(), _MOST))
+    return {
+        os.path.relpath(root / path, evidence.folder): place
+        for path, place in islice(places.items(), _MOST)
+    }
 
 
 def _paths(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:

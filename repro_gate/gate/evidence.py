@@ -8,8 +8,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime
 
 from repro_gate import __version__
@@ -40,29 +40,10 @@ NEED_TRAINING = tuple(item.id for item in ALL if item not in STATIC)
 Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
 
 
-@dataclass(frozen=True)
-class ReadAhead:
-    """Evidence that is gathered while the first run may already be going."""
-
-    _future: Future[Evidence]
-
-    def evidence(self) -> Evidence:
-        """Return the evidence, when it is gathered."""
-        return self._future.result()
-
-    def ready(self, seconds: float) -> bool:
-        """Return whether it is gathered within so many seconds."""
-        return not wait([self._future], seconds).not_done
-
-    def data_is_sound(self) -> bool:
-        """Return whether all declared data is there, and none is other than declared."""
-        return first_unsound(self.evidence().data) is None
-
-
 @contextlib.contextmanager
-def gather_ahead(job: Job) -> Iterator[ReadAhead]:
-    """Gather evidence in a thread of its own. If the caller leaves the block early, stop reading at
-    the next file."""
+def gather_ahead(job: Job) -> Iterator[Future[Evidence]]:
+    """Gather evidence in a thread of its own, while the first run may already be going. If the
+    caller leaves the block early, stop reading at the next file."""
     ended = threading.Event()
 
     def until_ended(done: int, total: int) -> None:
@@ -70,17 +51,16 @@ def gather_ahead(job: Job) -> Iterator[ReadAhead]:
             raise InterruptedError
         job.watch.verifying(done, total)
 
+    options = job.options
     with ThreadPoolExecutor(1, "repro-gate-data") as pool:
         try:
-            yield ReadAhead(
-                pool.submit(
-                    gather,
-                    job.policy,
-                    job.checkout,
-                    until_ended,
-                    job.options.environment,
-                    cached=job.options.cache,
-                )
+            yield pool.submit(
+                gather,
+                job.policy,
+                job.checkout,
+                until_ended,
+                options.environment,
+                cached=options.cache,
             )
         finally:
             ended.set()
@@ -195,11 +175,10 @@ def entry_of_runs(
     recorded = []
     for seed in seeds:
         run = results.pair(seed)[0]
-        artifacts = results.artifacts.get(run.plan.name, {})
-        files = [item for item in artifacts.values() if item.readable]
+        artifacts = results.artifacts.get(run.plan.name, {}).values()
+        files = [item for item in artifacts if item.readable]
         contents = results.reader.contents(files)
-        names = [item.name for item in files]
-        digests = dict(zip(names, contents, strict=True))
+        digests = {item.name: content for item, content in zip(files, contents, strict=True)}
         recorded.append(result_of(run, digests))
     return entry_of(
         hashed,
