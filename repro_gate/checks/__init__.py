@@ -1,6 +1,5 @@
-"""The checklist: one file for each category, one interface. `run_checks` executes all of them and
-applies waivers, `run_static` those that need no training; `uncovered` says which categories nothing
-was shown for."""
+"""The checklist: one file for each category, one interface. `run_checks` executes all of them, or
+those of `STATIC` that need no training, and applies waivers."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 
 from repro_gate.checks import code, data, env, hardware, random_state
-from repro_gate.checks.interface import CATEGORIES, CHECKOUT, Check, CheckResult, Evidence, failed
+from repro_gate.checks.interface import CHECKOUT, Check, CheckResult, Evidence, failed
 from repro_gate.errors import GateError
 from repro_gate.spec.model import Waiver
 
@@ -20,55 +19,36 @@ ALL = tuple(
     for item in vars(module).values()
     if isinstance(item, Check)
 )
+STATIC = tuple(item for item in ALL if item.subject.name == CHECKOUT.name)
 
 
-def run_checks(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    """Return every check's result, in the order of the categories; one that a valid waiver names is
-    `waived`."""
-    return _results(ALL, evidence, today)
-
-
-def run_static(evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    """Return the results of the checks that look at the checkout alone."""
-    return _results([check for check in ALL if check.needs == CHECKOUT], evidence, today)
-
-
-def uncovered(results: Sequence[CheckResult]) -> tuple[str, ...]:
-    """Return the categories without a check that passed; a waiver shows nothing. Failures are
-    reported by themselves."""
-    covered = {item.category for item in results if item.status == "pass"}
-    return tuple(category for category in CATEGORIES if category not in covered)
-
-
-def _results(checks: Sequence[Check], evidence: Evidence, today: date) -> tuple[CheckResult, ...]:
-    """Return the checks' results. One that could not look has shown nothing, so it fails and says
-    why: the others still have their say."""
+def run_checks(
+    evidence: Evidence, today: date, checks: Sequence[Check] = ALL
+) -> tuple[CheckResult, ...]:
+    """Return the result of each check; one that a valid waiver names is `waived`. One that could
+    not look has shown nothing, so it fails and says why: the others still have their say."""
     results = []
     for check in checks:
         try:
             result = check(evidence)
         except (GateError, OSError) as error:
-            remedy = error.remedy if isinstance(error, GateError) else ""
-            finding = failed(f"it could not look: {error}", (), remedy)
-            # whatever `checklist.severity` says of what it would have found
+            finding = failed(f"it could not look: {error}", (), getattr(error, "remedy", ""))
             result = replace(check.result(finding, evidence.spec), status="fail")
-        results.append(_waived(result, evidence.spec.checklist.waive, today))
+        waivers = (item for item in evidence.spec.checklist.waive if item.check == check.id)
+        waiver = next(waivers, None)
+        results.append(result if waiver is None else _waived(result, waiver, today))
     return tuple(results)
 
 
-def _waived(result: CheckResult, waivers: Sequence[Waiver], today: date) -> CheckResult:
-    waiver = next((item for item in waivers if item.check == result.id), None)
-    if waiver is None:
+def _waived(result: CheckResult, waiver: Waiver, today: date) -> CheckResult:
+    """Return the result under a waiver, which may have ended."""
+    is_bad = result.status in ("warn", "fail")
+    has_ended = waiver.until is not None and today > waiver.until
+    if not is_bad and not has_ended:
         return result
-    bad = result.status in ("warn", "fail")
-    if waiver.until is not None and today > waiver.until:
-        status = "fail" if bad else result.status
-        reason = f": {waiver.reason}" if bad else " and can go"
-        note = f" (its waiver ended on {waiver.until}{reason})"
-    elif bad:
-        status = "waived"
-        until = f" until {waiver.until}" if waiver.until else ""
-        note = f": waived{until}, {waiver.reason}"
-    else:
-        return result
-    return replace(result, status=status, message=result.message + note)
+    until = f" until {waiver.until}" if waiver.until else ""
+    note = f"{result.message}: waived{until}, {waiver.reason}"
+    if has_ended:
+        note += ", a waiver that has ended"
+        return replace(result, status="fail" if is_bad else result.status, message=note)
+    return replace(result, status="waived", message=note)

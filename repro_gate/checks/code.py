@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from repro_gate.checkout.inspection import lfs_pointers, submodules
+from repro_gate.checks.ignored import files_of_this_machine
 from repro_gate.checks.interface import (
     CHECKOUT,
     GIT,
@@ -23,10 +24,9 @@ from repro_gate.checks.interface import (
     skipped,
 )
 from repro_gate.checks.opened import (
-    ABSOLUTE,
-    IGNORED,
+    COPY,
+    ORIGINAL,
     declared_paths,
-    from_root,
     imported_from_elsewhere,
     is_below,
     is_source,
@@ -34,32 +34,21 @@ from repro_gate.checks.opened import (
     missing_files,
     opened,
 )
-from repro_gate.files import Unreadable, is_inside, parse_toml, read_text
+from repro_gate.files import Unreadable, read_text
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.trace.fields import Opened
 
 _LICENCE = re.compile(r"(?:(?:un)?licen[cs]es?|copying)(?:[-._ ].*)?", re.IGNORECASE)
+# the field of a project in pyproject.toml, of whichever tool
+_FIELD = re.compile(
+    r"""^\s*(?:["']?license["']?\s*=\s*(?:\{\s*text\s*=\s*)?["'][^"']|\[project\.license\])""",
+    re.MULTILINE,
+)
 _PROJECT_BYTES = 1024 * 1024
 _UPDATE = "run `git submodule update --init --recursive`"
 _UNTRACKED = "not tracked by git"
 _DATA = "data that git does not track"
 _OUTSIDE = "outside the checkout"
-_QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
-_ABSENT = re.compile(  # a whole line that says which file is not there
-    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): .{{0,200}}?No such file or "
-    rf"directory: {_QUOTED}"
-    rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or "
-    r"directory"
-    r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or "
-    r"directory"
-)
-_REMEDIES = {  # what to do about a file that training opened, by what is wrong with it
-    _UNTRACKED: "`git add` what is not tracked",
-    _DATA: "declare data under `data:` (`data: [{path: …}]`), or `git add` it",
-    ABSOLUTE: "open the checkout's own files by relative paths",
-    IGNORED: "let `train.run` make what git ignores, or declare it under `data:`",
-    _OUTSIDE: "install what lies outside as a package of the lockfile, or declare it under `data:`",
-}
 
 
 @check("code/commit", "The checkout is at a commit.", CHECKOUT)
@@ -91,7 +80,6 @@ def tree_clean(evidence: Evidence) -> Finding:
 @check(
     "code/submodules",
     "The files of every submodule are there, at the commit that the checkout records.",
-    CHECKOUT,
     GIT,
 )
 def submodules_present(evidence: Evidence) -> Finding:
@@ -123,7 +111,7 @@ def submodules_present(evidence: Evidence) -> Finding:
     )
 
 
-@check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", CHECKOUT, GIT)
+@check("code/lfs", "No tracked file is a Git LFS pointer in place of its content.", GIT)
 def lfs_resolved(evidence: Evidence) -> Finding:
     """Look for pointers of files that git's attributes give to LFS; any other may be meant as it
     is (a test's fixture)."""
@@ -140,7 +128,6 @@ def lfs_resolved(evidence: Evidence) -> Finding:
 @check(
     "code/spec-tracked",
     "The spec itself is tracked by git, so that a change to it is reviewed.",
-    CHECKOUT,
     GIT,
 )
 def spec_tracked(evidence: Evidence) -> Finding:
@@ -194,21 +181,23 @@ def pristine_workspace(evidence: Evidence) -> Finding:
     if len(bad) == count:
         return skipped("no run came to its end", bad[:3])
     ended = f"{count - len(bad)} of {count} runs came to their end"
-    return passed(f"{ended} in a fresh copy of {evidence.files} files", bad[:3])
+    return passed(f"{ended} in a fresh copy of the checkout", bad[:3])
 
 
 @check(
     "code/imports-checkout",
     "Every module of the checkout that training imported came from the run's own workspace.",
-    requirement=TRACED,
+    TRACED,
 )
 def imports_checkout(evidence: Evidence) -> Finding:
     """Modules with a file in the original checkout, or in an installed copy of what the checkout
     holds, at the end of each process."""
     elsewhere = imported_from_elsewhere(evidence, evidence.runs)
-    lines = elsewhere.lines()
-    if elsewhere.copies:
-        names = " ".join(sorted({item.distribution for item in elsewhere.copies}))
+    lines = [
+        f"{item.module}: {item.path}, {why}" for why, items in elsewhere.items() for item in items
+    ]
+    if COPY in elsewhere:
+        names = " ".join(sorted({item.distribution for item in elsewhere[COPY]}))
         return failed(
             f"training imported another copy of what the checkout holds ({names}), not the code "
             "under test",
@@ -216,15 +205,15 @@ def imports_checkout(evidence: Evidence) -> Finding:
             "install it as a link to the checkout (`pip install -e .`), or `pip uninstall "
             f"{names}` if the command finds it without",
         )
-    if elsewhere.others:
+    if ORIGINAL in elsewhere:
         return failed(
-            f"training imported {len(elsewhere.others)} modules from the original checkout instead "
-            "of the run's own workspace",
+            f"training imported {len(elsewhere[ORIGINAL])} modules from the original checkout "
+            "instead of the run's own workspace",
             lines,
             "name no absolute path of the checkout in sys.path, PYTHONPATH or the command: "
             "relative paths find the workspace",
         )
-    if elsewhere.ignored:
+    if elsewhere:
         return missing(
             f"training imported {len(lines)} modules that git ignores, so no clone has them and no "
             "hash covers them",
@@ -252,12 +241,13 @@ def opened_files(evidence: Evidence) -> Finding:
         for item in files
         if item.path not in imported and (fault := _fault(item, evidence))
     ]
-    kinds = {fault for _, fault in faults}
     finding = missing_files(
         evidence,
         faults,
         f"training opened {len(faults)} files that are not those of a clone of the checkout",
-        "; ".join(remedy for fault, remedy in _REMEDIES.items() if fault in kinds),
+        "`git add` what a clone needs, open the checkout's own files by relative paths, let "
+        "`train.run` make what git ignores, install code from outside as a package of the "
+        "lockfile, and declare data under `data:` (`data: [{path: …}]`)",
     )
     if finding is not None:
         return finding
@@ -290,54 +280,13 @@ def _is_licence(path: Path, evidence: Evidence) -> bool:
     """Return whether a file, or a folder of files (LICENSES of the REUSE convention), states a
     licence; only tracked files count if git knows them."""
     root, tracked = evidence.root, evidence.tracked
-    is_project = path.name == "pyproject.toml"
-    if not (_states_licence(path, root) if is_project else _LICENCE.fullmatch(path.name)):
-        return False
-    return any(
+    stated = _LICENCE.fullmatch(path.name)
+    if path.name == "pyproject.toml":
+        with contextlib.suppress(Unreadable):
+            stated = _FIELD.search(read_text(path, root, _PROJECT_BYTES))
+    return stated is not None and any(
         item.is_file()
         and item.stat().st_size > 0
         and (tracked is None or os.path.relpath(item, root) in tracked)
         for item in (path, *path.glob("*"))
     )
-
-
-def _states_licence(path: Path, root: Path) -> bool:
-    try:
-        document = parse_toml(read_text(path, root, _PROJECT_BYTES))
-    except Unreadable:
-        return False
-    tool = document.get("tool")
-    tables = [document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None]
-    stated = [table.get("license") for table in tables if isinstance(table, dict)]
-    return any(
-        (isinstance(item, str) and item.strip()) or (isinstance(item, dict) and item.get("text"))
-        for item in stated
-    )
-
-
-def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
-    """Return path from the checkout's root -> the crashed run that did not find it, of files that
-    git neither tracks nor would copy, and no data declares. Empty without git: then everything was
-    copied."""
-    if evidence.tracked is None:
-        return {}
-    root = evidence.root
-    known = [*evidence.tracked, *declared_paths(evidence), *evidence.uncommitted, ".git"]
-    absent: dict[str, str] = {}
-    for run in evidence.runs:
-        for path in _absent(run.ended.tail, evidence) if run.outcome == "crashed" else ():
-            is_copied = is_below(path, known)
-            if not is_copied and is_inside(root / path, root) and (root / path).is_file():
-                absent.setdefault(path, run.plan.name)
-    return absent
-
-
-def _absent(tail: Sequence[str], evidence: Evidence) -> Iterator[str]:
-    """Yield the paths below the checkout's root that these lines say are not there. A log is free
-    text, so only whole lines of a traceback, of the interpreter or of the dynamic loader count."""
-    folder = evidence.folder / evidence.spec.train.working_directory
-    for match in filter(None, (_ABSENT.fullmatch(line.strip()) for line in tail)):
-        name = next(filter(None, match.groups()))
-        path = from_root(name, folder, evidence.root)
-        if "\0" not in path and not path.startswith(".."):
-            yield path

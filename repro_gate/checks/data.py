@@ -78,9 +78,7 @@ def checksums(evidence: Evidence) -> Finding:
 
 
 def _digest(item: DataFinding) -> EvidenceLine:
-    by_md5 = item.md5_expected is not None and item.expected is None
-    digest = f"md5 {item.md5_actual}" if by_md5 else f"sha256 {item.actual}"
-    return EvidenceLine(f"{item.path}: {digest}", item.source)
+    return EvidenceLine(f"{item.path}: sha256 {item.actual}", item.source)
 
 
 @check("data/unchanged", "No run wrote to declared data.")
@@ -100,7 +98,7 @@ def unchanged(evidence: Evidence) -> Finding:
 @check(
     "data/undeclared-reads",
     "Every data file outside the checkout that training read is declared under `data:`.",
-    requirement=TRACED,
+    TRACED,
 )
 def no_undeclared_reads(evidence: Evidence) -> Finding:
     """Files there before the run and opened for reading (by Python's audit hook), outside the
@@ -125,7 +123,7 @@ def no_undeclared_reads(evidence: Evidence) -> Finding:
 @check(
     "data/leftovers",
     "No run read a file that an earlier run of the same gate run had made or changed.",
-    requirement=TRACED,
+    TRACED,
 )
 def no_leftovers(evidence: Evidence) -> Finding:
     """Files outside workspace, HOME and TMPDIR that were made or changed after the gate run began
@@ -150,7 +148,7 @@ def no_leftovers(evidence: Evidence) -> Finding:
     "data/no-network",
     "No training process opened a connection to another machine (seen by Python's audit hook; "
     "loopback does not count).",
-    requirement=TRACED,
+    TRACED,
 )
 def no_network(evidence: Evidence) -> Finding:
     """Connections of every traced process of every run; what native code opens by itself is not
@@ -168,43 +166,33 @@ def no_network(evidence: Evidence) -> Finding:
 @check(
     "data/revisions",
     "Every dataset and model of a hub that training read is pinned to a commit.",
-    requirement=TRACED,
+    TRACED,
 )
 def revisions_pinned(evidence: Evidence) -> Finding:
     """Read the commits from the paths of the hubs' caches. A tracked file that the runs opened, or
     the spec, has to name each."""
-    read = sorted({match.groups() for match in map(_HUB_CACHE.search, opened(evidence)) if match})
+    matches = filter(None, map(_HUB_CACHE.search, opened(evidence)))
+    read = sorted({(match[1].replace("--", "/"), match[2]) for match in matches})
     if not read:
         return skipped("training read nothing from a hub's cache")
-    loose = [
-        f"{name.replace('--', '/')}: the runs read {commit}"
-        for name, commit in read
-        if not _is_named(evidence, commit)
-    ]
+    tracked = evidence.tracked or frozenset()
+    paths = sorted(tracked if unlisted(evidence) else tracked & opened(evidence).keys())
+    loose = read
+    for path in (evidence.spec.path, *(evidence.root / name for name in paths[:_MAX_FILES])):
+        with contextlib.suppress(Unreadable):
+            text = read_text(path, evidence.root, _MAX_FILE_BYTES).lower()
+            loose = [item for item in loose if item[1] not in text]
     if loose:
         return missing(
             f"{len(loose)} of {len(read)} datasets and models of a hub can change under their "
             "names: no file that the runs opened names the commit",
-            loose,
+            [f"{name}: the runs read {commit}" for name, commit in loose],
             _PIN,
         )
     return passed(
         f"{len(read)} datasets and models of a hub are pinned to a commit",
-        [f"{name.replace('--', '/')}: {commit}" for name, commit in read],
+        [f"{name}: {commit}" for name, commit in read],
     )
-
-
-def _is_named(evidence: Evidence, commit: str) -> bool:
-    """Return whether the spec, or a tracked file that the runs opened (any, if not all are listed),
-    names the commit."""
-    tracked = evidence.tracked or frozenset()
-    paths = sorted(tracked if unlisted(evidence) else tracked & opened(evidence).keys())
-    files = [evidence.root / path for path in paths[:_MAX_FILES]]
-    for path in (evidence.spec.path, *files):
-        with contextlib.suppress(Unreadable):
-            if commit in read_text(path, evidence.root, _MAX_FILE_BYTES).lower():
-                return True
-    return False
 
 
 @check(

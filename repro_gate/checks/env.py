@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks.interface import (
     CHECKOUT,
     PAIR,
@@ -30,7 +29,6 @@ from repro_gate.checks.interface import (
 )
 from repro_gate.compare.traces import processes
 from repro_gate.escape import clip
-from repro_gate.files import Unreadable, read_text
 from repro_gate.install.lockfiles import (
     REMEDY,
     Lock,
@@ -40,6 +38,7 @@ from repro_gate.install.lockfiles import (
     read_lock,
     same_version,
 )
+from repro_gate.runs.gate_folder import original_of
 from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
@@ -65,8 +64,6 @@ _VARIED = {
 # What sets an environment up is often outside its lock, and the gate's own package may be imported
 # for `record` and `step`.
 _TOOLS = {"pip", "setuptools", "wheel", "pkg-resources", "repro-gate"}
-_NAME = re.compile(r"""(?:^|[\s(,])name\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]{0,99})""")
-_MAX_BYTES = 1024 * 1024
 _SHOWN = 500  # characters of a variable's value
 
 
@@ -135,25 +132,23 @@ def installed(evidence: Evidence) -> Finding:
         lock = _read(evidence, declared)
     except LockfileError as error:
         return skipped(f"the lockfile cannot be used: {error}")
-    excused = _TOOLS | _own_names(evidence)
-    lines = defaultdict[str, list[str]](list)
-    for name, version, python in sorted(imported):
-        kind, text = compare_with_lock(name, version, python, lock, excused)
-        lines[kind].append(text)
-    if lines["fail"]:
+    checkout = evidence.checkout or Checkout(root=evidence.root)
+    excused = {*_TOOLS, *original_of(evidence.spec, checkout).projects}
+    faults = [
+        fault
+        for name, version, python in sorted(imported)
+        if (fault := unlike_lock(name, version, python, lock, excused))
+    ]
+    if faults:
         return failed(
-            f"training imported {len(lines['fail'])} distributions that {declared} does not pin so",
-            lines["fail"],
+            f"training imported {len(faults)} distributions that {declared} does not pin so",
+            faults,
             f"install from {declared} alone, or lock again and commit it",
         )
-    if lines["missing"]:
-        return missing(
-            f"{declared} names {len(lines['missing'])} imported distributions without a version",
-            lines["missing"],
-            "pin them by ==",
-        )
-    equal = lines["pass"]
-    return passed(f"{len(equal)} imported distributions have the version of {declared}", equal)
+    return passed(
+        f"what training imported is as {declared} pins it",
+        sorted(f"{name} {version}" for name, version, _ in imported),
+    )
 
 
 @check(
@@ -165,34 +160,27 @@ def image_digest(evidence: Evidence) -> Finding:
     """Compare digests: a tag can be moved to another image. What is declared counts only if the
     running image is known."""
     declared, running = evidence.spec.env.image, evidence.running_image
-    known = _DIGEST.fullmatch(running or "")
+    lines = [f"declared {declared or 'nothing'}", f"running {running or 'in no known image'}"]
+    known, digest = (_DIGEST.fullmatch(name or "") for name in (running, declared))
     example = running if known else "ghcr.io/org/train@sha256:<64 hex digits>"
     if declared is None:
-        lines = [f"{evidence.spec.path.name}: no `env.image`"]
-        return undeclared(
-            "no container image is declared",
-            [*lines, f"running {running}"] if running else lines,
-            f"name it in the spec: `env: {{image: {example}}}`",
-        )
-    digest = _DIGEST.fullmatch(declared)
+        remedy = f"name it in the spec: `env: {{image: {example}}}`"
+        return undeclared("no container image is declared", lines, remedy)
     if digest is None:
         remedy = f"write `{example}`; `docker buildx imagetools inspect` prints the digest of a tag"
         if "@" in declared:
-            return failed("the declared image's digest is cut or misspelt", (declared,), remedy)
+            return failed("the declared image's digest is cut or misspelt", lines, remedy)
         message = "the declared image is named by tag, which can be moved to another image"
-        return missing(message, (declared,), remedy)
+        return missing(message, lines, remedy)
     if known is None:
         return missing(
             "the image is declared by digest, and nothing shows that training runs in it",
-            (declared,),
+            lines,
             "run the gate inside that image, or waive this check with a reason",
         )
     if digest[1].lower() != known[1].lower():
-        return failed(
-            "the gate runs in another image than the declared one",
-            (f"declared {declared}", f"running {running}"),
-            "correct env.image, or run in it",
-        )
+        message = "the gate runs in another image than the declared one"
+        return failed(message, lines, "correct env.image, or run in it")
     return passed("the gate runs in the declared image", (declared,))
 
 
@@ -200,18 +188,15 @@ def image_digest(evidence: Evidence) -> Finding:
     "env/versions",
     "Python, torch, CUDA, cuDNN, NCCL and driver are recorded, and the same in every process of "
     "every run.",
-    requirement=TRACED,
+    TRACED,
 )
 def versions(evidence: Evidence) -> Finding:
     """Compare what can change numbers without a change to the code."""
     facts = by_process(evidence.trained, _SAME)
     for _, values in facts:
         if "interpreter" in values:  # `python` and `python3` of one environment are one
-            path = values["interpreter"]
-            program = os.path.basename(os.path.realpath(path))
-            values["interpreter"] = os.path.join(os.path.dirname(path), program)
-        if "driver" in evidence.machine:
-            values["driver"] = evidence.machine["driver"]
+            path = Path(values["interpreter"])
+            values["interpreter"] = str(path.with_name(path.resolve().name))
     moved = differences(facts)
     if moved:
         return failed(
@@ -219,7 +204,8 @@ def versions(evidence: Evidence) -> Finding:
             moved,
             "start every process with the same interpreter",
         )
-    same = facts[0][1]
+    drivers = {"driver": evidence.machine["driver"]} if "driver" in evidence.machine else {}
+    same = facts[0][1] | drivers
     has_gpu = any(on_gpu(trace) for _, trace in evidence.trained)
     unknown = [key for key in (_ON_GPU if has_gpu else ("python",)) if not same.get(key)]
     known = [f"{key} {value}" for key, value in same.items()]
@@ -253,19 +239,14 @@ def cublas_workspace(evidence: Evidence) -> Finding:
         for place, value in started.items()
         if value is not None and value not in _CUBLAS_VALUES
     ]
-    allowed = next((item for item in evidence.spec.determinism.allow if item.flag == _CUBLAS), None)
-    if wrong and allowed:
-        return noticed(
-            f"{_CUBLAS} was off when CUDA started, as determinism.allow says: {allowed.reason}",
-            wrong,
-            "none while the flag is under determinism.allow",
-        )
     if wrong:
-        return failed(
+        is_allowed = any(item.flag == _CUBLAS for item in evidence.spec.determinism.allow)
+        return (noticed if is_allowed else failed)(
             f"{_CUBLAS} did not hold {' or '.join(_CUBLAS_VALUES)} when CUDA started, so cuBLAS "
             "may choose other sums",
             wrong,
-            "do not unset or change it in the training code or in train.env before CUDA starts",
+            "do not unset or change it in the training code or in train.env before CUDA starts, "
+            "unless determinism.allow names it",
         )
     unread = [place for place, value in started.items() if value is None]
     if unread:
@@ -284,7 +265,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     "env/variables",
     "The environment variables that torch or CUDA read are recorded, and the same in both runs of "
     "the pair.",
-    requirement=PAIR,
+    PAIR,
 )
 def variables(evidence: Evidence) -> Finding:
     """Compare the variables: a difference between them is one that the code does not show."""
@@ -337,37 +318,20 @@ def _value(value: str | None) -> str:
     return "not set" if value is None else clip(escaped(value), _SHOWN)
 
 
-def compare_with_lock(
+def unlike_lock(
     imported: str, version: str, python: str, lock: Lock, excused: Collection[str]
-) -> tuple[str, str]:
-    """Compare a distribution that training imported with the lock's pins for this machine and its
-    Python. Return the kind of the finding, and a line of evidence; `excused` need no pin."""
-    name, text = str(canonicalize_name(imported)), f"{imported} {version}"
+) -> str:
+    """Return how a distribution that training imported is not what the lock pins for this machine
+    and its Python; empty if it is, or needs no pin: what is `excused`, or the lock's own. An entry
+    without a version is for `env/lockfile`."""
+    name = str(canonicalize_name(imported))
     pins = [pin for pin in lock.pins if pin.name == name]
     here = [pin for pin in pins if not pin.own and applies(pin.marker, python)]
-    for pin in here:
-        if pin.version and same_version(pin.version, version):
-            return "pass", text if pin.version == version else f"{text} ({pin.version} in the lock)"
-    for pin in here:
-        if pin.version is None:
-            return "missing" if pin.fault else "pass", f"{text}: {pin.place} names no version"
+    if any(pin.version is None or same_version(pin.version, version) for pin in here):
+        return ""
     if here:
-        pinned = ", ".join(sorted({str(pin.version) for pin in here}))
-        return "fail", f"{text}: {pinned} at {here[0].place}, imported"
+        versions = ", ".join(sorted({str(pin.version) for pin in here}))
+        return f"{imported} {version}: {versions} at {here[0].place}, imported"
     if name in excused or any(pin.own for pin in pins):
-        return "skip", ""
-    elsewhere = " (for other machines alone)" if pins else ""
-    return "fail", f"{text}{elsewhere} is not in the lock"
-
-
-def _own_names(evidence: Evidence) -> frozenset[str]:
-    """Return the names under which the checkout's own code may be installed: what pyproject.toml,
-    setup.cfg and setup.py at the root and beside the spec call a name. Whoever writes these files
-    writes the lock too, so reading more names than the package's excuses nothing that they could
-    not."""
-    names = set[str]()
-    for folder in (evidence.root, evidence.folder):
-        for file in ("pyproject.toml", "setup.cfg", "setup.py"):
-            with contextlib.suppress(Unreadable):
-                names.update(_NAME.findall(read_text(folder / file, evidence.root, _MAX_BYTES)))
-    return frozenset(str(canonicalize_name(name)) for name in names)
+        return ""
+    return f"{imported} {version} is not in the lock for this machine"

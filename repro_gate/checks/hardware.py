@@ -32,15 +32,9 @@ SAME = (
     "threads",
     "processors",
 )
-# what a rerun needs to know, by the name of the fact
-_GPU_FACTS = {
-    "gpu-model": "GPU model",
-    "gpu-sm-count": "number of SMs",
-    "gpu-memory-bytes": "GPU memory",
-    "gpu-capability": "compute capability",
-    "driver": "driver version",
-}
-_TORCH_FACTS = {"cpu-isa": "instruction set that torch uses", "threads": "thread count"}
+# what a rerun needs to know
+_GPU_FACTS = ("gpu-model", "gpu-sm-count", "gpu-memory-bytes", "gpu-capability", "driver")
+_TORCH_FACTS = ("cpu-isa", "threads")
 _GPU_STATE = re.compile(r"gpu\.\d{1,4}\.(?:mig|ecc)")
 
 
@@ -59,9 +53,9 @@ def device(evidence: Evidence) -> Finding:
     used = sorted({_device_of(trace) for trace in traces})
     counts = sorted({trace.facts.get("gpus", "0") for trace in traces})
     wrong = [
-        f"{title} {name} is required, training used {', '.join(used)}"
-        for title, name in (("device", required.device), ("GPU model", required.gpu_model))
-        if name and any(name.lower() not in item.lower() for item in used)
+        f"{name} is required, training used {', '.join(used)}"
+        for name in filter(None, (required.device, required.gpu_model))
+        if any(name.lower() not in item.lower() for item in used)
     ]
     if required.gpus is not None and counts != [str(required.gpus)]:
         wrong.append(f"exactly {required.gpus} GPUs are required, training saw {', '.join(counts)}")
@@ -72,8 +66,7 @@ def device(evidence: Evidence) -> Finding:
             "run on the hardware that the spec names (CUDA_VISIBLE_DEVICES in train.env hides "
             "GPUs), or correct `hardware:`",
         )
-    note = "" if required.device else " (none is required)"
-    return passed(f"training used {', '.join(used)}{note}", used)
+    return passed(f"training used {', '.join(used)}", used)
 
 
 @check(
@@ -106,7 +99,7 @@ def same_for_all(evidence: Evidence) -> Finding:
     "hardware/recorded",
     "The report names the hardware that a rerun needs: the GPU with its driver and modes, or the "
     "CPU as torch used it.",
-    requirement=TRACED,
+    TRACED,
 )
 def recorded(evidence: Evidence) -> Finding:
     """Facts of the training's processes and of the machine; a MIG or ECC mode that a GPU does not
@@ -115,15 +108,12 @@ def recorded(evidence: Evidence) -> Finding:
     states = [key for key in evidence.machine if _GPU_STATE.fullmatch(key)]
     for _, trace in evidence.trained:
         facts = {**trace.facts, **evidence.machine}
-        if on_gpu(trace):
-            titles = {**_GPU_FACTS, **dict.fromkeys(states, "")}
-        else:
-            titles = {**(_TORCH_FACTS if "torch" in facts else {}), "cpu-model": "CPU model"}
-        for key, title in titles.items():
+        by_torch = _TORCH_FACTS if "torch" in facts else ()
+        for key in (*_GPU_FACTS, *states) if on_gpu(trace) else (*by_torch, "cpu-model"):
             if facts.get(key):
                 known[f"{key} {facts[key]}"] = None
             else:
-                gaps[title] = None
+                gaps[key] = None
     if gaps:
         return missing(
             f"not known of the hardware: {', '.join(gaps)}",

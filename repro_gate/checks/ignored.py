@@ -1,24 +1,24 @@
-"""Data that git ignores: the checkout has it, no workspace does, and where a training names it,
-that is the likeliest cause of its crash.
+"""What only this checkout has: git ignores it, no workspace and no clone has it, and where a
+training names it, that is the likeliest cause of its crash.
 
-Nothing shows that a training asked whether a file is there, so the end of its log and its code are
-read for the paths that they name. Both are untrusted: they are read within bounds, and what comes
-of them is only shown.
+A log that says which file was not there proves it. Nothing shows that a training asked whether a
+folder is there, so the end of its log and its code are read for the paths that they name as well.
+All of this is untrusted: it is read within bounds, and what comes of it is only shown.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from repro_gate.checkout.inspection import ignored_files
-from repro_gate.checks.code import files_of_this_machine
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import declared_paths, from_root, is_source, opened
+from repro_gate.checks.opened import declared_paths, from_root, is_below, is_source, opened
 from repro_gate.files import Unreadable, is_inside, read_text
 from repro_gate.runs.launch import Run
 
@@ -30,10 +30,41 @@ _WORD = re.compile(r"[\"']([^\"'\n]{1,300})[\"']|([^\s\"'`()\[\]{},:;=<>|]{1,300
 _NO_DATA = re.compile(
     r"(?:^|/)(?:\.[^/]*|__pycache__|node_modules|venv|[^/]*\.(?:pyc|egg-info|log))(?:/|$)"
 )
+_QUOTED = r"(?:'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\")"
+_ABSENT = re.compile(  # a whole line that says which file is not there
+    rf"(?:\[rank\d{{1,6}}\]: )?[\w.]{{0,200}}(?:Error|Exception): .{{0,200}}?No such file or "
+    rf"directory: {_QUOTED}"
+    rf"(?:(?: -> |; ).*)?|\S{{1,200}}: can't open file {_QUOTED}: \[Errno 2\] No such file or "
+    r"directory"
+    r"|(?:OSError|ImportError): (\S{1,1000}): cannot open shared object file: No such file or "
+    r"directory"
+)
+
+
+def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
+    """Return path from the checkout's root -> the crashed run that did not find it, of files that
+    git neither tracks nor would copy, and no data declares. Empty without git: then everything was
+    copied.
+
+    A log is free text, so only whole lines of a traceback, of the interpreter or of the dynamic
+    loader count."""
+    if evidence.tracked is None:
+        return {}
+    root, folder = evidence.root, evidence.working_directory
+    known = [*evidence.tracked, *declared_paths(evidence), *evidence.uncommitted, ".git"]
+    absent: dict[str, str] = {}
+    for run in evidence.runs:
+        for line in run.ended.tail if run.outcome == "crashed" else ():
+            match = _ABSENT.fullmatch(line.strip())
+            path = _below_root(next(filter(None, match.groups())), folder, root) if match else ""
+            is_copied = not path or is_below(path, known)
+            if not is_copied and is_inside(root / path, root) and (root / path).is_file():
+                absent.setdefault(path, run.plan.name)
+    return absent
 
 
 def ignored_data(evidence: Evidence) -> dict[str, str]:
-    """Return path from the checkout's root -> where a crashed run names it (`train.py:12`), of what
+    """Return path from the spec's folder -> where a crashed run names it (`train.py:12`), of what
     git ignores and the checkout has; what the log names comes first. Empty if a run came to its
     end, or `code/pristine-workspace` names what was not there."""
     crashed = next((run for run in evidence.runs if run.outcome == "crashed"), None)
@@ -55,16 +86,19 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
         is_known = upwards & (known | places.keys()) or path in _above(places)
         if is_known or is_source(path) or not (path in lacking or upwards & ignored):
             continue
-        if "\0" not in path and (root / path).exists() and is_inside(root / path, root):
+        if (root / path).exists() and is_inside(root / path, root):
             places[path] = place
-    return dict(islice(places.items(), _MOST))
+    return {
+        os.path.relpath(root / path, evidence.folder): place
+        for path, place in islice(places.items(), _MOST)
+    }
 
 
 def _paths(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
     """Yield each path that log, command or code name (what is quoted or has a slash in it), from
     the checkout's root, and where."""
-    root, command = evidence.root, evidence.spec.train.run or ""
-    folder = evidence.folder / evidence.spec.train.working_directory
+    root, folder = evidence.root, evidence.working_directory
+    command = evidence.spec.train.run or ""
     lines = [(line, folder, f"the log of {crashed.plan.name}") for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
     words = [from_root(word, folder, root) for _, word in _WORD.findall(command)]
@@ -78,9 +112,16 @@ def _paths(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
                 lines += [(line, folder, place), (line, (root / name).parent, place)]
     for line, base, place in lines:
         for quoted, word in _WORD.findall(line):
-            path = from_root((quoted or word).rstrip("."), base, root)
-            if (quoted or "/" in word) and path != "." and not path.startswith(".."):
+            path = _below_root((quoted or word).rstrip("."), base, root)
+            if path and (quoted or "/" in word):
                 yield path, place
+
+
+def _below_root(name: str, folder: Path, root: Path) -> str:
+    """Return a path that a run named as one relative to the checkout's root; empty if it is not
+    below that."""
+    path = from_root(name, folder, root)
+    return "" if "\0" in path or path == "." or path.startswith("..") else path
 
 
 def _above(paths: Iterable[str]) -> set[str]:

@@ -30,7 +30,6 @@ CATEGORIES = ("code", "data", "env", "random-state", "hardware")
 STATUSES = ("pass", "warn", "fail", "skip", "waived")
 # entries of evidence that are recorded in full; the renderers show the first of them
 RECORDED = 500
-CHECKOUT, RUNS = "checkout", "runs"  # what a check needs: files alone, or training that ran
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ class Evidence:
     spec: Spec
     commit: str | None
     uncommitted: tuple[str, ...]  # paths relative to the checkout's root
-    files: int  # in each run's workspace
     runs: tuple[Run, ...] = ()
     pair: tuple[Run, ...] = ()
     control: Run | None = None
@@ -145,17 +143,32 @@ class Evidence:
         return Path(os.path.realpath(self.spec.path.parent))
 
     @property
+    def working_directory(self) -> Path:
+        """Return the folder of the checkout in which the command starts."""
+        return self.folder / self.spec.train.working_directory
+
+    @property
     def root(self) -> Path:
         """Return the checkout's root, or the spec's folder if the evidence has none."""
         return Path(os.path.realpath(self.checkout.root)) if self.checkout else self.folder
 
 
-# What else a check needs: the sentence by which it is skipped without, and the condition.
-Requirement = tuple[str, Callable[[Evidence], object]]
-NOTHING: Requirement = "", lambda _: True
-TRACED: Requirement = "no run was traced", lambda evidence: evidence.trained
-GIT: Requirement = "there is no git repository", lambda evidence: evidence.tracked is not None
-PAIR: Requirement = "no two runs could be compared", lambda evidence: len(evidence.pair) > 1
+@dataclass(frozen=True)
+class Subject:
+    """What a check looks at: the `checkout` alone or the `runs`. Where a condition `is_met` by no
+    evidence, the check is skipped with the sentence `absent`."""
+
+    name: str
+    absent: str = ""
+    is_met: Callable[[Evidence], object] = lambda _: True
+
+
+CHECKOUT, RUNS = Subject("checkout"), Subject("runs")
+GIT = Subject(
+    "checkout", "there is no git repository", lambda evidence: evidence.tracked is not None
+)
+TRACED = Subject("runs", "no run was traced", lambda evidence: evidence.trained)
+PAIR = Subject("runs", "no two runs could be compared", lambda evidence: len(evidence.pair) > 1)
 
 
 @dataclass(frozen=True)
@@ -165,26 +178,20 @@ class Check:
 
     id: str
     title: str
-    needs: str  # CHECKOUT or RUNS
+    subject: Subject
     look: Callable[[Evidence], Finding]
-    requirement: Requirement
-
-    @property
-    def category(self) -> str:
-        """Return the part of the id before the slash."""
-        return self.id.partition("/")[0]
 
     def __call__(self, evidence: Evidence) -> CheckResult:
         """Return the result under the spec's profile and severities (waivers come later)."""
-        why, is_met = self.requirement
-        finding = self.look(evidence) if is_met(evidence) else skipped(why)
+        is_met = self.subject.is_met(evidence)
+        finding = self.look(evidence) if is_met else skipped(self.subject.absent)
         return self.result(finding, evidence.spec)
 
     def result(self, finding: Finding, spec: Spec) -> CheckResult:
         """Return what a finding of this check comes to under a spec."""
         return CheckResult(
             id=self.id,
-            category=self.category,
+            category=self.id.partition("/")[0],
             status=_status(finding.kind, self.id, spec.checklist),
             message=finding.message,
             evidence=_recorded(finding.evidence),
@@ -193,10 +200,10 @@ class Check:
 
 
 def check(
-    identifier: str, title: str, needs: str = RUNS, requirement: Requirement = NOTHING
+    identifier: str, title: str, subject: Subject = RUNS
 ) -> Callable[[Callable[[Evidence], Finding]], Check]:
     """Return a decorator that makes a function from evidence to finding the check `identifier`."""
-    return lambda look: Check(identifier, title, needs, look, requirement)
+    return partial(Check, identifier, title, subject)
 
 
 def traces_of(runs: Iterable[Run]) -> tuple[Trace, ...]:

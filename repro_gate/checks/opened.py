@@ -9,7 +9,6 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing, traces_of
@@ -24,46 +23,33 @@ SOURCE = frozenset({".py", ".pyi", ".so", ".pyd", ".yaml", ".yml", ".toml", ".cf
 MOST_LINES = 20  # files that are named one by one
 ABSOLUTE = "opened in the original checkout, by an absolute path, instead of in the workspace"
 IGNORED = "in the original checkout, and git ignores it: no workspace has it"
+COPY = "a copy that was installed, or another clone"
+ORIGINAL = "in the original checkout"
 NOT_ALL = "opened-not-all"  # the probe's note where a process opened more files than it lists
 _WORKSPACE = re.compile(  # in the temporary folder of one gate run
     rf"^/(?:.*?/)?repro-gate-[^/]+/(?:[^/]+/){{0,2}}?(?:{FIRST.workspace}|{SECOND.workspace})/"
 )
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """Modules of the checkout that did not come from a workspace, by their names: from an installed
-    copy, from files of the original checkout that git ignores, and from its other files."""
-
-    copies: list[Imported]
-    ignored: list[Imported]
-    others: list[Imported]
-
-    def lines(self) -> list[str]:
-        """Return a line for each module."""
-        copy, original = "a copy that was installed, or another clone", "in the original checkout"
-        return [
-            f"{item.module}: {item.path}, {copy if item.distribution else original}"
-            for item in (*self.copies, *self.others, *self.ignored)
-        ]
-
-
-def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewhere:
-    """Return what these runs imported from elsewhere than their workspaces."""
-    elsewhere = Elsewhere([], [], [])
+def imported_from_elsewhere(
+    evidence: Evidence, runs: Sequence[Run]
+) -> dict[str, tuple[Imported, ...]]:
+    """Return the modules of the checkout that these runs imported from elsewhere than their
+    workspaces, by what is wrong with that (COPY, ORIGINAL or IGNORED) and by name."""
+    modules: dict[str, list[Imported]] = {COPY: [], ORIGINAL: [], IGNORED: []}
     imports = {item for trace in traces_of(runs) for item in trace.imports}
     for item in sorted(imports, key=lambda item: item.module):
         is_ignored = misplaced(evidence, item.path) == IGNORED
-        original = elsewhere.ignored if is_ignored else elsewhere.others
-        (elsewhere.copies if item.distribution else original).append(item)
-    return elsewhere
+        original = IGNORED if is_ignored else ORIGINAL
+        modules[COPY if item.distribution else original].append(item)
+    return {why: tuple(items) for why, items in modules.items() if items}
 
 
 def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
     """Return why the results of these runs are not those of the code in their workspaces; empty if
     nothing says so."""
     elsewhere = imported_from_elsewhere(evidence, runs)
-    for module in (*elsewhere.copies, *elsewhere.others):
+    for module in elsewhere.get(COPY) or elsewhere.get(ORIGINAL, ()):
         return f"training imported {module.module} from {module.path}, not from its own workspace"
     for file in left_over(runs):
         return f"training read {file.path}, which an earlier run of this gate run made or changed"
@@ -103,16 +89,13 @@ def missing_files(
     """Return the finding on files that are not in order, each with what is wrong, or on files of
     which the probe does not list all; None if all is well."""
     notes = unlisted(evidence)
-    if files:
-        return missing(message, (*folded(files), *notes), remedy)
-    if notes:
-        return missing(
-            "training opened more files than the probe lists, so not all were looked at",
-            notes,
-            "declare the folders that hold many files under `data:`: what is declared is not "
-            "listed",
-        )
-    return None
+    if not files and not notes:
+        return None
+    return missing(
+        message if files else "training opened more files than the probe lists",
+        (*folded(files), *notes),
+        remedy or "declare the folders that hold many files under `data:`",
+    )
 
 
 def is_source(path: str) -> bool:
@@ -133,16 +116,10 @@ def is_below(path: str, places: Iterable[str]) -> bool:
     return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
-def in_workspace(path: str) -> str:
-    """Return the path without the temporary folder of the run's workspace in front; any other path
-    as it is."""
-    return _WORKSPACE.sub("", path)
-
-
 def from_root(path: str, folder: Path, root: Path) -> str:
     """Return a path that a run named, in its workspace or relative to `folder`, as one relative to
     the checkout's root."""
-    own = in_workspace(path)
+    own = _WORKSPACE.sub("", path)
     return os.path.relpath((folder if own == path else root) / own, root)
 
 
@@ -160,17 +137,17 @@ def folded(files: Iterable[tuple[Opened, str]]) -> list[EvidenceLine]:
     """Return a line for each file, with what is wrong with it; for many files a line for each of a
     few folders, with the number of files."""
     ordered = sorted(files, key=lambda file: file[0].path)
-    groups = {(item.path, fault): [item] for item, fault in ordered}
-    level = max((item.path.count("/") for item, _ in ordered), default=0)
-    while len(groups) > MOST_LINES and level >= 0:
+    deepest = max((item.path.count("/") for item, _ in ordered), default=0) + 1
+    groups: dict[tuple[str, str], list[Opened]] = {}
+    for parts in range(deepest, -1, -1):
         groups = defaultdict(list)
         for item, fault in ordered:
-            folder = "/".join(posixpath.dirname(item.path).split("/")[: level + 1])
-            groups[f"{folder or '.'}/", fault].append(item)
-        level -= 1
+            groups["/".join(item.path.split("/")[:parts]), fault].append(item)
+        if len(groups) <= MOST_LINES:
+            break
     lines = []
     for (place, fault), items in groups.items():
-        name = items[0].path if len(items) == 1 else f"{place}: {len(items)} files"
+        name = items[0].path if len(items) == 1 else f"{place or '.'}/: {len(items)} files"
         location = items[0].by if len({item.by for item in items}) == 1 else None
         text = name if location is None else f"opens {name}"
         lines.append(EvidenceLine(f"{text}: {fault}" if fault else text, location))

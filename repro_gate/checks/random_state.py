@@ -24,8 +24,7 @@ from repro_gate.checks.interface import (
 )
 from repro_gate.checks.refused import lines_of
 from repro_gate.compare.distances import Key, key_of
-from repro_gate.compare.model import Divergence
-from repro_gate.compare.traces import first_difference, processes
+from repro_gate.compare.traces import processes
 from repro_gate.runs.arms import not_effective, wanted
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
@@ -33,10 +32,10 @@ from repro_gate.runs.launch import Run
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.format import BY_LIBRARY
-from repro_gate.trace.model import LoaderSeen
 
 ALGORITHMS = "torch.use_deterministic_algorithms"
-_Compared = tuple[str, Block, Divergence | None]
+_Shared = tuple[str, Block, Block]
+_UNREAD = "that could not be read"
 _NO_CONTROL = "the reseeded control did not run to its end"
 
 
@@ -46,8 +45,8 @@ _NO_CONTROL = "the reseeded control did not run to its end"
     "set.",
 )
 def flags_effective(evidence: Evidence) -> Finding:
-    """Readings of all flags at the end of every step; a flag that was off for part of a step alone
-    is worth a notice."""
+    """Readings of all flags at the end of every step; a flag that was off for part of a step alone,
+    or too late for its library, is worth a notice."""
     traces = traces_of(evidence.deterministic)
     count = sum(len(trace.steps) for trace in traces)
     if not count:
@@ -62,23 +61,11 @@ def flags_effective(evidence: Evidence) -> Finding:
         )
     if not any(settings for trace in traces for settings in trace.settings):
         return skipped("the training does not use torch, so no flag of torch was read back")
-    if changed["late"]:
+    if changed["without effect"]:
         return noticed(
-            "training code changed a variable after its library had read it, which changes nothing "
-            "but for processes that it starts",
-            [*changed["late"]],
-            "leave the variable alone",
-        )
-    within_a_step = {
-        at(item, f"{item.flag} set to {item.value}, in step {item.step}")
-        for trace in traces
-        for item in trace.undone
-        if item.step >= 0 and not item.late and not moot(item.flag, trace.facts, {})
-    }
-    if within_a_step:
-        return noticed(
-            "training code changed a determinism flag and set it back within a step",
-            sorted(within_a_step, key=str),
+            "training code changed a determinism flag within a step, or after its library had read "
+            "it",
+            [*changed["without effect"]],
             "leave the flag alone, or name it under determinism.allow with a reason",
         )
     return passed(
@@ -88,29 +75,35 @@ def flags_effective(evidence: Evidence) -> Finding:
 
 
 def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]]:
-    """Return a line for each flag that was read at another value, by what it matters: `in force`,
-    `moot` (its library was not used) or `late` (its library had read it before)."""
+    """Return a line for each flag that had another value, by what it matters: `in force` at the end
+    of a step, `moot` (its library was not used) or `without effect` (set back within a step, or
+    changed after its library had read it)."""
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
-    for run in runs:
-        for trace in run.traces:
-            known = set[str]()
-            for mark in trace.steps:
-                settings = trace.settings[mark.flags]
-                for flag, value in not_effective(settings, run.plan.arm).items():
-                    if flag in known:
-                        continue
-                    known.add(flag)
-                    why = moot(flag, trace.facts, settings)
-                    text = (
-                        f"{flag} is {'not set' if value is None else value} from step {mark.step} "
-                        f"on, and the gate wants {wanted(flag, run.plan.arm)}"
-                    )
-                    text = f"{text}; {why}" if why else text
-                    changes = [item for item in trace.undone if flag.startswith(item.flag)]
-                    is_late = bool(changes) and all(item.late for item in changes)
-                    placed = [item for item in changes if item.file] or changes
-                    line = at(placed[0], text) if placed else EvidenceLine(text)
-                    changed["moot" if why else "late" if is_late else "in force"][line] = None
+    pairs = [(run.plan.arm, trace) for run in runs for trace in run.traces]
+    for arm, trace in pairs:
+        for item in trace.undone:
+            if item.step >= 0 and not item.late and not moot(item.flag, trace.facts, {}):
+                text = f"{item.flag} set to {item.value}, in step {item.step}"
+                changed["without effect"][at(item, text)] = None
+        known = set[str]()
+        for mark in trace.steps:
+            settings = trace.settings[mark.flags]
+            for flag, value in not_effective(settings, arm).items():
+                if flag in known:
+                    continue
+                known.add(flag)
+                why = moot(flag, trace.facts, settings)
+                text = (
+                    f"{flag} is {'not set' if value is None else value} from step {mark.step} "
+                    f"on, and the gate wants {wanted(flag, arm)}"
+                )
+                text = f"{text}; {why}" if why else text
+                changes = [item for item in trace.undone if flag.startswith(item.flag)]
+                is_late = bool(changes) and all(item.late for item in changes)
+                located = [at(item, text) for item in changes if item.file]
+                line = located[0] if located else EvidenceLine(text)
+                effect = "moot" if why else "without effect" if is_late else "in force"
+                changed[effect][line] = None
     return changed
 
 
@@ -129,19 +122,12 @@ def generators_equal(evidence: Evidence) -> Finding:
         return passed(
             f"{tally.tensors} generators were in the same state in both runs, at every step"
         )
-    finding = differ(
-        comparison,
-        "rng",
-        "generator states",
-        "something draws a number of values, or seeds, that depends on more than the seed",
-    )
-    if finding is not None:
-        return finding
+    remedy = "something draws a number of values, or seeds, that depends on more than the seed"
     first: dict[str, int] = {}
-    for label, block, item in _compared(*evidence.pair[:2]):
-        if item is not None and block.kind == "rng":
-            first.setdefault(_name(label, item.name), item.step)
-    return noticed(
+    for name, step, is_same in _generators(*evidence.pair[:2]):
+        if not is_same:
+            first.setdefault(name, step)
+    return differ(comparison, "rng", "generator states", remedy) or noticed(
         "generators were in different states in the two runs, and no recorded number depends on it",
         [
             f"{name}: differs from {'the start' if step < 0 else f'step {step} on'}"
@@ -160,33 +146,33 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if control is None or not evidence.pair:
         return skipped(_NO_CONTROL)
     first = evidence.pair[0]
-    ours, theirs = _first_states(first), _first_states(control)
-    shared = [name for name in ours if name in theirs]
-    if not shared:
+    started: dict[str, bool] = {}
+    for name, _, is_same in _generators(first, control):
+        started.setdefault(name, is_same)
+    if not started:
         return skipped("no generator state was recorded in both")
-    fixed = [name for name in shared if ours[name] == theirs[name]]
+    fixed = [name for name, is_same in started.items() if is_same]
     if fixed and reseeded_differs.look(evidence).kind == "missing":
         return skipped("nothing differs under another seed: random-state/reseeded says so", fixed)
     if fixed:
         return missing(
-            f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from "
+            f"the seed does not reach {len(fixed)} of {len(started)} generators: they started from "
             f"the same state under the seeds {first.plan.arm.seed} and {control.plan.arm.seed}",
             fixed,
             "the code seeds them with a number of its own: take the seed from the command line and "
             "write `{seed}` into train.run",
         )
-    return passed(f"another seed gave each of {len(shared)} generators another state", shared)
+    return passed(f"another seed gave each of {len(started)} generators another state", [*started])
 
 
-def _first_states(run: Run) -> dict[str, bytes]:
-    """Return the digest of each generator's state when it was first recorded, by the generator's
-    name."""
-    states: dict[str, bytes] = {}
-    for label, trace in processes(run.traces).items():
-        for block in trace.blocks:
-            for place, row in enumerate(block.rows if block.kind == "rng" else ()):
-                states.setdefault(_name(label, row[0]), block.digest(place))
-    return states
+def _generators(run: Run, control: Run) -> Iterator[tuple[str, int, bool]]:
+    """Yield (generator, step, whether it was in the same state) of each state that both runs
+    recorded."""
+    for label, ours, theirs in _shared(run, control):
+        if ours.kind == "rng" and ours.rows == theirs.rows:
+            for place, row in enumerate(ours.rows):
+                is_same = ours.digest(place) == theirs.digest(place)
+                yield _name(label, row[0]), ours.step, is_same
 
 
 @check(
@@ -201,16 +187,13 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
     first, seed = evidence.pair[0], control.plan.arm.seed
-    compared = [item for item in _compared(first, control) if item[1].kind != "rng"]
+    compared = [item for item in _shared(first, control) if item[1].kind != "rng"]
     if not compared:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
     differing = _differing(compared)
-    noisy = _differing(_compared(*evidence.pair)) if len(evidence.pair) > 1 else set()
-    digests = sum(len(block.rows) for _, block, _ in compared)
-    text = (
-        f"{digests} digests compared, in {len(compared)} blocks, {len(differing)} of which differ"
-    )
-    lines = [f"seeds {first.plan.arm.seed} and {seed}: {text}"]
+    noisy = _differing(_shared(*evidence.pair)) if len(evidence.pair) > 1 else set()
+    counts = f"{len(compared)} blocks of digests compared, {len(differing)} of which differ"
+    lines = [f"seeds {first.plan.arm.seed} and {seed}: {counts}"]
     if not differing:
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
@@ -229,25 +212,29 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     return passed(f"another seed ({seed}) gave other bits, as it must", lines)
 
 
-def _differing(compared: Iterable[_Compared]) -> set[tuple[str, Key]]:
+def _differing(shared: Iterable[_Shared]) -> set[tuple[str, Key]]:
     """Return (process, key) of the blocks that differ."""
-    return {(label, key_of(block)) for label, block, item in compared if item is not None}
+    return {
+        (label, key_of(ours))
+        for label, ours, theirs in shared
+        if (ours.digests, ours.rows) != (theirs.digests, theirs.rows)
+    }
 
 
-def _compared(run: Run, control: Run) -> Iterator[_Compared]:
-    """Yield (process, the control's block, how it differs) of everything that both recorded in the
-    steps that both took: behind its last step a run records the state in which it ended. What one
-    lacks is no difference: the short control ends with digests that `capture.every` leaves out of
-    the long run."""
-    theirs = processes(control.traces)
-    for label, ours in processes(run.traces).items():
-        if label not in theirs:
+def _shared(run: Run, control: Run) -> Iterator[_Shared]:
+    """Yield (process, block of the run, block of the control) of everything that both recorded in
+    the steps that both took: behind its last step a run records the state in which it ended. What
+    one lacks is no difference: the short control ends with digests that `capture.every` leaves out
+    of the long run."""
+    others = processes(control.traces)
+    for label, trace in processes(run.traces).items():
+        if label not in others:
             continue
-        blocks = {key_of(block): block for block in ours.blocks}
-        steps = {len(ours.steps), len(theirs[label].steps)}
-        for block in theirs[label].blocks:
-            if key_of(block) in blocks and (len(steps) == 1 or block.step < min(steps)):
-                yield label, block, first_difference(label, blocks, block)
+        theirs = {key_of(block): block for block in others[label].blocks}
+        steps = {len(trace.steps), len(others[label].steps)}
+        for block in trace.blocks:
+            if key_of(block) in theirs and (len(steps) == 1 or block.step < min(steps)):
+                yield label, block, theirs[key_of(block)]
 
 
 def _name(label: str, name: str) -> str:
@@ -258,32 +245,24 @@ def _name(label: str, name: str) -> str:
 @check(
     "random-state/workers",
     "The worker processes of every DataLoader were given the same base seed in both runs.",
-    requirement=PAIR,
+    PAIR,
 )
 def workers_seeded(evidence: Evidence) -> Finding:
     """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and
     torch's."""
-    loaders = {run.plan.name: _loaders(run) for run in evidence.pair[:2]}
-    every = [item for side in loaders.values() for item in side.items()]
-    if not every:
+    loaders = [(run.plan.name, _loaders(run)) for run in evidence.pair[:2]]
+    same = loaders[0][1]
+    if not any(seeds for _, seeds in loaders):
         return skipped("no DataLoader drew in worker processes")
-    unread = sorted({name for name, item in every if item.base_seed is None})
-    seeds = {
-        place: {
-            name: f"{item.workers} workers"
-            + ("" if name in unread else f" from base seed {item.base_seed}")
-            for name, item in side.items()
-        }
-        for place, side in loaders.items()
-    }
-    apart = differences([*seeds.items()])
-    if apart:
+    lines = differences(loaders)
+    if lines:
         return failed(
             "DataLoader workers were seeded differently in the two runs",
-            apart,
+            lines,
             "pass `generator=torch.Generator().manual_seed(seed)` to the DataLoader, and the same "
             "num_workers in every run",
         )
+    unread = [name for name, seed in same.items() if seed.endswith(_UNREAD)]
     if unread:
         return missing(
             f"the base seed of {len(unread)} DataLoaders with workers could not be read",
@@ -291,17 +270,18 @@ def workers_seeded(evidence: Evidence) -> Finding:
             "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with "
             "the reason why its workers draw nothing",
         )
-    same = seeds[evidence.pair[0].plan.name]
     return passed(
         f"the workers of {len(same)} DataLoaders had the same base seed in both runs",
         [f"{name}: {seed}" for name, seed in same.items()],
     )
 
 
-def _loaders(run: Run) -> dict[str, LoaderSeen]:
-    """Return the DataLoaders of a run that have workers, by name: `loader 0`, `rank1: loader 0`."""
+def _loaders(run: Run) -> dict[str, str]:
+    """Return how many workers each DataLoader of a run has, and from which seed, by its name:
+    `loader 0`, `rank1: loader 0`. One without workers is left out."""
     return {
-        _name(label, f"loader {item.number}"): item
+        _name(label, f"loader {item.number}"): f"{item.workers} workers from base seed "
+        f"{_UNREAD if item.base_seed is None else item.base_seed}"
         for label, trace in processes(run.traces).items()
         for item in trace.loaders
         if item.workers
@@ -319,40 +299,31 @@ def no_os_entropy(evidence: Evidence) -> Finding:
     traces = traces_of(evidence.deterministic)
     if not any(trace.trained for trace in traces):
         return skipped("no run was traced")
-    draws = {
-        (item.file, item.line, item.source): at(item, item.source)
-        for trace in traces
-        for item in trace.drawn
-    }
-    lines = suspects = [draws[place] for place in sorted(draws)]
+    draws = {at(item, item.source) for trace in traces for item in trace.drawn}
+    lines = suspects = sorted(draws, key=str)
     if evidence.blamed is not None:
-        sources = {line.location: line.text for line in lines}
-        suspects = [
-            EvidenceLine(sources.get(place, call), place) for place, call in evidence.blamed.items()
-        ]
+        suspects = [EvidenceLine(call, place) for place, call in evidence.blamed.items()]
     remedy = (
         "seed it from the run's seed (`default_rng(seed)`, `random.Random(seed)`); waive the check "
         "if it only names a file"
     )
-    effect = "no recorded number depended on it"
-    if evidence.comparison is None:
-        effect = "no two runs could be compared"
-    elif not evidence.comparison.identical:
-        effect = "the runs diverged for another reason"
-        if suspects:
-            return failed(
-                "the runs diverged, and training code drew from the operating system's entropy",
-                suspects,
-                remedy,
-            )
+    comparison = evidence.comparison
+    if suspects and comparison is not None and not comparison.identical:
+        return failed(
+            "the runs diverged, and training code drew from the operating system's entropy",
+            suspects,
+            remedy,
+        )
     own = [line for line in lines if BY_LIBRARY not in line.text]
     if own:
         return noticed(
-            f"training code drew from the operating system's entropy; {effect}", own, remedy
+            "training code drew from the operating system's entropy, and nothing shows that a "
+            "recorded number depends on it",
+            own,
+            remedy,
         )
-    behalf = f"; libraries did on behalf of {len(lines)} lines: {effect}" if lines else ""
     return passed(
-        f"no line of the training was seen to draw from the operating system's entropy{behalf}",
+        "no line of the training was seen to draw from the operating system's entropy by itself",
         lines,
     )
 
@@ -378,10 +349,8 @@ def operators_deterministic(evidence: Evidence) -> Finding:
         )
     traces = traces_of(evidence.deterministic)
     readings = [trace.settings[mark.flags] for trace in traces for mark in trace.steps]
-    if not readings:
-        return skipped("no step was taken under the flags")
     if not any(ALGORITHMS in reading for reading in readings):
-        return skipped("the training does not use torch")
+        return skipped("no step was taken under the flags, or none with torch")
     off = [item for item in readings if item.get(ALGORITHMS) is not True or item.get(WARN_ONLY)]
     if off:
         return missing(
@@ -410,22 +379,14 @@ def robust(evidence: Evidence) -> Finding:
     other = [item for item in evidence.varied.values() if not item.same]
     if not other:
         return passed(f"the second run was the same with another {', '.join(names)}", unvaried)
-    broken = next((item for item in other if not item.by_chance), None)
-    if broken is None:
+    if all(item.by_chance for item in other):
         return skipped(
             "two runs differ, or one of them fails, whether or not anything is varied: see the "
             "reasons"
         )
-    if evidence.not_robust is not None:
-        return evidence.not_robust
-    first = broken.comparison and broken.comparison.first_divergence
-    return missing(
-        f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} "
-        f"{first.name})"
-        if first
-        else f"{broken.run.plan.name}, which is varied, could not be compared: "
-        f"{broken.run.problem}",
-        unvaried,
+    return evidence.not_robust or missing(
+        "repeatable, but not robust: a varied run is not the same",
+        [item.run.plan.name for item in other],
         "make numbers of what the checkout and the spec declare; or leave what has to matter out "
         "of `robustness.vary`",
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from repro_gate.checks.interface import EvidenceLine, at
-from repro_gate.checks.opened import in_workspace
 from repro_gate.escape import clip
 from repro_gate.runs.launch import Run
-from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Refused
 
 # How the name begins, behind underscores, that torch gives an operator it refuses (the first that
@@ -48,28 +45,17 @@ INSTEAD = (
     ),
     ("quantized_resize", "`torch.quantize_per_tensor` of a float tensor of that size"),
 )
-_FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
 
 
 def lines_of(refused: Iterable[Refused], ended: Iterable[Run]) -> tuple[EvidenceLine, ...]:
     """Return `train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in
-    which torch came to them. If none was named, what the logs of the runs that `ended` say of the
-    first."""
-    return tuple(dict.fromkeys(map(_line, refused))) or tuple(dict.fromkeys(map(_refusal, ended)))
+    which torch came to them; if none was named, what the runs that `ended` died of."""
+    problems = (EvidenceLine(f"{run.plan.name}: {run.problem}") for run in ended)
+    return tuple(dict.fromkeys(map(_line, refused))) or tuple(problems)
 
 
 def _line(item: Refused) -> EvidenceLine:
     name = item.op.lower().lstrip("_")
     instead = next((f"; instead: {text}" for start, text in INSTEAD if name.startswith(start)), "")
     return at(item, clip(item.op, 80) + _PASSES[item.phase] + instead)
-
-
-def _refusal(run: Run) -> EvidenceLine:
-    """Return the problem, at the last line outside installed packages in the traceback at the log's
-    end, if there is one."""
-    location = None
-    for frame in (match for line in run.ended.tail for match in _FRAME.finditer(line)):
-        if not re.search(r"/(?:site|dist)-packages/|/lib/python", frame[1]):
-            location = Location(in_workspace(frame[1]), int(frame[2]))
-    return EvidenceLine(f"{run.plan.name}: {run.problem}", location)

@@ -11,15 +11,16 @@ names is told apart because it is not in it. Bisection is Zeller's and Hildebran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from msgspec import Meta
-
-from repro_gate.compare.model import KINDS, STEPS, Divergence
+from repro_gate.compare.model import KINDS, STEPS, Divergence, about
 from repro_gate.factors import Cause, Site
 from repro_gate.trace.model import OperatorLine, Used
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, order=True)
@@ -66,40 +67,34 @@ class Pair:
 class Rate:
     """How often pairs of equal runs diverge, the gate's own pair among them."""
 
-    diverged: Annotated[int, Meta(description="Pairs that diverged.", ge=0)]
-    pairs: Annotated[int, Meta(description="Pairs of runs.", ge=0)]
+    diverged: Annotated[int, about("Pairs that diverged.", ge=0)]
+    pairs: Annotated[int, about("Pairs of runs.", ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownUse:
     """What one line of the training asked one factor, over a whole run."""
 
-    factor: Annotated[str, Meta(description="The factor: `entropy`, `clock`, …")]
-    call: Annotated[str, Meta(description="The call as it is written. Untrusted text.")]
+    factor: Annotated[str, about("The factor: `entropy`, `clock`, …")]
+    call: Annotated[str, about("The call as it is written. Untrusted text.")]
     file: Annotated[
-        str, Meta(description="File, relative to the checkout; empty where no line of it asked.")
+        str, about("File, relative to the checkout; empty where no line of it asked.")
     ] = ""
-    line: Annotated[int, Meta(description="Its line, from 1; 0 where none is known.", ge=0)] = 0
-    count: Annotated[int, Meta(description="How often, in the first run.", ge=0)] = 0
-    differs: Annotated[bool, Meta(description="Whether the two runs got other answers.")] = False
+    line: Annotated[int, about("Its line, from 1; 0 where none is known.", ge=0)] = 0
+    count: Annotated[int, about("How often, in the first run.", ge=0)] = 0
+    differs: Annotated[bool, about("Whether the two runs got other answers.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownOperator:
     """One operator that torch dispatched near the one that gave other bits."""
 
-    name: Annotated[str, Meta(description="Its name: `aten.index_put_.default`.")]
-    phase: Annotated[str, Meta(description="`forward`, `backward` or `optimizer`.")]
-    file: Annotated[
-        str, Meta(description="File of the line that called it; empty where none is known.")
-    ] = ""
-    line: Annotated[int, Meta(description="That line, from 1; 0 where none is known.", ge=0)] = 0
-    same_inputs: Annotated[bool, Meta(description="Whether both runs gave it the same bits.")] = (
-        True
-    )
-    same_outputs: Annotated[
-        bool, Meta(description="Whether it gave the same bits in both runs.")
-    ] = True
+    name: Annotated[str, about("Its name: `aten.index_put_.default`.")]
+    phase: Annotated[str, about("`forward`, `backward` or `optimizer`.")]
+    file: Annotated[str, about("File of the line that called it; empty where none is known.")] = ""
+    line: Annotated[int, about("That line, from 1; 0 where none is known.", ge=0)] = 0
+    same_inputs: Annotated[bool, about("Whether both runs gave it the same bits.")] = True
+    same_outputs: Annotated[bool, about("Whether it gave the same bits in both runs.")] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,96 +102,104 @@ class Diagnosis:
     """The cause of a divergence. It stands in `report.json` as it is; `file`, `call` and all
     sentences may hold untrusted text."""
 
-    cause: Annotated[Cause, Meta(description="The cause; each has a page in `docs/causes/`.")]
+    cause: Annotated[Cause, about("The cause; each has a page in `docs/causes/`.")]
     factor: Annotated[
         str | None,
-        Meta(
-            description="The factor that was held fixed: `entropy`, `clock`, …; null where it is "
-            "none."
-        ),
+        about("The factor that was held fixed: `entropy`, `clock`, …; null where it is none."),
     ] = None
     op: Annotated[
         str | None,
-        Meta(
-            description="The operator that gave other bits: `aten.index_put_`; null where it is "
-            "none."
-        ),
+        about("The operator that gave other bits: `aten.index_put_`; null where it is none."),
     ] = None
-    call: Annotated[
-        str, Meta(description="Source text of the call, or the flag; may be empty.")
-    ] = ""
+    call: Annotated[str, about("Source text of the call, or the flag; may be empty.")] = ""
     file: Annotated[
         str,
-        Meta(
-            description="File of the cause, relative to the checkout; `a.ipynb#cell 2` is a "
+        about(
+            "File of the cause, relative to the checkout; `a.ipynb#cell 2` is a "
             "notebook's cell; empty where no line is known."
         ),
     ] = ""
     line: Annotated[
         int,
-        Meta(
-            description="Its line, in a notebook that of its cell, from 1; 0 where none is known.",
+        about(
+            "Its line, in a notebook that of its cell, from 1; 0 where none is known.",
             ge=0,
         ),
     ] = 0
     confirmed: Annotated[
         bool,
-        Meta(
-            description="Whether runs proved it: they agree with the factor held fixed, or the "
+        about(
+            "Whether runs proved it: they agree with the factor held fixed, or the "
             "operator gave several outputs for one input."
         ),
     ] = False
     observed: Annotated[
         bool,
-        Meta(
-            description="Whether the line was seen to receive other bytes from outside in each of "
+        about(
+            "Whether the line was seen to receive other bytes from outside in each of "
             "two runs before they diverged. Nothing was held fixed to prove that it decides."
         ),
     ] = False
-    message: Annotated[str, Meta(description="One sentence.")] = ""
-    evidence: Annotated[
-        tuple[str, ...], Meta(description="What was seen, in order.", max_length=100)
-    ] = ()
-    remedy: Annotated[str, Meta(description="What to do; may be empty.")] = ""
+    message: Annotated[str, about("One sentence.")] = ""
+    evidence: Annotated[tuple[str, ...], about("What was seen, in order.", max_length=100)] = ()
+    remedy: Annotated[str, about("What to do; may be empty.")] = ""
     ruled_out: Annotated[
-        tuple[str, ...], Meta(description="What was shown not to be the cause.", max_length=100)
+        tuple[str, ...], about("What was shown not to be the cause.", max_length=100)
     ] = ()
     also: Annotated[
         tuple[Diagnosis, ...],
-        Meta(
-            description="Further causes: the runs agree only with these held fixed too.",
+        about(
+            "Further causes: the runs agree only with these held fixed too.",
             max_length=20,
         ),
     ] = ()
     one_of: Annotated[
         tuple[ShownUse, ...],
-        Meta(
-            description="Where the search ended before it was known which of several decides: "
+        about(
+            "Where the search ended before it was known which of several decides: "
             "these and the cause itself, likeliest first.",
             max_length=200,
         ),
     ] = ()
     rate: Annotated[
-        Rate | None, Meta(description="How often equal runs diverge; null where every pair did.")
+        Rate | None, about("How often equal runs diverge; null where every pair did.")
     ] = None
     excerpt: Annotated[
         tuple[tuple[int, str], ...],
-        Meta(
-            description="The cause's line and those around it, of the commit: number and text. "
-            "Untrusted text.",
+        about(
+            "The cause's line and those around it, of the commit: number and text. Untrusted text.",
             max_length=11,
         ),
     ] = ()
     uses: Annotated[
         tuple[ShownUse, ...],
-        Meta(description="Uses of factors, those that differed first.", max_length=200),
+        about("Uses of factors, those that differed first.", max_length=200),
     ] = ()
     operators: Annotated[
         tuple[ShownOperator, ...],
-        Meta(description="Operators around the one that gave other bits.", max_length=50),
+        about("Operators around the one that gave other bits.", max_length=50),
     ] = ()
-    runs: Annotated[int, Meta(description="Runs that the diagnosis made.", ge=0)] = 0
-    seconds: Annotated[float, Meta(description="How long it took, in seconds.", ge=0)] = 0.0
+    runs: Annotated[int, about("Runs that the diagnosis made.", ge=0)] = 0
+    seconds: Annotated[float, about("How long it took, in seconds.", ge=0)] = 0.0
+
+
+def use_of(found: Diagnosis) -> ShownUse:
+    """Return the line of a cause, as one of several that may decide."""
+    return ShownUse(factor=found.factor or "", call=found.call, file=found.file, line=found.line)
+
+
+def numbered(
+    items: Iterable[Item], key: Callable[[Item], tuple[object, ...]]
+) -> dict[tuple[object, ...], Item]:
+    """Return the items by their keys, each with which time it was: what pairs those of two runs."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    by_key: dict[tuple[object, ...], Item] = {}
+    for item in items:
+        name = key(item)
+        counts[name] += 1
+        place = (*name, counts[name])
+        by_key[place] = item
+    return by_key
 
 
 class Exhausted(Exception):
@@ -237,19 +240,24 @@ def _place(item: Divergence) -> tuple[int, int]:
 
 
 def smallest(
-    units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool], alone: int = 2
+    units: Sequence[Unit], sufficient: Callable[[frozenset[Unit]], bool], alone: int = 1
 ) -> tuple[tuple[Unit, ...], bool]:
-    """A smallest set of `units` that is sufficient, given that all of them are: no unit of it can
-    be left out. And whether that is known: False where the runs were used up before, and fewer
-    units may do.
+    """Return a smallest set of `units` that is sufficient: no unit of it can be left out; empty if
+    all of them are not. And whether that is known: False if the runs were used up before, and fewer
+    units may do. Raises Exhausted where they were used up before any set was sufficient.
 
-    The likeliest stand first in `units`; the first of them, as many as `alone` says, are tried one
-    by one before halves are.
+    The likeliest stand first in `units`: the first of them, as many as `alone` says, are tried one
+    by one before all of them are; then two, then halves.
     """
+    for unit in units[:alone]:
+        if sufficient(frozenset({unit})):
+            return (unit,), True
+    if not units or not sufficient(frozenset(units)):
+        return (), True
     current, parts = list(units), 2
     try:
-        for unit in units[:alone]:
-            if len(units) > 1 and sufficient(frozenset({unit})):
+        for unit in units[alone:2]:
+            if sufficient(frozenset({unit})):
                 return (unit,), True
         while len(current) >= 2:
             size = -(-len(current) // parts)

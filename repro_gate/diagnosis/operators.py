@@ -6,11 +6,10 @@ one operator more in a run shifts nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import Diagnosis, ShownOperator
+from repro_gate.diagnosis.model import Diagnosis, ShownOperator, numbered
 from repro_gate.trace.model import OperatorLine
 from repro_gate.trace.notebook import place
 
@@ -20,6 +19,7 @@ _COLLECTIVES = (
     "_c10d_functional.",
     "c10d_functional.",
 )
+REPLAYS = 30
 _AROUND = 5
 _WAYS = {
     "as-trained": "as it was called",
@@ -40,11 +40,11 @@ class Culprit:
 
 
 def culprit(first: Sequence[OperatorLine], second: Sequence[OperatorLine]) -> Culprit | None:
-    """The first record that explains the divergence, in the order of the first run; None where all
-    that can be compared is equal."""
-    twins = dict(_keyed(second))
+    """Return the first record that explains the divergence, in the order of the first run; None
+    where all that can be compared is equal."""
+    twins = _keyed(second)
     equal, previous = 0, None
-    for key, record in _keyed(first):
+    for key, record in _keyed(first).items():
         twin = twins.get(key)
         if twin is None or record.op.startswith(_COLLECTIVES):
             continue
@@ -64,10 +64,10 @@ def culprit(first: Sequence[OperatorLine], second: Sequence[OperatorLine]) -> Cu
 def around(
     first: Sequence[OperatorLine], second: Sequence[OperatorLine]
 ) -> tuple[ShownOperator, ...]:
-    """The first operator that gave other bits, with some before and behind it; empty
+    """Return the first operator that gave other bits, with some before and behind it; empty
     where none did."""
-    twins = dict(_keyed(second))
-    paired = [(record, twins[key]) for key, record in _keyed(first) if key in twins]
+    twins = _keyed(second)
+    paired = [(record, twins[key]) for key, record in _keyed(first).items() if key in twins]
     differs = (number for number, (one, other) in enumerate(paired) if one.outputs != other.outputs)
     at = next(differs, None)
     shown = paired[max(0, at - _AROUND) : at + _AROUND + 1] if at is not None else ()
@@ -84,18 +84,18 @@ def around(
     )
 
 
-def told_operator(
-    shown: Culprit, record: OperatorLine, distinct: Mapping[str, int], replays: int
+def nondeterministic(
+    record: OperatorLine, equal_before: int, distinct: Mapping[str, int]
 ) -> Diagnosis:
-    """The diagnosis of an operator; `distinct` says how many outputs its replays gave, by how they
-    were run (0: it raised)."""
+    """Return the diagnosis of an operator; `distinct` says how many outputs its replays gave, by
+    how they were run (0: it raised)."""
     where = f", the {record.phase} of {place(*record.site)}," if record.site[0] else ""
     replayed = ", ".join(
         f"{_WAYS.get(name, name)} {count or 'it raises'}" for name, count in distinct.items()
     )
-    evidence = [f"{shown.equal_before:,} operators before it agree in both runs"]
+    evidence = [f"{equal_before:,} operators before it agree in both runs"]
     if replayed:
-        evidence.append(f"distinct outputs of {replays} replays on its own inputs: {replayed}")
+        evidence.append(f"distinct outputs of {REPLAYS} replays on its own inputs: {replayed}")
     return Diagnosis(
         cause="nondeterministic-op",
         op=record.op,
@@ -110,11 +110,6 @@ def told_operator(
     )
 
 
-def _keyed(records: Sequence[OperatorLine]) -> list[tuple[tuple[object, ...], OperatorLine]]:
-    seen: Counter[tuple[object, ...]] = Counter()
-    keyed: list[tuple[tuple[object, ...], OperatorLine]] = []
-    for record in records:
-        key = (record.process, record.phase, record.node, record.site, record.op)
-        seen[key] += 1
-        keyed.append(((*key, seen[key]), record))
-    return keyed
+def _keyed(records: Sequence[OperatorLine]) -> dict[tuple[object, ...], OperatorLine]:
+    """Return the records by what pairs them: never by position alone."""
+    return numbered(records, lambda it: (it.process, it.phase, it.node, it.site, it.op))

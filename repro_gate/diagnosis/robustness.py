@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from repro_gate.diagnosis.model import Diagnosis, Exhausted, ShownUse
+from repro_gate.diagnosis.model import Diagnosis, Exhausted, use_of
 from repro_gate.diagnosis.suspects import remoteness
 from repro_gate.escape import listed
 from repro_gate.factors import BY_NAME, Cause
@@ -99,9 +99,9 @@ def called(name: str) -> str:
 def diagnose(
     names: Sequence[str], until: int, where: str, run: Callable[[frozenset[str]], Outcome]
 ) -> Diagnosis | None:
-    """Which of `names` the varied run diverged by, up to step `until`; None where it was chance:
-    varied in all of them again, a run is the same. `where` says where it did; `run` does one
-    experiment, and raises Exhausted where no more may be done."""
+    """Return by which of `names` the varied run diverged, up to step `until`; None where it was
+    chance: varied in all of them again, a run is the same. `where` says where it did; `run` does
+    one experiment, and raises Exhausted where no more may be done."""
     known: dict[frozenset[str], Outcome] = {}
 
     def outcome(varied: frozenset[str]) -> Outcome:
@@ -156,12 +156,9 @@ def _halved(
 
 
 def _one_of(left: Sequence[Diagnosis]) -> Diagnosis:
-    """What is known where the search ended before: one of these, the likeliest first, or several of
-    them."""
-    lines = tuple(
-        ShownUse(factor=item.factor or "", call=item.call, file=item.file, line=item.line)
-        for item in left
-    )
+    """Return what is known where the search ended before: one of these, the likeliest first, or
+    several of them."""
+    lines = tuple(map(use_of, left))
     names = listed(
         [
             f"{item.factor} ({item.call} in {place(item.file, item.line)})"
@@ -189,37 +186,27 @@ def at_line(found: Diagnosis, name: str, line: Used | None) -> Diagnosis:
     was if there is none."""
     if line is None:
         return found
-    message = (
-        f"repeatable, but not robust: {line.call} in {place(*line.site)} depends on "
-        f"{SURROUNDINGS[name].what}"
-    )
-    return replace(found, call=line.call, file=line.site[0], line=line.site[1], message=message)
+    call, (file, number) = line.call or line.source, line.site
+    depends = f"{call} in {place(file, number)} depends on {SURROUNDINGS[name].what}"
+    message = f"repeatable, but not robust: {depends}"
+    return replace(found, call=call, file=file, line=number, message=message)
 
 
 def _told(
     name: str, plain: Sequence[Used], varied: Sequence[Used], until: int, where: str
 ) -> Diagnosis:
+    """Return that a run depends on what is varied by a name, at the first line that was told
+    something else."""
     said = SURROUNDINGS[name]
-    use = next(iter(differing(plain, varied, called(name), until)), None)
-    file, line = use.site if use is not None else ("", 0)
-    call = use.call or use.source if use is not None else ""
-    asked = f"{call} in {place(file, line)}" if use is not None else "the training"
-    return Diagnosis(
+    found = Diagnosis(
         cause=said.cause,
         factor=name,
-        call=call,
-        file=file,
-        line=line,
         confirmed=True,
-        message=f"repeatable, but not robust: {asked} depends on {said.what}",
-        evidence=(
-            (
-                f"confirmed: varied in {name} alone, a run diverges from the first {where}; varied "
-                "in nothing, it does not"
-            ),
-        ),
+        message=f"repeatable, but not robust: the training depends on {said.what}",
+        evidence=(f"confirmed: varied in {name} alone, a run diverges from the first {where}",),
         remedy=said.remedy,
     )
+    return at_line(found, name, next(iter(differing(plain, varied, called(name), until)), None))
 
 
 def differing(plain: Sequence[Used], varied: Sequence[Used], factor: str, until: int) -> list[Used]:

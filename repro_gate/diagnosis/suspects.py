@@ -4,14 +4,15 @@ first; and the first line that did."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from repro_gate.diagnosis.model import ShownUse, Unit
+from repro_gate.diagnosis.model import ShownUse, Unit, numbered
 from repro_gate.factors import BY_NAME, FACTORS, Site
 from repro_gate.trace.format import ANY_ORDER, ASKED, HANDED, SET_OF_TENSORS
 from repro_gate.trace.model import Used
 
+_MOST = 200  # uses that a report shows
 _RANK = {factor.name: index for index, factor in enumerate(FACTORS)}
 
 
@@ -26,23 +27,23 @@ class Suspect:
 
 
 def suspects(first: Sequence[Used], second: Sequence[Used], until: int) -> list[Suspect]:
-    """The lines whose answers differed at or before step `until`: calls by the training's own code
-    first, those of libraries on its behalf, what is asked while a library is imported; then by
-    factor and time."""
-    found: dict[object, Suspect] = {}
+    """Return the lines whose answers differed at or before step `until`: calls by the training's
+    own code first, those of libraries on its behalf, what is asked while a library is imported;
+    then by factor and time. A line that only asked if a file is there gives way to one that read
+    it."""
     same_lines = set(_any_order(first)) & set(_any_order(second))
     twins = _by_place(second)
-    for key, use in _by_place(first).items():
-        twin = twins.pop(key, None)
-        if use.step <= until and (
-            twin is None or (twin.count, twin.digest) != (use.count, use.digest)
-        ):
-            _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=twin))
-    for use in twins.values():
-        if use.step <= until:
-            _keep(found, Suspect(unit=_unit(use, same_lines), use=use, other=None))
+    pairs = [(use, twins.pop(key, None)) for key, use in _by_place(first).items()]
+    pairs += [(use, None) for use in twins.values()]
+    found: dict[object, Suspect] = {}
+    for use, twin in sorted(pairs, key=lambda pair: _later(pair[0])):
+        is_same = twin is not None and (twin.count, twin.digest) == (use.count, use.digest)
+        if use.step <= until and not is_same:
+            unit = _unit(use, same_lines)
+            found.setdefault((unit, use.outside), Suspect(unit=unit, use=use, other=twin))
+    read = {item.use.source + ASKED for item in found.values()}
     return sorted(
-        _read_rather_than_asked_for(found),
+        (item for item in found.values() if item.use.source not in read),
         key=lambda item: (
             not item.use.site[0],
             remoteness(item.use),
@@ -53,9 +54,9 @@ def suspects(first: Sequence[Used], second: Sequence[Used], until: int) -> list[
     )
 
 
-def shown(first: Sequence[Used], second: Sequence[Used], most: int = 200) -> tuple[ShownUse, ...]:
-    """Each line's uses of each factor, over all steps: those whose answers differed first, then
-    those of the training's own lines."""
+def shown(first: Sequence[Used], second: Sequence[Used]) -> tuple[ShownUse, ...]:
+    """Return each line's uses of each factor, over all steps: those whose answers differed first,
+    then those of the training's own lines."""
     differing = {_asked(item.use) for item in suspects(first, second, until=1 << 62)}
     counts: Counter[tuple[str, Site, str]] = Counter(
         {_asked(use): 0 for use in second if _asked(use) in differing}
@@ -74,13 +75,13 @@ def shown(first: Sequence[Used], second: Sequence[Used], most: int = 200) -> tup
             count=counts[key],
             differs=key in differing,
         )
-        for key in ordered[:most]
+        for key in ordered[:_MOST]
     )
 
 
 def remoteness(use: Used) -> int:
-    """How far a line is from what was asked for it: 0 it asked itself, 1 a library that it called
-    did, 2 a module that it imported did."""
+    """Return how far a line is from what was asked for it: 0 it asked itself, 1 a library that it
+    called did, 2 a module that it imported did."""
     return 2 if use.call.startswith(("import ", "from ")) else 0 if use.direct else 1
 
 
@@ -96,7 +97,7 @@ def started(uses: Sequence[Used], factor: str) -> list[Used]:
 
 
 def answers(suspect: Suspect) -> str:
-    """How the answers of the two runs differed, in a sentence."""
+    """Return how the answers of the two runs differed, in a sentence."""
     use, other = suspect.use, suspect.other
     before = "before the first step" if use.step < 0 else f"in step {use.step}"
     if other is None:
@@ -110,7 +111,7 @@ def answers(suspect: Suspect) -> str:
 
 
 def observed(suspect: Suspect) -> str:
-    """What a line received from outside in each of the two runs, in a sentence with both
+    """Return what a line received from outside in each of the two runs, in a sentence with both
     digests."""
     use, other = suspect.use, suspect.other
     if other is None or other.count != use.count:
@@ -128,54 +129,37 @@ def outside(found: Sequence[Suspect]) -> list[Suspect]:
 
 
 def first_difference(first: Sequence[Used], second: Sequence[Used]) -> Used | None:
-    """The line after which two runs held different values for the first time, or took different
-    ways; None where none was seen.
+    """Return the line after which two runs held different values for the first time, or took
+    different ways; None where none was seen.
 
     Each process is compared with its twin by position: up to the first difference both ran the same
     lines. A process that trains comes before its workers.
     """
-    for process in sorted(
-        {item.process for item in first}, key=lambda name: (name != "main", name)
-    ):
+    names = {item.process for item in first}
+    for process in sorted(names, key=lambda name: (name != "main", name)):
         a, b = ([item for item in lines if item.process == process] for lines in (first, second))
-        for index, (one, other) in enumerate(zip(a, b, strict=False)):
+        pairs = [*zip(a, b, strict=False)]
+        for index, (one, other) in enumerate(pairs):
             if one.site != other.site:
                 return a[max(index - 1, 0)]  # the line before went two ways
-            # where a set came in another order, the line that made the set
+            if one.digest != other.digest and one.source == other.source:
+                return one
             if one.digest != other.digest:
-                made = (one.source, other.source)
-                return (
-                    one
-                    if made[0] == made[1]
-                    else next(x for x, y in zip(a, b, strict=False) if (x.source, y.source) == made)
-                )
+                # a set came in another order: the line that made the set
+                made = one.source, other.source
+                return next(x for x, y in pairs if (x.source, y.source) == made)
     return None
 
 
-def _read_rather_than_asked_for(found: Mapping[object, Suspect]) -> list[Suspect]:
-    """Without the lines that only asked whether a file is there, where another line read it."""
-    read = {item.use.source for item in found.values()}
-    return [
-        item
-        for item in found.values()
-        if not item.use.source.endswith(ASKED) or item.use.source.removesuffix(ASKED) not in read
-    ]
-
-
 def _by_place(uses: Sequence[Used]) -> dict[tuple[object, ...], Used]:
-    """By process, factor, source, line and step."""
-    found: dict[tuple[object, ...], Used] = {}
-    seen: Counter[tuple[object, ...]] = Counter()
-    for use in uses:
-        key = (use.process, use.factor, use.source, use.site, use.direct, use.step)
-        seen[key] += 1
-        numbered = (*key, seen[key])
-        found[numbered] = use
-    return found
+    """Return the uses by process, factor, source, line and step."""
+    return numbered(
+        uses, lambda it: (it.process, it.factor, it.source, it.site, it.direct, it.step)
+    )
 
 
 def _any_order(uses: Sequence[Used]) -> list[tuple[object, ...]]:
-    """What commands printed, whatever the order of its lines."""
+    """Return what commands printed, whatever the order of its lines."""
     return [
         (use.process, use.site, use.source.removesuffix(ANY_ORDER), use.digest)
         for use in uses
@@ -190,13 +174,6 @@ def _unit(use: Used, same_lines: Collection[tuple[object, ...]]) -> Unit:
         return Unit("parallel", use.site)
     by_line = BY_NAME[use.factor].by_line and use.source != SET_OF_TENSORS
     return Unit(use.factor, use.site if by_line and use.site[0] else None)
-
-
-def _keep(found: dict[object, Suspect], suspect: Suspect) -> None:
-    key = (suspect.unit, suspect.use.outside)
-    known = found.get(key)
-    if known is None or _later(suspect.use) < _later(known.use):
-        found[key] = suspect
 
 
 def _later(use: Used) -> tuple[bool, int, bool]:

@@ -15,7 +15,7 @@ from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.refs import export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import imported_from_elsewhere, unsound
+from repro_gate.checks.opened import IGNORED, imported_from_elsewhere, unsound
 from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.tolerance import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
@@ -165,7 +165,7 @@ def _finding(
     else:
         status, recipe = "unchanged", "same recipe (code, data, lockfile, seed, flags)"
         message = f"{recipe} as {ref}, bitwise identical results"
-    shared = imported_from_elsewhere(evidence, there.runs).ignored
+    shared = imported_from_elsewhere(evidence, there.runs).get(IGNORED, ())
     if shared:
         module = shortened(escaped(shared[0].module))
         message += f"; both ran the same {module} ({len(shared)} modules that git ignores)"

@@ -12,9 +12,9 @@ from time import monotonic
 from msgspec import structs
 
 from repro_gate.compare.tolerance import alike
-from repro_gate.diagnosis.diagnose import REPLAYS, Case, diagnose, diagnose_nan
+from repro_gate.diagnosis.diagnose import Case, diagnose, diagnose_nan
 from repro_gate.diagnosis.model import Diagnosis, Exhausted, Experiments, Pair, Setting, ShownUse
-from repro_gate.diagnosis.operators import around
+from repro_gate.diagnosis.operators import REPLAYS, around
 from repro_gate.diagnosis.suspects import shown
 from repro_gate.escape import clip, for_terminal
 from repro_gate.factors import BY_NAME, ENTROPY

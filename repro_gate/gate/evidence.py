@@ -8,8 +8,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime
 
 from repro_gate import __version__
@@ -18,8 +18,8 @@ from repro_gate.baseline.inputs import config_hash_of
 from repro_gate.baseline.model import Entry
 from repro_gate.baseline.record import entry_of, outside_facts, result_of
 from repro_gate.checkout.inspection import Checkout, inspect_checkout, tracked_files
-from repro_gate.checks import ALL, run_static
-from repro_gate.checks.interface import RUNS, CheckResult, Evidence
+from repro_gate.checks import ALL, STATIC, run_checks
+from repro_gate.checks.interface import CheckResult, Evidence
 from repro_gate.checks.opened import unsound
 from repro_gate.compare.traces import processes
 from repro_gate.data.cache import DataCache, default_cache_path
@@ -34,34 +34,15 @@ from repro_gate.spec.model import Spec
 # set by the container action: the image that the gate and its training run in, by digest
 IMAGE_VARIABLE = "REPRO_GATE_IMAGE"
 
-NEED_TRAINING = tuple(item.id for item in ALL if item.needs == RUNS)
+NEED_TRAINING = tuple(item.id for item in ALL if item not in STATIC)
 
 Progress = Callable[[int, int], None]  # bytes hashed so far, and in all
 
 
-@dataclass(frozen=True)
-class ReadAhead:
-    """Evidence that is gathered while the first run may already be going."""
-
-    _future: Future[Evidence]
-
-    def evidence(self) -> Evidence:
-        """Return the evidence, when it is gathered."""
-        return self._future.result()
-
-    def ready(self, seconds: float) -> bool:
-        """Return whether it is gathered within so many seconds."""
-        return not wait([self._future], seconds).not_done
-
-    def data_is_sound(self) -> bool:
-        """Return whether all declared data is there, and none is other than declared."""
-        return first_unsound(self.evidence().data) is None
-
-
 @contextlib.contextmanager
-def gather_ahead(job: Job) -> Iterator[ReadAhead]:
-    """Gather evidence in a thread of its own. If the caller leaves the block early, stop reading at
-    the next file."""
+def gather_ahead(job: Job) -> Iterator[Future[Evidence]]:
+    """Gather evidence in a thread of its own, while the first run may already be going. If the
+    caller leaves the block early, stop reading at the next file."""
     ended = threading.Event()
 
     def until_ended(done: int, total: int) -> None:
@@ -69,17 +50,16 @@ def gather_ahead(job: Job) -> Iterator[ReadAhead]:
             raise InterruptedError
         job.watch.verifying(done, total)
 
+    options = job.options
     with ThreadPoolExecutor(1, "repro-gate-data") as pool:
         try:
-            yield ReadAhead(
-                pool.submit(
-                    gather,
-                    job.policy,
-                    job.checkout,
-                    until_ended,
-                    job.options.environment,
-                    cached=job.options.cache,
-                )
+            yield pool.submit(
+                gather,
+                job.policy,
+                job.checkout,
+                until_ended,
+                options.environment,
+                cached=options.cache,
             )
         finally:
             ended.set()
@@ -99,7 +79,6 @@ def gather(
         spec=resolved.spec,
         commit=checkout.commit,
         uncommitted=checkout.uncommitted,
-        files=0,
         data=data,
         data_problems=resolved.problems,
         checkout=checkout,
@@ -138,7 +117,7 @@ def check(
     """Return the results of the checks that need no training."""
     checkout = inspect_checkout(spec.path.parent)
     evidence = gather(resolve(spec), checkout, progress, os.environ, cached=cached)
-    return run_static(evidence, date.today())
+    return run_checks(evidence, date.today(), STATIC)
 
 
 def with_runs(evidence: Evidence, results: Results) -> Evidence:
@@ -147,7 +126,6 @@ def with_runs(evidence: Evidence, results: Results) -> Evidence:
     not_robust = results.not_robust
     return replace(
         evidence,
-        files=results.folder.snapshot.files,
         runs=results.runs,
         pair=results.pair(),
         control=results.control,
@@ -196,11 +174,10 @@ def entry_of_runs(
     recorded = []
     for seed in seeds:
         run = results.pair(seed)[0]
-        artifacts = results.artifacts.get(run.plan.name, {})
-        files = [item for item in artifacts.values() if item.readable]
+        artifacts = results.artifacts.get(run.plan.name, {}).values()
+        files = [item for item in artifacts if item.readable]
         contents = results.reader.contents(files)
-        names = [item.name for item in files]
-        digests = dict(zip(names, contents, strict=True))
+        digests = {item.name: content for item, content in zip(files, contents, strict=True)}
         recorded.append(result_of(run, digests))
     return entry_of(
         hashed,

@@ -6,13 +6,14 @@ enough. Each with what to change where not.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+
+import psutil
 
 from repro_gate._version import DOCS_URL
 from repro_gate.errors import Inconclusive
@@ -52,14 +53,13 @@ class Facts:
 
 def look(environment: Mapping[str, str], root: Path = Path("/")) -> Facts:
     """Return the facts. Raises nothing."""
-    container = any((root / name).exists() for name in _IN_CONTAINER)
+    in_engine = any((root / name).exists() for name in _IN_CONTAINER)
     total, free = None, None
     with suppress(OSError):
-        shm = os.statvfs(root / _SHM[1:])
-        total, free = shm.f_blocks * shm.f_frsize, shm.f_bavail * shm.f_frsize
+        total, _, free, _ = psutil.disk_usage(str(root / _SHM[1:]))
     return Facts(
         devices=gpu_devices(root / "dev"),
-        container=container or "KUBERNETES_SERVICE_HOST" in environment,
+        container=in_engine or "KUBERNETES_SERVICE_HOST" in environment,
         shm_total=total,
         shm_free=free,
     )

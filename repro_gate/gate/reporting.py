@@ -41,55 +41,41 @@ from repro_gate.sandbox.selection import SAME_USER_REMEDY
 
 _LOG_LINES = 60  # of a run that ended badly
 _NON_FINITE = 10  # losses that are named one by one
-_NOT_COMPARED = (
-    "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
-    "identical, or did not train the checkout's code"
-)
 
 
-def check(
+def report_of(
     job: Job,
     evidence: Evidence,
     results: Results,
     *,
     diagnosis: Diagnosis | None,
-    entry: Entry | None,
-    against: AgainstFinding | None,
     bare: Run | None,
-) -> Findings:
-    """Return what the verdict rests on. `entry` is what a baseline would record, `bare` the run
-    without the gate."""
-    baseline, recording = job.policy.baseline, job.options.record_baseline
-    return Findings(
-        results=results,
-        bare=bare,
-        # by paths from the spec's folder, as `data:` has them
-        ignored={
-            os.path.relpath(evidence.root / path, evidence.folder): place
-            for path, place in ignored_data(evidence).items()
-        },
-        checklist=run_checks(evidence, date.today()),
-        cost=measure_cost(*results.timed_runs(), results.spec.train.warmup),
-        diagnosis=diagnosis,
-        baseline=compare_entry(baseline, entry) if baseline and entry else None,
-        recording=recording,
-        against=against,
-        not_compared=_NOT_COMPARED if baseline and not entry and not recording else "",
-        remarks=(*job.policy.notes, *evidence.notes, *results.notes),
-    )
-
-
-def make_report(
-    job: Job,
-    evidence: Evidence,
-    findings: Findings,
-    *,
+    entry: Entry | None,
     hashed: ConfigHash | None,
+    against: AgainstFinding | None,
     notes: tuple[Reason, ...],
 ) -> Report:
-    """Return the whole report of one gate run. `notes` are those of this machine's catalog."""
-    results, options = findings.results, job.options
-    verdict, reasons, own_notes = decide(findings)
+    """Return the whole report of one gate run. `bare` is the run without the gate, `entry` what a
+    baseline would record, `notes` are those of this machine's catalog."""
+    options, recorded = job.options, job.policy.baseline
+    checklist = run_checks(evidence, date.today())
+    cost = measure_cost(*results.timed_runs(), results.spec.train.warmup)
+    baseline = compare_entry(recorded, entry) if recorded and entry else None
+    is_uncompared = recorded is not None and entry is None and not options.record_baseline
+    verdict, reasons, own_notes = decide(
+        Findings(
+            results=results,
+            checklist=checklist,
+            cost=cost,
+            bare=bare,
+            ignored=ignored_data(evidence),
+            diagnosis=diagnosis,
+            baseline=None if options.record_baseline else baseline,
+            not_compared=is_uncompared,
+            against=against,
+            remarks=(*job.policy.notes, *evidence.notes, *results.notes),
+        )
+    )
     first, comparison = next(iter(results.pair()), None), results.comparison
     # generators' states that alone differ between two runs are in no fingerprint
     rng = comparison.by_kind.get("rng") if comparison and comparison.identical else None
@@ -117,10 +103,10 @@ def make_report(
             non_finite=_non_finite(first) if first else (),
             tolerance=results.spec.determinism.tolerance,
         ),
-        diagnosis=findings.diagnosis,
+        diagnosis=diagnosis,
         noise_floor=results.floor,
-        cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
-        checklist=findings.checklist,
+        cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
+        checklist=checklist,
         runs=tuple(_summary(run, results) for run in results.runs),
         fingerprint=fingerprint(
             first.traces,
@@ -130,8 +116,8 @@ def make_report(
         if first
         else None,
         config_hash=hashed,
-        baseline=findings.baseline,
-        against=findings.against,
+        baseline=baseline,
+        against=against,
         base=job.policy.base,
     )
     return replace(report, reproduce=_reproduce(options, report))

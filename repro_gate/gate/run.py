@@ -8,23 +8,25 @@ large the noise is without the flags, and what the flags cost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 
 from repro_gate.baseline.model import Entry
+from repro_gate.checks.interface import Evidence
 from repro_gate.diagnosis.model import Diagnosis
 from repro_gate.gate.against import compare_with_ref
 from repro_gate.gate.bare import bare_run, refused_operators
 from repro_gate.gate.diagnose import OnPair, blamed_lines, diagnosis_of
 from repro_gate.gate.evidence import (
-    ReadAhead,
     config_hash_of_runs,
     entry_of_runs,
+    first_unsound,
     gather_ahead,
     with_runs,
 )
 from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import Job, gate_folder, prepare
-from repro_gate.gate.reporting import check, make_report
+from repro_gate.gate.reporting import report_of
 from repro_gate.gate.robustness import not_robust, robustness_of
 from repro_gate.ops.lookup import cited, look_up
 from repro_gate.report.model import Report
@@ -63,7 +65,7 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         cause = diagnosis_of(results, watch)
         refused = refused_operators(results, watch)
         bare = None if options.fail_fast else bare_run(results, watch)
-        control, evidence = results.control, ahead.evidence()
+        evidence, control = ahead.result(), results.control
         catalog = look_up(control.traces if control else (), evidence.machine, options.environment)
         evidence = replace(
             with_runs(evidence, results),
@@ -76,19 +78,20 @@ def gate(written: Spec, options: Options, watch: Watch) -> GateResult:
         # nobody else asks for an entry, and artifacts need not be read
         compared = options.record_baseline or job.policy.baseline is not None
         entry = entry_of_runs(evidence, results, hashed, job.started) if compared else None
-        findings = check(
+        against = compare_with_ref(job, evidence, results, hashed)
+        remove_copies(folder, watch.said)
+        report = report_of(
             job,
             evidence,
             results,
             diagnosis=cited(cause or dependence, catalog),
-            entry=entry,
-            against=compare_with_ref(job, evidence, results, hashed),
             bare=bare,
+            entry=entry,
+            hashed=hashed,
+            against=against,
+            notes=catalog.notes,
         )
-        remove_copies(folder, watch.said)
-        return GateResult(
-            make_report(job, evidence, findings, hashed=hashed, notes=catalog.notes), entry
-        )
+        return GateResult(report, entry)
 
 
 def diagnose_alone(
@@ -111,21 +114,25 @@ def diagnose_alone(
         return results, diagnosis_of(results, watch, on_pair) or dependence
 
 
-def _run(job: Job, folder: GateFolder, ahead: ReadAhead) -> Results:
+def _run(job: Job, folder: GateFolder, ahead: Future[Evidence]) -> Results:
     """Run the training in every arm, the control first if the data is still being verified: hashing
     it at the same time disturbs no timed step. On unsound data no run counts."""
-    data_ready = ahead.ready(A_MOMENT)
-    plans = gate_runs(job.spec, CONTROL_STEPS, control_first=not data_ready)
+
+    def is_sound() -> bool:
+        return first_unsound(ahead.result().data) is None
+
+    is_read = bool(wait([ahead], A_MOMENT).done)
+    plans = gate_runs(job.spec, CONTROL_STEPS, control_first=not is_read)
     results = run_series(
         job.spec,
         folder,
         job.watch,
-        plans if not data_ready or ahead.data_is_sound() else (),
+        plans if not is_read or is_sound() else (),
         fail_fast=job.options.fail_fast,
         started=job.clock,
-        sound=ahead.data_is_sound,
+        sound=is_sound,
     )
-    if results.interrupted == INTERRUPTED and not ahead.ready(0):
+    if results.interrupted == INTERRUPTED and not ahead.done():
         raise KeyboardInterrupt
     target = job.options.keep_traces
     if target is not None:

@@ -114,7 +114,6 @@ def judge(
         spec=clean.spec,
         commit=None,
         uncommitted=(),
-        files=0,
         runs=pair,
         pair=pair,
         comparison=comparison,

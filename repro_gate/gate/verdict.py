@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from repro_gate._version import DOCS_URL, ISSUES_URL
 from repro_gate.baseline.model import AgainstFinding, BaselineFinding
-from repro_gate.checks import uncovered
-from repro_gate.checks.interface import CheckResult
+from repro_gate.checks.interface import CATEGORIES, CheckResult
 from repro_gate.compare.model import STEPS, Cost
 from repro_gate.compare.nonfinite import nonfinite
 from repro_gate.compare.tolerance import alike, outside_tolerance
@@ -32,6 +31,10 @@ from repro_gate.runs.results import Results
 _OF_ALL_RUNS = ("steps", "whole-run")  # notes of the probe that say the same of every run
 _SHOWN = 3  # lines of a check's evidence in its reason
 _CAUSES = f"({DOCS_URL}/causes/README.md)"
+_NOT_COMPARED = (
+    "cannot compare this gate run with the baseline: its runs were not compared, are not bitwise "
+    "identical, or did not train the checkout's code"
+)
 _NONFINITE = (
     "initialize what is named (torch.empty only reserves memory), or allow it: `determinism: "
     "{allow-nonfinite: true}`"
@@ -51,9 +54,8 @@ class Findings:
     # data that git ignores -> where a training that crashed names it
     ignored: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
-    baseline: BaselineFinding | None = None
-    recording: bool = False  # the result is recorded, so the old baseline does not judge it
-    not_compared: str = ""  # why a baseline that is there says nothing about this gate run
+    baseline: BaselineFinding | None = None  # None as well if the result is to be recorded
+    not_compared: bool = False  # a baseline that is there says nothing about this gate run
     against: AgainstFinding | None = None
     remarks: tuple[str, ...] = ()  # what the workspaces lack, what could not be read, and why
 
@@ -183,7 +185,7 @@ def _changed(findings: Findings) -> Iterator[Reason]:
     """Yield a reason for a result that is not the recorded one, or not the other ref's."""
     baseline, against = findings.baseline, findings.against
     strict = findings.results.spec.baseline.on_change == "fail"
-    if baseline is not None and not findings.recording:
+    if baseline is not None:
         differs = baseline.status == "changed" or baseline.unknown_recipe
         if baseline.status == "drift" or (strict and differs):
             yield Reason(f"baseline/{baseline.status}", baseline.message, baseline.remedy)
@@ -201,7 +203,7 @@ def _unanswered(findings: Findings) -> Iterator[Reason]:
     if findings.not_compared and findings.results.spec.baseline.on_change == "fail":
         yield Reason(
             "baseline/not-compared",
-            findings.not_compared,
+            _NOT_COMPARED,
             "let the baseline compare bitwise identical runs, or leave `baseline.on-change` at "
             "`notice`",
         )
@@ -216,19 +218,17 @@ def _unanswered(findings: Findings) -> Iterator[Reason]:
 def _not_run(findings: Findings, known: Sequence[Reason]) -> Iterator[Reason]:
     """Yield a reason for each thing that could not be had; `known` are the reasons until then."""
     results, empty = findings.results, _recorded_nothing(findings.results)
-    failed = any(item.status == "fail" for item in findings.checklist)
     badly = _ended_badly(findings)
-    nothing_known = not known and not badly
     yield from badly
-    if empty:
+    is_explained = known or badly
+    failed = any(item.status == "fail" for item in findings.checklist)
+    if empty or not (is_explained or results.comparisons or failed):
         yield Reason(
             "run/nothing-compared",
-            "the runs recorded nothing but generator states",
+            "no two runs recorded anything but generator states that could be compared",
             "record what is to be the same: repro_gate.record(name, value)",
         )
-    elif nothing_known and not results.comparisons and not failed:
-        yield Reason("run/nothing-compared", "no two runs could be compared")
-    elif nothing_known and results.runs and results.spec.cost.max_percent is not None:
+    elif results.runs and results.spec.cost.max_percent is not None and not is_explained:
         yield from _cost_not_measured(findings)
     for note in results.artifact_notes:
         yield Reason(
@@ -276,8 +276,7 @@ def _ended_badly(findings: Findings) -> list[Reason]:
         f"it: {paths}",
         f"declare what it reads in the spec: `data: [{items}]`",
     )
-    logged = any(place.startswith("the log of") for place in ignored.values())
-    return [lacking, *crashes] if logged else [*crashes, lacking]
+    return [*crashes, lacking]
 
 
 def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
@@ -332,10 +331,11 @@ def _cost_not_measured(findings: Findings) -> Iterator[Reason]:
 
 
 def _uncovered(checklist: Sequence[CheckResult]) -> Iterator[Reason]:
-    """Yield a reason for each category of which nothing was shown."""
-    failed = {item.category for item in checklist if item.status == "fail"}
-    for category in uncovered(checklist):
-        if category not in failed:
+    """Yield a reason for each category without a check that passed: a waiver shows nothing, and a
+    failure is a reason of its own."""
+    covered = {item.category for item in checklist if item.status in ("pass", "fail")}
+    for category in CATEGORIES:
+        if category not in covered:
             yield Reason(
                 "checklist/uncovered",
                 f"category {category} has no passing check; each needs at least one",
@@ -350,7 +350,7 @@ def _notes(findings: Findings) -> Iterator[Reason]:
     if not _recorded_nothing(results):
         yield from (_uncompared(item) for item in results.uncompared if item.same)
     if findings.not_compared and spec.baseline.on_change != "fail":
-        yield Reason("baseline/not-compared", findings.not_compared)
+        yield Reason("baseline/not-compared", _NOT_COMPARED)
     for name, texts in results.unrecorded.items():
         yield Reason(name, *texts)
     for run in results.runs:

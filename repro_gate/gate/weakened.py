@@ -88,7 +88,7 @@ def weakened(
     head: Spec,
     old_baseline: Baseline | None,
     new_baseline: Baseline | None,
-    line_of: Callable[[KeyPath], Location | None] = lambda _: None,
+    line_of: Callable[[KeyPath], Location | None],
 ) -> tuple[WeakenedCheck, ...]:
     """Return every check that `head` weakens compared with `base`: the baseline, then the spec in
     the table's order.

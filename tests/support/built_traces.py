@@ -181,5 +181,5 @@ def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **section
 
 def evidence(**changes: Any) -> Evidence:
     """Evidence of a checkout at a clean commit, without runs unless given."""
-    clean = Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=(), files=12)
+    clean = Evidence(spec=spec(), commit="0123456789abcdef" + "0" * 24, uncommitted=())
     return replace(clean, **changes)
