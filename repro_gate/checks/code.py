@@ -189,7 +189,7 @@ def pristine_workspace(evidence: Evidence) -> Finding:
             f"track it with git, declare it under `data:` (`- path: {json.dumps(first)}`), or let "
             "train.run make it",
         )
-    bad = [f"{run.plan.name}: {run.problem}" for run in evidence.runs if not run.good]
+    bad = [f"{run.request.name}: {run.problem}" for run in evidence.runs if not run.good]
     count = len(evidence.runs)
     if len(bad) == count:
         return skipped("no run came to its end", bad[:3])
@@ -328,7 +328,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
         for path in _absent(run.ended.tail, evidence) if run.outcome == "crashed" else ():
             is_copied = is_below(path, known)
             if not is_copied and is_inside(root / path, root) and (root / path).is_file():
-                absent.setdefault(path, run.plan.name)
+                absent.setdefault(path, run.request.name)
     return absent
 
 

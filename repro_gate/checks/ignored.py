@@ -20,7 +20,7 @@ from repro_gate.checks.code import files_of_this_machine
 from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import declared_paths, from_root, is_source, opened
 from repro_gate.files import Unreadable, is_inside, read_text
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 
 _MOST = 3  # paths that are named
 _FILES, _BYTES = 50, 256 * 1024  # of the training's code that is read: files, and bytes of each
@@ -60,12 +60,12 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
     return dict(islice(places.items(), _MOST))
 
 
-def _paths(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
+def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     """Yield each path that log, command or code name (what is quoted or has a slash in it), from
     the checkout's root, and where."""
     root, command = evidence.root, evidence.spec.train.run or ""
     folder = evidence.folder / evidence.spec.train.working_directory
-    lines = [(line, folder, f"the log of {crashed.plan.name}") for line in crashed.ended.tail]
+    lines = [(line, folder, f"the log of {crashed.request.name}") for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
     words = [from_root(word, folder, root) for _, word in _WORD.findall(command)]
     ours = {*(evidence.tracked or ()), *evidence.uncommitted}

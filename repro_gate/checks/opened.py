@@ -14,7 +14,7 @@ from pathlib import Path
 
 from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing, traces_of
 from repro_gate.data.declared import data_path
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.trace.fields import Imported, Opened
 
@@ -48,7 +48,7 @@ class Elsewhere:
         ]
 
 
-def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewhere:
+def imported_from_elsewhere(evidence: Evidence, runs: Sequence[RunResult]) -> Elsewhere:
     """Return what these runs imported from elsewhere than their workspaces."""
     elsewhere = Elsewhere([], [], [])
     imports = {item for trace in traces_of(runs) for item in trace.imports}
@@ -59,7 +59,7 @@ def imported_from_elsewhere(evidence: Evidence, runs: Sequence[Run]) -> Elsewher
     return elsewhere
 
 
-def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
+def unsound(evidence: Evidence, runs: Sequence[RunResult]) -> str:
     """Return why the results of these runs are not those of the code in their workspaces; empty if
     nothing says so."""
     elsewhere = imported_from_elsewhere(evidence, runs)
@@ -70,14 +70,14 @@ def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
     return ""
 
 
-def left_over(runs: Sequence[Run]) -> dict[Opened, list[str]]:
+def left_over(runs: Sequence[RunResult]) -> dict[Opened, list[str]]:
     """Return the files that a run read and an earlier one had made or changed, with the names of
     the runs that read each."""
     readers = defaultdict[Opened, list[str]](list)
     for run in runs:
         for item in dict.fromkeys(item for trace in run.traces for item in trace.opened):
             if item.left:
-                readers[item].append(run.plan.name)
+                readers[item].append(run.request.name)
     return readers
 
 

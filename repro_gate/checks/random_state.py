@@ -29,7 +29,7 @@ from repro_gate.compare.traces import first_difference, processes
 from repro_gate.runs.arms import not_effective, wanted
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.format import BY_LIBRARY
@@ -87,7 +87,7 @@ def flags_effective(evidence: Evidence) -> Finding:
     )
 
 
-def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]]:
+def _changed_flags(runs: Iterable[RunResult]) -> Mapping[str, dict[EvidenceLine, None]]:
     """Return a line for each flag that was read at another value, by what it matters: `in force`,
     `moot` (its library was not used) or `late` (its library had read it before)."""
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
@@ -96,14 +96,14 @@ def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]
             known = set[str]()
             for mark in trace.steps:
                 settings = trace.settings[mark.flags]
-                for flag, value in not_effective(settings, run.plan.arm).items():
+                for flag, value in not_effective(settings, run.request.arm).items():
                     if flag in known:
                         continue
                     known.add(flag)
                     why = moot(flag, trace.facts, settings)
                     text = (
                         f"{flag} is {'not set' if value is None else value} from step {mark.step} "
-                        f"on, and the gate wants {wanted(flag, run.plan.arm)}"
+                        f"on, and the gate wants {wanted(flag, run.request.arm)}"
                     )
                     text = f"{text}; {why}" if why else text
                     changes = [item for item in trace.undone if flag.startswith(item.flag)]
@@ -170,7 +170,7 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if fixed:
         return missing(
             f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from "
-            f"the same state under the seeds {first.plan.arm.seed} and {control.plan.arm.seed}",
+            f"the same state under the seeds {first.request.arm.seed} and {control.request.arm.seed}",
             fixed,
             "the code seeds them with a number of its own: take the seed from the command line and "
             "write `{seed}` into train.run",
@@ -178,7 +178,7 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     return passed(f"another seed gave each of {len(shared)} generators another state", shared)
 
 
-def _first_states(run: Run) -> dict[str, bytes]:
+def _first_states(run: RunResult) -> dict[str, bytes]:
     """Return the digest of each generator's state when it was first recorded, by the generator's
     name."""
     states: dict[str, bytes] = {}
@@ -200,7 +200,7 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     control = evidence.control
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
-    first, seed = evidence.pair[0], control.plan.arm.seed
+    first, seed = evidence.pair[0], control.request.arm.seed
     compared = [item for item in _compared(first, control) if item[1].kind != "rng"]
     if not compared:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
@@ -210,7 +210,7 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     text = (
         f"{digests} digests compared, in {len(compared)} blocks, {len(differing)} of which differ"
     )
-    lines = [f"seeds {first.plan.arm.seed} and {seed}: {text}"]
+    lines = [f"seeds {first.request.arm.seed} and {seed}: {text}"]
     if not differing:
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
@@ -234,7 +234,7 @@ def _differing(compared: Iterable[_Compared]) -> set[tuple[str, Key]]:
     return {(label, key_of(block)) for label, block, item in compared if item is not None}
 
 
-def _compared(run: Run, control: Run) -> Iterator[_Compared]:
+def _compared(run: RunResult, control: RunResult) -> Iterator[_Compared]:
     """Yield (process, the control's block, how it differs) of everything that both recorded in the
     steps that both took: behind its last step a run records the state in which it ended. What one
     lacks is no difference: the short control ends with digests that `capture.every` leaves out of
@@ -263,7 +263,7 @@ def _name(label: str, name: str) -> str:
 def workers_seeded(evidence: Evidence) -> Finding:
     """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and
     torch's."""
-    loaders = {run.plan.name: _loaders(run) for run in evidence.pair[:2]}
+    loaders = {run.request.name: _loaders(run) for run in evidence.pair[:2]}
     every = [item for side in loaders.values() for item in side.items()]
     if not every:
         return skipped("no DataLoader drew in worker processes")
@@ -291,14 +291,14 @@ def workers_seeded(evidence: Evidence) -> Finding:
             "use torch.utils.data.DataLoader itself, or name the check under checklist.waive with "
             "the reason why its workers draw nothing",
         )
-    same = seeds[evidence.pair[0].plan.name]
+    same = seeds[evidence.pair[0].request.name]
     return passed(
         f"the workers of {len(same)} DataLoaders had the same base seed in both runs",
         [f"{name}: {seed}" for name, seed in same.items()],
     )
 
 
-def _loaders(run: Run) -> dict[str, LoaderSeen]:
+def _loaders(run: RunResult) -> dict[str, LoaderSeen]:
     """Return the DataLoaders of a run that have workers, by name: `loader 0`, `rank1: loader 0`."""
     return {
         _name(label, f"loader {item.number}"): item
@@ -423,7 +423,7 @@ def robust(evidence: Evidence) -> Finding:
         f"repeatable, but not robust: the varied run diverges at step {first.step} ({first.kind} "
         f"{first.name})"
         if first
-        else f"{broken.run.plan.name}, which is varied, could not be compared: "
+        else f"{broken.run.request.name}, which is varied, could not be compared: "
         f"{broken.run.problem}",
         unvaried,
         "make numbers of what the checkout and the spec declare; or leave what has to matter out "

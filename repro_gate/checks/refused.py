@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from repro_gate.checks.interface import EvidenceLine, at
 from repro_gate.checks.opened import in_workspace
 from repro_gate.escape import clip
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Refused
 
@@ -52,7 +52,7 @@ _FRAME = re.compile(r'File "([^"<>]{1,1000})", line (\d{1,9})')
 _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
 
 
-def lines_of(refused: Iterable[Refused], ended: Iterable[Run]) -> tuple[EvidenceLine, ...]:
+def lines_of(refused: Iterable[Refused], ended: Iterable[RunResult]) -> tuple[EvidenceLine, ...]:
     """Return `train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in
     which torch came to them. If none was named, what the logs of the runs that `ended` say of the
     first."""
@@ -65,11 +65,11 @@ def _line(item: Refused) -> EvidenceLine:
     return at(item, clip(item.op, 80) + _PASSES[item.phase] + instead)
 
 
-def _refusal(run: Run) -> EvidenceLine:
+def _refusal(run: RunResult) -> EvidenceLine:
     """Return the problem, at the last line outside installed packages in the traceback at the log's
     end, if there is one."""
     location = None
     for frame in (match for line in run.ended.tail for match in _FRAME.finditer(line)):
         if not re.search(r"/(?:site|dist)-packages/|/lib/python", frame[1]):
             location = Location(in_workspace(frame[1]), int(frame[2]))
-    return EvidenceLine(f"{run.plan.name}: {run.problem}", location)
+    return EvidenceLine(f"{run.request.name}: {run.problem}", location)

@@ -71,7 +71,7 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
     comparison, foreign = results.comparison, unsound(evidence, results.runs)
     if foreign and ref:
         foreign = f"{ref}: {foreign}"
-    bad = [f"{run.plan.name}: {run.problem}" for run in results.runs if ref and not run.good]
+    bad = [f"{run.request.name}: {run.problem}" for run in results.runs if ref and not run.good]
     differ = ""
     if comparison is None or not comparison.identical:
         differ = (

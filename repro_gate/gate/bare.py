@@ -13,7 +13,7 @@ from repro_gate.runs.arms import Arm
 from repro_gate.runs.crashes import CANNOT_START, crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.gate_folder import site_of
-from repro_gate.runs.launch import Plan, Run, launch
+from repro_gate.runs.launch import RunRequest, RunResult, launch
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
 from repro_gate.runs.series import run_series
@@ -27,10 +27,10 @@ _TIMES = 3
 _BEYOND = 10
 
 
-def bare_run(results: Results, watch: Watch) -> Run | None:
+def bare_run(results: Results, watch: Watch) -> RunResult | None:
     """Return the run without the gate; None if no crash asks for one, torch itself says why it
     refused, or it could not be done."""
-    runs = [run for run in results.runs if run.plan.arm.name == "deterministic"]
+    runs = [run for run in results.runs if run.request.arm.name == "deterministic"]
     crashed = next((run for run in runs if run.log_matters), None)
     if (
         crashed is None
@@ -51,9 +51,9 @@ def bare_run(results: Results, watch: Watch) -> Run | None:
     spec = results.spec
     seconds = min(spec.train.timeout, max(_LEAST, _TIMES * ended.seconds))
     limited = replace(spec, train=replace(spec.train, timeout=seconds))
-    plan = Plan(
+    plan = RunRequest(
         name="bare",
-        arm=Arm("bare", crashed.plan.arm.seed),
+        arm=Arm("bare", crashed.request.arm.seed),
         bare=True,
     )
     try:
@@ -75,9 +75,9 @@ def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
     watch.said(
         "torch refused an operator: one more run, which goes on behind each, names all of them"
     )
-    until, arm = ended.steps + 1 + _BEYOND, ended.plan.arm
+    until, arm = ended.steps + 1 + _BEYOND, ended.request.arm
     steps = min(until, arm.steps or until)
-    plan = Plan(
+    plan = RunRequest(
         name="refused",
         arm=replace(arm, steps=steps),
         # its numbers are of no interest

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from repro_gate.checks.random_state import ALGORITHMS
 from repro_gate.compare.traces import processes
 from repro_gate.runs.artifacts import Collected
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
 from repro_gate.trace.model import Trace
@@ -89,7 +89,7 @@ class Place:
         }
 
 
-def place_of_fault(fault: str, clean: Run) -> Place | str:
+def place_of_fault(fault: str, clean: RunResult) -> Place | str:
     """Return where the probe puts a fault: in the middle of what a clean run recorded. A sentence
     if there is no such place."""
     _, kind, why_not = _PUT_IN[fault]

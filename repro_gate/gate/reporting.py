@@ -35,7 +35,7 @@ from repro_gate.report.model import (
     Subject,
     determinism,
 )
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.results import Results
 from repro_gate.sandbox.selection import SAME_USER_REMEDY
 
@@ -55,7 +55,7 @@ def check(
     diagnosis: Diagnosis | None,
     entry: Entry | None,
     against: AgainstFinding | None,
-    bare: Run | None,
+    bare: RunResult | None,
 ) -> Findings:
     """Return what the verdict rests on. `entry` is what a baseline would record, `bare` the run
     without the gate."""
@@ -124,7 +124,7 @@ def make_report(
         runs=tuple(_summary(run, results) for run in results.runs),
         fingerprint=fingerprint(
             first.traces,
-            first.plan.arm.seed,
+            first.request.arm.seed,
             unsteady,
         )
         if first
@@ -157,13 +157,13 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
     )
 
 
-def _settings(run: Run) -> dict[str, object]:
+def _settings(run: RunResult) -> dict[str, object]:
     """Return the flags as last read back in a run."""
     trace = next(iter(processes(run.traces).values()), None)
     return dict(trace.settings[trace.steps[-1].flags]) if trace and trace.steps else {}
 
 
-def _non_finite(run: Run) -> tuple[tuple[int, str], ...]:
+def _non_finite(run: RunResult) -> tuple[tuple[int, str], ...]:
     """Return the first losses that are not finite, with their steps."""
     losses = [
         (step, str(loss))
@@ -174,18 +174,18 @@ def _non_finite(run: Run) -> tuple[tuple[int, str], ...]:
     return tuple(losses[:_NON_FINITE])
 
 
-def _summary(run: Run, results: Results) -> RunSummary:
+def _summary(run: RunResult, results: Results) -> RunSummary:
     """Return one run as the report lists it; of its processes, the times are of the slowest."""
     times = [
         (sum(mark.ms for mark in trace.steps), sum(mark.probe_ms for mark in trace.steps))
         for trace in run.traces
     ]
     step_ms, probe_ms = max(times, default=(0.0, 0.0))
-    artifacts = results.artifacts.get(run.plan.name, {})
+    artifacts = results.artifacts.get(run.request.name, {})
     return RunSummary(
-        name=run.plan.name,
-        arm=run.plan.arm.name,
-        seed=run.plan.arm.seed,
+        name=run.request.name,
+        arm=run.request.arm.name,
+        seed=run.request.arm.seed,
         steps=run.steps,
         seconds=round(run.ended.seconds, 3),
         exit_code=run.ended.exit_code,

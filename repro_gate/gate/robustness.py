@@ -28,7 +28,7 @@ from repro_gate.gate.diagnose import LINES, uses_of
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.ending import last_line
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results, Varied, before_step
 from repro_gate.runs.series import run_series
@@ -54,7 +54,7 @@ def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Res
     if diagnosis is None:
         return None, results
     ends = tuple(
-        f"{item.run.plan.name} ended with: {line}"
+        f"{item.run.request.name} ended with: {line}"
         for item in results.not_robust
         if not item.run.good and (line := last_line(item.run.ended.tail))
     )
@@ -80,7 +80,7 @@ class _Experiment(Outcome):
     """With the run, and how it compares with the first of its seed; None if it ended badly and that
     is not the training's own doing."""
 
-    run: Run
+    run: RunResult
     comparison: Comparison | None
 
 
@@ -99,12 +99,12 @@ class _Search:
         *,
         brief: bool,
     ) -> None:
-        spec, compared, plan = results.spec, broken.comparison, broken.run.plan
+        spec, compared, plan = results.spec, broken.comparison, broken.run.request
         self.results, self.broken, self.watch, self.varied = results, broken, watch, plan.varied
         self.began, self.done = monotonic(), 0
         self.experiments = dict[frozenset[str], _Experiment]()
         self.tolerance = spec.determinism.tolerance
-        self.first = next(run for run in results.runs if run.plan.name == plan.second_of)
+        self.first = next(run for run in results.runs if run.request.name == plan.second_of)
         self.until = 10**9  # the step at which the varied run diverged
         # that an experiment needs; None: all, and what the training leaves at its end
         self.steps = None
@@ -173,9 +173,9 @@ class _Search:
             raise Exhausted
         self.done += 1
         self.watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
-        arm, results = self.first.plan.arm, self.results
+        arm, results = self.first.request.arm, self.results
         final = self.tolerance is not None  # which asks how far the final weights are apart
-        plan = Plan(
+        plan = RunRequest(
             name=f"robustness-{arm.seed}-{self.done}",
             arm=replace(arm, steps=self.steps or arm.steps),
             varied=varied,
@@ -200,7 +200,7 @@ class _Search:
         if not run.good:
             return compare_crashed(first, run)
         if steps is None:
-            return self.results.compare_with(series, first.plan.arm.seed)
+            return self.results.compare_with(series, first.request.arm.seed)
         a, b = (
             [replace(before_step(trace, steps), steps=trace.steps[:steps]) for trace in item.traces]
             for item in (first, run)
@@ -232,16 +232,16 @@ class _Search:
                 return use
         return None
 
-    def by_chance(self, run: Run, proof: Comparison | None) -> Results:
+    def by_chance(self, run: RunResult, proof: Comparison | None) -> Results:
         """Return the results where `run`, compared in `proof`, shows that nothing which was varied
         explains the varied run. A run that ended badly is one of the gate's runs from here on, so
         that the report has its log."""
-        results, broken, seed = self.results, self.broken, self.first.plan.arm.seed
+        results, broken, seed = self.results, self.broken, self.first.request.arm.seed
         return replace(
             results,
             runs=results.runs if run.good or run in results.runs else (*results.runs, run),
             comparisons=results.comparisons | ({seed: proof} if proof else {}),
             second=results.second
-            | ({seed: run.plan.name} if run is broken.run and run.good else {}),
+            | ({seed: run.request.name} if run is broken.run and run.good else {}),
             varied=results.varied | {seed: replace(broken, by_chance=True)},
         )

@@ -26,7 +26,7 @@ from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
 from repro_gate.runs.gate_folder import GateFolder
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, last_step
 from repro_gate.runs.series import run_series
@@ -105,7 +105,7 @@ def judge(
     put: Place,
     comparison: Comparison,
     clean: Results,
-    faulty: Run,
+    faulty: RunResult,
 ) -> Row:
     """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
     put in."""
@@ -169,7 +169,7 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     """Return the clean pair. Raises Inconclusive if it cannot be compared, or diverges: no fault
     would stand out."""
     seed, steps = spec.random_state.seeds[0], spec.train.steps
-    first = Plan(
+    first = RunRequest(
         name="clean-1",
         arm=arms.deterministic(
             seed,
@@ -299,7 +299,7 @@ class _Trial:
         probe: Mapping[str, object],
         wrote: Callable[[Path], None] = lambda _: None,
     ) -> Results:
-        first = self.clean.runs[0].plan
+        first = self.clean.runs[0].request
         arm = replace(first.arm, steps=spec.train.steps)
         plan = replace(first, name=name, arm=arm, probe=probe)
         return _whole(
@@ -331,7 +331,7 @@ class _Trial:
 
 def _checkpoint_of(results: Results) -> str | None:
     """Return the artifact of the first run to damage."""
-    return checkpoint_of([*results.artifacts.get(results.runs[0].plan.name, {}).values()])
+    return checkpoint_of([*results.artifacts.get(results.runs[0].request.name, {}).values()])
 
 
 def _unusable(
@@ -352,7 +352,7 @@ def _unusable(
     return Row(fault, "inconclusive", why, put)
 
 
-def _notes(run: Run) -> list[str]:
+def _notes(run: RunResult) -> list[str]:
     """Return what the probe says of the fault that it put in."""
     notes = (note for trace in run.traces for note in trace.notes)
     return [message for identifier, message in notes if identifier == _NOTE]

@@ -18,7 +18,7 @@ from repro_gate.compare.cost import needs_more_runs
 from repro_gate.compare.heat_map import COLUMNS, state_size
 from repro_gate.compare.model import Comparison
 from repro_gate.runs import arms
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace
 
@@ -28,20 +28,22 @@ MEASURED = 200_000  # distances that the second measures: a minute, about
 LONG = 300.0  # seconds; a run that takes longer is not done twice more for the sake of a drawing
 
 
-def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) -> tuple[Plan, ...]:
+def gate_runs(
+    spec: Spec, control_steps: int, *, control_first: bool = False
+) -> tuple[RunRequest, ...]:
     """Every run of a gate run, as far as none ends badly."""
     steps, (seed, *others) = spec.train.steps, spec.random_state.seeds
     varied = frozenset(spec.robustness.vary)
     first, second = pair(spec, seed, varied=varied)
     plans = [first, second]
     if spec.cost.measure:
-        before = Plan(name="default-1", arm=arms.default(seed, steps), keep_final=True)
+        before = RunRequest(name="default-1", arm=arms.default(seed, steps), keep_final=True)
         after = replace(before, name="default-2", second_of=before.name)
         plans = [first, before, after, second]
     last = min(control_steps, steps or control_steps) - 1
     # which operators it asks for: no other run's time or numbers are touched
     noted: dict[str, object] = {"dispatched": last} if last else {}
-    control = Plan(
+    control = RunRequest(
         name="reseeded", arm=arms.reseeded(seed, arms.allowed(spec), last + 1), probe=noted
     )
     plans.insert(0 if control_first else len(plans), control)
@@ -57,13 +59,15 @@ def gate_runs(spec: Spec, control_steps: int, *, control_first: bool = False) ->
     return tuple(plans)
 
 
-def further_pair(spec: Spec, runs: Sequence[Run], planned: int, before: float) -> list[Plan]:
+def further_pair(
+    spec: Spec, runs: Sequence[RunResult], planned: int, before: float
+) -> list[RunRequest]:
     """The next deterministic and default run for the sake of the cost; none if its interval is
     narrow enough, `cost.pairs` are done, a run ended badly, or the further runs, those behind the
     first `planned`, would take longer than `before`: the seconds of all until then."""
     on, off = timed_runs(spec, runs)
     number = len(off) + 1
-    first = next((run.plan for run in runs if run.plan.name == "deterministic-1"), None)
+    first = next((run.request for run in runs if run.request.name == "deterministic-1"), None)
     if (
         first is None
         or number > spec.cost.pairs
@@ -72,21 +76,23 @@ def further_pair(spec: Spec, runs: Sequence[Run], planned: int, before: float) -
     ):
         return []
     longest = sum(
-        max(run.ended.seconds for run in runs if run.plan.arm.name == arm)
+        max(run.ended.seconds for run in runs if run.request.arm.name == arm)
         for arm in ("deterministic", "default")
     )
     if sum(run.ended.seconds for run in runs[planned:]) + longest > before:
         return []
     plans = [
         again(first, number),
-        Plan(name=f"default-{number}", arm=arms.default(first.arm.seed, spec.train.steps)),
+        RunRequest(name=f"default-{number}", arm=arms.default(first.arm.seed, spec.train.steps)),
     ]
-    done = {run.plan.name for run in runs}  # a plain repeat that was asked for, or was due, counts
+    done = {
+        run.request.name for run in runs
+    }  # a plain repeat that was asked for, or was due, counts
     return [plan for plan in (plans if number % 2 else plans[::-1]) if plan.name not in done]
 
 
 def timed_runs(
-    spec: Spec, runs: Sequence[Run]
+    spec: Spec, runs: Sequence[RunResult]
 ) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
     """The traces of the deterministic runs of the first seed and of the default runs that came to
     their end, as many of each."""
@@ -94,9 +100,9 @@ def timed_runs(
     on: list[Sequence[Trace]] = [
         run.traces
         for run in good
-        if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
+        if (run.request.arm.name, run.request.arm.seed) == ("deterministic", seed)
     ]
-    off: list[Sequence[Trace]] = [run.traces for run in good if run.plan.arm.name == "default"]
+    off: list[Sequence[Trace]] = [run.traces for run in good if run.request.arm.name == "default"]
     count = min(len(on), len(off), spec.cost.pairs)
     return on[:count], off[:count]
 
@@ -108,21 +114,21 @@ def pair(
     *,
     observe: bool = True,
     varied: frozenset[str] = frozenset(),
-) -> tuple[Plan, Plan]:
+) -> tuple[RunRequest, RunRequest]:
     """The two deterministic runs of one seed; `observe` as in Plan, for the first of them, `varied`
     for the second."""
     arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
-    first = Plan(name=f"{label}deterministic-1", arm=arm, keep_final=True, observe=observe)
+    first = RunRequest(name=f"{label}deterministic-1", arm=arm, keep_final=True, observe=observe)
     return first, replace(again(first, 2), varied=varied)
 
 
-def of_other_ref(spec: Spec) -> tuple[Plan, ...]:
+def of_other_ref(spec: Spec) -> tuple[RunRequest, ...]:
     """The runs of another ref's checkout: a plain deterministic pair, and a default pair in between
     where the cost is measured."""
     first, second = pair(spec, spec.random_state.seeds[0], "against-")
     if not spec.cost.measure:
         return first, second
-    before = Plan(
+    before = RunRequest(
         name="against-default-1",
         arm=arms.default(first.arm.seed, spec.train.steps),
         keep_final=True,
@@ -130,22 +136,26 @@ def of_other_ref(spec: Spec) -> tuple[Plan, ...]:
     return first, before, replace(before, name="against-default-2", second_of=before.name), second
 
 
-def again(first: Plan, number: int) -> Plan:
+def again(first: RunRequest, number: int) -> RunRequest:
     """The plain repeat of a first deterministic run that is its seed's `number`-th."""
-    return Plan(
+    return RunRequest(
         name=f"{first.name[:-1]}{number}", arm=first.arm, keep_final=True, second_of=first.name
     )
 
 
-def replay(spec: Spec, seed: int, steps: tuple[int, ...]) -> tuple[Plan, Plan]:
+def replay(spec: Spec, seed: int, steps: tuple[int, ...]) -> tuple[RunRequest, RunRequest]:
     """Two runs up to the last of some steps after the pair of `seed` diverged, the tensors of each
     kept by one, measured by the other."""
     arm = arms.deterministic(seed, arms.allowed(spec), max(*steps, 0) + 1)
-    first = Plan(name=f"replay-1-seed{seed}", arm=arm, keep_steps=steps)
-    return first, Plan(name=f"replay-2-seed{seed}", arm=arm, keep_steps=steps, second_of=first.name)
+    first = RunRequest(name=f"replay-1-seed{seed}", arm=arm, keep_steps=steps)
+    return first, RunRequest(
+        name=f"replay-2-seed{seed}", arm=arm, keep_steps=steps, second_of=first.name
+    )
 
 
-def to_measure(spec: Spec, comparison: Comparison, first: Run, *, whole: bool) -> tuple[int, ...]:
+def to_measure(
+    spec: Spec, comparison: Comparison, first: RunResult, *, whole: bool
+) -> tuple[int, ...]:
     """The steps at which a replay measures how far two runs are apart. Of the `whole` rest of a
     training: the step of the divergence, and evenly apart after it as many of those recorded as a
     map has columns, within KEPT and MEASURED; that step alone where a run takes longer than LONG,
@@ -171,7 +181,7 @@ def to_measure(spec: Spec, comparison: Comparison, first: Run, *, whole: bool) -
     )
 
 
-def may_take_over(plan: Plan, comparison: Comparison | None) -> bool:
+def may_take_over(plan: RunRequest, comparison: Comparison | None) -> bool:
     """Whether a run may be given files that the run before it left alone. The second of a pair gets
     files of its own until that pair has been found identical: a training must not depend on the
     numbers (inodes) of files either."""
@@ -182,7 +192,7 @@ def may_take_over(plan: Plan, comparison: Comparison | None) -> bool:
     )
 
 
-def completes_pair(plan: Plan, crashed: Plan) -> bool:
+def completes_pair(plan: RunRequest, crashed: RunRequest) -> bool:
     """Whether a plan is the second deterministic run of the seed whose run crashed."""
     return (
         plan.arm.name == "deterministic"

@@ -15,7 +15,7 @@ from repro_gate.compare.traces import compare_runs
 from repro_gate.files import copy_file
 from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.gate_folder import GateFolder
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.order import timed_runs
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
 from repro_gate.spec.model import Spec
@@ -32,7 +32,7 @@ class Varied:
     it may count as the seed's second run. `by_chance`: it is not the same, and nothing that was
     varied explains it."""
 
-    run: Run
+    run: RunResult
     comparison: Comparison | None
     same: bool
     by_chance: bool = False
@@ -47,7 +47,7 @@ class Results:
     spec: Spec
     folder: GateFolder
     reader: ArtifactReader
-    runs: tuple[Run, ...] = ()
+    runs: tuple[RunResult, ...] = ()
     comparisons: dict[int, Comparison] = field(default_factory=dict)
     second: dict[int, str] = field(default_factory=dict)
     varied: dict[int, Varied] = field(default_factory=dict)
@@ -76,16 +76,16 @@ class Results:
         return self.comparisons.get(self.spec.random_state.seeds[0])
 
     @property
-    def control(self) -> Run | None:
+    def control(self) -> RunResult | None:
         """The reseeded run."""
-        return next((run for run in self.runs if run.plan.arm.name == "reseeded"), None)
+        return next((run for run in self.runs if run.request.arm.name == "reseeded"), None)
 
-    def pair(self, seed: int | None = None) -> tuple[Run, ...]:
+    def pair(self, seed: int | None = None) -> tuple[RunResult, ...]:
         """The deterministic runs of one seed, the first where none is named, that were compared."""
         seed = self.spec.random_state.seeds[0] if seed is None else seed
         good = [run for run in self._of(seed) if run.good]
         second = self.second.get(seed, "")
-        return (*good[:1], *(run for run in good[1:] if run.plan.name == second))
+        return (*good[:1], *(run for run in good[1:] if run.request.name == second))
 
     def compared(self, seed: int) -> int:
         """Return how many deterministic runs of a seed were compared, the first counted."""
@@ -95,16 +95,16 @@ class Results:
         """Return how many deterministic runs of a seed ended badly."""
         return sum(run.log_matters for run in self._repeats(seed))
 
-    def _repeats(self, seed: int) -> list[Run]:
+    def _repeats(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed, but for a varied one that is not the same
         because of what was varied."""
         fragile = self.fragile
-        return [run for run in self._of(seed) if run.plan.name not in fragile]
+        return [run for run in self._of(seed) if run.request.name not in fragile]
 
-    def _of(self, seed: int) -> list[Run]:
+    def _of(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed."""
         arm = ("deterministic", seed)
-        return [run for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == arm]
+        return [run for run in self.runs if (run.request.arm.name, run.request.arm.seed) == arm]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class Results:
     @property
     def fragile(self) -> frozenset[str]:
         """Return the names of the runs that are not robust."""
-        return frozenset(item.run.plan.name for item in self.not_robust)
+        return frozenset(item.run.request.name for item in self.not_robust)
 
     @property
     def not_robust(self) -> tuple[Varied, ...]:
@@ -156,8 +156,8 @@ class Results:
         first seed where none is named."""
         mine, theirs = self.pair(seed)[0], other.pair(seed)[0]
         found = differences(
-            self.artifacts.get(mine.plan.name, {}),
-            other.artifacts.get(theirs.plan.name, {}),
+            self.artifacts.get(mine.request.name, {}),
+            other.artifacts.get(theirs.request.name, {}),
             self.reader,
             other.reader,
             last_step(self.runs),
@@ -165,18 +165,18 @@ class Results:
         return compare_runs(mine.traces, theirs.traces, found.divergences, found.values)
 
 
-def default_pair(runs: Sequence[Run]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
+def default_pair(runs: Sequence[RunResult]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
     """The traces of the first two default runs that came to their end."""
-    good = [run.traces for run in runs if run.plan.arm.name == "default" and run.good]
+    good = [run.traces for run in runs if run.request.arm.name == "default" and run.good]
     return (good[0], good[1]) if len(good) > 1 else None
 
 
-def last_step(runs: Sequence[Run]) -> int:
+def last_step(runs: Sequence[RunResult]) -> int:
     """The step that artifacts belong to; -1 where none was made."""
     return max((run.steps for run in runs), default=0) - 1
 
 
-def up_to_divergence(first: Run, second: Run, found: Divergence) -> Comparison:
+def up_to_divergence(first: RunResult, second: RunResult, found: Divergence) -> Comparison:
     """The comparison of a second run that was ended at its divergence: what both have, and no word
     on what it did not reach."""
     # what was seen may not be read back
@@ -195,18 +195,18 @@ def before_step(trace: Trace, step: int) -> Trace:
     return replace(trace, blocks=[block for block in trace.blocks if block.step < step])
 
 
-def keep_traces(runs: Sequence[Run], target: Path, *, readable: bool) -> list[str]:
+def keep_traces(runs: Sequence[RunResult], target: Path, *, readable: bool) -> list[str]:
     """Copy the traces of all runs to `target`, one folder for each run: regular files only,
     whatever else training put beside them; `readable` where their own mode was the training's to
     read only. What could not be kept, a sentence each."""
     failed = []
     for run in runs:
         try:
-            (target / run.plan.name).mkdir(parents=True, exist_ok=True)
+            (target / run.request.name).mkdir(parents=True, exist_ok=True)
             for path in trace_files(run.folder):
-                copy_file(path, target / run.plan.name / path.name)
+                copy_file(path, target / run.request.name / path.name)
                 if readable:
-                    os.chmod(target / run.plan.name / path.name, 0o644)
+                    os.chmod(target / run.request.name / path.name, 0o644)
         except (OSError, TraceError) as error:
-            failed.append(f"the traces of {run.plan.name} were not kept: {error}")
+            failed.append(f"the traces of {run.request.name} were not kept: {error}")
     return failed

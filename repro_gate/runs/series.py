@@ -27,7 +27,7 @@ from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.gate_folder import GateFolder, site_of
-from repro_gate.runs.launch import Plan, Run, Site, launch
+from repro_gate.runs.launch import RunRequest, RunResult, Site, launch
 from repro_gate.runs.progress import LiveComparison, Progress, Watch
 from repro_gate.runs.reading import ArtifactReader, differences
 from repro_gate.runs.results import (
@@ -49,7 +49,7 @@ def run_series(
     spec: Spec,
     folder: GateFolder,
     watch: Watch,
-    plans: Sequence[Plan],
+    plans: Sequence[RunRequest],
     *,
     fail_fast: bool = False,
     measure: bool = True,
@@ -94,7 +94,7 @@ class _Series(Results):
     # by the run's name, the files and the output that nothing compares
     left: dict[str, Left] = field(default_factory=dict)
 
-    def run_all(self, plans: Sequence[Plan], measure: bool) -> None:
+    def run_all(self, plans: Sequence[RunRequest], measure: bool) -> None:
         reproducible_by = ""
         try:
             self.stopped_early = self._do(plans)
@@ -116,16 +116,16 @@ class _Series(Results):
         if defaults := default_pair(self.runs):
             self.floor = replace(noise_floor(*defaults), reproducible_by=reproducible_by)
 
-    def _do(self, plans: Sequence[Plan]) -> bool:
+    def _do(self, plans: Sequence[RunRequest]) -> bool:
         """Do the runs and compare each pair, until one ends badly: after a crash only the second
         run of that seed's pair is done, which may not crash. Whether --fail-fast ended the
         series."""
-        crashed: Run | None = None
+        crashed: RunResult | None = None
         waiting = [*plans]
         while waiting := waiting or self._further_pair():
             plan = waiting.pop(0)
             if crashed is not None:
-                if not order.completes_pair(plan, crashed.plan):
+                if not order.completes_pair(plan, crashed.request):
                     continue
                 plan = replace(plan, varied=frozenset())  # what varies may be why it crashes
             live = self._live(plan)
@@ -169,12 +169,12 @@ class _Series(Results):
                 crashed = run
         return False
 
-    def _drop(self, run: Run) -> None:
+    def _drop(self, run: RunResult) -> None:
         """Forget a run that is not needed."""
         self.runs = tuple(item for item in self.runs if item is not run)
         remove_tree(run.folder)  # the traces of a run lie in a folder of its name
 
-    def _further_pair(self) -> list[Plan]:
+    def _further_pair(self) -> list[RunRequest]:
         """Two more runs for the cost, of a training that is the same twice: what diverges has other
         troubles."""
         if self.started is None or not all(
@@ -193,10 +193,10 @@ class _Series(Results):
             )
         return plans
 
-    def _named(self, name: str) -> Run:
-        return next(run for run in self.runs if run.plan.name == name)
+    def _named(self, name: str) -> RunResult:
+        return next(run for run in self.runs if run.request.name == name)
 
-    def _live(self, plan: Plan) -> LiveComparison | None:
+    def _live(self, plan: RunRequest) -> LiveComparison | None:
         """For the second run of a deterministic pair."""
         if plan.arm.name != "deterministic" or not plan.second_of:
             return None
@@ -211,28 +211,28 @@ class _Series(Results):
     def _bitwise(self) -> bool:
         return self.spec.determinism.tolerance is None
 
-    def _compared(self, run: Run) -> Comparison:
+    def _compared(self, run: RunResult) -> Comparison:
         """A deterministic run compared with the first of its seed, artifacts included."""
-        first = self._named(run.plan.second_of)
-        a, b = (self.artifacts.get(item.plan.name, {}) for item in (first, run))
+        first = self._named(run.request.second_of)
+        a, b = (self.artifacts.get(item.request.name, {}) for item in (first, run))
         found = differences(a, b, self.reader, self.reader, last_step(self.runs))
         self.uncompared = tuple(dict.fromkeys((*self.uncompared, *found.uncompared)))
         return compare_runs(first.traces, run.traces, found.divergences, found.values)
 
-    def _take_varied(self, run: Run) -> bool:
+    def _take_varied(self, run: RunResult) -> bool:
         """Take in a varied run; False where it is not the same as the first, so that a plain repeat
         has to say what that is worth."""
         comparison = self._compared(run) if run.good else None
         same = comparison is not None and alike(comparison, self.spec.determinism.tolerance)
-        self.varied[run.plan.arm.seed] = Varied(run, comparison, same)
+        self.varied[run.request.arm.seed] = Varied(run, comparison, same)
         if same and comparison is not None:
             self._took(run, comparison)
         return same
 
-    def _with_plain_repeat(self, plan: Plan, waiting: list[Plan]) -> list[Plan]:
+    def _with_plain_repeat(self, plan: RunRequest, waiting: list[RunRequest]) -> list[RunRequest]:
         """The runs to come with a plain repeat of `plan`'s first run in front: one of them, or one
         more."""
-        first = self._named(plan.second_of).plan
+        first = self._named(plan.second_of).request
         repeat = next(
             (item for item in waiting if item.second_of == first.name),
             order.again(first, 3),
@@ -243,20 +243,20 @@ class _Series(Results):
         )
         return [repeat, *(item for item in waiting if item is not repeat)]
 
-    def _took(self, run: Run, comparison: Comparison) -> None:
+    def _took(self, run: RunResult, comparison: Comparison) -> None:
         """Keep a comparison with the first run of the seed: the first there is, or the first that
         is worse."""
-        seed, first = run.plan.arm.seed, self._named(run.plan.second_of)
+        seed, first = run.request.arm.seed, self._named(run.request.second_of)
         before, tolerance = self.comparisons.get(seed), self.spec.determinism.tolerance
         if before is not None and (before.identical, alike(before, tolerance)) <= (
             comparison.identical,
             alike(comparison, tolerance),
         ):
             return
-        self.comparisons[seed], self.second[seed] = comparison, run.plan.name
+        self.comparisons[seed], self.second[seed] = comparison, run.request.name
         # else what is not recorded only follows
         if comparison.identical and not self.unrecorded and run.good:
-            self.unrecorded = notices(self.left[first.plan.name], self.left[run.plan.name])
+            self.unrecorded = notices(self.left[first.request.name], self.left[run.request.name])
             if names := differing_modules(first.traces, run.traces):
                 message = (
                     "what no optimizer moves differs between two runs whose training is the same: "
@@ -290,7 +290,7 @@ class _Series(Results):
             or not self.comparisons[seed].identical
         ):
             return ""
-        run = self._run(Plan(name="pinned", arm=arms.pinned(seed, 1)))
+        run = self._run(RunRequest(name="pinned", arm=arms.pinned(seed, 1)))
         wanted = recorded(self.pair(seed)[0].traces, first)
         return HASH_SEED if run.good and wanted and recorded(run.traces, first) == wanted else ""
 
@@ -310,7 +310,9 @@ class _Series(Results):
                 b = self._run(replace(again, reference=a.traces)) if a.good else a
                 self.comparisons[seed] = with_replay(comparison, b.traces) if b.good else comparison
 
-    def _run(self, plan: Plan, live: LiveComparison | None = None, total: int = 0) -> Run:
+    def _run(
+        self, plan: RunRequest, live: LiveComparison | None = None, total: int = 0
+    ) -> RunResult:
         """One run in a fresh workspace; its artifacts are taken out before the workspace goes. It
         is one of the results where it is one of `total`."""
         take_over = order.may_take_over(plan, self.comparisons.get(plan.arm.seed))
@@ -338,10 +340,10 @@ class _Series(Results):
     def _say(self, text: str) -> None:
         self.said = tuple(dict.fromkeys((*self.said, text)))
 
-    def _note_left(self, run: Run) -> None:
+    def _note_left(self, run: RunResult) -> None:
         """Say what a run left outside its own places: it is gone, and what needs it finds nothing
         in any other clone either."""
-        left, name, where = run.left, run.plan.name, _few(run.left.unsearched[:1])
+        left, name, where = run.left, run.request.name, _few(run.left.unsearched[:1])
         if left.removed:
             self._say(
                 f"{name} left {_few(left.removed)} outside its own folders: removed, so that no "
@@ -359,9 +361,9 @@ class _Series(Results):
         if self.spec.hardware.device != "cpu" and (seen := other_gpu_processes(())) is not None:
             self.gpu_processes = tuple(dict.fromkeys((*(self.gpu_processes or ()), *seen)))
 
-    def _collect(self, run: Run, site: Site) -> None:
+    def _collect(self, run: RunResult, site: Site) -> None:
         """Take the artifacts out, and look at the other files that the run wrote."""
-        globs, name = self.spec.capture.artifacts, run.plan.name
+        globs, name = self.spec.capture.artifacts, run.request.name
         into = self.folder.path / "artifacts" / name
         as_owner = partial(as_training_user, self.folder.sandbox)
         found, unmatched = collect(site.cwd, globs, into, as_owner) if globs else ((), ())
@@ -383,7 +385,7 @@ class _Series(Results):
                 for pattern in unmatched
             )
         if run.good:
-            older = variation.DAY if "file-times" in run.plan.varied else 0
+            older = variation.DAY if "file-times" in run.request.varied else 0
             files, cut = changed_files(
                 site.workspace, self.folder.snapshot.root, self.folder.sandbox, declared, older
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from tests.support.tracing import trace_script, trained
 
 SCRIPT = """
@@ -33,16 +33,16 @@ FAULTY = SCRIPT.replace("{refused}", "True")
 
 
 @pytest.fixture(scope="module")
-def refusing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return trace_script(tmp_path_factory.mktemp("refused"), FAULTY, probe={"refused": 10})
 
 
 @pytest.fixture(scope="module")
-def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def noted(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return trace_script(tmp_path_factory.mktemp("noted"), CLEAN, probe={"dispatched": 1})
 
 
-def test_every_refused_operator_is_named_once_with_its_line(refusing: Run) -> None:
+def test_every_refused_operator_is_named_once_with_its_line(refusing: RunResult) -> None:
     refused, lines = trained(refusing).refused, FAULTY.splitlines()
     assert [(item.op, item.phase, item.step) for item in refused] == [
         ("put_", "forward", 1),
@@ -71,7 +71,7 @@ def test_another_error_of_an_operator_ends_the_training_as_it_would(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_operators_are_counted_by_name_dtype_and_pass(noted: Run, tmp_path: Path) -> None:
+def test_operators_are_counted_by_name_dtype_and_pass(noted: RunResult, tmp_path: Path) -> None:
     rows = {tuple(row): count for *row, count in trained(noted).dispatched}
     assert rows["aten.addmm.default", "float32", "forward", ""] == 1
     assert rows["aten.mm.default", "float32", "backward", ""] == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs import arms
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import OperatorLine
 from tests.support.tracing import trace_script, trained
 
@@ -31,7 +31,7 @@ STEP = 1
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, RunResult]:
     place = tmp_path_factory.mktemp("operators")
     arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
     env = {"OMP_NUM_THREADS": "4"}
@@ -41,12 +41,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     return found, trace_script(place / "b", SCRIPT, arm=arm, env=env)
 
 
-def operators(run: Run, phase: str) -> list[OperatorLine]:
+def operators(run: RunResult, phase: str) -> list[OperatorLine]:
     return [item for item in trained(run).operators if item.phase == phase]
 
 
 @pytest.mark.slow
-def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> None:
+def test_a_record_changes_no_number_and_no_generator(runs: tuple[RunResult, RunResult]) -> None:
     recorded, plain = runs
     assert recorded.ended.tail == plain.ended.tail
     assert len(recorded.ended.tail) == 3
@@ -55,7 +55,7 @@ def test_a_record_changes_no_number_and_no_generator(runs: tuple[Run, Run]) -> N
     assert not trained(plain).operators
 
 
-def test_operators_have_their_line_and_draws_their_state(runs: tuple[Run, Run]) -> None:
+def test_operators_have_their_line_and_draws_their_state(runs: tuple[RunResult, RunResult]) -> None:
     lines, forward = SCRIPT.splitlines(), operators(runs[0], "forward")
     backward = [item for item in operators(runs[0], "backward") if "index_put" in item.op]
     taken = [item for item in forward if item.op.startswith("aten.index.")]
@@ -98,7 +98,9 @@ def test_what_unwritten_memory_holds_is_no_input_of_what_writes_to_it_first(tmp_
     assert found["mul_"].inputs == found["uniform_"].outputs[:1]
 
 
-def test_a_replay_tells_an_operator_that_adds_in_any_order(runs: tuple[Run, Run]) -> None:
+def test_a_replay_tells_an_operator_that_adds_in_any_order(
+    runs: tuple[RunResult, RunResult],
+) -> None:
     found = [item.distinct for item in trained(runs[0]).operators if item.distinct]
     assert len(found) == 1, {item.op for item in trained(runs[0]).operators}
     assert found[0]["deterministic"] == 1

@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.runs import order
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.order import further_pair, gate_runs, to_measure
 from repro_gate.runs.process import Ended
 from repro_gate.spec import model
@@ -41,23 +41,23 @@ def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
     assert all("NCCL_ALGO" not in plan.arm.environment for plan in plans)
 
 
-def timed_run(plan: Plan, ms: float) -> Run:
+def timed_run(plan: RunRequest, ms: float) -> RunResult:
     """A run of this plan whose steps took `ms` milliseconds each, and all of it four seconds."""
     ended = Ended(exit_code=0, seconds=4.0)
-    return Run(plan=plan, outcome="finished", ended=ended, traces=(timed([ms] * 9),))
+    return RunResult(request=plan, outcome="finished", ended=ended, traces=(timed([ms] * 9),))
 
 
 def series(slower: list[float], before: float = 1e9, **changes: Any) -> str:
     """The names of all runs, with a default step of 10 ms and a deterministic one that is slower by
     these shares, one after the other."""
     asked = replace(spec(), **{"train": Train(run="x", warmup=0), **changes})
-    runs: list[Run] = []
+    runs: list[RunResult] = []
     waiting, scatter = [*gate_runs(asked, 2)], iter(slower * 9)
     while waiting := waiting or further_pair(asked, runs, len(gate_runs(asked, 2)), before):
         plan = waiting.pop(0)
         slow = 1 + next(scatter) if plan.arm.name == "deterministic" else 1
         runs.append(timed_run(plan, 10.0 * slow))
-    names = " ".join(run.plan.name for run in runs)
+    names = " ".join(run.request.name for run in runs)
     return names.replace("deterministic-", "on").replace("default-", "off")
 
 
@@ -135,12 +135,14 @@ def diverged(step: int, steps: int = 50, **more: Any) -> Comparison:
     return Comparison(identical=False, steps=steps, tensors=4, differing=1, first_divergence=found)
 
 
-def run(seconds: float = 4.0, size: int = 10, tensors: int = 1) -> Run:
+def run(seconds: float = 4.0, size: int = 10, tensors: int = 1) -> RunResult:
     trace = training()
     rows = tuple((f"fc{number}.weight", "float32", (size,)) for number in range(tensors))
     trace.tables = [("parameter", rows)]
     ended = Ended(exit_code=0, seconds=seconds)
-    return Run(plan=order.pair(spec(), 42)[0], outcome="finished", ended=ended, traces=(trace,))
+    return RunResult(
+        request=order.pair(spec(), 42)[0], outcome="finished", ended=ended, traces=(trace,)
+    )
 
 
 def test_a_divergence_is_measured_to_the_end_where_there_is_room() -> None:
