@@ -170,7 +170,8 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if fixed:
         return missing(
             f"the seed does not reach {len(fixed)} of {len(shared)} generators: they started from "
-            f"the same state under the seeds {first.request.arm.seed} and {control.request.arm.seed}",
+            f"the same state under the seeds {first.request.arm.seed} and "
+            f"{control.request.arm.seed}",
             fixed,
             "the code seeds them with a number of its own: take the seed from the command line and "
             "write `{seed}` into train.run",

@@ -27,7 +27,7 @@ from repro_gate.runs.gate_folder import GateFolder
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.runs.series import run_series
+from repro_gate.runs.series import do_runs
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
@@ -153,15 +153,9 @@ class _Pairs:
     def _pair(self, setting: Setting) -> Pair:
         # Names of one length: with addresses held fixed, what is allocated first decides where all
         # else lies.
-        first = _plan(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
+        first = _request(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
-        series = run_series(
-            self.spec,
-            self.folder,
-            Watch(),
-            (first, second),
-            measure=False,
-        )
+        series = do_runs(self.spec, self.folder, Watch(), (first, second))
         comparison, runs = series.comparisons.get(self.seed), series.runs
         if len(runs) < 2 or comparison is None:
             problems = (run.problem for run in runs if run.problem)
@@ -195,7 +189,7 @@ def _purpose(setting: Setting) -> str:
     return f"two runs with {', '.join(names)} held fixed{load}"
 
 
-def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
+def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
     """Return how the first run of a pair is started: a factor is pinned as a whole, or at the lines
     that the setting names."""
     whole = {unit.factor for unit in setting.pinned if unit.site is None}
@@ -215,6 +209,7 @@ def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
     return RunRequest(
         name=name,
         arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),
+        collect=True,
         probe=probe,
         stress=setting.stress,
         environment={key: value for factor in factors for key, value in factor.pinned.items()},

@@ -197,8 +197,7 @@ def entry_of_runs(
     recorded = []
     for seed in seeds:
         run = results.pair(seed)[0]
-        artifacts = results.artifacts.get(run.request.name, {})
-        files = [item for item in artifacts.values() if item.readable]
+        files = [item for item in run.artifacts.values() if item.readable]
         contents = results.reader.contents(files)
         names = [item.name for item in files]
         digests = dict(zip(names, contents, strict=True))

@@ -121,7 +121,7 @@ def make_report(
         noise_floor=results.floor,
         cost=findings.cost and replace(findings.cost, max_percent=results.spec.cost.max_percent),
         checklist=findings.checklist,
-        runs=tuple(_summary(run, results) for run in results.runs),
+        runs=tuple(map(_summary, results.runs)),
         fingerprint=fingerprint(
             first.traces,
             first.request.arm.seed,
@@ -174,14 +174,13 @@ def _non_finite(run: RunResult) -> tuple[tuple[int, str], ...]:
     return tuple(losses[:_NON_FINITE])
 
 
-def _summary(run: RunResult, results: Results) -> RunSummary:
+def _summary(run: RunResult) -> RunSummary:
     """Return one run as the report lists it; of its processes, the times are of the slowest."""
     times = [
         (sum(mark.ms for mark in trace.steps), sum(mark.probe_ms for mark in trace.steps))
         for trace in run.traces
     ]
     step_ms, probe_ms = max(times, default=(0.0, 0.0))
-    artifacts = results.artifacts.get(run.request.name, {})
     return RunSummary(
         name=run.request.name,
         arm=run.request.arm.name,
@@ -195,7 +194,7 @@ def _summary(run: RunResult, results: Results) -> RunSummary:
         probe_seconds=round(probe_ms / 1e3, 3),
         settings=_settings(run),
         log_tail=run.ended.tail[-_LOG_LINES:] if run.log_matters else (),
-        artifacts=sum(item.readable for item in artifacts.values()),
+        artifacts=sum(item.readable for item in run.artifacts.values()),
     )
 
 

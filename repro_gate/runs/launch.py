@@ -20,9 +20,12 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.errors import held
+from repro_gate.files import remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
+from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
 from repro_gate.runs.environment import (
     EXTENSION,
@@ -58,29 +61,26 @@ _FIXED_ADDRESSES = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run
-    of its pair and `reference` its traces, `varied` the names of what around the training differs
-    from the first run's (`variation.py`), `stress` whether its timing is disturbed, `keep_steps`
-    the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state
-    is, `observe` whether imported distributions are noted too (once is enough, and it takes
-    time). `probe` is more of the probe's configuration, `environment` more
-    variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors
-    fixed. `bare`: nothing of the gate is in the training, which then has no trace and goes on to
-    its end."""
+    """All that is to be known about a run before it starts, but for the spec and the place."""
 
-    name: str
+    name: str  # the run's own: `deterministic-2`
     arm: Arm
-    keep_final: bool = False
-    keep_steps: tuple[int, ...] = ()
-    second_of: str = ""
-    reference: tuple[Trace, ...] = ()
-    varied: frozenset[str] = frozenset()
-    stress: bool = False
-    observe: bool = False
-    probe: Mapping[str, object] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    fixed_addresses: bool = False
-    bare: bool = False
+    second_of: str = ""  # the name of the first run of its pair
+    reference: tuple[Trace, ...] = ()  # the first run's traces
+    varied: frozenset[str] = frozenset()  # what differs from the first run (`variation.py`)
+    own_files: bool = False  # no file that the run before left alone is moved into its workspace
+    keep_final: bool = False  # whether the final state is kept, or measured
+    keep_steps: tuple[int, ...] = ()  # steps whose tensors are kept, or measured (a replay)
+    observe: bool = False  # whether imported distributions are noted too, which takes time
+    collect: bool = False  # whether artifacts are taken out, and other written files looked at
+    probe: Mapping[str, object] = field(default_factory=dict)  # more of the probe's configuration
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables
+    stress: bool = False  # whether its timing is disturbed
+    fixed_addresses: bool = False  # whether addresses are not randomised
+    bare: bool = False  # nothing of the gate is in the training, which goes on to its end
+    auxiliary: bool = False  # it only explains other runs
+    dispensable: bool = False  # it does not count if it ends badly
+    announcement: str = ""  # a sentence before it starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,23 +91,26 @@ class RunResult(Ending):
     ended: Ended
     traces: tuple[Trace, ...] = ()
     folder: Path = field(default_factory=Path)
-    # what it left outside its own places, where it had a user of its own
+    # what it left outside its own places, if it had a user of its own
     left: Left = field(default_factory=Left)
+    artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
+    unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
+    unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
 
     @property
     def good(self) -> bool:
-        """Whether the run can be compared."""
+        """Return whether the run can be compared."""
         return self.outcome in ("finished", "stopped")
 
     @property
     def log_matters(self) -> bool:
-        """Whether a person needs the end of its log: it ended badly, and not because the gate had
-        seen enough."""
+        """Return whether a person needs the end of its log: it ended badly, and not because the
+        gate had seen enough."""
         return not self.good and self.reason_id != "run/ended-early"
 
     @property
     def steps(self) -> int:
-        """Optimizer steps, the largest count among its processes."""
+        """Return the optimizer steps, the largest count among its processes."""
         return max((len(trace.steps) for trace in self.traces), default=0)
 
 
@@ -154,6 +157,7 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the
     run."""
     folder = site.traces / request.name
+    remove_tree(folder)  # of a run that was dropped
     folder.mkdir(parents=True)
     # of what came before the first run: `env.install` starts untrusted code as well
     sweep(site.sandbox, site.data)

@@ -32,14 +32,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     ) -> tuple[RunResult | None, list[float]]:
         limits: list[float] = []
 
-        def launch(limited: Any, *_: object) -> RunResult:
+        def do(limited: Any, *_: object) -> RunResult:
             limits.append(limited.train.timeout)
             if isinstance(came, BaseException):
                 raise came
             return came or crashed()
 
-        monkeypatch.setattr(bare, "launch", launch)
-        monkeypatch.setattr(bare, "site_of", lambda *_: None)
+        monkeypatch.setattr(bare, "run", do)
         return bare.bare_run(results(*runs, **more), Watch()), limits
 
     return ask

@@ -73,7 +73,7 @@ STOPPED = {
     "comparisons": DIVERGED,
     "runs": (crashed("deterministic-2", A, outcome="interrupted", reason_id="run/ended-early"),),
     "checklist": PASSED[1:],
-    "stopped_early": True,
+    "fail_fast": True,
     "cost": None,
     "spec": BUDGET,
 }
@@ -112,7 +112,7 @@ def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
         # a run that could not be had
         ({"runs": (CRASHED,)}, "inconclusive", "run/crashed", ""),
         ({"interrupted": "so"}, "inconclusive", "run/interrupted", ""),
-        ({"unmatched": {"x": ("no file",)}}, "inconclusive", "artifact/missing", ""),
+        ({"runs": (replace(FIRST, unmatched=("out/*",)), run("deterministic-2", A))}, "inconclusive", "artifact/missing", ""),
         ({"comparisons": {}}, "inconclusive", "run/nothing-compared", ""),
         ({"comparisons": ONLY_RNG}, "inconclusive", "run/nothing-compared", ""),
         # a proof outranks it, and both are said

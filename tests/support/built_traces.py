@@ -14,6 +14,7 @@ from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.process import Ended
+from repro_gate.runs.reading import ArtifactReader
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Checklist, Spec, Train
 from repro_gate.trace.blocks import Block
@@ -169,8 +170,8 @@ def run(
 
 def results(*runs: RunResult, **fields: Any) -> Results:
     """What a series of these runs came to, without a folder and artifacts."""
-    given = {"spec": spec(), "folder": None, "reader": None, **fields}
-    return Results(runs=runs, **given)
+    given: dict[str, Any] = {"spec": spec(), "folder": None, **fields}
+    return Results(runs=runs, reader=ArtifactReader(given["spec"], given["folder"]), **given)
 
 
 def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:
