@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.figure import ROOT
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.environment import training_environment
-from repro_gate.runs.launch import Plan, Run, Site, launch
+from repro_gate.runs.launch import RunRequest, RunResult, Site, launch
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.format import CONFIG_VARIABLE
 from repro_gate.trace.model import Trace
@@ -95,7 +95,7 @@ def run_probed(
     keep_final: bool = False,
     reference: Sequence[Trace] = (),
     probe: Mapping[str, object] | None = None,
-) -> Run:
+) -> RunResult:
     """Run the same command under the probe; `name` is the folder of its traces, `probe` more of its
     configuration. Raises RunFailed."""
     spec = Spec(path=place.root / "repro.yml", train=Train(run=command))
@@ -106,7 +106,7 @@ def run_probed(
         traces=place.root / "runs",
         outer=OUTER,
     )
-    plan = Plan(
+    plan = RunRequest(
         name=name,
         arm=condition,
         keep_final=keep_final,

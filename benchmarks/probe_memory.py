@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.arms import OUTER, WORKLOADS, Place, RunFailed, open_place, run_bare, run_probed
 from benchmarks.figure import ROOT, Figure
 from repro_gate.runs import arms
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 
 MIB = 2**20
 ALLOWED_MIB = 16
@@ -144,7 +144,7 @@ def _peak(out: Path) -> float:
     return float(json.loads(out.read_text(encoding="utf-8"))["peak_kib"]) / 1024
 
 
-def _gate_peak(runs: Sequence[Run]) -> tuple[float, float]:
+def _gate_peak(runs: Sequence[RunResult]) -> tuple[float, float]:
     """Peak memory in MiB of a fresh process that compares two runs, and how much of it came after
     its imports."""
     command = [sys.executable, "-c", COMPARE, *(str(run.folder) for run in runs)]

@@ -35,7 +35,7 @@ import psutil
 from repro_gate import cli
 from repro_gate.report import markdown, terminal
 from repro_gate.gate import run
-from repro_gate.runs import process, series
+from repro_gate.runs import process
 from repro_gate.sandbox.identity import UID
 from repro_gate.sandbox.start import processes_of
 

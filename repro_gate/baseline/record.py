@@ -24,7 +24,7 @@ from repro_gate.compare.distances import losses_of
 from repro_gate.compare.model import TimedArm
 from repro_gate.compare.traces import processes
 from repro_gate.runs.flags import VARIABLES
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
@@ -74,13 +74,13 @@ def merge(baseline: Baseline | None, entry: Entry) -> Baseline:
     return Baseline({**({} if baseline is None else baseline.entries), entry.platform: entry})
 
 
-def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
+def result_of(run: RunResult, artifacts: Mapping[str, Artifact]) -> RecordedResult:
     """Return what a run that came to its end left behind; `artifacts` by their names, those that
     could be read."""
     traces = processes(run.traces)
     losses = next((losses_of(trace) for trace in traces.values()), {})
     return RecordedResult(
-        seed=run.plan.arm.seed,
+        seed=run.request.arm.seed,
         steps=run.steps,
         losses=_digest("losses", _final(traces, "loss")),
         weights=_digest("weights", _final(traces, "parameter", "buffer")),
@@ -90,7 +90,7 @@ def result_of(run: Run, artifacts: Mapping[str, Artifact]) -> RecordedResult:
     )
 
 
-def outside_facts(run: Run, machine: Mapping[str, str]) -> dict[str, str]:
+def outside_facts(run: RunResult, machine: Mapping[str, str]) -> dict[str, str]:
     """Return facts by name, sorted: `distribution/numpy` for what was imported,
     `variable/CUDA_MODULE_LOADING` for what torch or CUDA read from the environment (without flags,
     which are inputs, and without what is of one run or one process), and what `read_machine` says

@@ -39,7 +39,7 @@ from repro_gate.install.lockfiles import (
     same_version,
 )
 from repro_gate.runs.gate_folder import original_of
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import as_first
 from repro_gate.spec.errors import escaped
 from repro_gate.spec.model import THREADS
@@ -227,7 +227,7 @@ def cublas_workspace(evidence: Evidence) -> Finding:
     """cuBLAS reads the variable once, when it makes its handle: what is set later changes
     nothing."""
     started = {
-        f"{run.plan.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
+        f"{run.request.name}, process {trace.key}": trace.facts.get(_CUBLAS_FACT)
         for run in evidence.deterministic
         for trace in run.traces
         if trace.trained and (_CUBLAS_FACT in trace.facts or on_gpu(trace))
@@ -290,10 +290,10 @@ def variables(evidence: Evidence) -> Finding:
     return passed(f"{len(same)} environment variables were the same in both runs", sorted(same))
 
 
-def _may_differ(name: str, one: str | None, other: str | None, second: Run) -> bool:
+def _may_differ(name: str, one: str | None, other: str | None, second: RunResult) -> bool:
     """Return whether a variable belongs to one process, or the second run is varied in it or in a
     folder that it names."""
-    varied = second.plan.varied
+    varied = second.request.varied
     if _OF_ONE_PROCESS.fullmatch(name) or _VARIED.get(name) in varied:
         return True
     return bool(varied and one and other and as_first(one) == as_first(other))

@@ -77,7 +77,7 @@ def device(evidence: Evidence) -> Finding:
 def same_for_all(evidence: Evidence) -> Finding:
     """Compare the facts of every process; the evidence names each fact that differs, with a process
     for each value."""
-    trained = [(run, trace) for run, trace in evidence.trained if THREADS not in run.plan.varied]
+    trained = [(run, trace) for run, trace in evidence.trained if THREADS not in run.request.varied]
     known = [item for item in by_process(trained, SAME) if item[1]]
     if not known:
         return skipped("no run was traced")

@@ -20,7 +20,7 @@ from repro_gate.checkout.inspection import ignored_files
 from repro_gate.checks.interface import Evidence
 from repro_gate.checks.opened import declared_paths, from_root, is_below, is_source, opened
 from repro_gate.files import Unreadable, is_inside, read_text
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 
 _MOST = 3  # paths that are named
 _FILES, _BYTES = 50, 256 * 1024  # of the training's code that is read: files, and bytes of each
@@ -59,7 +59,7 @@ def files_of_this_machine(evidence: Evidence) -> dict[str, str]:
             path = _below_root(next(filter(None, match.groups())), folder, root) if match else ""
             is_copied = not path or is_below(path, known)
             if not is_copied and is_inside(root / path, root) and (root / path).is_file():
-                absent.setdefault(path, run.plan.name)
+                absent.setdefault(path, run.request.name)
     return absent
 
 
@@ -94,12 +94,12 @@ def ignored_data(evidence: Evidence) -> dict[str, str]:
     }
 
 
-def _paths(evidence: Evidence, crashed: Run) -> Iterator[tuple[str, str]]:
+def _paths(evidence: Evidence, crashed: RunResult) -> Iterator[tuple[str, str]]:
     """Yield each path that log, command or code name (what is quoted or has a slash in it), from
     the checkout's root, and where."""
     root, folder = evidence.root, evidence.working_directory
     command = evidence.spec.train.run or ""
-    lines = [(line, folder, f"the log of {crashed.plan.name}") for line in crashed.ended.tail]
+    lines = [(line, folder, f"the log of {crashed.request.name}") for line in crashed.ended.tail]
     lines.append((command, folder, "train.run"))
     words = [from_root(word, folder, root) for _, word in _WORD.findall(command)]
     ours = {*(evidence.tracked or ()), *evidence.uncommitted}

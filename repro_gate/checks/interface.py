@@ -20,7 +20,7 @@ from repro_gate.compare.model import Comparison, about, one_of
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
 from repro_gate.escape import and_more, listed
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import Checklist, Spec
 from repro_gate.trace.fields import Location
@@ -96,9 +96,9 @@ class Evidence:
     spec: Spec
     commit: str | None
     uncommitted: tuple[str, ...]  # paths relative to the checkout's root
-    runs: tuple[Run, ...] = ()
-    pair: tuple[Run, ...] = ()
-    control: Run | None = None
+    runs: tuple[RunResult, ...] = ()
+    pair: tuple[RunResult, ...] = ()
+    control: RunResult | None = None
     comparison: Comparison | None = None
     varied: Mapping[int, Varied] = field(default_factory=dict)  # by seed
     not_robust: Finding | None = None  # on what a varied run that is not the same depends
@@ -128,14 +128,14 @@ class Evidence:
         return traces_of(self.runs)
 
     @property
-    def trained(self) -> tuple[tuple[Run, Trace], ...]:
+    def trained(self) -> tuple[tuple[RunResult, Trace], ...]:
         """Return every process that trained, with its run."""
         return tuple((run, trace) for run in self.runs for trace in run.traces if trace.trained)
 
     @property
-    def deterministic(self) -> tuple[Run, ...]:
+    def deterministic(self) -> tuple[RunResult, ...]:
         """Return the runs under the flags, of every seed."""
-        return tuple(run for run in self.runs if run.plan.arm.name == "deterministic")
+        return tuple(run for run in self.runs if run.request.arm.name == "deterministic")
 
     @property
     def folder(self) -> Path:
@@ -206,18 +206,18 @@ def check(
     return partial(Check, identifier, title, subject)
 
 
-def traces_of(runs: Iterable[Run]) -> tuple[Trace, ...]:
+def traces_of(runs: Iterable[RunResult]) -> tuple[Trace, ...]:
     """Return every process of these runs."""
     return tuple(trace for run in runs for trace in run.traces)
 
 
 def by_process(
-    trained: Iterable[tuple[Run, Trace]], keys: Iterable[str]
+    trained: Iterable[tuple[RunResult, Trace]], keys: Iterable[str]
 ) -> list[tuple[str, dict[str, str]]]:
     """Return the name of each process, and those of these facts that it recorded."""
     return [
         (
-            f"{run.plan.name}: {trace.key} ({trace.pid})",
+            f"{run.request.name}: {trace.key} ({trace.pid})",
             {key: trace.facts[key] for key in keys if key in trace.facts},
         )
         for run, trace in trained

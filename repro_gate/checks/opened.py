@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro_gate.checks.interface import Evidence, EvidenceLine, Finding, missing, traces_of
 from repro_gate.data.declared import data_path
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.trace.fields import Imported, Opened
 
@@ -32,7 +32,7 @@ _WORKSPACE = re.compile(  # in the temporary folder of one gate run
 
 
 def imported_from_elsewhere(
-    evidence: Evidence, runs: Sequence[Run]
+    evidence: Evidence, runs: Sequence[RunResult]
 ) -> dict[str, tuple[Imported, ...]]:
     """Return the modules of the checkout that these runs imported from elsewhere than their
     workspaces, by what is wrong with that (COPY, ORIGINAL or IGNORED) and by name."""
@@ -45,7 +45,7 @@ def imported_from_elsewhere(
     return {why: tuple(items) for why, items in modules.items() if items}
 
 
-def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
+def unsound(evidence: Evidence, runs: Sequence[RunResult]) -> str:
     """Return why the results of these runs are not those of the code in their workspaces; empty if
     nothing says so."""
     elsewhere = imported_from_elsewhere(evidence, runs)
@@ -56,14 +56,14 @@ def unsound(evidence: Evidence, runs: Sequence[Run]) -> str:
     return ""
 
 
-def left_over(runs: Sequence[Run]) -> dict[Opened, list[str]]:
+def left_over(runs: Sequence[RunResult]) -> dict[Opened, list[str]]:
     """Return the files that a run read and an earlier one had made or changed, with the names of
     the runs that read each."""
     readers = defaultdict[Opened, list[str]](list)
     for run in runs:
         for item in dict.fromkeys(item for trace in run.traces for item in trace.opened):
             if item.left:
-                readers[item].append(run.plan.name)
+                readers[item].append(run.request.name)
     return readers
 
 

@@ -28,7 +28,7 @@ from repro_gate.compare.traces import processes
 from repro_gate.runs.arms import not_effective, wanted
 from repro_gate.runs.ending import NO_DETERMINISTIC
 from repro_gate.runs.flags import WARN_ONLY, moot
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.variation import left_alike
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.format import BY_LIBRARY
@@ -74,12 +74,12 @@ def flags_effective(evidence: Evidence) -> Finding:
     )
 
 
-def _changed_flags(runs: Iterable[Run]) -> Mapping[str, dict[EvidenceLine, None]]:
+def _changed_flags(runs: Iterable[RunResult]) -> Mapping[str, dict[EvidenceLine, None]]:
     """Return a line for each flag that had another value, by what it matters: `in force` at the end
     of a step, `moot` (its library was not used) or `without effect` (set back within a step, or
     changed after its library had read it)."""
     changed = defaultdict[str, dict[EvidenceLine, None]](dict)
-    pairs = [(run.plan.arm, trace) for run in runs for trace in run.traces]
+    pairs = [(run.request.arm, trace) for run in runs for trace in run.traces]
     for arm, trace in pairs:
         for item in trace.undone:
             if item.step >= 0 and not item.late and not moot(item.flag, trace.facts, {}):
@@ -157,7 +157,8 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     if fixed:
         return missing(
             f"the seed does not reach {len(fixed)} of {len(started)} generators: they started from "
-            f"the same state under the seeds {first.plan.arm.seed} and {control.plan.arm.seed}",
+            f"the same state under the seeds {first.request.arm.seed} and "
+            f"{control.request.arm.seed}",
             fixed,
             "the code seeds them with a number of its own: take the seed from the command line and "
             "write `{seed}` into train.run",
@@ -165,7 +166,7 @@ def seed_reaches_all(evidence: Evidence) -> Finding:
     return passed(f"another seed gave each of {len(started)} generators another state", [*started])
 
 
-def _generators(run: Run, control: Run) -> Iterator[tuple[str, int, bool]]:
+def _generators(run: RunResult, control: RunResult) -> Iterator[tuple[str, int, bool]]:
     """Yield (generator, step, whether it was in the same state) of each state that both runs
     recorded."""
     for label, ours, theirs in _shared(run, control):
@@ -186,14 +187,14 @@ def reseeded_differs(evidence: Evidence) -> Finding:
     control = evidence.control
     if control is None or not control.good or not evidence.pair:
         return skipped(_NO_CONTROL)
-    first, seed = evidence.pair[0], control.plan.arm.seed
+    first, seed = evidence.pair[0], control.request.arm.seed
     compared = [item for item in _shared(first, control) if item[1].kind != "rng"]
     if not compared:
         return skipped("the reseeded control recorded nothing that the first run recorded too")
     differing = _differing(compared)
     noisy = _differing(_shared(*evidence.pair)) if len(evidence.pair) > 1 else set()
     counts = f"{len(compared)} blocks of digests compared, {len(differing)} of which differ"
-    lines = [f"seeds {first.plan.arm.seed} and {seed}: {counts}"]
+    lines = [f"seeds {first.request.arm.seed} and {seed}: {counts}"]
     if not differing:
         return missing(
             f"a run with another seed ({seed}) gave the same bits: the seed does not reach the "
@@ -221,7 +222,7 @@ def _differing(shared: Iterable[_Shared]) -> set[tuple[str, Key]]:
     }
 
 
-def _shared(run: Run, control: Run) -> Iterator[_Shared]:
+def _shared(run: RunResult, control: RunResult) -> Iterator[_Shared]:
     """Yield (process, block of the run, block of the control) of everything that both recorded in
     the steps that both took: behind its last step a run records the state in which it ended. What
     one lacks is no difference: the short control ends with digests that `capture.every` leaves out
@@ -250,7 +251,7 @@ def _name(label: str, name: str) -> str:
 def workers_seeded(evidence: Evidence) -> Finding:
     """torch seeds worker N of a loader with base seed + N: Python's generator, NumPy's and
     torch's."""
-    loaders = [(run.plan.name, _loaders(run)) for run in evidence.pair[:2]]
+    loaders = [(run.request.name, _loaders(run)) for run in evidence.pair[:2]]
     same = loaders[0][1]
     if not any(seeds for _, seeds in loaders):
         return skipped("no DataLoader drew in worker processes")
@@ -276,7 +277,7 @@ def workers_seeded(evidence: Evidence) -> Finding:
     )
 
 
-def _loaders(run: Run) -> dict[str, str]:
+def _loaders(run: RunResult) -> dict[str, str]:
     """Return how many workers each DataLoader of a run has, and from which seed, by its name:
     `loader 0`, `rank1: loader 0`. One without workers is left out."""
     return {
@@ -386,7 +387,7 @@ def robust(evidence: Evidence) -> Finding:
         )
     return evidence.not_robust or missing(
         "repeatable, but not robust: a varied run is not the same",
-        [item.run.plan.name for item in other],
+        [item.run.request.name for item in other],
         "make numbers of what the checkout and the spec declare; or leave what has to matter out "
         "of `robustness.vary`",
     )

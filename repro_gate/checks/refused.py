@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from repro_gate.checks.interface import EvidenceLine, at
 from repro_gate.escape import clip
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Refused
 
 # How the name begins, behind underscores, that torch gives an operator it refuses (the first that
@@ -48,10 +48,10 @@ INSTEAD = (
 _PASSES = {"forward": "", "backward": ", in the backward pass", "optimizer": ", in the optimizer"}
 
 
-def lines_of(refused: Iterable[Refused], ended: Iterable[Run]) -> tuple[EvidenceLine, ...]:
+def lines_of(refused: Iterable[Refused], ended: Iterable[RunResult]) -> tuple[EvidenceLine, ...]:
     """Return `train.py:41: put_, in the backward pass; instead: ...`, each once, in the order in
     which torch came to them; if none was named, what the runs that `ended` died of."""
-    problems = (EvidenceLine(f"{run.plan.name}: {run.problem}") for run in ended)
+    problems = (EvidenceLine(f"{run.request.name}: {run.problem}") for run in ended)
     return tuple(dict.fromkeys(map(_line, refused))) or tuple(problems)
 
 

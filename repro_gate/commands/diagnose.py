@@ -90,13 +90,13 @@ def diagnose(
     results, found = diagnose_alone(whole, options, watch, tell_runs, tell_pair)
     for run in results.runs:
         if run.log_matters:
-            tell(for_terminal(f"run {run.plan.name}: {run.problem}", 1_000))
+            tell(for_terminal(f"run {run.request.name}: {run.problem}", 1_000))
     diverged = any(not comparison.identical for comparison in results.comparisons.values())
     if results.interrupted and not diverged:
         raise Inconclusive(results.interrupted, remedy="diagnose it again")
     for run in () if diverged else results.runs:
-        if not run.good and run.plan.name not in results.fragile:
-            problem = f"run {run.plan.name}: {for_terminal(run.problem, 1_000)}"
+        if not run.good and run.request.name not in results.fragile:
+            problem = f"run {run.request.name}: {for_terminal(run.problem, 1_000)}"
             raise Inconclusive(problem, remedy=run.remedy)
     if not results.comparisons:
         raise Inconclusive(

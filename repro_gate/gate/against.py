@@ -28,8 +28,8 @@ from repro_gate.install.install import installed
 from repro_gate.report import numbers
 from repro_gate.report.wording import place_of
 from repro_gate.runs.order import of_other_ref
-from repro_gate.runs.results import Results
-from repro_gate.runs.series import run_series
+from repro_gate.runs.results import Results, compare_pair
+from repro_gate.runs.series import do_runs
 from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 
@@ -71,7 +71,7 @@ def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> N
     comparison, foreign = results.comparison, unsound(evidence, results.runs)
     if foreign and ref:
         foreign = f"{ref}: {foreign}"
-    bad = [f"{run.plan.name}: {run.problem}" for run in results.runs if ref and not run.good]
+    bad = [f"{run.request.name}: {run.problem}" for run in results.runs if ref and not run.good]
     differ = ""
     if comparison is None or not comparison.identical:
         differ = (
@@ -102,7 +102,7 @@ def _run(
         tell=tell,
     ) as outer:
         folder = replace(here.folder, snapshot=copy, outer=outer)  # at the same paths as ours
-        return run_series(spec, folder, job.watch, of_other_ref(spec)), data
+        return do_runs(spec, folder, job.watch, of_other_ref(spec)), data
 
 
 def _data_of(
@@ -143,7 +143,8 @@ def _finding(
     hashed: ConfigHash | None,
 ) -> AgainstFinding:
     """Return how this gate run compares with that of the ref."""
-    ref, comparison = other.ref, there.compare_with(here)
+    ref = other.ref
+    comparison, _ = compare_pair(there.pair()[0], here.pair()[0], here.reader)
     changed = changed_inputs(before, hashed) if before and hashed else ()
     inputs = tuple(item for item in changed if item.root == RECIPE)
     what = f"inputs changed ({listed([item.name for item in inputs], _INPUTS)})"

@@ -1,22 +1,23 @@
-"""One more run where the planned ones came to nothing: without the gate, if the training crashed
-(does it crash without probe and flags too?); on behind each refusal, if torch refused an operator,
-so that every operator that it refuses is named.
+"""One more run if the planned ones came to nothing: without the gate, if the training crashed (does
+it crash without probe and flags too?); on behind each refusal, if torch refused an operator, so
+that every operator that it refuses is named.
 """
 
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from dataclasses import replace
 
 from repro_gate.errors import Inconclusive
 from repro_gate.runs.arms import Arm
 from repro_gate.runs.crashes import CANNOT_START, crashed_by_itself
 from repro_gate.runs.ending import NO_DETERMINISTIC
-from repro_gate.runs.gate_folder import site_of
-from repro_gate.runs.launch import Plan, Run, launch
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.runs.series import run_series
+from repro_gate.runs.series import run
+from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Refused
 
 # nobody stops a bare run at train.steps: seconds that it gets at least, and how many times what the
@@ -27,17 +28,17 @@ _TIMES = 3
 _BEYOND = 10
 
 
-def bare_run(results: Results, watch: Watch) -> Run | None:
+def bare_run(results: Results, watch: Watch) -> RunResult | None:
     """Return the run without the gate; None if no crash asks for one, torch itself says why it
     refused, or it could not be done."""
-    runs = [run for run in results.runs if run.plan.arm.name == "deterministic"]
-    crashed = next((run for run in runs if run.log_matters), None)
+    runs = [item for item in results.runs if item.request.arm.name == "deterministic"]
+    crashed = next((item for item in runs if item.log_matters), None)
     if (
         crashed is None
         or crashed.reason_id == NO_DETERMINISTIC
         or results.comparisons
         or results.interrupted
-        or any(run.good for run in runs)
+        or any(item.good for item in runs)
     ):
         return None
     ended = crashed.ended
@@ -48,49 +49,40 @@ def bare_run(results: Results, watch: Watch) -> Run | None:
         "the training crashed: one more run, without probe and flags, tells whether it crashes "
         "without the gate too"
     )
-    spec = results.spec
-    seconds = min(spec.train.timeout, max(_LEAST, _TIMES * ended.seconds))
-    limited = replace(spec, train=replace(spec.train, timeout=seconds))
-    plan = Plan(
-        name="bare",
-        arm=Arm("bare", crashed.plan.arm.seed),
-        bare=True,
-    )
-    try:
-        site = site_of(spec, results.folder, frozenset())
-        bare = launch(limited, plan, site, lambda _: None)
-    except (KeyboardInterrupt, Inconclusive, OSError):
-        # what the other runs came to is told as it is
-        return None
+    train = results.spec.train
+    seconds = min(train.timeout, max(_LEAST, _TIMES * ended.seconds))
+    limited = replace(results.spec, train=replace(train, timeout=seconds))
+    request = RunRequest(name="bare", arm=Arm("bare", crashed.request.arm.seed), bare=True)
+    bare = _run(limited, results, request)
+    if bare is None or bare.ended.timed_out:
+        return bare
     from_outside = bare.ended.out_of_memory or bare.ended.signal == signal.SIGKILL
-    return None if from_outside and not bare.ended.timed_out else bare
+    return None if from_outside else bare
 
 
 def refused_operators(results: Results, watch: Watch) -> tuple[Refused, ...]:
     """Return what torch refuses up to ten steps after the first refusal; nothing if no run ended by
     one."""
-    ended = next((run for run in results.runs if run.reason_id == NO_DETERMINISTIC), None)
+    ended = next((item for item in results.runs if item.reason_id == NO_DETERMINISTIC), None)
     if ended is None or results.interrupted:
         return ()
     watch.said(
         "torch refused an operator: one more run, which goes on behind each, names all of them"
     )
-    until, arm = ended.steps + 1 + _BEYOND, ended.plan.arm
+    until, arm = ended.steps + 1 + _BEYOND, ended.request.arm
     steps = min(until, arm.steps or until)
-    plan = Plan(
+    request = RunRequest(
         name="refused",
         arm=replace(arm, steps=steps),
         # its numbers are of no interest
         probe={"refused": steps, "every": steps + 1},
     )
-    try:
-        series = run_series(
-            results.spec,
-            results.folder,
-            Watch(),
-            (plan,),
-            measure=False,
-        )
-    except (Inconclusive, OSError):  # the first refusal stands in the log already
-        return ()
-    return tuple(item for run in series.runs for trace in run.traces for item in trace.refused)
+    refused = _run(results.spec, results, request)
+    return tuple(item for trace in refused.traces for item in trace.refused) if refused else ()
+
+
+def _run(spec: Spec, results: Results, request: RunRequest) -> RunResult | None:
+    """Do the run; None if it could not be done: the report tells what the others came to."""
+    with suppress(KeyboardInterrupt, Inconclusive, OSError):
+        return run(spec, results.folder, request)
+    return None

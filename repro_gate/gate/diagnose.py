@@ -24,10 +24,10 @@ from repro_gate.report.findings import inside
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
 from repro_gate.runs.gate_folder import GateFolder
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import Results
-from repro_gate.runs.series import run_series
+from repro_gate.runs.series import do_runs
 from repro_gate.spec.model import Spec
 from repro_gate.trace import notebook
 from repro_gate.trace.fields import Location
@@ -80,7 +80,7 @@ def diagnosis_of(
     if first is None:
         diagnosis = diagnose_nan(experiments, _NAN_STEPS)
     else:
-        deterministic = (run for run in runs if run.plan.arm.name == "deterministic")
+        deterministic = (run for run in runs if run.request.arm.name == "deterministic")
         short = next((run.ended.seconds for run in deterministic), _SHORT) < _SHORT
         whole = short or first.kind == "artifact"
         steps = spec.train.steps if whole else max(first.step, 0) + 1
@@ -153,15 +153,9 @@ class _Pairs:
     def _pair(self, setting: Setting) -> Pair:
         # Names of one length: with addresses held fixed, what is allocated first decides where all
         # else lies.
-        first = _plan(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
+        first = _request(self.spec, self.seed, setting, f"diagnosis-{self.done}a")
         second = replace(first, name=f"diagnosis-{self.done}b", second_of=first.name)
-        series = run_series(
-            self.spec,
-            self.folder,
-            Watch(),
-            (first, second),
-            measure=False,
-        )
+        series = do_runs(self.spec, self.folder, Watch(), (first, second))
         comparison, runs = series.comparisons.get(self.seed), series.runs
         if len(runs) < 2 or comparison is None:
             problems = (run.problem for run in runs if run.problem)
@@ -195,7 +189,7 @@ def _purpose(setting: Setting) -> str:
     return f"two runs with {', '.join(names)} held fixed{load}"
 
 
-def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
+def _request(spec: Spec, seed: int, setting: Setting, name: str) -> RunRequest:
     """Return how the first run of a pair is started: a factor is pinned as a whole, or at the lines
     that the setting names."""
     whole = {unit.factor for unit in setting.pinned if unit.site is None}
@@ -212,9 +206,10 @@ def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
         probe["lines"] = setting.step
     # else any line would look like the cause
     factors = [BY_NAME[name] for name in whole]
-    return Plan(
+    return RunRequest(
         name=name,
         arm=arms.deterministic(seed, arms.allowed(spec), setting.steps),
+        collect=True,
         probe=probe,
         stress=setting.stress,
         environment={key: value for factor in factors for key, value in factor.pinned.items()},
@@ -222,7 +217,7 @@ def _plan(spec: Spec, seed: int, setting: Setting, name: str) -> Plan:
     )
 
 
-def uses_of(run: Run, factors: Collection[str]) -> tuple[Used, ...]:
+def uses_of(run: RunResult, factors: Collection[str]) -> tuple[Used, ...]:
     """Return the uses of these factors in a run; what else its traces name is no factor."""
     return tuple(
         structs.replace(item, process=label)
@@ -232,7 +227,7 @@ def uses_of(run: Run, factors: Collection[str]) -> tuple[Used, ...]:
     )
 
 
-def _operators(run: Run) -> tuple[OperatorLine, ...]:
+def _operators(run: RunResult) -> tuple[OperatorLine, ...]:
     """Return the operators that a run recorded."""
     return tuple(
         structs.replace(item, process=label)
@@ -241,7 +236,7 @@ def _operators(run: Run) -> tuple[OperatorLine, ...]:
     )
 
 
-def _labelled(run: Run) -> Iterator[tuple[str, Trace]]:
+def _labelled(run: RunResult) -> Iterator[tuple[str, Trace]]:
     """Yield each process with a name that its twin in the other run has too."""
     counts: Counter[str] = Counter()
     for trace in run.traces:
@@ -272,13 +267,13 @@ def _excerpt(
     return tuple((number, clip(text, 300)) for number, text in near) if line <= len(lines) else ()
 
 
-def _undone(runs: Sequence[Run]) -> list[Undone]:
+def _undone(runs: Sequence[RunResult]) -> list[Undone]:
     """Return the flags that the training switched off in a deterministic run, each line once."""
     return [
         *{
             (item.flag, item.value, item.site): item
             for run in runs
-            if run.plan.arm.name == "deterministic"
+            if run.request.arm.name == "deterministic"
             for trace in run.traces
             for item in trace.undone
             if not item.late

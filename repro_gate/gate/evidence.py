@@ -174,8 +174,7 @@ def entry_of_runs(
     recorded = []
     for seed in seeds:
         run = results.pair(seed)[0]
-        artifacts = results.artifacts.get(run.plan.name, {}).values()
-        files = [item for item in artifacts if item.readable]
+        files = [item for item in run.artifacts.values() if item.readable]
         contents = results.reader.contents(files)
         digests = {item.name: content for item, content in zip(files, contents, strict=True)}
         recorded.append(result_of(run, digests))

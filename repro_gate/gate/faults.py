@@ -8,14 +8,14 @@ import math
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from repro_gate.checks.random_state import ALGORITHMS
 from repro_gate.compare.traces import processes
-from repro_gate.runs.artifacts import Collected
-from repro_gate.runs.launch import Run
+from repro_gate.runs.artifacts import with_digest
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.fields import Row
 from repro_gate.trace.model import Trace
@@ -89,7 +89,7 @@ class Place:
         }
 
 
-def place_of_fault(fault: str, clean: Run) -> Place | str:
+def place_of_fault(fault: str, clean: RunResult) -> Place | str:
     """Return where the probe puts a fault: in the middle of what a clean run recorded. A sentence
     if there is no such place."""
     _, kind, why_not = _PUT_IN[fault]
@@ -157,33 +157,34 @@ def _drawn_from(blocks: Sequence[Block]) -> str:
     return next((name for name in names if len(states[name]) > 1), names[0])
 
 
-def checkpoint_of(artifacts: Sequence[Collected]) -> str | None:
+def checkpoint_of(run: RunResult) -> str | None:
     """Return the declared artifact to damage: a checkpoint before other files; None if there is
     none."""
-    whole = [item for item in artifacts if item.readable and any(size for _, _, size in item.files)]
-    names = [item.name for item in whole]
+    items = [item for item in run.artifacts.values() if item.readable]
+    names = [item.name for item in items if any(size for _, _, size in item.files)]
     return min(names, key=lambda name: not name.endswith(_CHECKPOINTS), default=None)
 
 
-def flip_in_file(root: Path, name: str) -> None:
-    """Flip one bit of a number in a file, or in the largest file of a folder, below `root`. Raises
-    OSError if there is none, or a link leads out. What is in the file is untrusted."""
-    base, path = os.path.realpath(root), os.path.realpath(root / name)
-    if os.path.isdir(path):
-        files = (item.path for item in os.scandir(path) if item.is_file(follow_symlinks=False))
-        path = max(files, key=os.path.getsize, default=path)
-    if os.path.commonpath([base, path]) != base:
-        raise OSError(f"{name}: a link leads out of the working directory")
-    handle = os.open(
-        path,
-        os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW,
-    )
-    with os.fdopen(handle, "r+b") as file:
+def damaged(run: RunResult, name: str) -> RunResult:
+    """Return the run as if it had written this artifact with one bit flipped. Raises OSError if it
+    wrote none."""
+    item = run.artifacts.get(name)
+    if item is None or not item.readable:
+        raise OSError("this run did not write it")
+    members = [path for path in item.path.iterdir() if path.is_file()] if item.path.is_dir() else []
+    flip_in_file(max(members, key=os.path.getsize, default=item.path))
+    return replace(run, artifacts={**run.artifacts, name: with_digest(item)})
+
+
+def flip_in_file(path: Path) -> None:
+    """Flip one bit of a number in a file, whose content is untrusted. Raises OSError if it is
+    empty."""
+    with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         if not size:
-            raise OSError(f"{name}: it is empty")
+            raise OSError("it is empty")
         at = _number_in(file, size)
-        if path.endswith(_TEXTS):
+        if path.suffix in _TEXTS:
             file.seek(max(size - _TEXT_END, 0))
             start = file.tell()
             digits = [at for at, byte in enumerate(file.read(), start) if byte in b"0123456789"]

@@ -35,7 +35,7 @@ from repro_gate.report.model import (
     Subject,
     determinism,
 )
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.results import Results
 from repro_gate.sandbox.selection import SAME_USER_REMEDY
 
@@ -49,7 +49,7 @@ def report_of(
     results: Results,
     *,
     diagnosis: Diagnosis | None,
-    bare: Run | None,
+    bare: RunResult | None,
     entry: Entry | None,
     hashed: ConfigHash | None,
     against: AgainstFinding | None,
@@ -107,10 +107,10 @@ def report_of(
         noise_floor=results.floor,
         cost=cost and replace(cost, max_percent=results.spec.cost.max_percent),
         checklist=checklist,
-        runs=tuple(_summary(run, results) for run in results.runs),
+        runs=tuple(map(_summary, results.runs)),
         fingerprint=fingerprint(
             first.traces,
-            first.plan.arm.seed,
+            first.request.arm.seed,
             unsteady,
         )
         if first
@@ -143,13 +143,13 @@ def _subject(options: Options, evidence: Evidence) -> Subject:
     )
 
 
-def _settings(run: Run) -> dict[str, object]:
+def _settings(run: RunResult) -> dict[str, object]:
     """Return the flags as last read back in a run."""
     trace = next(iter(processes(run.traces).values()), None)
     return dict(trace.settings[trace.steps[-1].flags]) if trace and trace.steps else {}
 
 
-def _non_finite(run: Run) -> tuple[tuple[int, str], ...]:
+def _non_finite(run: RunResult) -> tuple[tuple[int, str], ...]:
     """Return the first losses that are not finite, with their steps."""
     losses = [
         (step, str(loss))
@@ -160,18 +160,17 @@ def _non_finite(run: Run) -> tuple[tuple[int, str], ...]:
     return tuple(losses[:_NON_FINITE])
 
 
-def _summary(run: Run, results: Results) -> RunSummary:
+def _summary(run: RunResult) -> RunSummary:
     """Return one run as the report lists it; of its processes, the times are of the slowest."""
     times = [
         (sum(mark.ms for mark in trace.steps), sum(mark.probe_ms for mark in trace.steps))
         for trace in run.traces
     ]
     step_ms, probe_ms = max(times, default=(0.0, 0.0))
-    artifacts = results.artifacts.get(run.plan.name, {})
     return RunSummary(
-        name=run.plan.name,
-        arm=run.plan.arm.name,
-        seed=run.plan.arm.seed,
+        name=run.request.name,
+        arm=run.request.arm.name,
+        seed=run.request.arm.seed,
         steps=run.steps,
         seconds=round(run.ended.seconds, 3),
         exit_code=run.ended.exit_code,
@@ -181,7 +180,7 @@ def _summary(run: Run, results: Results) -> RunSummary:
         probe_seconds=round(probe_ms / 1e3, 3),
         settings=_settings(run),
         log_tail=run.ended.tail[-_LOG_LINES:] if run.log_matters else (),
-        artifacts=sum(item.readable for item in artifacts.values()),
+        artifacts=sum(item.readable for item in run.artifacts.values()),
     )
 
 

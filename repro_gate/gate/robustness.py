@@ -12,7 +12,6 @@ from time import monotonic
 from repro_gate.checks.interface import EvidenceLine, Finding, missing
 from repro_gate.compare.model import Comparison
 from repro_gate.compare.tolerance import alike
-from repro_gate.compare.traces import compare_runs
 from repro_gate.diagnosis.model import Diagnosis, Exhausted
 from repro_gate.diagnosis.robustness import (
     SURROUNDINGS,
@@ -28,10 +27,10 @@ from repro_gate.gate.diagnose import LINES, uses_of
 from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import compare_crashed
 from repro_gate.runs.ending import last_line
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import Results, Varied, before_step
-from repro_gate.runs.series import run_series
+from repro_gate.runs.results import INTERRUPTED, Results, Varied, compare_pair
+from repro_gate.runs.series import run
 from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Used
 
@@ -54,7 +53,7 @@ def robustness_of(results: Results, watch: Watch) -> tuple[Diagnosis | None, Res
     if diagnosis is None:
         return None, results
     ends = tuple(
-        f"{item.run.plan.name} ended with: {line}"
+        f"{item.run.request.name} ended with: {line}"
         for item in results.not_robust
         if not item.run.good and (line := last_line(item.run.ended.tail))
     )
@@ -80,31 +79,20 @@ class _Experiment(Outcome):
     """With the run, and how it compares with the first of its seed; None if it ended badly and that
     is not the training's own doing."""
 
-    run: Run
+    run: RunResult
     comparison: Comparison | None
-
-
-class _Interrupted(Exception):
-    """An experiment's series was interrupted, and why."""
 
 
 class _Search:
     """The experiments about one varied run. A `brief` one only tells chance from dependence."""
 
-    def __init__(
-        self,
-        results: Results,
-        broken: Varied,
-        watch: Watch,
-        *,
-        brief: bool,
-    ) -> None:
-        spec, compared, plan = results.spec, broken.comparison, broken.run.plan
-        self.results, self.broken, self.watch, self.varied = results, broken, watch, plan.varied
+    def __init__(self, results: Results, broken: Varied, watch: Watch, *, brief: bool) -> None:
+        spec, compared, request = results.spec, broken.comparison, broken.run.request
+        self.results, self.broken, self.watch, self.varied = results, broken, watch, request.varied
         self.began, self.done = monotonic(), 0
         self.experiments = dict[frozenset[str], _Experiment]()
         self.tolerance = spec.determinism.tolerance
-        self.first = next(run for run in results.runs if run.plan.name == plan.second_of)
+        self.first = results.by_name[request.second_of]
         self.until = 10**9  # the step at which the varied run diverged
         # that an experiment needs; None: all, and what the training leaves at its end
         self.steps = None
@@ -119,11 +107,11 @@ class _Search:
         self.most = self.seconds = 0.0  # experiments, and their time
         if spec.diagnosis is not None and not brief:
             self.most, self.seconds = spec.diagnosis.runs, spec.diagnosis.timeout
-            watch.said(f"robustness: what does {plan.name} depend on?")
+            watch.said(f"robustness: what does {request.name} depend on?")
 
     def look_into(self) -> tuple[Diagnosis | None, Results]:
         """Return what the run depends on, with the line that it reached, and the results."""
-        results, run = self.results, self.broken.run
+        results, broken = self.results, self.broken.run
         names = sorted(self.varied, key=results.spec.robustness.vary.index)
         try:
             diagnosis = diagnose(names, self.until, self.place, self.experiment)
@@ -131,8 +119,8 @@ class _Search:
                 with suppress(Exhausted):
                     line = self.line_of(diagnosis.factor)
                     diagnosis = at_line(diagnosis, diagnosis.factor, line)
-        except _Interrupted as error:
-            return None, replace(results, interrupted=str(error))
+        except KeyboardInterrupt:
+            return None, replace(results, interrupted=INTERRUPTED)
         except (Inconclusive, OSError) as error:
             return None, replace(results, interrupted=f"the series ended early: {error}")
         plain = self.experiments[_NOTHING]
@@ -143,69 +131,53 @@ class _Search:
             return replace(diagnosis, runs=self.done, seconds=seconds), results
         # a failure is one next to the run that is varied in the same and comes through
         again = self.experiments[self.varied].run
-        return None, self.by_chance(run, self.broken.comparison or compare_crashed(again, run))
+        proof = self.broken.comparison or compare_crashed(again, broken)
+        return None, self.by_chance(broken, proof)
 
     def experiment(self, varied: frozenset[str]) -> Outcome:
         """Do one run that is varied in these."""
-        series = self.start(varied, {"factors": _WATCH}, self.seconds)
-        comparison, run = self.compare(series), series.runs[0]
-        differs = not run.good
+        result = self.run(varied, {"factors": _WATCH}, self.seconds)
+        comparison = self.compare(result)
+        differs = not result.good
         # a failure is explained by one that fails too
         if comparison and (self.broken.comparison or not varied):
             differs = differs or not alike(comparison, self.tolerance)
         self.experiments[varied] = _Experiment(
             differs=differs,
-            uses=uses_of(run, _USES),
-            run=run,
+            uses=uses_of(result, _USES),
+            run=result,
             comparison=comparison,
         )
         return self.experiments[varied]
 
-    def start(
-        self,
-        varied: frozenset[str],
-        probe: Mapping[str, object],
-        seconds: float,
-    ) -> Results:
+    def run(self, varied: frozenset[str], probe: Mapping[str, object], seconds: float) -> RunResult:
         """Do one run. Raises Exhausted if no more may be done."""
         late = self.done >= self.most or monotonic() - self.began > seconds
         if late and self.done >= _FOR_THE_VERDICT:
             raise Exhausted
         self.done += 1
         self.watch.said(f"robustness: one run with {', '.join(sorted(varied)) or 'nothing'} varied")
-        arm, results = self.first.plan.arm, self.results
+        arm, results = self.first.request.arm, self.results
         final = self.tolerance is not None  # which asks how far the final weights are apart
-        plan = Plan(
+        request = RunRequest(
             name=f"robustness-{arm.seed}-{self.done}",
             arm=replace(arm, steps=self.steps or arm.steps),
             varied=varied,
+            collect=self.steps is None,
             probe=probe,
             keep_final=final,
             reference=self.first.traces if final else (),
         )
-        series = run_series(
-            results.spec,
-            results.folder,
-            Watch(),
-            (plan,),
-            measure=False,
-        )
-        if series.interrupted:
-            raise _Interrupted(series.interrupted)
-        return series
+        return run(results.spec, results.folder, request)
 
-    def compare(self, series: Results) -> Comparison | None:
+    def compare(self, result: RunResult) -> Comparison | None:
         """Compare an experiment's run with the first, in the steps that both took."""
-        first, run, steps = self.first, series.runs[0], self.steps
-        if not run.good:
-            return compare_crashed(first, run)
-        if steps is None:
-            return self.results.compare_with(series, first.plan.arm.seed)
-        a, b = (
-            [replace(before_step(trace, steps), steps=trace.steps[:steps]) for trace in item.traces]
-            for item in (first, run)
-        )
-        return compare_runs(a, b)
+        first, steps = self.first, self.steps
+        if not result.good:
+            return compare_crashed(first, result)
+        if steps is not None:
+            first, result = (_cut_off(item, steps) for item in (first, result))
+        return compare_pair(first, result, self.results.reader)[0]
 
     def line_of(self, name: str) -> Used | None:
         """Return the line that a varied name reached: the first whose values differ if no use of it
@@ -216,32 +188,43 @@ class _Search:
         if not called(name):
             # what decides is known, and a name without a line helps nobody: take the time
             probe = {"factors": {}, "lines": self.until}
-            first, second = (self.start(item, probe, inf) for item in (_NOTHING, alone))
-            return first_difference(
-                uses_of(first.runs[0], LINES),
-                uses_of(second.runs[0], LINES),
-            )
+            first, second = (self.run(item, probe, inf) for item in (_NOTHING, alone))
+            return first_difference(uses_of(first, LINES), uses_of(second, LINES))
         if name != "clock" or not plain or not varied:
             return None
         uses = differing(plain.uses, varied.uses, name, self.until)
         readers = [*{use.site: use for use in reversed(uses) if use.direct}.values()]
         for use in reversed(readers) if len(readers) > 1 else ():
             watch = {"factors": {**_WATCH, "vary_at": [use.site]}}
-            comparison = self.compare(self.start(alone, watch, self.seconds))
+            comparison = self.compare(self.run(alone, watch, self.seconds))
             if comparison and not alike(comparison, self.tolerance):
                 return use
         return None
 
-    def by_chance(self, run: Run, proof: Comparison | None) -> Results:
-        """Return the results where `run`, compared in `proof`, shows that nothing which was varied
+    def by_chance(self, result: RunResult, proof: Comparison | None) -> Results:
+        """Return the results if `result`, compared in `proof`, shows that nothing which was varied
         explains the varied run. A run that ended badly is one of the gate's runs from here on, so
         that the report has its log."""
-        results, broken, seed = self.results, self.broken, self.first.plan.arm.seed
+        results, broken, seed = self.results, self.broken, self.first.request.arm.seed
+        added = () if result.good or result in results.runs else (result,)
+        name = {seed: result.request.name} if result is broken.run and result.good else {}
         return replace(
             results,
-            runs=results.runs if run.good or run in results.runs else (*results.runs, run),
+            runs=(*results.runs, *added),
             comparisons=results.comparisons | ({seed: proof} if proof else {}),
-            second=results.second
-            | ({seed: run.plan.name} if run is broken.run and run.good else {}),
+            second=results.second | name,
             varied=results.varied | {seed: replace(broken, by_chance=True)},
         )
+
+
+def _cut_off(run: RunResult, steps: int) -> RunResult:
+    """Return the run as it was after so many steps, when it had left no artifact."""
+    traces = tuple(
+        replace(
+            trace,
+            blocks=[block for block in trace.blocks if block.step < steps],
+            steps=trace.steps[:steps],
+        )
+        for trace in run.traces
+    )
+    return replace(run, traces=traces, artifacts={})

@@ -34,10 +34,9 @@ from repro_gate.runs.gate_folder import GateFolder, remove_copies
 from repro_gate.runs.order import gate_runs
 from repro_gate.runs.progress import Watch
 from repro_gate.runs.results import INTERRUPTED, Results, keep_traces
-from repro_gate.runs.series import run_series
+from repro_gate.runs.series import do_runs
 from repro_gate.spec.model import Spec
 
-CONTROL_STEPS = 2
 A_MOMENT = 0.25  # seconds for which the first run waits for the declared data
 
 
@@ -105,10 +104,9 @@ def diagnose_alone(
     Data is not verified, nothing is judged."""
     job = prepare(written, options, watch)
     with gate_folder(job) as folder:
-        plans = gate_runs(job.spec, CONTROL_STEPS)
-        results = run_series(
-            job.spec, folder, watch, [plan for plan in plans if plan.arm.name == "deterministic"]
-        )
+        requests = gate_runs(job.spec)
+        deterministic = [item for item in requests if item.arm.name == "deterministic"]
+        results = do_runs(job.spec, folder, watch, deterministic)
         dependence, results = robustness_of(results, watch)
         on_results(results)
         return results, diagnosis_of(results, watch, on_pair) or dependence
@@ -122,14 +120,13 @@ def _run(job: Job, folder: GateFolder, ahead: Future[Evidence]) -> Results:
         return first_unsound(ahead.result().data) is None
 
     is_read = bool(wait([ahead], A_MOMENT).done)
-    plans = gate_runs(job.spec, CONTROL_STEPS, control_first=not is_read)
-    results = run_series(
+    requests = gate_runs(job.spec, control_first=not is_read)
+    results = do_runs(
         job.spec,
         folder,
         job.watch,
-        plans if not is_read or is_sound() else (),
+        requests if not is_read or is_sound() else (),
         fail_fast=job.options.fail_fast,
-        started=job.clock,
         sound=is_sound,
     )
     if results.interrupted == INTERRUPTED and not ahead.done():
@@ -137,5 +134,5 @@ def _run(job: Job, folder: GateFolder, ahead: Future[Evidence]) -> Results:
     target = job.options.keep_traces
     if target is not None:
         unkept = keep_traces(results.runs, target, readable=folder.sandbox.own_user)
-        results.said = (*results.said, *unkept)
+        results.warnings = (*results.warnings, *unkept)
     return results

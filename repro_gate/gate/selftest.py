@@ -8,9 +8,8 @@ is not caught.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from pathlib import Path
 from time import monotonic
 from typing import Literal
 
@@ -19,18 +18,17 @@ from repro_gate.checks.random_state import flags_effective, generators_equal
 from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.errors import Inconclusive
 from repro_gate.escape import for_terminal
-from repro_gate.gate.faults import FAULTS, Place, checkpoint_of, flip_in_file, place_of_fault
+from repro_gate.gate.faults import FAULTS, Place, checkpoint_of, damaged, place_of_fault
 from repro_gate.gate.options import Options
 from repro_gate.gate.prepare import gate_folder, prepare
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.progress import sentence
 from repro_gate.runs import arms
 from repro_gate.runs.gate_folder import GateFolder
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.progress import Watch
-from repro_gate.runs.results import INTERRUPTED, Results, last_step
-from repro_gate.runs.series import run_series
-from repro_gate.sandbox.identity import as_training_user
+from repro_gate.runs.results import INTERRUPTED, Results, compare_pair
+from repro_gate.runs.series import do_runs, run
 from repro_gate.spec.model import Spec
 
 STEPS = 6  # of a run, unless the command line says otherwise
@@ -46,9 +44,9 @@ class Row:
 
     fault: str
     outcome: Outcome
+    _: KW_ONLY
     why: str = ""
     put: Place | None = None
-    _: KW_ONLY
     found: Divergence | None = None
     reasons: tuple[str, ...] = ()  # ids of what failed, or warned
     seconds: float = 0.0
@@ -91,22 +89,15 @@ def selftest(
         spec = replace(whole, train=replace(whole.train, steps=steps))
         clean = _clean(spec, folder, watch)
         trial = _Trial(whole, watch, clean)
-        rows = tuple(trial.row(fault) for fault in FAULTS if fault in (faults or FAULTS))
         return SelfTest(
             seed=spec.random_state.seeds[0],
             steps=clean.runs[0].steps,
-            rows=rows,
+            rows=tuple(trial.row(fault) for fault in FAULTS if fault in (faults or FAULTS)),
             seconds=round(monotonic() - began, 3),
         )
 
 
-def judge(
-    fault: str,
-    put: Place,
-    comparison: Comparison,
-    clean: Results,
-    faulty: Run,
-) -> Row:
+def judge(fault: str, put: Place, comparison: Comparison, clean: Results, faulty: RunResult) -> Row:
     """Return whether the gate's verdict on a clean and a faulty run names the fault where it was
     put in."""
     first, pair = comparison.first_divergence, (clean.runs[0], faulty)
@@ -128,13 +119,8 @@ def judge(
         comparisons={seed: comparison},
     )
     verdict, reasons, _ = decide(Findings(results=results, checklist=(flags, generators)))
-    row = Row(
-        fault,
-        "not caught",
-        put=put,
-        found=first,
-        reasons=tuple(item.id for item in reasons if verdict == "fail"),
-    )
+    ids = tuple(item.id for item in reasons) if verdict == "fail" else ()
+    row = Row(fault, "not caught", put=put, found=first, reasons=ids)
     if put.kind == "flag":
         line = f"{put.name} is False from step {put.step} on"
         return _by_check(replace(row, found=None), flags, line)
@@ -167,28 +153,19 @@ def _by_check(row: Row, result: CheckResult, line: str) -> Row:
 def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     """Return the clean pair. Raises Inconclusive if it cannot be compared, or diverges: no fault
     would stand out."""
-    seed, steps = spec.random_state.seeds[0], spec.train.steps
-    first = Plan(
-        name="clean-1",
-        arm=arms.deterministic(
-            seed,
-            arms.allowed(spec),
-            steps,
-        ),
-    )
+    seed = spec.random_state.seeds[0]
+    arm = arms.deterministic(seed, arms.allowed(spec), spec.train.steps)
+    first = RunRequest(name="clean-1", arm=arm, collect=True)
     second = replace(first, name="clean-2", second_of=first.name)
-    clean = _whole(
-        run_series(
-            spec,
-            folder,
-            watch,
-            (first, second),
-            measure=False,
-        )
-    )
-    bad = next((run for run in clean.runs if not run.good), None)
+    clean = do_runs(spec, folder, watch, (first, second))
+    if clean.interrupted == INTERRUPTED:
+        raise KeyboardInterrupt
+    bad = next((item for item in clean.runs if not item.good), None)
     remedy = "make the gate pass first: `repro-gate diagnose` says why the runs diverge"
-    if clean.comparison is not None and clean.comparison.first_divergence is not None:
+    if clean.interrupted:
+        why = clean.interrupted
+        remedy = "free space, or set TMPDIR to a folder that can be written"
+    elif clean.comparison is not None and clean.comparison.first_divergence is not None:
         place = sentence(clean.comparison.first_divergence)
         why = f"two clean runs diverge {place}, so that no fault of ours would stand out"
     elif bad is not None:
@@ -198,17 +175,6 @@ def _clean(spec: Spec, folder: GateFolder, watch: Watch) -> Results:
     else:
         return clean
     raise Inconclusive(why, remedy=remedy)
-
-
-def _whole(results: Results) -> Results:
-    """Return the results of a series that came to its end. Raises what ended it."""
-    if results.interrupted == INTERRUPTED:
-        raise KeyboardInterrupt
-    if results.interrupted:
-        raise Inconclusive(
-            results.interrupted, remedy="free space, or set TMPDIR to a folder that can be written"
-        )
-    return results
 
 
 @dataclass(frozen=True)
@@ -224,134 +190,75 @@ class _Trial:
         """Put one fault in, and see how it is found."""
         began = monotonic()
         self.watch.said(f"{fault}: {FAULTS[fault]}")
-        if fault == "checkpoint":
-            row = self._checkpoint()
-        else:
-            put = place_of_fault(fault, self.clean.runs[0])
-            row = (
-                Row(
-                    fault,
-                    "not applicable",
-                    put,
-                )
-                if isinstance(put, str)
-                else self._one(fault, put)
-            )
+        row = self._checkpoint() if fault == "checkpoint" else self._by_probe(fault)
         self.watch.said(f"  {row.outcome}{': ' * bool(row.why)}{for_terminal(row.why, 300)}")
         return replace(row, seconds=round(monotonic() - began, 3))
 
-    def _one(self, fault: str, put: Place) -> Row:
+    def _by_probe(self, fault: str) -> Row:
         """Compare a run with a fault with the clean one; of the race, two that came to other
         results, for a run that does not race has no such operator."""
-        first = None if fault == "race" else self.clean
+        put = place_of_fault(fault, self.clean.runs[0])
+        if isinstance(put, str):
+            return Row(fault, "not applicable", why=put)
+        first = None if fault == "race" else self.clean.runs[0]
         for number in range(_RACES):
             probe = {"fault": put.config(fault)}
             faulty = self._run(self.clean.spec, f"selftest-{fault}-{number + 1}", probe)
-            if bad := _unusable(fault, put, faulty):
-                return bad
+            if not faulty.good:
+                return _useless(fault, faulty, put)
+            if not _notes(faulty):
+                why = "the probe did not come to put it in"
+                return Row(fault, "inconclusive", why=why, put=put)
             if first is None:
                 first = faulty
-            elif _notes(first.runs[0]) != _notes(faulty.runs[0]):
+            elif _notes(first) != _notes(faulty):
                 return self._judged(fault, put, first, faulty)
         why = f"the threads came to the same result in all of {_RACES} runs: nothing is shown"
-        return Row(fault, "inconclusive", why, put)
+        return Row(fault, "inconclusive", why=why, put=put)
 
     def _checkpoint(self) -> Row:
         """Damage a file after its run; if the short runs write none, that takes two whole ones."""
-        clean, fault = self.clean, "checkpoint"
-        if not clean.spec.capture.artifacts:
-            return Row(fault, "not applicable", "capture.artifacts names no file")
-        name = _checkpoint_of(clean)
-        if name is None and clean.spec.train.steps != self.whole.train.steps:
+        spec, clean, fault = self.clean.spec, self.clean.runs[0], "checkpoint"
+        if not spec.capture.artifacts:
+            return Row(fault, "not applicable", why="capture.artifacts names no file")
+        name = checkpoint_of(clean)
+        if name is None and spec.train.steps != self.whole.train.steps:
             self.watch.said("  the short runs write no artifact: two whole runs")
-            clean = self._run(self.whole, "clean-whole", {})
-            if bad := _unusable(fault, None, clean, noted=False):
-                return bad
-            name = _checkpoint_of(clean)
+            spec = self.whole
+            clean = self._run(spec, "clean-whole", {})
+            if not clean.good:
+                return _useless(fault, clean)
+            name = checkpoint_of(clean)
         if name is None:
             why = "no file matches capture.artifacts after a run"
-            return Row(fault, "not applicable", why)
-        put = Place(step=last_step(clean.runs), kind="artifact", name=name)
-        problems = list[str]()
+            return Row(fault, "not applicable", why=why)
+        put = Place(step=clean.steps - 1, kind="artifact", name=name)
+        faulty = self._run(spec, "selftest-checkpoint", {})
+        if not faulty.good:
+            return _useless(fault, faulty, put)
+        try:
+            return self._judged(fault, put, clean, damaged(faulty, name))
+        except (OSError, ValueError) as error:
+            why = f"{name} could not be changed: {error}"
+            return Row(fault, "inconclusive", why=why, put=put)
 
-        def damage(root: Path) -> None:
-            try:
-                with as_training_user(clean.folder.sandbox):
-                    flip_in_file(root, name)
-            except (OSError, ValueError) as error:
-                problems.append(f"{name} could not be changed: {error}")
-
-        faulty = self._run(clean.spec, "selftest-checkpoint", {}, damage)
-        if problems:
-            return Row(fault, "inconclusive", problems[0], put)
-        return _unusable(
-            fault,
-            put,
-            faulty,
-            noted=False,
-        ) or self._judged(fault, put, clean, faulty)
-
-    def _run(
-        self,
-        spec: Spec,
-        name: str,
-        probe: Mapping[str, object],
-        wrote: Callable[[Path], None] = lambda _: None,
-    ) -> Results:
-        first = self.clean.runs[0].plan
+    def _run(self, spec: Spec, name: str, probe: Mapping[str, object]) -> RunResult:
+        first = self.clean.runs[0].request
         arm = replace(first.arm, steps=spec.train.steps)
-        plan = replace(first, name=name, arm=arm, probe=probe)
-        return _whole(
-            run_series(
-                spec,
-                self.clean.folder,
-                Watch(),
-                (plan,),
-                measure=False,
-                wrote=wrote,
-            )
-        )
+        return run(spec, self.clean.folder, replace(first, name=name, arm=arm, probe=probe))
 
-    def _judged(
-        self,
-        fault: str,
-        put: Place,
-        clean: Results,
-        faulty: Results,
-    ) -> Row:
-        return judge(
-            fault,
-            put,
-            clean.compare_with(faulty),
-            clean,
-            faulty.runs[0],
-        )
+    def _judged(self, fault: str, put: Place, clean: RunResult, faulty: RunResult) -> Row:
+        comparison, _ = compare_pair(clean, faulty, self.clean.reader)
+        return judge(fault, put, comparison, self.clean, faulty)
 
 
-def _checkpoint_of(results: Results) -> str | None:
-    """Return the artifact of the first run to damage."""
-    return checkpoint_of([*results.artifacts.get(results.runs[0].plan.name, {}).values()])
+def _useless(fault: str, faulty: RunResult, put: Place | None = None) -> Row:
+    """Return the row of a run that ended badly: that shows nothing of the gate."""
+    why = f"its run {faulty.outcome}: {faulty.problem}"
+    return Row(fault, "inconclusive", why=why, put=put)
 
 
-def _unusable(
-    fault: str,
-    put: Place | None,
-    results: Results,
-    *,
-    noted: bool = True,
-) -> Row | None:
-    """Return the row of a run that ended badly, or into which the probe did not put its fault: that
-    shows nothing of the gate."""
-    run = results.runs[0]
-    if run.good and (_notes(run) or not noted):
-        return None
-    why = "the probe did not come to put it in"
-    if not run.good:
-        why = f"its run {run.outcome}: {run.problem}"
-    return Row(fault, "inconclusive", why, put)
-
-
-def _notes(run: Run) -> list[str]:
+def _notes(faulty: RunResult) -> list[str]:
     """Return what the probe says of the fault that it put in."""
-    notes = (note for trace in run.traces for note in trace.notes)
+    notes = (note for trace in faulty.traces for note in trace.notes)
     return [message for identifier, message in notes if identifier == _NOTE]

@@ -24,7 +24,7 @@ from repro_gate.report.wording import place_of
 from repro_gate.runs.crashes import crashed_by_itself
 from repro_gate.runs.ending import last_exception
 from repro_gate.runs.flags import FILL
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Results
 
@@ -50,7 +50,7 @@ class Findings:
     results: Results
     checklist: tuple[CheckResult, ...]
     cost: Cost | None = None
-    bare: Run | None = None  # of a training that crashed, without the gate
+    bare: RunResult | None = None  # of a training that crashed, without the gate
     # data that git ignores -> where a training that crashed names it
     ignored: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None  # why the first seed that diverged did so
@@ -106,7 +106,7 @@ def _diverged(findings: Findings) -> Iterator[Reason]:
         if (first.kind, first.name) == ("optimizer", STEPS) and any(
             crashed_by_itself(run)
             for run in results.runs
-            if (run.plan.arm.name, run.plan.arm.seed) == ("deterministic", seed)
+            if (run.request.arm.name, run.request.arm.seed) == ("deterministic", seed)
         ):
             yield Reason(
                 "determinism/crashed",
@@ -134,15 +134,15 @@ def never_finite(results: Results) -> tuple[str, ...]:
     """Return a sentence for each kind of number that was never finite in a deterministic run: it
     repeats whatever the training does, so such a run shows nothing. None if the spec allows it."""
     good = [run for run in results.runs if run.good]
-    default = next((run.traces for run in good if run.plan.arm.name == "default"), None)
+    default = next((run.traces for run in good if run.request.arm.name == "default"), None)
     sentences = (
         sentence
         for run in good
-        if run.plan.arm.name == "deterministic"
+        if run.request.arm.name == "deterministic"
         for sentence in nonfinite(
             run.traces,
             default,
-            bool(run.plan.arm.flags.get(FILL)),
+            bool(run.request.arm.flags.get(FILL)),
         )
     )
     return () if results.spec.determinism.allow_nonfinite else tuple(dict.fromkeys(sentences))
@@ -256,11 +256,13 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     `random-state/robust` tells, and one for git-ignored data that may explain a crash."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for run in findings.results.runs:
-        if run.log_matters and run.plan.name not in findings.results.fragile:
+        if run.log_matters and run.request.name not in findings.results.fragile:
             clause, remedy = _without_gate(run, findings.bare)
             exception = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
             text = ": ".join(filter(None, (run.problem + clause, exception)))
-            names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(run.plan.name)
+            names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(
+                run.request.name
+            )
     crashes = [
         Reason(identifier, f"run{'s' * (len(runs) > 1)} {' and '.join(runs)}: {text}", remedy)
         for (identifier, text, remedy), runs in names.items()
@@ -279,11 +281,11 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     return [*crashes, lacking]
 
 
-def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
+def _without_gate(run: RunResult, bare: RunResult | None) -> tuple[str, str]:
     """Return whether a crash shows without the gate too, as a clause, and what to do then; empty if
     nobody knows."""
     # the run without the gate has the seed of the deterministic ones
-    is_like_it = run.plan.arm.name == "deterministic" and run.outcome in ("crashed", "killed")
+    is_like_it = run.request.arm.name == "deterministic" and run.outcome in ("crashed", "killed")
     if bare is None or not is_like_it:
         return "", ""
     if _crashes(bare):
@@ -301,7 +303,7 @@ def _without_gate(run: Run, bare: Run | None) -> tuple[str, str]:
     return ", only with the gate", remedy
 
 
-def _crashes(bare: Run) -> bool:
+def _crashes(bare: RunResult) -> bool:
     """Return whether the training crashed without the gate."""
     ended = bare.ended
     return not ended.timed_out and (ended.signal is not None or bool(ended.exit_code))
@@ -355,10 +357,10 @@ def _notes(findings: Findings) -> Iterator[Reason]:
         yield Reason(name, *texts)
     for run in results.runs:
         if count := run.ended.left_running:
-            message = f"run {run.plan.name} left {count} processes running; they were ended"
+            message = f"run {run.request.name} left {count} processes running; they were ended"
             yield Reason("run/left-running", message)
         for identifier, message in (note for trace in run.traces for note in trace.notes):
-            about = "" if identifier in _OF_ALL_RUNS else f"run {run.plan.name}: "
+            about = "" if identifier in _OF_ALL_RUNS else f"run {run.request.name}: "
             yield Reason(f"probe/{identifier}", about + message)
     tolerance = spec.determinism.tolerance
     for seed, comparison in results.comparisons.items():

@@ -20,7 +20,7 @@ from repro_gate.report.wording import moment
 from repro_gate.runs.progress import Watch
 
 if TYPE_CHECKING:
-    from repro_gate.runs.launch import Run
+    from repro_gate.runs.launch import RunResult
 
 
 MIB = 1024 * 1024
@@ -99,10 +99,10 @@ class Lines(Watch):
         """At once."""
         self._foreign(f"  diverged: {sentence(divergence)}")
 
-    def run_ended(self, run: Run) -> None:
+    def run_ended(self, run: RunResult) -> None:
         """Close the group; the log's end where the run went wrong."""
         self._name = ""
-        if run.outcome == "finished" and run.plan.arm.steps is None:
+        if run.outcome == "finished" and run.request.arm.steps is None:
             self._known = run.steps
         self._foreign(f"  {ended(run)}" + (f"; {self._state}" if self._state else ""))
         if run.log_matters and run.ended.tail:
@@ -147,18 +147,18 @@ def sentence(divergence: Divergence) -> str:
     return f"{place}, {divergence.kind}{name}{process}"
 
 
-def remaining(run: Run, number: int, total: int) -> str:
+def remaining(run: RunResult, number: int, total: int) -> str:
     """After the first whole run, about how long the others will take; empty where that is not
     known."""
-    first, others = number == 1 or run.plan.name == "deterministic-1", total - number
-    if not first or not others or not run.good or run.plan.arm.name == "reseeded":
+    first, others = number == 1 or run.request.name == "deterministic-1", total - number
+    if not first or not others or not run.good or run.request.arm.name == "reseeded":
         return ""
     return (
         f"about {duration(max(round(run.ended.seconds * others), 1))} for the other {others} runs"
     )
 
 
-def ended(run: Run) -> str:
+def ended(run: RunResult) -> str:
     """How a run ended, in one line that is safe to print."""
     text = f"{run.outcome} after {run.steps} steps, {duration(run.ended.seconds)}"
     return text if run.good or not run.problem else f"{text}: {for_terminal(run.problem, 1000)}"

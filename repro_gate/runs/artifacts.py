@@ -148,7 +148,7 @@ def collect(
         for number, name in enumerate(names)
     ]
     with ThreadPoolExecutor() as pool:
-        return tuple(pool.map(_with_digest, copies)), tuple(
+        return tuple(pool.map(with_digest, copies)), tuple(
             glob for glob in globs if not matches[glob]
         )
 
@@ -175,7 +175,7 @@ def in_place(path: Path) -> tuple[Collected, ...]:
         else replace(item, problem="it is not a regular file")
         for item in found
     ]
-    return tuple(map(_with_digest, plain))
+    return tuple(map(with_digest, plain))
 
 
 def _whole(search: _Search, found: set[str]) -> list[str]:
@@ -292,7 +292,8 @@ def _kind(search: _Search, name: str) -> str:
         raise
 
 
-def _with_digest(item: Collected) -> Collected:
+def with_digest(item: Collected) -> Collected:
+    """Return the item with the digests of its bytes as they are now."""
     if not item.readable:
         return item
     if not item.path.is_dir():

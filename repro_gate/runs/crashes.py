@@ -22,7 +22,7 @@ from repro_gate.compare.traces import (
     unequal_length,
 )
 from repro_gate.runs.ending import NO_DETERMINISTIC, last_exception
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 
 # raised by what a process does itself
@@ -46,7 +46,7 @@ _MACHINE = re.compile(
 _LOG_END = 5  # lines that tell of a crash without a traceback
 
 
-def crashed_by_itself(run: Run) -> bool:
+def crashed_by_itself(run: RunResult) -> bool:
     """Whether the training's own code ended the run badly: what a race or an unseeded draw can do
     to one run and not to another."""
     if run.reason_id == "run/killed":
@@ -61,7 +61,7 @@ def crashed_by_itself(run: Run) -> bool:
     )
 
 
-def compare_crashed(first: Run, second: Run) -> Comparison | None:
+def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:
     """Two runs of one seed of which at least one did not come to its end: their traces up to there,
     and how they ended. None where neither tells that the training is not reproducible."""
     a, b = _up_to_crash(first.traces, second.traces)
@@ -76,7 +76,7 @@ def compare_crashed(first: Run, second: Run) -> Comparison | None:
     )
 
 
-def _ending(first: Run, second: Run) -> Divergence | None:
+def _ending(first: RunResult, second: RunResult) -> Divergence | None:
     """How the runs ended differently, where the training itself made that difference."""
     if not all(run.good or crashed_by_itself(run) for run in (first, second)):
         return None
@@ -86,14 +86,14 @@ def _ending(first: Run, second: Run) -> Divergence | None:
     return replace(unequal_length(a, b), detail=f"{_told(first, a)}, {_told(second, b)}")
 
 
-def _told(run: Run, steps: int) -> str:
+def _told(run: RunResult, steps: int) -> str:
     return (
-        f"{run.plan.name} {'ended well' if run.good else 'crashed'} after {steps} "
+        f"{run.request.name} {'ended well' if run.good else 'crashed'} after {steps} "
         f"step{'s' * (steps != 1)}"
     )
 
 
-def _last(run: Run) -> int:
+def _last(run: RunResult) -> int:
     """Steps that the run took. Of several processes, those that an exception ended tell: a launcher
     ends the others at any time."""
     trained = [trace for trace in run.traces if trace.trained]

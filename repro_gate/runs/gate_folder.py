@@ -23,7 +23,7 @@ from repro_gate.errors import UsageError, obeyed
 from repro_gate.files import Unreadable, parse_toml, read_text, remove_tree
 from repro_gate.runs import arms, variation
 from repro_gate.runs.environment import INJECT, training_environment
-from repro_gate.runs.launch import Original, Site
+from repro_gate.runs.launch import Original, RunRequest, Site
 from repro_gate.runs.workspaces import fresh_workspace, spare_of
 from repro_gate.sandbox.cleanup import fixed_folder
 from repro_gate.sandbox.confinement import PACKAGE, confined
@@ -99,12 +99,10 @@ def open_gate_folder(
         )
 
 
-def site_of(
-    spec: Spec, folder: GateFolder, varied: frozenset[str], *, take_over: bool = False
-) -> Site:
-    """A fresh place for the next run, with nothing of the one before but, if it may `take_over`
-    these, files of the checkout that it left alone. Raises UsageError where its directory lies
-    outside."""
+def site_of(spec: Spec, folder: GateFolder, request: RunRequest) -> Site:
+    """Make a fresh place for the next run, with nothing of the one before but, unless it needs
+    files of its own, files of the checkout that were left alone. Raises UsageError if its directory
+    lies outside."""
     run_folder, before = folder.path / "run", folder.path / "before"
     remove_tree(before)
     if run_folder.exists():
@@ -116,8 +114,8 @@ def site_of(
         run_folder,
         spec.data,
         spec.path.parent,
-        varied,
-        spare_of(before) if take_over else None,
+        request.varied,
+        None if request.own_files else spare_of(before),
     )
     # whole, so that nothing one run leaves beside its workspace reaches the next
     remove_tree(before)
@@ -135,7 +133,7 @@ def site_of(
         sandbox=folder.sandbox,
         original=folder.original,
         began=folder.began,
-        places=variation.places(varied),
+        places=variation.places(request.varied),
     )
 
 

@@ -20,9 +20,12 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from repro_gate.compare.unrecorded import Left as Unrecorded
 from repro_gate.errors import held
+from repro_gate.files import remove_tree
 from repro_gate.runs import variation
 from repro_gate.runs.arms import Arm
+from repro_gate.runs.artifacts import Collected
 from repro_gate.runs.ending import Ending, ending_of, leave_out_idle
 from repro_gate.runs.environment import (
     EXTENSION,
@@ -57,57 +60,57 @@ _FIXED_ADDRESSES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What to run: `name` is the run's own (`deterministic-2`), `second_of` that of the first run
-    of its pair and `reference` its traces, `varied` the names of what around the training differs
-    from the first run's (`variation.py`), `stress` whether its timing is disturbed, `keep_steps`
-    the steps whose tensors are kept or measured (a replay), `keep_final` whether the final state
-    is, `observe` whether imported distributions are noted too (once is enough, and it takes
-    time). `probe` is more of the probe's configuration, `environment` more
-    variables, and `fixed_addresses` turns address randomisation off: a diagnosis holds factors
-    fixed. `bare`: nothing of the gate is in the training, which then has no trace and goes on to
-    its end."""
+class RunRequest:
+    """All that is to be known about a run before it starts, but for the spec and the place."""
 
-    name: str
+    name: str  # the run's own: `deterministic-2`
     arm: Arm
-    keep_final: bool = False
-    keep_steps: tuple[int, ...] = ()
-    second_of: str = ""
-    reference: tuple[Trace, ...] = ()
-    varied: frozenset[str] = frozenset()
-    stress: bool = False
-    observe: bool = False
-    probe: Mapping[str, object] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    fixed_addresses: bool = False
-    bare: bool = False
+    second_of: str = ""  # the name of the first run of its pair
+    reference: tuple[Trace, ...] = ()  # the first run's traces
+    varied: frozenset[str] = frozenset()  # what differs from the first run (`variation.py`)
+    own_files: bool = False  # no file that the run before left alone is moved into its workspace
+    keep_final: bool = False  # whether the final state is kept, or measured
+    keep_steps: tuple[int, ...] = ()  # steps whose tensors are kept, or measured (a replay)
+    observe: bool = False  # whether imported distributions are noted too, which takes time
+    collect: bool = False  # whether artifacts are taken out, and other written files looked at
+    probe: Mapping[str, object] = field(default_factory=dict)  # more of the probe's configuration
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables
+    stress: bool = False  # whether its timing is disturbed
+    fixed_addresses: bool = False  # whether addresses are not randomised
+    bare: bool = False  # nothing of the gate is in the training, which goes on to its end
+    auxiliary: bool = False  # it only explains other runs
+    dispensable: bool = False  # it does not count if it ends badly
+    announcement: str = ""  # a sentence before it starts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Ending):
-    """What came of a plan."""
+class RunResult(Ending):
+    """What came of a request."""
 
-    plan: Plan
+    request: RunRequest
     ended: Ended
     traces: tuple[Trace, ...] = ()
     folder: Path = field(default_factory=Path)
-    # what it left outside its own places, where it had a user of its own
+    # what it left outside its own places, if it had a user of its own
     left: Left = field(default_factory=Left)
+    artifacts: Mapping[str, Collected] = field(default_factory=dict)  # by their names
+    unmatched: tuple[str, ...] = ()  # globs of capture.artifacts that matched nothing
+    unrecorded: Unrecorded = field(default_factory=Unrecorded)  # what nothing compares
 
     @property
     def good(self) -> bool:
-        """Whether the run can be compared."""
+        """Return whether the run can be compared."""
         return self.outcome in ("finished", "stopped")
 
     @property
     def log_matters(self) -> bool:
-        """Whether a person needs the end of its log: it ended badly, and not because the gate had
-        seen enough."""
+        """Return whether a person needs the end of its log: it ended badly, and not because the
+        gate had seen enough."""
         return not self.good and self.reason_id != "run/ended-early"
 
     @property
     def steps(self) -> int:
-        """Optimizer steps, the largest count among its processes."""
+        """Return the optimizer steps, the largest count among its processes."""
         return max((len(trace.steps) for trace in self.traces), default=0)
 
 
@@ -150,47 +153,48 @@ class Site:
         return self.run_folder / self.places.tmp
 
 
-def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
+def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult:
     """Do one run. `tick(traces so far)` is called a few times a second; a text it returns ends the
     run."""
-    folder = site.traces / plan.name
+    folder = site.traces / request.name
+    remove_tree(folder)  # of a run that was dropped
     folder.mkdir(parents=True)
     # of what came before the first run: `env.install` starts untrusted code as well
     sweep(site.sandbox, site.data)
     # Before the moment from which a changed inode is the run's.
     chown_to_training(site.sandbox, site.workspace, site.home, site.tmp)
     nonce = secrets.token_hex(16)
-    _configure(spec, plan, site, folder, nonce)
+    _configure(spec, request, site, folder, nonce)
     write_shims(site.run_folder, spec.train.env.get("PATH", site.outer.get("PATH", os.defpath)))
     if not _may_enter(site):
-        return _not_entered(spec, plan)
+        return _not_entered(spec, request)
     chown_to_training(site.sandbox, folder)
     watcher = Watcher(folder, nonce, tick, site.sandbox, spec.train.timeout)
     with as_training_user(site.sandbox):
-        text = _command(spec, plan, site)
+        text = _command(spec, request, site)
     if _SIMPLE.fullmatch(text.strip()):
         # no shell between gate and training: signals and the kernel's notice of the gate's death
         # reach it
         text = f"exec {text.strip()}"
     command = ["/bin/sh", "-c", text]
     own = {
-        **(STRESS if plan.stress else {}),
-        **variation.environment(plan.varied, site.outer, plan.arm.environment),
+        **(STRESS if request.stress else {}),
+        **variation.environment(request.varied, site.outer, request.arm.environment),
         **spec.train.env,
-        **plan.environment,
+        **request.environment,
     }
     environment = training_environment(
-        site.outer, plan.arm, own, site.run_folder, spec.hardware.device
+        site.outer, request.arm, own, site.run_folder, spec.hardware.device
     )
     environment |= {"HOME": str(site.home), "TMPDIR": str(site.tmp)}
-    if plan.bare:
+    if request.bare:
         environment = without_probe(environment)
     if site.sandbox.own_user:
         environment |= {name: spec.train.env.get(name, _ACCOUNT) for name in ("USER", "LOGNAME")}
-    if plan.fixed_addresses:
+    if request.fixed_addresses:
         command = [sys.executable, "-I", "-c", _FIXED_ADDRESSES, *command]
-    mask, timeout = variation.umask(plan.varied), spec.train.timeout
-    with load() if plan.stress else nullcontext():
+    mask, timeout = variation.umask(request.varied), spec.train.timeout
+    with load() if request.stress else nullcontext():
         ended = supervise(
             command,
             cwd=site.cwd,
@@ -207,8 +211,8 @@ def launch(spec: Spec, plan: Plan, site: Site, tick: Tick) -> Run:
     with held():
         seal(site.sandbox, folder, KEPT)
         left = sweep(site.sandbox, site.data)
-    return Run(
-        **vars(ending), plan=plan, ended=ended, traces=tuple(traces), folder=folder, left=left
+    return RunResult(
+        **vars(ending), request=request, ended=ended, traces=tuple(traces), folder=folder, left=left
     )
 
 
@@ -233,11 +237,11 @@ def _may_enter(site: Site) -> bool:
     return site.cwd.is_dir() and (inside or not site.sandbox.own_user)
 
 
-def _not_entered(spec: Spec, plan: Plan) -> Run:
+def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
     problem = f"train.working-directory {spec.train.working_directory!r} is not in the workspace"
     remedy = "name a folder that git tracks, relative to the folder that holds the spec"
-    return Run(
-        plan=plan,
+    return RunResult(
+        request=request,
         outcome="crashed",
         ended=Ended(),
         problem=problem,
@@ -246,18 +250,18 @@ def _not_entered(spec: Spec, plan: Plan) -> Run:
     )
 
 
-def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> None:
+def _configure(spec: Spec, request: RunRequest, site: Site, folder: Path, nonce: str) -> None:
     """The probe's configuration, at the same path for every run; and the file that reports a full
     disk, its blocks taken now."""
-    steps = spec.train.steps if plan.arm.steps is None else plan.arm.steps
-    keeps = plan.keep_final or bool(plan.keep_steps)
+    steps = spec.train.steps if request.arm.steps is None else request.arm.steps
+    keeps = request.keep_final or bool(request.keep_steps)
     config = {
         "nonce": nonce,
         "extension": EXTENSION,
         "gate": os.getpid(),
         "traces": str(folder),
-        "seed": plan.arm.seed,
-        "flags": dict(plan.arm.flags),
+        "seed": request.arm.seed,
+        "flags": dict(request.arm.flags),
         "variables": list(VARIABLES),
         "steps": steps,
         "every": spec.capture.every,
@@ -275,19 +279,19 @@ def _configure(spec: Spec, plan: Plan, site: Site, folder: Path, nonce: str) -> 
         ],
         "started": time.time(),
         "began": site.began,
-        "observe": plan.observe,
-        "stress": plan.stress,
+        "observe": request.observe,
+        "stress": request.stress,
         "keep": {
-            "final": plan.keep_final,
-            "steps": plan.keep_steps,
-            "reference": _reference(plan.reference) if keeps else None,
+            "final": request.keep_final,
+            "steps": request.keep_steps,
+            "reference": _reference(request.reference) if keeps else None,
         },
-        **plan.probe,
+        **request.probe,
     }
-    if plan.varied or "factors" in plan.probe:
-        vary = [factor for name, factor in variation.PROBE.items() if name in plan.varied]
+    if request.varied or "factors" in request.probe:
+        vary = [factor for name, factor in variation.PROBE.items() if name in request.varied]
         config["folders"] = {"home": str(site.home), "tmpdir": str(site.tmp)}
-        factors = plan.probe.get("factors")
+        factors = request.probe.get("factors")
         config["factors"] = {"vary": vary, **(factors if isinstance(factors, dict) else {})}
     text = json.dumps(config)
     text += (
@@ -314,7 +318,7 @@ def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
     )
 
 
-def _command(spec: Spec, plan: Plan, site: Site) -> str:
+def _command(spec: Spec, request: RunRequest, site: Site) -> str:
     if spec.train.snippet is not None:
         path = site.cwd / SNIPPET
         # a file or a link of that name in the checkout must not be written through
@@ -324,9 +328,9 @@ def _command(spec: Spec, plan: Plan, site: Site) -> str:
             "w",
             encoding="utf-8",
         ) as file:
-            file.write(spec.train.snippet.replace("{seed}", str(plan.arm.seed)))
+            file.write(spec.train.snippet.replace("{seed}", str(request.arm.seed)))
         return f"exec python {SNIPPET}"
-    return (spec.train.run or "").replace("{seed}", str(plan.arm.seed))
+    return (spec.train.run or "").replace("{seed}", str(request.arm.seed))
 
 
 # Inductor chooses among kernels by other times than it measured; the C library fills memory that it

@@ -16,7 +16,7 @@ from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
 
 if TYPE_CHECKING:
-    from repro_gate.runs.launch import Run
+    from repro_gate.runs.launch import RunResult
 
 
 class Watch:
@@ -43,7 +43,7 @@ class Watch:
     def diverged(self, divergence: Divergence) -> None:
         """The second deterministic run has just diverged from the first."""
 
-    def run_ended(self, run: Run) -> None:
+    def run_ended(self, run: RunResult) -> None:
         """The run has ended."""
 
 

@@ -117,12 +117,10 @@ def differences(
     a: Mapping[str, Collected],
     b: Mapping[str, Collected],
     reader: ArtifactReader,
-    other: ArtifactReader,
     step: int,
 ) -> ArtifactComparison:
     """Compare two runs' artifacts by their names; what differs becomes divergences at `step`. A
-    file with the same bytes in both is not looked into, and counts as one value. `reader` reads
-    those of `a`, `other` those of `b`."""
+    file with the same bytes in both is not looked into, and counts as one value."""
 
     def differs(name: str, detail: str) -> Divergence:
         return Divergence(step=step, kind="artifact", name=name, detail=detail)
@@ -141,14 +139,9 @@ def differences(
         if name not in skipped
     )
     unlike = [name for name in readable if a[name].digest != b[name].digest]
-    if other is reader:  # one start for both
-        reader.contents([side[name] for side in (a, b) for name in unlike])
-    else:
-        reader.contents([a[name] for name in unlike])
-        other.contents([b[name] for name in unlike])
+    contents = reader.contents([side[name] for name in unlike for side in (a, b)])
     count = len(readable) - len(unlike)
-    for name in unlike:
-        (left,), (right,) = reader.contents([a[name]]), other.contents([b[name]])
+    for name, left, right in zip(unlike, contents[::2], contents[1::2], strict=True):
         found += (as_divergence(item, step) for item in compare_artifacts(left, right, name))
         count += len(left.leaves)
     ordered = tuple(sorted(found, key=lambda item: item.name.partition(": ")[0]))

@@ -1,5 +1,5 @@
-"""What a series of runs came to, as data: the runs, their comparisons, their artifacts, and what is
-worth knowing besides."""
+"""What a series of runs came to: the runs, how each compares with the first of its pair, and what
+is worth knowing besides."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro_gate.compare.cost import paces
-from repro_gate.compare.model import Comparison, Divergence, NoiseFloor, TimedArm
-from repro_gate.compare.tolerance import alike
-from repro_gate.compare.traces import compare_runs
+from repro_gate.compare.model import Comparison, NoiseFloor, TimedArm
+from repro_gate.compare.tolerance import alike, noise_floor, recorded
+from repro_gate.compare.traces import compare_runs, with_replay
+from repro_gate.compare.unrecorded import differing_modules, notices
+from repro_gate.escape import listed
 from repro_gate.files import copy_file
-from repro_gate.runs.artifacts import Collected
+from repro_gate.runs.crashes import compare_crashed
+from repro_gate.runs.flags import HASH_SEED
 from repro_gate.runs.gate_folder import GateFolder
-from repro_gate.runs.launch import Run
-from repro_gate.runs.order import timed_runs
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import ArtifactReader, Uncompared, differences
+from repro_gate.spec.errors import escaped, shortened
 from repro_gate.spec.model import Spec
 from repro_gate.trace.model import Trace, TraceError
 from repro_gate.trace.reader import trace_files
@@ -28,64 +31,94 @@ RUN_AGAIN = ("run/interrupted", "run the gate again")  # the reason's id and its
 
 @dataclass(frozen=True)
 class Varied:
-    """A varied run, and how it compares with the first of its seed; None: it ended badly. `same`:
-    it may count as the seed's second run. `by_chance`: it is not the same, and nothing that was
-    varied explains it."""
+    """A varied run, and how it compares with the first of its seed."""
 
-    run: Run
-    comparison: Comparison | None
-    same: bool
-    by_chance: bool = False
+    run: RunResult
+    comparison: Comparison | None  # None: it ended badly
+    same: bool  # it may count as the seed's second run
+    by_chance: bool = False  # it is not the same, and nothing that was varied explains it
 
 
 @dataclass(kw_only=True)
 class Results:
-    """The runs of one series, in order, and what was compared. `comparisons` are by seed, each of
-    the first deterministic run and of the one that `second` names; `varied` are by seed as well,
-    `artifacts` by the run's name and their own."""
+    """The runs of one series, in order, and how they compare. `comparisons` are by seed, each of
+    the first deterministic run and of the one that `second` names; `varied` are by seed as well."""
 
     spec: Spec
     folder: GateFolder
     reader: ArtifactReader
-    runs: tuple[Run, ...] = ()
+    fail_fast: bool = False
+    runs: tuple[RunResult, ...] = ()
+    # runs that only explain others, and those that ended badly and can be done without
+    auxiliary: tuple[RunResult, ...] = ()
     comparisons: dict[int, Comparison] = field(default_factory=dict)
     second: dict[int, str] = field(default_factory=dict)
     varied: dict[int, Varied] = field(default_factory=dict)
-    floor: NoiseFloor | None = None  # of the default runs, where both came to their end
-    artifacts: dict[str, dict[str, Collected]] = field(default_factory=dict)
-    # by the run's name, a sentence for each glob that matches nothing
-    unmatched: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    floor: NoiseFloor | None = None  # of the first two default runs that came to their end
     uncompared: tuple[Uncompared, ...] = ()
     unrecorded: dict[str, tuple[str, str]] = field(default_factory=dict)  # id -> message, remedy
     changed_data: tuple[str, ...] = ()
     # of others, seen between the runs; None: nobody could look
     gpu_processes: tuple[str, ...] | None = None
-    interrupted: str = ""  # why the series ended early, where it did
+    interrupted: str = ""  # why the series ended early, if it did
     interrupted_by: tuple[str, str] = RUN_AGAIN  # id and remedy of that reason
-    stopped_early: bool = False  # --fail-fast ended it at a divergence
-    said: tuple[str, ...] = ()  # what the workspaces do not hold, what a run left behind
+    warnings: tuple[str, ...] = ()  # what the workspaces do not hold, what a run left behind
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth knowing, what could not be read of the artifacts included."""
-        return (*self.said, *self.reader.notes)
+        """Return what is worth knowing, what could not be read of the artifacts included."""
+        return (*self.warnings, *self.reader.notes)
 
     @property
     def comparison(self) -> Comparison | None:
-        """The first seed's."""
+        """Return the first seed's."""
         return self.comparisons.get(self.spec.random_state.seeds[0])
 
     @property
-    def control(self) -> Run | None:
-        """The reseeded run."""
-        return next((run for run in self.runs if run.plan.arm.name == "reseeded"), None)
+    def all_alike(self) -> bool:
+        """Return whether every pair so far is the same, as the spec asks for it."""
+        tolerance = self.spec.determinism.tolerance
+        return all(alike(item, tolerance) for item in self.comparisons.values())
 
-    def pair(self, seed: int | None = None) -> tuple[Run, ...]:
-        """The deterministic runs of one seed, the first where none is named, that were compared."""
+    @property
+    def stopped_early(self) -> bool:
+        """Return whether --fail-fast ended the series at a divergence."""
+        return self.fail_fast and not self.all_alike
+
+    @property
+    def control(self) -> RunResult | None:
+        """Return the reseeded run."""
+        return next((run for run in self.runs if run.request.arm.name == "reseeded"), None)
+
+    @property
+    def broken(self) -> RunResult | None:
+        """Return the run that ended badly and so ended the series: not the control, nor a varied
+        run, of which its plain repeat decides."""
+        bad = (run for run in self.runs if not run.good and not run.request.varied)
+        return next((run for run in bad if run.request.arm.name != "reseeded"), None)
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """Return the names of the runs that count."""
+        return frozenset(run.request.name for run in self.runs)
+
+    @property
+    def by_name(self) -> dict[str, RunResult]:
+        """Return every run, a dropped one only if it was not repeated."""
+        return {run.request.name: run for run in (*self.auxiliary, *self.runs)}
+
+    def pair(self, seed: int | None = None) -> tuple[RunResult, ...]:
+        """Return the deterministic runs of one seed that were compared, by default the first
+        seed's."""
         seed = self.spec.random_state.seeds[0] if seed is None else seed
         good = [run for run in self._of(seed) if run.good]
         second = self.second.get(seed, "")
-        return (*good[:1], *(run for run in good[1:] if run.plan.name == second))
+        return (*good[:1], *(run for run in good[1:] if run.request.name == second))
+
+    def plain_repeats(self, seed: int) -> list[RunResult]:
+        """Return the deterministic runs of a seed that repeat its first one as it was."""
+        requests = [(run, run.request) for run in self._of(seed)]
+        return [run for run, request in requests if request.second_of and not request.varied]
 
     def compared(self, seed: int) -> int:
         """Return how many deterministic runs of a seed were compared, the first counted."""
@@ -95,35 +128,35 @@ class Results:
         """Return how many deterministic runs of a seed ended badly."""
         return sum(run.log_matters for run in self._repeats(seed))
 
-    def _repeats(self, seed: int) -> list[Run]:
+    def _repeats(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed, but for a varied one that is not the same
         because of what was varied."""
         fragile = self.fragile
-        return [run for run in self._of(seed) if run.plan.name not in fragile]
+        return [run for run in self._of(seed) if run.request.name not in fragile]
 
-    def _of(self, seed: int) -> list[Run]:
+    def _of(self, seed: int) -> list[RunResult]:
         """Return the deterministic runs of a seed."""
         arm = ("deterministic", seed)
-        return [run for run in self.runs if (run.plan.arm.name, run.plan.arm.seed) == arm]
+        return [run for run in self.runs if (run.request.arm.name, run.request.arm.seed) == arm]
 
     @property
     def artifact_notes(self) -> tuple[str, ...]:
         """Return a sentence for each glob that matches nothing, but for varied runs that are not
         robust: the check tells of them."""
-        fragile = self.fragile
-        return tuple(
-            dict.fromkeys(
-                text
-                for name, texts in self.unmatched.items()
-                if name not in fragile
-                for text in texts
-            )
-        )
+        texts: dict[str, None] = {}
+        for run in self.runs:
+            stopped = ""
+            if run.outcome == "stopped":
+                stopped = f" (the training was stopped after {self.spec.train.steps} steps)"
+            for glob in run.unmatched if run.request.name not in self.fragile else ():
+                text = f"no file matches capture.artifacts {glob!r} after a run{stopped}"
+                texts[text] = None
+        return tuple(texts)
 
     @property
     def fragile(self) -> frozenset[str]:
         """Return the names of the runs that are not robust."""
-        return frozenset(item.run.plan.name for item in self.not_robust)
+        return frozenset(item.run.request.name for item in self.not_robust)
 
     @property
     def not_robust(self) -> tuple[Varied, ...]:
@@ -138,12 +171,16 @@ class Results:
         return tuple(item for item in tried if not item.same and not item.by_chance)
 
     def timed_runs(self) -> tuple[list[Sequence[Trace]], list[Sequence[Trace]]]:
-        """As `order.timed_runs`."""
-        return timed_runs(self.spec, self.runs)
+        """Return the traces of the deterministic runs of the first seed and of the default runs
+        that came to their end, as many of each."""
+        on = [run.traces for run in self._of(self.spec.random_state.seeds[0]) if run.good]
+        off = _default_traces(self.runs)
+        count = min(len(on), len(off), self.spec.cost.pairs)
+        return [*on[:count]], [*off[:count]]
 
     def step_times(self) -> dict[TimedArm, tuple[float, ...]]:
-        """The pace of each run that is timed, in milliseconds, by arm; an arm without any is left
-        out."""
+        """Return the pace of each run that is timed, in milliseconds, by arm; an arm without any is
+        left out."""
         arms: tuple[TimedArm, ...] = ("deterministic", "default")
         found = {
             arm: paces(runs, self.spec.train.warmup)
@@ -151,62 +188,118 @@ class Results:
         }
         return {arm: times for arm, times in found.items() if times}
 
-    def compare_with(self, other: Results, seed: int | None = None) -> Comparison:
-        """Compare the first run of this series with that of another, artifacts included; of the
-        first seed where none is named."""
-        mine, theirs = self.pair(seed)[0], other.pair(seed)[0]
-        found = differences(
-            self.artifacts.get(mine.plan.name, {}),
-            other.artifacts.get(theirs.plan.name, {}),
-            self.reader,
-            other.reader,
-            last_step(self.runs),
+    def warn(self, text: str) -> None:
+        """Add a note, once."""
+        self.warnings = tuple(dict.fromkeys((*self.warnings, text)))
+
+    def add(self, run: RunResult) -> None:
+        """Take in a run that has ended: compare it with the first of its pair, if it has one."""
+        request, seed = run.request, run.request.arm.seed
+        if request.auxiliary:
+            self.auxiliary += (run,)
+            self._explain(run)
+            return
+        if request.dispensable and not run.good:
+            self.auxiliary += (run,)
+            if request.arm.name == "default":
+                self.warn(
+                    f"{request.name}, done for the cost alone, ended badly and does not count: "
+                    f"{run.problem}"
+                )
+            return
+        self.runs += (run,)
+        if request.arm.name == "default":
+            defaults = _default_traces(self.runs)
+            if self.floor is None and len(defaults) > 1:
+                self.floor = noise_floor(*defaults[:2])
+            return
+        if not request.second_of:
+            return
+        first = self.by_name[request.second_of]
+        comparison = None
+        if first.good and run.good:
+            comparison, uncompared = compare_pair(first, run, self.reader)
+            self.uncompared = tuple(dict.fromkeys((*self.uncompared, *uncompared)))
+        elif not request.varied:
+            comparison = compare_crashed(first, run)
+        same = comparison is not None and alike(comparison, self.spec.determinism.tolerance)
+        if request.varied:
+            self.varied[seed] = Varied(run, comparison, same)
+        if comparison is not None and (same or not request.varied):
+            self._keep(first, run, comparison)
+
+    def _keep(self, first: RunResult, run: RunResult, comparison: Comparison) -> None:
+        """Keep a comparison with the first run of the seed: the first there is, or the first that
+        is worse."""
+        seed, tolerance = run.request.arm.seed, self.spec.determinism.tolerance
+        before = self.comparisons.get(seed)
+        if before is not None and (before.identical, alike(before, tolerance)) <= (
+            comparison.identical,
+            alike(comparison, tolerance),
+        ):
+            return
+        self.comparisons[seed], self.second[seed] = comparison, run.request.name
+        # else what is not recorded only follows
+        if comparison.identical and not self.unrecorded:
+            self.unrecorded = _unrecorded(first, run)
+
+    def _explain(self, run: RunResult) -> None:
+        """Take in what a run shows about others."""
+        seed, floor = run.request.arm.seed, self.floor
+        if not run.good:
+            return
+        if run.request.second_of:
+            self.comparisons[seed] = with_replay(self.comparisons[seed], run.traces)
+        elif run.request.arm.name == "pinned" and floor and floor.first_divergence:
+            expected = recorded(self.pair()[0].traces, floor.first_divergence)
+            if expected and recorded(run.traces, floor.first_divergence) == expected:
+                self.floor = replace(floor, reproducible_by=HASH_SEED)
+
+
+def compare_pair(
+    first: RunResult, second: RunResult, reader: ArtifactReader
+) -> tuple[Comparison, tuple[Uncompared, ...]]:
+    """Compare two runs, artifacts included; and return which of these could not be compared."""
+    step = max(first.steps, second.steps) - 1
+    found = differences(first.artifacts, second.artifacts, reader, step)
+    comparison = compare_runs(first.traces, second.traces, found.divergences, found.values)
+    return comparison, found.uncompared
+
+
+def _unrecorded(first: RunResult, second: RunResult) -> dict[str, tuple[str, str]]:
+    """Return what differs though nothing recorded does: id of a notice -> (message, remedy)."""
+    found = notices(first.unrecorded, second.unrecorded)
+    names = differing_modules(first.traces, second.traces)
+    if names:
+        message = "what no optimizer moves differs between two runs whose training is the same: "
+        remedy = (
+            "an average, a snapshot or a counter: see what it is made from, and seed or order that"
         )
-        return compare_runs(mine.traces, theirs.traces, found.divergences, found.values)
+        found["unrecorded/modules"] = message + few(names), remedy
+    return found
 
 
-def default_pair(runs: Sequence[Run]) -> tuple[Sequence[Trace], Sequence[Trace]] | None:
-    """The traces of the first two default runs that came to their end."""
-    good = [run.traces for run in runs if run.plan.arm.name == "default" and run.good]
-    return (good[0], good[1]) if len(good) > 1 else None
+def few(names: Sequence[str]) -> str:
+    """Return the first of some names that the training chose, and how many more there are."""
+    return listed([shortened(escaped(name)) for name in names], 3)
 
 
-def last_step(runs: Sequence[Run]) -> int:
-    """The step that artifacts belong to; -1 where none was made."""
-    return max((run.steps for run in runs), default=0) - 1
+def _default_traces(runs: Sequence[RunResult]) -> list[tuple[Trace, ...]]:
+    return [run.traces for run in runs if run.request.arm.name == "default" and run.good]
 
 
-def up_to_divergence(first: Run, second: Run, found: Divergence) -> Comparison:
-    """The comparison of a second run that was ended at its divergence: what both have, and no word
-    on what it did not reach."""
-    # what was seen may not be read back
-    reached = max((found.step, *(block.step for trace in second.traces for block in trace.blocks)))
-    a, b = ([before_step(trace, reached) for trace in run.traces] for run in (first, second))
-    comparison = compare_runs(a, b) if reached > found.step else None
-    if comparison is None or comparison.first_divergence is None:
-        return Comparison(
-            identical=False, steps=reached + 1, tensors=0, differing=0, first_divergence=found
-        )
-    return replace(comparison, steps=reached + 1)
-
-
-def before_step(trace: Trace, step: int) -> Trace:
-    """The trace without the blocks from `step` on."""
-    return replace(trace, blocks=[block for block in trace.blocks if block.step < step])
-
-
-def keep_traces(runs: Sequence[Run], target: Path, *, readable: bool) -> list[str]:
+def keep_traces(runs: Sequence[RunResult], target: Path, *, readable: bool) -> list[str]:
     """Copy the traces of all runs to `target`, one folder for each run: regular files only,
-    whatever else training put beside them; `readable` where their own mode was the training's to
-    read only. What could not be kept, a sentence each."""
+    whatever else training put beside them; `readable` if their own mode was the training's to read
+    only. Return a sentence for each that could not be kept."""
     failed = []
     for run in runs:
         try:
-            (target / run.plan.name).mkdir(parents=True, exist_ok=True)
+            (target / run.request.name).mkdir(parents=True, exist_ok=True)
             for path in trace_files(run.folder):
-                copy_file(path, target / run.plan.name / path.name)
+                copy_file(path, target / run.request.name / path.name)
                 if readable:
-                    os.chmod(target / run.plan.name / path.name, 0o644)
+                    os.chmod(target / run.request.name / path.name, 0o644)
         except (OSError, TraceError) as error:
-            failed.append(f"the traces of {run.plan.name} were not kept: {error}")
+            failed.append(f"the traces of {run.request.name} were not kept: {error}")
     return failed

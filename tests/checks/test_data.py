@@ -16,7 +16,7 @@ from repro_gate.checks.opened import NOT_ALL
 from repro_gate.compare.traces import compare_runs
 from repro_gate.data.declared import DataFinding
 from repro_gate.data.formats import DataProblem
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.spec.model import DataItem
 from repro_gate.trace.fields import Location, Opened
 from tests.checks.conftest import outcome, statuses
@@ -29,7 +29,7 @@ CACHE = "/home/me/.cache/huggingface/hub/models--org--net/snapshots"
 MORE = (NOT_ALL, "more than 20000 files were opened; the others are not listed")
 
 
-def opening(*files: Opened, **changes: Any) -> Run:
+def opening(*files: Opened, **changes: Any) -> RunResult:
     """Return a run that opened these files."""
     return run("default-1", replace(training(), opened=list(files), **changes))
 

@@ -11,7 +11,7 @@ import pytest
 from repro_gate.checkout.inspection import Checkout
 from repro_gate.checks import env
 from repro_gate.checks.interface import RECORDED, Evidence
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.spec.model import AllowedFlag, Determinism, Env
 from tests.checks.conftest import outcome, statuses
 from tests.support.built_traces import FACTS, evidence, run, spec, training
@@ -90,7 +90,7 @@ def test_what_is_not_pinned_by_hash_or_not_tracked_is_missing_and_named(tmp_path
     assert env.lockfile(locked(tmp_path, tracked=frozenset({"requirements.txt"}))).status == "pass"
 
 
-def importing(python: str = "3.12.7", **distributions: str) -> tuple[Run]:
+def importing(python: str = "3.12.7", **distributions: str) -> tuple[RunResult]:
     names = {name.replace("__", "-"): version for name, version in distributions.items()}
     trace = replace(training(facts={"python": python}), distributions=names)
     return (run("deterministic-1", training(), trace),)
@@ -254,7 +254,7 @@ def compared(
 ) -> tuple[str, tuple[str, ...]]:
     """Return what `variables` says of runs that saw these, the last one varied."""
     runs = [run(f"a-{n}", replace(training(), variables=item)) for n, item in enumerate(values)]
-    runs[-1] = replace(runs[-1], plan=replace(runs[-1].plan, varied=varied))
+    runs[-1] = replace(runs[-1], request=replace(runs[-1].request, varied=varied))
     return outcome(env.variables, evidence(pair=tuple(runs)))
 
 
@@ -285,7 +285,7 @@ def test_variables_of_one_process_and_of_what_is_varied_may_differ(
 
 
 def test_ranks_are_compared_with_each_other() -> None:
-    def ranks(*threads: str) -> Run:
+    def ranks(*threads: str) -> RunResult:
         traces = [
             replace(training(key=f"rank{rank}"), variables={"OMP_NUM_THREADS": count})
             for rank, count in enumerate(threads)

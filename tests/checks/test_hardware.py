@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from repro_gate.checks.hardware import alone, device, recorded, same_for_all
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.spec.model import Hardware
 from tests.checks.conftest import outcome, statuses
 from tests.support.built_traces import FACTS, evidence, run, spec, training
@@ -29,7 +29,7 @@ MACHINE = {
 }
 
 
-def ran(*facts: dict[str, str], name: str = "deterministic-1") -> tuple[Run]:
+def ran(*facts: dict[str, str], name: str = "deterministic-1") -> tuple[RunResult]:
     """Return one run whose processes have these facts."""
     traces = (training(key=f"rank{rank}", facts=item) for rank, item in enumerate(facts))
     return (run(name, *traces),)
@@ -121,7 +121,7 @@ def test_what_is_not_known_of_a_gpu_is_named(unknown: str) -> None:
     ],
 )
 def test_others_on_the_gpu_are_listed(
-    runs: tuple[Run, ...], others: tuple[str, ...] | None, status: str
+    runs: tuple[RunResult, ...], others: tuple[str, ...] | None, status: str
 ) -> None:
     lines = others if status == "warn" else ()
     facts = evidence(runs=runs, gpu_processes=others)

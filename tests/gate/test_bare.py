@@ -10,14 +10,14 @@ import pytest
 
 from repro_gate.gate import bare
 from repro_gate.runs.ending import NO_DETERMINISTIC
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.progress import Watch
 from tests.support.built_traces import results, run, spec
 
-Asked = Callable[..., tuple[Run | None, list[float]]]
+Asked = Callable[..., tuple[RunResult | None, list[float]]]
 
 
-def crashed(code: int | None = 1, outcome: str = "crashed", **ended: Any) -> Run:
+def crashed(code: int | None = 1, outcome: str = "crashed", **ended: Any) -> RunResult:
     found = run("deterministic-1", outcome=outcome, reason_id=f"run/{outcome}")
     ending = {"exit_code": code, "seconds": 20.0, **ended}
     return replace(found, ended=replace(found.ended, **ending))
@@ -28,18 +28,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What comes of these runs, and the time limits of the bare runs that were started."""
 
     def ask(
-        *runs: Run, came: Run | BaseException | None = None, **more: Any
-    ) -> tuple[Run | None, list[float]]:
+        *runs: RunResult, came: RunResult | BaseException | None = None, **more: Any
+    ) -> tuple[RunResult | None, list[float]]:
         limits: list[float] = []
 
-        def launch(limited: Any, *_: object) -> Run:
+        def do(limited: Any, *_: object) -> RunResult:
             limits.append(limited.train.timeout)
             if isinstance(came, BaseException):
                 raise came
             return came or crashed()
 
-        monkeypatch.setattr(bare, "launch", launch)
-        monkeypatch.setattr(bare, "site_of", lambda *_: None)
+        monkeypatch.setattr(bare, "run", do)
         return bare.bare_run(results(*runs, **more), Watch()), limits
 
     return ask
@@ -56,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     ],
 )
 def test_a_crash_that_left_nothing_to_compare_costs_one_more_run(
-    runs: list[Run], limit: float, asked: Asked
+    runs: list[RunResult], limit: float, asked: Asked
 ) -> None:
     assert asked(*runs) == (crashed(), [limit])
 
@@ -75,7 +74,7 @@ def test_a_crash_that_left_nothing_to_compare_costs_one_more_run(
         ([crashed()], {"comparisons": {42: "diverged"}}),
     ],
 )
-def test_nothing_else_does(runs: list[Run], more: dict[str, Any], asked: Asked) -> None:
+def test_nothing_else_does(runs: list[RunResult], more: dict[str, Any], asked: Asked) -> None:
     assert asked(*runs, **more) == (None, [])
 
 
@@ -88,7 +87,9 @@ def test_nothing_else_does(runs: list[Run], more: dict[str, Any], asked: Asked) 
         crashed(out_of_memory=True),
     ],
 )
-def test_a_bare_run_that_shows_nothing_is_left_out(came: Run | BaseException, asked: Asked) -> None:
+def test_a_bare_run_that_shows_nothing_is_left_out(
+    came: RunResult | BaseException, asked: Asked
+) -> None:
     assert asked(crashed(), came=came) == (None, [60.0])
 
 

@@ -14,7 +14,7 @@ from repro_gate.compare.model import STEPS, Cost, Divergence, SpeedChange, Tally
 from repro_gate.compare.traces import compare_runs
 from repro_gate.gate.verdict import Findings, decide
 from repro_gate.report.model import Reason
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.reading import Uncompared
 from repro_gate.runs.results import Varied
 from repro_gate.spec.model import AllowedFlag, BaselineRule, CostBudget, Determinism, Tolerance
@@ -58,7 +58,7 @@ FIFO = Uncompared("out/fifo", "out/*", "in both runs it is a FIFO", same=True)
 LOST = Uncompared("out/m.pt", "out/*", "in the second run it could not be copied", same=False)
 
 
-def crashed(name: str, *traces: Any, **more: Any) -> Run:
+def crashed(name: str, *traces: Any, **more: Any) -> RunResult:
     given = {"outcome": "crashed", "problem": "it exited", "reason_id": "run/crashed", **more}
     return run(name, *traces, **given)
 
@@ -73,13 +73,13 @@ STOPPED = {
     "comparisons": DIVERGED,
     "runs": (crashed("deterministic-2", A, outcome="interrupted", reason_id="run/ended-early"),),
     "checklist": PASSED[1:],
-    "stopped_early": True,
+    "fail_fast": True,
     "cost": None,
     "spec": BUDGET,
 }
 
 
-def findings(*runs: Run, **changes: Any) -> Findings:
+def findings(*runs: RunResult, **changes: Any) -> Findings:
     """Findings of these runs that pass but for the changes."""
     own = {field.name for field in fields(Findings)} & changes.keys()
     return Findings(
@@ -112,7 +112,7 @@ def decided(**changes: Any) -> tuple[str, list[str], list[str]]:
         # a run that could not be had
         ({"runs": (CRASHED,)}, "inconclusive", "run/crashed", ""),
         ({"interrupted": "so"}, "inconclusive", "run/interrupted", ""),
-        ({"unmatched": {"x": ("no file",)}}, "inconclusive", "artifact/missing", ""),
+        ({"runs": (replace(FIRST, unmatched=("out/*",)), run("deterministic-2", A))}, "inconclusive", "artifact/missing", ""),
         ({"comparisons": {}}, "inconclusive", "run/nothing-compared", ""),
         ({"comparisons": ONLY_RNG}, "inconclusive", "run/nothing-compared", ""),
         # a proof outranks it, and both are said
@@ -175,7 +175,7 @@ def test_the_remedy_of_a_divergence_is_that_of_its_cause(
     assert explained.remedy.startswith(WHY.remedy) and WHY.remedy not in plain.remedy
 
 
-def only_reason(*runs: Run, **changes: Any) -> Reason:
+def only_reason(*runs: RunResult, **changes: Any) -> Reason:
     (reason,) = decide(findings(*runs, **changes))[1]
     return reason
 

@@ -11,7 +11,7 @@ from repro_gate.compare.model import Comparison
 from repro_gate.compare.traces import compare_runs
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from tests.support.tracing import PATH, trace_script
 
 DETERMINISTIC = arms.deterministic(42, frozenset(), None)
@@ -20,13 +20,17 @@ _NAMES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CC")
 OUTER = {name: os.environ[name] for name in _NAMES if name in os.environ}
 
 
-def attempt(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
+def attempt(
+    tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run"
+) -> RunResult:
     """One run on the device, however it ended."""
     options = {"command": "python3 train.py", "timeout": 240, "env": OUTER}
     return trace_script(tmp_path / name, source, arm=condition, name=name, **options)
 
 
-def train(tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run") -> Run:
+def train(
+    tmp_path: Path, source: str, condition: Arm = DETERMINISTIC, name: str = "run"
+) -> RunResult:
     """One run on the device that came to its end."""
     run = attempt(tmp_path, source, condition, name)
     assert run.good, (run.outcome, run.problem, run.ended.tail)
@@ -45,14 +49,14 @@ def train_bare(folder: Path, source: str) -> str:
 
 def pair(
     tmp_path: Path, source: str, condition: Arm = DETERMINISTIC
-) -> tuple[Run, Run, Comparison]:
+) -> tuple[RunResult, RunResult, Comparison]:
     """Two runs of one condition that came to their end, and their comparison."""
     names = (f"{condition.name}-1", f"{condition.name}-2")
     first, second = (train(tmp_path, source, condition, name) for name in names)
     return first, second, compare_runs(first.traces, second.traces)
 
 
-def differing(comparison_of: tuple[Run, Run, Comparison], kind: str) -> set[str]:
+def differing(comparison_of: tuple[RunResult, RunResult, Comparison], kind: str) -> set[str]:
     """Names whose digests differ anywhere between two runs, of one kind."""
     first, second = ([trace for trace in run.traces if trace.trained] for run in comparison_of[:2])
     found: set[str] = set()

@@ -16,7 +16,7 @@ import pytest
 
 from repro_gate.checkout.inspection import inspect_checkout
 from repro_gate.runs.gate_folder import original_of
-from repro_gate.runs.launch import Original, Run
+from repro_gate.runs.launch import Original, RunResult
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.fields import Imported
 from tests.support.gates import tiered
@@ -50,7 +50,7 @@ def linked(place: Path) -> Path:
     return code
 
 
-def traced(place: Path, code: Path, source: str = SHOW, **options: Any) -> Run:
+def traced(place: Path, code: Path, source: str = SHOW, **options: Any) -> RunResult:
     """One run of a script in a workspace that is a copy of what git tracks, with another RATE in
     it, by the environment's interpreter."""
     workspace = place / "place" / "workspace"
@@ -68,7 +68,7 @@ def traced(place: Path, code: Path, source: str = SHOW, **options: Any) -> Run:
     return run
 
 
-def imports(run: Run) -> list[Imported]:
+def imports(run: RunResult) -> list[Imported]:
     found = [item for trace in run.traces for item in trace.imports]
     return sorted(found, key=lambda item: item.module)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Drawn
 from tests.support.tracing import trace_script
 
@@ -58,7 +58,7 @@ open('/dev/null').close()
 """
 
 
-def drawn(run: Run) -> list[Drawn]:
+def drawn(run: RunResult) -> list[Drawn]:
     """What all processes of a run drew."""
     assert run.ended.exit_code == 0, run.ended.tail
     return [item for trace in run.traces for item in trace.drawn]

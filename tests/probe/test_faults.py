@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.compare.traces import compare_runs
 from repro_gate.probe import faults
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from tests.support.tracing import trace_script, trained
 
 torch = pytest.importorskip("torch")
@@ -88,17 +88,17 @@ def test_threads_that_race_scale_a_tensor_otherwise_each_time_and_by_little() ->
     assert len({float(tensor[0]) for tensor in tensors}) > 1
 
 
-def faulty(tmp_path: Path, source: str = RECORDED, **changes: object) -> Run:
+def faulty(tmp_path: Path, source: str = RECORDED, **changes: object) -> RunResult:
     fault = {"what": "flip", "kind": "parameter", "name": "weight", "step": 2, "process": "main"}
     return trace_script(tmp_path, source, name="faulty", probe={"fault": {**fault, **changes}})
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def clean(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return trace_script(tmp_path_factory.mktemp("clean"), RECORDED)
 
 
-def test_a_fault_is_seen_where_it_was_put_and_goes_on(tmp_path: Path, clean: Run) -> None:
+def test_a_fault_is_seen_where_it_was_put_and_goes_on(tmp_path: Path, clean: RunResult) -> None:
     for number, put in enumerate(({}, {"what": "draw", "kind": "rng", "name": "python"})):
         run = faulty(tmp_path / str(number), **put)
         first = compare_runs(clean.traces, run.traces).first_divergence
@@ -119,7 +119,9 @@ OTHERS: tuple[dict[str, object], ...] = (
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_another_place_gets_no_fault(other: dict[str, object], tmp_path: Path, clean: Run) -> None:
+def test_another_place_gets_no_fault(
+    other: dict[str, object], tmp_path: Path, clean: RunResult
+) -> None:
     run = faulty(tmp_path, **other)
     assert compare_runs(clean.traces, run.traces).identical
     assert run.ended.tail == clean.ended.tail and not trained(run).notes

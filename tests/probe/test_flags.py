@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from repro_gate.runs import arms, flags
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from tests.support.tracing import trace_script, trained
 
 TRAIN = """
@@ -28,7 +28,7 @@ FILL = "torch.utils.deterministic.fill_uninitialized_memory"
 ONE = "import torch\nfrom repro_gate import record, step\nrecord('loss', 1.0)\nstep()\n"
 
 
-def test_every_flag_reads_back_as_it_was_set(undoing: Run) -> None:
+def test_every_flag_reads_back_as_it_was_set(undoing: RunResult) -> None:
     arm = arms.deterministic(42, frozenset(), None)
     trace = trained(undoing)
     settings = trace.settings[trace.steps[0].flags]
@@ -110,7 +110,7 @@ def on():
 
 
 @pytest.fixture(scope="module")
-def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def undoing(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """One run whose step number N undoes the N-th flag, in lib/setup.py at the line 10 * N + 10,
     and sets all again afterwards."""
     lines = ["import torch"] + [""] * 8
@@ -125,7 +125,7 @@ def undoing(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("number", range(len(UNDONE)), ids=list(UNDONE))
-def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None:
+def test_the_line_that_undoes_a_flag_is_named(undoing: RunResult, number: int) -> None:
     trace, arm = trained(undoing), arms.deterministic(42, frozenset(), None)
     flag, value = list(UNDONE.values())[number]
     found = [item for item in trace.undone if item.step == number + 1 and item.flag == flag]
@@ -135,7 +135,7 @@ def test_the_line_that_undoes_a_flag_is_named(undoing: Run, number: int) -> None
     assert (flags.WARN_ONLY if value == "warn_only" else flag) in wrong
 
 
-def test_nothing_else_is_called_undone(undoing: Run) -> None:
+def test_nothing_else_is_called_undone(undoing: RunResult) -> None:
     wanted = {(step + 1, flag) for step, (flag, _) in enumerate(UNDONE.values())}
     # cudnn.flags() sets every flag of cuDNN, this one to what it already is
     also = {(7, "torch.backends.cudnn.benchmark")}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.compare.traces import compare_runs
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 from tests.support.tracing import blocks, names, trace_cases, trace_script
 
@@ -225,14 +225,14 @@ Shapes = Mapping[str, Trace]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     found = trace_script(tmp_path_factory.mktemp("by-hand"), f"SHAPES = {CASES!r}\n" + SHAPES)
     assert found.outcome == "finished", (found.problem, found.ended.tail)
     return found
 
 
 @pytest.fixture(scope="module")
-def shapes(run: Run) -> Shapes:
+def shapes(run: RunResult) -> Shapes:
     return {trace.key: trace for trace in run.traces if trace.trained}
 
 
@@ -258,7 +258,7 @@ def test_each_shape_has_its_steps_and_says_what_they_are(shapes: Shapes, case: s
         assert kept[-1].step == STEPS[case] and kept[-1].digests != kept[0].digests
 
 
-def test_names_are_those_of_modules_and_losses_the_scripts(shapes: Shapes, run: Run) -> None:
+def test_names_are_those_of_modules_and_losses_the_scripts(shapes: Shapes, run: RunResult) -> None:
     trace = shapes["backward"]
     net = [f"{layer}.{name}" for layer in range(3) for name in ("weight", "bias")]
     assert names(trace, "parameter", -1) == net

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs import arms
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import OperatorLine
 from tests.support.tracing import trace_script, trained
 
@@ -52,27 +52,27 @@ CLEAN, FAULTY = (LAYER.replace("{refused}", each) for each in ("False", "True"))
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     arm = arms.deterministic(42, frozenset({"torch.use_deterministic_algorithms"}), None)
     asked = {"step": STEP, "replay": ["aten.index_put.default", 1, 30]}
     place, probe = tmp_path_factory.mktemp("operators"), {"factors": {}, "operators": asked}
     return trace_script(place, SCRIPT, arm=arm, env={"OMP_NUM_THREADS": "4"}, probe=probe)
 
 
-def operators(run: Run, phase: str) -> list[OperatorLine]:
+def operators(run: RunResult, phase: str) -> list[OperatorLine]:
     return [item for item in trained(run).operators if item.phase == phase]
 
 
 @pytest.mark.slow
-def test_a_record_changes_no_number_and_no_generator(recorded: Run, tmp_path: Path) -> None:
-    plain = trace_script(tmp_path, SCRIPT, arm=recorded.plan.arm, env={"OMP_NUM_THREADS": "4"})
+def test_a_record_changes_no_number_and_no_generator(recorded: RunResult, tmp_path: Path) -> None:
+    plain = trace_script(tmp_path, SCRIPT, arm=recorded.request.arm, env={"OMP_NUM_THREADS": "4"})
     assert recorded.ended.tail == plain.ended.tail and len(plain.ended.tail) == 3
     forward = operators(recorded, "forward")
     assert len([item for item in forward if item.op.startswith("aten.tanh")]) == STEP + 1
     assert not trained(plain).operators
 
 
-def test_operators_have_their_line_and_draws_their_state(recorded: Run) -> None:
+def test_operators_have_their_line_and_draws_their_state(recorded: RunResult) -> None:
     lines, forward = SCRIPT.splitlines(), operators(recorded, "forward")
     backward = [item for item in operators(recorded, "backward") if "index_put" in item.op]
     taken = [item for item in forward if item.op.startswith("aten.index.")]
@@ -86,7 +86,7 @@ def test_operators_have_their_line_and_draws_their_state(recorded: Run) -> None:
     assert backward and not backward[0].simple
 
 
-def test_a_replay_tells_an_operator_that_adds_in_any_order(recorded: Run) -> None:
+def test_a_replay_tells_an_operator_that_adds_in_any_order(recorded: RunResult) -> None:
     [found] = [item.distinct for item in trained(recorded).operators if item.distinct]
     assert found["deterministic"] == found["one-thread"] == 1 <= found["as-trained"]
 

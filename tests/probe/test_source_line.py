@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from tests.probe.factors.runs import once, told
 
 # What ipykernel does with a cell: it compiles its text under a name that holds the process's number
@@ -41,7 +41,7 @@ _DRAWS = "import os\n\nx = os.urandom(4)"
 _CALLS = "def drawn():\n    return os.urandom(2)\ndrawn(); display()"
 
 
-Kernel = Callable[..., Run]
+Kernel = Callable[..., RunResult]
 
 
 def _notebook(*cells: str) -> str:
@@ -58,7 +58,7 @@ def kernel(tmp_path: Path) -> Kernel:
     files = {"nb/train.ipynb": _notebook(*cells), "train.py": ""}
     lines = [start, "SPACE['display'] = OWN['display']", *(f"run({text!r})" for text in cells)]
 
-    def run(factors: Mapping[str, object], before: str = "", behind: str = "") -> Run:
+    def run(factors: Mapping[str, object], before: str = "", behind: str = "") -> RunResult:
         (tmp_path / "start.py").write_text("\n".join([before, *lines, behind]))
         return once(tmp_path, files, factors, command=f"python {tmp_path}/start.py")
 

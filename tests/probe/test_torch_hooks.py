@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 from tests.support.tracing import blocks, names, trace_script
 
@@ -146,14 +146,14 @@ Shapes = Mapping[str, Trace]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     found = trace_script(tmp_path_factory.mktemp("shapes"), f"SHAPES = {CASES!r}\n" + SHAPES)
     assert found.outcome == "finished", (found.problem, found.ended.tail)
     return found
 
 
 @pytest.fixture(scope="module")
-def shapes(run: Run) -> Shapes:
+def shapes(run: RunResult) -> Shapes:
     return {trace.key: trace for trace in run.traces if trace.trained}
 
 
@@ -212,7 +212,7 @@ def test_two_optimizers_have_steps_each_and_a_step_all_its_losses(shapes: Shapes
 
 
 def test_a_loss_is_that_before_scaling_and_the_first_state_the_real_one(
-    shapes: Shapes, run: Run
+    shapes: Shapes, run: RunResult
 ) -> None:
     printed = [line.split()[1] for line in run.ended.tail if line.startswith("amp ")]
     recorded = [blocks(shapes["amp"], "loss", step)[0].values[0] for step in (0, 1)]

@@ -10,7 +10,7 @@ import pytest
 
 from repro_gate.compare.model import Divergence
 from repro_gate.report.progress import Lines, watching
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.runs.progress import Watch
 from tests.support.built_traces import run, training
 
@@ -29,7 +29,7 @@ GOOD = run("deterministic-1", training())
 COMMAND = re.compile(r"^\s*::|##\[")
 
 
-def bad(text: str) -> Run:
+def bad(text: str) -> RunResult:
     """A run that ended badly, all of whose words are hostile."""
     ended = {"outcome": "crashed", "problem": text, "reason_id": "run/crashed"}
     return run("default-1", training(), tail=(text, *HOSTILE), **ended)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace import format as fmt
 from tests.support.tracing import trace_script
 
@@ -29,7 +29,7 @@ def append(content):
 """
 
 
-def untraced(run: Run) -> str:
+def untraced(run: RunResult) -> str:
     """The problem of a run whose trace cannot be used: one line, and nothing of it is a result."""
     found = (run.outcome, run.reason_id, run.good)
     assert found == ("untraced", "trace/unreadable", False), (run.problem, run.ended)

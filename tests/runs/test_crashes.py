@@ -8,7 +8,7 @@ import pytest
 
 from repro_gate.compare.model import Divergence
 from repro_gate.runs.crashes import compare_crashed, crashed_by_itself
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Trace
 from tests.support.built_traces import apart, changed, flip, place_of, run, training
 
@@ -20,7 +20,7 @@ LOG = (
 
 def crash(
     *traces: Trace, name: str = "deterministic-2", error: str = "IndexError: out of range"
-) -> Run:
+) -> RunResult:
     how = {"outcome": "crashed", "problem": "it exited", "reason_id": "run/crashed"}
     return run(name, *traces, **how, tail=(LOG + error).splitlines())
 
@@ -39,7 +39,7 @@ A = training(4)
 GOOD = run("deterministic-1", A)
 
 
-def divergence(first: Run, second: Run) -> Divergence | None:
+def divergence(first: RunResult, second: RunResult) -> Divergence | None:
     found = compare_crashed(first, second)
     assert found is None or not found.identical
     return found.first_divergence if found else None

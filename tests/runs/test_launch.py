@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro_gate.runs import arms, launch, watching
-from repro_gate.runs.launch import Plan, Run, Site
+from repro_gate.runs.launch import RunRequest, RunResult, Site
 from repro_gate.spec.model import Spec, Train
 from repro_gate.trace.model import Trace
 from tests.support.tracing import PATH, blocks, trace_script, trained
@@ -25,7 +25,7 @@ def one():
 """
 
 
-def ending(run: Run) -> tuple[str, str]:
+def ending(run: RunResult) -> tuple[str, str]:
     assert run.problem and "\n" not in run.problem and run.remedy and not run.good
     return run.outcome, run.reason_id
 
@@ -54,14 +54,14 @@ def launched(
     cwd: str = "",
     seed: int = 1,
     tick: Callable[[Sequence[Trace]], str | None] = lambda _: None,
-) -> Run:
+) -> RunResult:
     """A plain run in a workspace that is there."""
     workspace = tmp_path / "workspace"
     for folder in (workspace, tmp_path / "home", tmp_path / "tmp"):
         folder.mkdir(exist_ok=True)
     places = {"run_folder": tmp_path, "workspace": workspace, "cwd": workspace / cwd}
     site = Site(**places, traces=tmp_path / "runs", outer={"PATH": PATH})
-    plan = Plan(name="one", arm=arms.default(seed, None))
+    plan = RunRequest(name="one", arm=arms.default(seed, None))
     return launch.launch(Spec(path=tmp_path / "repro.yml", train=train), plan, site, tick)
 
 

@@ -1,7 +1,8 @@
-"""Claims about the order of runs: interleaved arms, a control, and a pair for each further seed."""
+"""Claims about which run comes next."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,121 +11,239 @@ import pytest
 
 from repro_gate.compare.model import Comparison, Divergence
 from repro_gate.runs import order
-from repro_gate.runs.launch import Plan, Run
-from repro_gate.runs.order import further_pair, gate_runs, to_measure
+from repro_gate.runs.ending import NO_DETERMINISTIC
+from repro_gate.runs.launch import RunRequest, RunResult
+from repro_gate.runs.order import gate_runs, next_run, to_measure
 from repro_gate.runs.process import Ended
+from repro_gate.runs.results import Results
 from repro_gate.spec import model
 from repro_gate.spec.model import CostBudget, Determinism, RandomState, Spec, Train
-from tests.support.built_traces import timed, training
+from repro_gate.trace.model import Trace
+from tests.support.built_traces import changed, flip, place_of, results, timed, training
 
 
-def spec(*seeds: int, measure: bool = True, steps: int | None = 50) -> Spec:
-    return Spec(
+def spec(*seeds: int, measure: bool = True, steps: int | None = 50, **changes: Any) -> Spec:
+    asked = Spec(
         path=Path("/repro.yml"),
-        train=Train(run="python train.py", steps=steps),
+        train=Train(run="python train.py", steps=steps, warmup=0),
         random_state=RandomState(seeds or (42,)),
         determinism=Determinism(allow=(model.AllowedFlag("NCCL_ALGO", "one GPU"),)),
-        cost=CostBudget(measure=measure),
+        cost=CostBudget(measure=measure, pairs=2),
     )
+    return replace(asked, **changes)
+
+
+def done(
+    request: RunRequest, *traces: Trace, outcome: str = "finished", code: int = 0
+) -> RunResult:
+    """What came of a request, in four seconds."""
+    ended = Ended(exit_code=code, seconds=4.0)
+    reason = "" if outcome in ("finished", "stopped") else f"run/{outcome}"
+    return RunResult(request=request, outcome=outcome, ended=ended, traces=traces, reason_id=reason)
+
+
+def crashes(request: RunRequest, reason: str = "run/crashed") -> RunResult:
+    return replace(done(request, outcome="crashed", code=1), reason_id=reason)
+
+
+SAME = training(4)
+OTHER = changed(SAME, place_of(SAME, 2, "gradient"), flip(0))
+Does = Callable[[RunRequest], RunResult]
+
+
+def series(asked: Spec, does: dict[str, Does], *, fail_fast: bool = False) -> Results:
+    """A gate run in which these runs, by their names, do something else than the others."""
+    found = results(spec=asked, fail_fast=fail_fast)
+    requests = gate_runs(asked)
+    while request := next_run(requests, found):
+        found.add(does.get(request.name, lambda item: done(item, SAME))(request))
+    return found
+
+
+def names(found: Results) -> str:
+    text = " ".join(run.request.name for run in (*found.runs, *found.auxiliary))
+    return text.replace("deterministic-", "on").replace("default-", "off")
 
 
 def test_the_arms_take_turns_so_that_the_machines_drift_falls_on_both() -> None:
-    plans = gate_runs(spec(), 2)
-    names = "deterministic-1 default-1 default-2 deterministic-2 reseeded"
-    assert " ".join(plan.name for plan in plans) == names
-    seconds = {plan.name: plan.second_of for plan in plans if plan.second_of}
+    requests = gate_runs(spec())
+    expected = "deterministic-1 default-1 default-2 deterministic-2 reseeded"
+    assert " ".join(item.name for item in requests) == expected
+    seconds = {item.name: item.second_of for item in requests if item.second_of}
     assert seconds == {"deterministic-2": "deterministic-1", "default-2": "default-1"}
-    assert [plan.name for plan in plans if plan.observe] == ["deterministic-1"]
-    assert {plan.name: plan.varied for plan in plans if plan.varied} == {
+    assert [item.name for item in requests if item.observe] == ["deterministic-1"]
+    assert {item.name: item.varied for item in requests if item.varied} == {
         "deterministic-2": frozenset(model.VARIED)
     }
-    assert all("NCCL_ALGO" not in plan.arm.environment for plan in plans)
-
-
-def timed_run(plan: Plan, ms: float) -> Run:
-    """A run of this plan whose steps took `ms` milliseconds each, and all of it four seconds."""
-    ended = Ended(exit_code=0, seconds=4.0)
-    return Run(plan=plan, outcome="finished", ended=ended, traces=(timed([ms] * 9),))
-
-
-def series(slower: list[float], before: float = 1e9, **changes: Any) -> str:
-    """The names of all runs, with a default step of 10 ms and a deterministic one that is slower by
-    these shares, one after the other."""
-    asked = replace(spec(), **{"train": Train(run="x", warmup=0), **changes})
-    runs: list[Run] = []
-    waiting, scatter = [*gate_runs(asked, 2)], iter(slower * 9)
-    while waiting := waiting or further_pair(asked, runs, len(gate_runs(asked, 2)), before):
-        plan = waiting.pop(0)
-        slow = 1 + next(scatter) if plan.arm.name == "deterministic" else 1
-        runs.append(timed_run(plan, 10.0 * slow))
-    names = " ".join(run.plan.name for run in runs)
-    return names.replace("deterministic-", "on").replace("default-", "off")
-
-
-FIVE = "on1 off1 off2 on2 reseeded"
-NINE = f"{FIVE} on3 off3 off4 on4"
-MOST = f"{NINE} on5 off5 off6 on6"
-
-
-@pytest.mark.parametrize(
-    ("slower", "asked", "names"),
-    [
-        # taking turns, up to the most that are asked for
-        ([0.0, 0.5], {}, MOST),
-        ([0.0, 0.5], {"cost": CostBudget(pairs=3)}, f"{FIVE} on3 off3"),
-        ([0.0, 0.5], {"cost": CostBudget(pairs=2)}, FIVE),
-        ([0.0, 0.5], {"cost": CostBudget(measure=False)}, "on1 on2 reseeded"),
-        # a plain repeat that is done anyway counts
-        ([0.0, 0.5], {"determinism": Determinism(repeat=3)}, MOST),
-        # none where the interval is narrow, or the steps are too few for one
-        ([0.04], {}, FIVE),
-        ([0.0, 0.5], {"train": Train(run="x", warmup=7)}, FIVE),
-        ([0.04, 0.02, 0.03, 0.03], {}, f"{FIVE} on3 off3"),
-        # no longer than the gate took until then: eight seconds for each pair
-        ([0.0, 0.5], {"before": 20.0}, NINE),
-        ([0.0, 0.5], {"before": 7.9}, FIVE),
-    ],
-)
-def test_further_pairs_are_run_while_they_help_and_as_many_as_are_asked_for(
-    slower: list[float], asked: dict[str, Any], names: str
-) -> None:
-    assert series(slower, **asked) == names
-
-
-def test_a_run_that_ended_badly_is_followed_by_no_further_pair() -> None:
-    asked = replace(spec(), train=Train(run="x", warmup=0))
-    runs = [timed_run(plan, 10.0 + place) for place, plan in enumerate(gate_runs(asked, 2))]
-    assert further_pair(asked, runs, 5, 99.0)
-    assert not further_pair(asked, [*runs[:-1], replace(runs[-1], outcome="crashed")], 5, 99.0)
-
-
-def test_the_second_run_of_a_pair_gets_files_of_its_own_until_the_pair_is_identical() -> None:
-    plans = {plan.name: plan for plan in gate_runs(spec(), 2)}
-    second = plans["deterministic-2"]
-    same = Comparison(identical=True, steps=1, tensors=1, differing=0)
-    assert [plan for plan in plans.values() if not order.may_take_over(plan, None)] == [second]
-    assert order.may_take_over(second, same)
-    assert not order.may_take_over(second, replace(same, identical=False))
+    assert all("NCCL_ALGO" not in item.arm.environment for item in requests)
 
 
 def test_each_seed_has_a_pair_and_more_deterministic_runs_are_plain_and_come_last() -> None:
     more, varied = Determinism(repeat=3), model.Robustness(("path",))
-    asked = replace(spec(1, 2, measure=False), determinism=more, robustness=varied)
-    plans = [(item.name, item.second_of, *item.varied) for item in gate_runs(asked, 2)]
-    assert plans == [
-        ("deterministic-1", ""),
-        ("deterministic-2", "deterministic-1", "path"),
-        ("reseeded", ""),
-        ("seed2-deterministic-1", ""),
-        ("seed2-deterministic-2", "seed2-deterministic-1", "path"),
-        ("deterministic-3", "deterministic-1"),
-        ("seed2-deterministic-3", "seed2-deterministic-1"),
+    requests = gate_runs(spec(1, 2, measure=False, determinism=more, robustness=varied))
+    assert [(item.name, item.second_of, item.arm.seed, *item.varied) for item in requests] == [
+        ("deterministic-1", "", 1),
+        ("deterministic-2", "deterministic-1", 1, "path"),
+        ("reseeded", "", 2),
+        ("seed2-deterministic-1", "", 2),
+        ("seed2-deterministic-2", "seed2-deterministic-1", 2, "path"),
+        ("deterministic-3", "deterministic-1", 1),
+        ("seed2-deterministic-3", "seed2-deterministic-1", 2),
     ]
-    assert [plan.arm.seed for plan in gate_runs(asked, 2)][:5] == [1, 1, 2, 2, 2]
+
+
+FIVE = "on1 off1 off2 on2 reseeded"
+ALL = f"{FIVE} seed7-on1 seed7-on2"
+REPLAY = "replay-1-seed42 replay-2-seed42"
+
+
+def differs(request: RunRequest) -> RunResult:
+    return done(request, OTHER)
+
+
+def refused(request: RunRequest) -> RunResult:
+    return crashes(request, NO_DETERMINISTIC)
+
+
+def killed(request: RunRequest) -> RunResult:
+    return done(request, outcome="killed", code=137)
+
+
+@pytest.mark.parametrize(
+    ("does", "expected"),
+    [
+        ({}, ALL),
+        # a crash completes only its own pair, unless it says nothing about the training
+        ({"deterministic-1": crashes}, "on1 on2"),
+        ({"default-1": crashes}, "on1 off1 on2"),
+        ({"default-2": crashes, "deterministic-2": crashes}, "on1 off1 off2 on2"),
+        ({"seed7-deterministic-1": crashes}, ALL),
+        ({"deterministic-1": refused}, "on1"),
+        ({"default-1": killed}, "on1 off1"),
+        # the control ends nothing, and is done again without its note
+        ({"reseeded": crashes}, f"{ALL} reseeded"),
+        # a varied run that differs, or crashes, asks for its plain repeat
+        ({"deterministic-2": differs}, ALL.replace("on2 r", "on2 on3 r")),
+        ({"deterministic-2": crashes}, ALL.replace("on2 r", "on2 on3 r")),
+        ({"deterministic-2": crashes, "deterministic-3": crashes}, "on1 off1 off2 on2 on3"),
+        # a divergence asks for two runs that measure it
+        (
+            {"deterministic-2": differs, "deterministic-3": differs},
+            f"{ALL.replace('on2 r', 'on2 on3 r')} {REPLAY}",
+        ),
+        (
+            {"deterministic-2": differs, "deterministic-3": differs, "replay-1-seed42": crashes},
+            f"{ALL.replace('on2 r', 'on2 on3 r')} replay-1-seed42",
+        ),
+    ],
+)
+def test_what_a_run_came_to_decides_which_is_next(does: dict[str, Does], expected: str) -> None:
+    assert names(series(spec(42, 7), does)) == expected
+
+
+def test_after_a_crash_the_second_run_is_plain_and_what_varies_is_no_reason_for_it() -> None:
+    found = series(spec(), {"deterministic-1": crashes})
+    assert [run.request.varied for run in found.runs] == [frozenset(), frozenset()]
+    again = series(spec(determinism=Determinism(repeat=3)), {"deterministic-2": differs})
+    assert names(again) == "on1 off1 off2 on2 on3 reseeded"
+    assert "repeats the first run as it was" in again.runs[4].request.announcement
+
+
+def test_fail_fast_ends_at_a_divergence_and_measures_nothing() -> None:
+    both = {"deterministic-2": differs, "deterministic-3": differs}
+    found = series(spec(42, 7), both, fail_fast=True)
+    assert names(found) == "on1 off1 off2 on2 on3" and found.stopped_early
+    assert not series(spec(), {"deterministic-2": differs}, fail_fast=True).stopped_early
+
+
+def test_the_control_is_repeated_without_its_note_and_counts_once() -> None:
+    found = series(spec(measure=False), {"reseeded": crashes})
+    assert [run.request.name for run in found.runs].count("reseeded") == 1
+    [first], again = found.auxiliary, found.control
+    assert again is not None and first.request.probe and not again.request.probe
+
+
+def test_the_second_run_of_a_pair_gets_files_of_its_own_until_the_pair_is_identical() -> None:
+    found = series(spec(determinism=Determinism(repeat=3)), {})
+    assert [run.request.name for run in found.runs if run.request.own_files] == ["deterministic-2"]
+    found = series(spec(), {"deterministic-2": differs, "deterministic-3": differs})
+    owned = [run.request.name for run in (*found.runs, *found.auxiliary) if run.request.own_files]
+    assert owned == ["deterministic-2", "deterministic-3", "replay-2-seed42"]
+
+
+def test_a_hash_seed_that_alone_makes_the_default_runs_repeat_is_found_by_one_short_run() -> None:
+    early = changed(SAME, place_of(SAME, 0, "loss"), flip(0))
+    plain = spec(robustness=model.Robustness(()))
+    folder = type("Folder", (), {"outer": {}})
+
+    def pinned(asked: Spec, trace: Trace, outer: dict[str, str] | None = None) -> str | None:
+        folder.outer = outer or {}
+        found = results(spec=asked, folder=folder)
+        while request := next_run(gate_runs(asked), found):
+            found.add(done(request, early if request.name == "default-2" else trace))
+        assert found.floor is not None
+        return found.floor.reproducible_by if "pinned" in found.by_name else None
+
+    assert pinned(plain, SAME) == "PYTHONHASHSEED"
+    assert pinned(plain, SAME, {"PYTHONHASHSEED": "0"}) is None
+    assert pinned(spec(), SAME) is None  # the varied run shows it
+
+
+def timings(slower: list[float], seconds: float = 4.0, **changes: Any) -> str:
+    """The names of all runs, with a default step of 10 ms and a deterministic one that is slower by
+    these shares, one after the other; a run for the cost takes so many seconds."""
+    asked, scatter = spec(**{"cost": CostBudget(), **changes}), iter(slower * 9)
+    found, planned = results(spec=asked), gate_runs(asked)
+    while request := next_run(planned, found):
+        slow = 1 + next(scatter) if request.arm.name == "deterministic" else 1
+        result = done(request, timed([10.0 * slow] * 9))
+        if request.name not in [item.name for item in planned]:
+            result = replace(result, ended=replace(result.ended, seconds=seconds))
+        found.add(result)
+    return names(found)
+
+
+NINE = f"{FIVE} on3 off3 off4 on4"
+MOST = f"{NINE} on5 off5"
+
+
+@pytest.mark.parametrize(
+    ("slower", "asked", "expected"),
+    [
+        # taking turns, up to the most that are asked for, no longer than the five runs took
+        ([0.0, 0.5], {}, NINE),
+        ([0.0, 0.5], {"seconds": 1.0}, f"{MOST} off6 on6"),
+        ([0.0, 0.5], {"seconds": 9.0}, f"{FIVE} on3 off3"),
+        ([0.0, 0.5], {"cost": CostBudget(pairs=3)}, f"{FIVE} on3 off3"),
+        ([0.0, 0.5], {"cost": CostBudget(pairs=2)}, FIVE),
+        ([0.0, 0.5], {"cost": CostBudget(measure=False)}, "on1 on2 reseeded"),
+        # a plain repeat that is done anyway counts
+        ([0.0, 0.5], {"determinism": Determinism(repeat=3)}, f"{FIVE} on3 off3 off4 on4 on5 off5"),
+        # none where the interval is narrow, or the steps are too few for one
+        ([0.04], {}, FIVE),
+        ([0.0, 0.5], {"train": Train(run="x", warmup=7)}, FIVE),
+        ([0.04, 0.02, 0.03, 0.03], {}, f"{FIVE} on3 off3"),
+    ],
+)
+def test_further_pairs_are_run_while_they_help_and_as_many_as_are_asked_for(
+    slower: list[float], asked: dict[str, Any], expected: str
+) -> None:
+    assert timings(slower, **asked) == expected
+
+
+def test_a_default_run_for_the_cost_that_ends_badly_is_dropped_and_the_last() -> None:
+    asked = spec(cost=CostBudget())
+    found = results(spec=asked)
+    while request := next_run(gate_runs(asked), found):
+        slow = 10.0 + len(found.runs)
+        bad = request.name == "default-3"
+        found.add(crashes(request) if bad else done(request, timed([slow] * 9)))
+    assert names(found) == f"{FIVE} on3 off3" and len(found.runs) == 6
+    assert "default-3, done for the cost alone" in found.warnings[0]
 
 
 def test_the_control_takes_few_steps_and_a_replay_ends_with_the_step_that_it_keeps() -> None:
-    assert [gate_runs(spec(steps=steps), 2)[-1].arm.steps for steps in (None, 50, 1)] == [2, 2, 1]
+    assert [gate_runs(spec(steps=steps))[-1].arm.steps for steps in (None, 50, 1)] == [2, 2, 1]
     first, second = order.replay(spec(), 42, (1, 3))
     assert (first.keep_steps, first.arm.steps, second.second_of) == ((1, 3), 4, first.name)
     assert order.replay(spec(), 42, (-1,))[0].arm.steps == 1
@@ -135,19 +254,18 @@ def diverged(step: int, steps: int = 50, **more: Any) -> Comparison:
     return Comparison(identical=False, steps=steps, tensors=4, differing=1, first_divergence=found)
 
 
-def run(seconds: float = 4.0, size: int = 10, tensors: int = 1) -> Run:
-    trace = training()
+def run(seconds: float = 4.0, size: int = 10, tensors: int = 1) -> RunResult:
     rows = tuple((f"fc{number}.weight", "float32", (size,)) for number in range(tensors))
-    trace.tables = [("parameter", rows)]
-    ended = Ended(exit_code=0, seconds=seconds)
-    return Run(plan=order.pair(spec(), 42)[0], outcome="finished", ended=ended, traces=(trace,))
+    trace = replace(training(), tables=[("parameter", rows)])
+    found = done(order.pair(spec(), 42)[0], trace)
+    return replace(found, ended=replace(found.ended, seconds=seconds))
 
 
 def test_a_divergence_is_measured_to_the_end_where_there_is_room() -> None:
     found = to_measure(spec(), diverged(3, steps=1000), run(), whole=True)
     assert found[0] == 3 and found[-1] == 999 and len(found) == 101
     assert list(found) == sorted(set(found))
-    every = replace(spec(), capture=model.Capture(every=20))
+    every = spec(capture=model.Capture(every=20))
     for asked, divergence, second, steps in (
         (spec(), diverged(47), run(), (47, 48, 49)),
         (spec(), diverged(3), run(size=order.KEPT // 4 // 3), (3, 26, 49)),  # room for three

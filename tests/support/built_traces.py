@@ -12,8 +12,9 @@ from typing import Any
 from repro_gate.checks.interface import Evidence
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.launch import Plan, Run
+from repro_gate.runs.launch import RunRequest, RunResult
 from repro_gate.runs.process import Ended
+from repro_gate.runs.reading import ArtifactReader
 from repro_gate.runs.results import Results
 from repro_gate.spec.model import Checklist, Spec, Train
 from repro_gate.trace.blocks import Block
@@ -149,15 +150,15 @@ def run(
     reason_id: str = "",
     tail: Sequence[str] = (),
     left: int = 0,
-) -> Run:
+) -> RunResult:
     """What came of one run; its arm follows from its name."""
     code = 0 if outcome in ("finished", "stopped") else 1
     quiet: dict[str, Any] = {"signal": None, "timed_out": False, "out_of_memory": False}
     ended = Ended(
         exit_code=code, stopped="", seconds=1.5, tail=tuple(tail), left_running=left, **quiet
     )
-    return Run(
-        plan=Plan(name=name, arm=arm(name.rpartition("-")[0] or name)),
+    return RunResult(
+        request=RunRequest(name=name, arm=arm(name.rpartition("-")[0] or name)),
         outcome=outcome,
         ended=ended,
         traces=traces,
@@ -167,10 +168,10 @@ def run(
     )
 
 
-def results(*runs: Run, **fields: Any) -> Results:
+def results(*runs: RunResult, **fields: Any) -> Results:
     """What a series of these runs came to, without a folder and artifacts."""
-    given = {"spec": spec(), "folder": None, "reader": None, **fields}
-    return Results(runs=runs, **given)
+    given: dict[str, Any] = {"spec": spec(), "folder": None, **fields}
+    return Results(runs=runs, reader=ArtifactReader(given["spec"], given["folder"]), **given)
 
 
 def spec(tmp_path: Path = Path("/nowhere"), *, profile: str = "basic", **sections: Any) -> Spec:

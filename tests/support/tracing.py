@@ -14,7 +14,7 @@ from typing import Any
 
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.launch import Original, Plan, Run, Site, launch
+from repro_gate.runs.launch import Original, RunRequest, RunResult, Site, launch
 from repro_gate.spec.model import Capture, Spec, Train
 from repro_gate.trace.blocks import Block
 from repro_gate.trace.model import Trace
@@ -41,7 +41,7 @@ def trace_script(
     factors: Mapping[str, object] | None = None,
     probe: Mapping[str, object] | None = None,
     **planned: Any,
-) -> Run:
+) -> RunResult:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is
     `deterministic` unless given. `planned`: what else its Plan holds."""
     place = tmp_path / "place"
@@ -56,7 +56,7 @@ def trace_script(
         train=Train(run=command, steps=steps, timeout=timeout, env=env or {}),
         capture=Capture(every=every),
     )
-    plan = Plan(
+    plan = RunRequest(
         name=name,
         arm=arm or arms.deterministic(seed, frozenset(), steps),
         probe={**(probe or {}), **({} if factors is None else {"factors": factors})},
@@ -75,7 +75,7 @@ def trace_script(
     return launch(spec, plan, site, lambda traces: None)
 
 
-def trained(run: Run) -> Trace:
+def trained(run: RunResult) -> Trace:
     """The one process of a run that recorded something."""
     found = [trace for trace in run.traces if trace.trained]
     assert len(found) == 1, (run.outcome, run.problem, run.ended.tail, len(found))
@@ -99,7 +99,7 @@ class Case:
     trace: Trace
     printed: tuple[str, ...]
     exit_code: int
-    run: Run
+    run: RunResult
 
 
 _DRIVER = """

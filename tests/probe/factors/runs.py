@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Used
 from tests.support.tracing import trace_script
 
@@ -15,7 +15,7 @@ LIMIT = 300.0  # seconds, after which a run counts as stuck
 Source = str | Mapping[str, str]
 
 
-def watched_twice(folder: Path, source: Source, **options: Any) -> tuple[Run, Run]:
+def watched_twice(folder: Path, source: Source, **options: Any) -> tuple[RunResult, RunResult]:
     """Two runs that end well, at the same paths, every use watched."""
     watch = {"watch": True}
     return once(folder, source, watch, **options), once(folder, source, watch, **options)
@@ -29,7 +29,7 @@ def pinned(folder: Path, source: Source, *factors: str, **options: Any) -> tuple
     return first
 
 
-def once(folder: Path, source: Source, factors: Mapping[str, object], **options: Any) -> Run:
+def once(folder: Path, source: Source, factors: Mapping[str, object], **options: Any) -> RunResult:
     """One run that ends well."""
     shutil.rmtree(folder / "place", ignore_errors=True)
     run = trace_script(folder, source, factors=factors, timeout=LIMIT, **options)
@@ -37,13 +37,13 @@ def once(folder: Path, source: Source, factors: Mapping[str, object], **options:
     return run
 
 
-def told(run: Run, factor: str | None = None) -> list[Used]:
+def told(run: RunResult, factor: str | None = None) -> list[Used]:
     """What lines of the workspace used, in all processes."""
     uses = (use for trace in run.traces for use in trace.uses)
     return [use for use in uses if use.file and factor in (None, use.factor)]
 
 
-def apart(runs: tuple[Run, Run]) -> list[bool]:
+def apart(runs: tuple[RunResult, RunResult]) -> list[bool]:
     """Which of the lines that two runs printed differ."""
     first, second = (run.ended.tail for run in runs)
     return [one != other for one, other in zip(first, second, strict=True)]

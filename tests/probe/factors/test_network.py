@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from repro_gate.runs.launch import Run
+from repro_gate.runs.launch import RunResult
 from repro_gate.trace.model import Used
 from tests.probe.factors.runs import once, watched_twice
 
@@ -75,7 +75,7 @@ def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
         server.server_close()
 
 
-def noted(done: Run) -> list[Used]:
+def noted(done: RunResult) -> list[Used]:
     found = [use for trace in done.traces for use in trace.uses if use.factor == "network"]
     assert all(use.outside for use in found)
     return found
