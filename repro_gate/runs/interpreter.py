@@ -22,11 +22,10 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.environment import EXTENSION, INJECT, training_environment
+from repro_gate.runs.environment import EXTENSION, training_environment, without_probe
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
-from repro_gate.trace.format import CONFIG_VARIABLE
 
 ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
@@ -100,12 +99,7 @@ def unprobed(
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
     chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
-    environment = training_environment(outer, arm, train_env, folder, device)
-    environment.pop(CONFIG_VARIABLE)
-    kept = [
-        entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)
-    ]
-    return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
+    return without_probe(training_environment(outer, arm, train_env, folder, device))
 
 
 def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
