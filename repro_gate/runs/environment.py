@@ -43,8 +43,8 @@ def training_environment(
     run_folder: Path,
     device: str | None = None,
 ) -> dict[str, str]:
-    """Return the whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the
-    run's own folders."""
+    """Return the whole environment of one run. Later layers win: allow-list, arm, device,
+    `train.env`, the run's own folders."""
     environment = {
         name: value
         for name, value in outer.items()
