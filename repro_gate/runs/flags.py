@@ -77,7 +77,7 @@ VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
 
 
 def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
-    """Why a flag means nothing to a process with these facts and this reading; empty where its
+    """Return why a flag means nothing to a process with these facts and this reading; empty if its
     library was used, or may have been."""
     if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
         return "no CUDA device was used"

@@ -43,7 +43,7 @@ _REMEDY = (
 def interpreter_facts(
     spec: Spec, outer_environment: Mapping[str, str], sandbox: Sandbox = _SAME_USER
 ) -> dict[str, str]:
-    """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
+    """Return facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
     environment of a deterministic run.
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
@@ -79,8 +79,8 @@ def interpreter_facts(
 def prepared(
     spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
 ) -> dict[str, str]:
-    """Folders for a process of the training's in `folder`, and its environment: a deterministic
-    run's, but for the probe, which has nothing to record here."""
+    """Make folders for a process of the training's in `folder`, and return its environment: a
+    deterministic run's, but for the probe, which has nothing to record here."""
     arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
     return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
 
@@ -93,8 +93,8 @@ def unprobed(
     train_env: Mapping[str, str],
     device: str | None,
 ) -> dict[str, str]:
-    """Folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one to
-    start in), and an arm's environment without the probe."""
+    """Make folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one
+    to start in), and return an arm's environment without the probe."""
     for name in ("home", "tmp", "empty"):
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
@@ -103,14 +103,14 @@ def unprobed(
 
 
 def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
-    """The Python that the command names, where it begins with one; else `python` on the training's
-    PATH."""
+    """Return the Python that the command names, where it begins with one; else `python` on the
+    training's PATH."""
     return interpreter_on(environment["PATH"], _named(spec.train.run or ""))
 
 
 def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
-    """The first of these, else `python` or `python3`, on a PATH. Raises Inconclusive where there is
-    none."""
+    """Return the first of these, else `python` or `python3`, on a PATH. Raises Inconclusive if
+    there is none."""
     for name in dict.fromkeys([*named, "python", "python3"]):
         found = shutil.which(name, path=path)
         if found is not None:
@@ -123,8 +123,8 @@ def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
 
 
 def _named(command: str) -> list[str]:
-    """`python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty where the command begins
-    with something else."""
+    """Return `python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty if the command
+    begins with something else."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
@@ -139,7 +139,7 @@ def _named(command: str) -> list[str]:
 
 
 def _facts(line: str) -> dict[str, str] | None:
-    """One line of output as facts, None where it is none."""
+    """Return one line of output as facts, None if it is none."""
     try:
         found = _FACTS.decode(line)
     except (ValueError, RecursionError):

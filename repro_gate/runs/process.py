@@ -19,8 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -113,20 +113,29 @@ def supervise(
             end_all(sandbox)
             # closes the pipe, so on an exception too
             tail = () if output is None else output.lines()
-    code = process.returncode
+    return replace(
+        _judged(process.returncode, tail, kills, ended_by_gate=bool(stopped or timed_out)),
+        timed_out=timed_out,
+        stopped=stopped,
+        seconds=seconds,
+        left_running=left,
+    )
+
+
+def _judged(
+    code: int, tail: tuple[str, ...], kills: Sequence[int | None], *, ended_by_gate: bool
+) -> Ended:
+    """Return how a command ended by its exit code, the end of its log and the kernel's count of
+    kills since it began."""
     group_kills, machine_kills = map(_since, kills, _kills())
     # a shell reports its child's signal as 128 + N
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None
-    group = bool(code) and not (stopped or timed_out) and bool(group_kills)
+    group = bool(code) and not ended_by_gate and bool(group_kills)
     killed = number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
     return Ended(
         exit_code=code,
         signal=number,
-        timed_out=timed_out,
-        stopped=stopped,
-        seconds=seconds,
         tail=tail,
-        left_running=left,
         out_of_memory=group and killed,  # else it may be another job's
         machine_kills=machine_kills,
         group_killed=group,
