@@ -31,7 +31,7 @@ _WORKSPACE = re.compile(  # in the temporary folder of one gate run
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class ForeignImports:
     """Modules of the checkout that did not come from a workspace, by their names: from an installed
     copy, from files of the original checkout that git ignores, and from its other files."""
 
@@ -48,9 +48,9 @@ class Elsewhere:
         ]
 
 
-def imported_from_elsewhere(evidence: Evidence, runs: Sequence[RunResult]) -> Elsewhere:
+def imported_from_elsewhere(evidence: Evidence, runs: Sequence[RunResult]) -> ForeignImports:
     """Return what these runs imported from elsewhere than their workspaces."""
-    elsewhere = Elsewhere([], [], [])
+    elsewhere = ForeignImports([], [], [])
     imports = {item for trace in traces_of(runs) for item in trace.imports}
     for item in sorted(imports, key=lambda item: item.module):
         is_ignored = misplaced(evidence, item.path) == IGNORED
@@ -59,7 +59,7 @@ def imported_from_elsewhere(evidence: Evidence, runs: Sequence[RunResult]) -> El
     return elsewhere
 
 
-def unsound(evidence: Evidence, runs: Sequence[RunResult]) -> str:
+def why_runs_are_unusable(evidence: Evidence, runs: Sequence[RunResult]) -> str:
     """Return why the results of these runs are not those of the code in their workspaces; empty if
     nothing says so."""
     elsewhere = imported_from_elsewhere(evidence, runs)

@@ -89,7 +89,7 @@ def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]
         if name == HASH_SEED or name not in settings:
             continue
         value = settings[name]
-        if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, frozenset()):
+        if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, ()):
             wrong[name] = value
     if "torch.use_deterministic_algorithms" in arm.flags and settings.get(WARN_ONLY):
         wrong[WARN_ONLY] = True

@@ -34,23 +34,21 @@ IN_ENVIRONMENT: Mapping[str, str] = {
     "TORCHINDUCTOR_DETERMINISTIC": "1",
 }
 # Other values that do the same: what training, or `train.env`, may set instead.
-ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
-    "CUBLAS_WORKSPACE_CONFIG": frozenset({":16:8"}),
-    "MKL_CBWR": frozenset(
-        {
-            "COMPATIBLE",
-            "SSE4_2",
-            "AVX",
-            "AVX2",
-            "AVX512",
-            "AVX512_E1",
-            "AUTO,STRICT",
-            "AVX2,STRICT",
-            "AVX512,STRICT",
-        }
+ALSO_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
+    "CUBLAS_WORKSPACE_CONFIG": (":16:8",),
+    "MKL_CBWR": (
+        "COMPATIBLE",
+        "SSE4_2",
+        "AVX",
+        "AVX2",
+        "AVX512",
+        "AVX512_E1",
+        "AUTO,STRICT",
+        "AVX2,STRICT",
+        "AVX512,STRICT",
     ),
-    "NCCL_ALGO": frozenset({"Tree", "CollnetDirect", "CollnetChain", "NVLS"}),
-    "NCCL_PROTO": frozenset({"LL", "LL128"}),
+    "NCCL_ALGO": ("Tree", "CollnetDirect", "CollnetChain", "NVLS"),
+    "NCCL_PROTO": ("LL", "LL128"),
 }
 # Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is
 # loaded.
