@@ -45,7 +45,7 @@ def imported_from_elsewhere(
     return {why: tuple(items) for why, items in modules.items() if items}
 
 
-def unsound(evidence: Evidence, runs: Sequence[RunResult]) -> str:
+def why_runs_are_unusable(evidence: Evidence, runs: Sequence[RunResult]) -> str:
     """Return why the results of these runs are not those of the code in their workspaces; empty if
     nothing says so."""
     elsewhere = imported_from_elsewhere(evidence, runs)

@@ -15,7 +15,7 @@ from repro_gate.checkout.git import GitFailed
 from repro_gate.checkout.refs import export
 from repro_gate.checkout.snapshot import Snapshot
 from repro_gate.checks.interface import Evidence
-from repro_gate.checks.opened import IGNORED, imported_from_elsewhere, unsound
+from repro_gate.checks.opened import IGNORED, imported_from_elsewhere, why_runs_are_unusable
 from repro_gate.compare.cost import speed_changes
 from repro_gate.compare.tolerance import beside_noise
 from repro_gate.data.declared import DataFinding, verify_data
@@ -68,7 +68,8 @@ def compare_with_ref(
 def _require_identical(results: Results, evidence: Evidence, ref: str = "") -> None:
     """Raise _Undecided unless the runs are bitwise identical and trained their own code. `ref`: the
     other ref, of which every run must end well; empty for this checkout."""
-    comparison, foreign = results.comparison, unsound(evidence, results.runs)
+    comparison = results.comparison
+    foreign = why_runs_are_unusable(evidence, results.runs)
     if foreign and ref:
         foreign = f"{ref}: {foreign}"
     bad = [f"{run.request.name}: {run.problem}" for run in results.runs if ref and not run.good]

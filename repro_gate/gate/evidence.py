@@ -20,7 +20,7 @@ from repro_gate.baseline.record import entry_of, outside_facts, result_of
 from repro_gate.checkout.inspection import Checkout, inspect_checkout, tracked_files
 from repro_gate.checks import ALL, STATIC, run_checks
 from repro_gate.checks.interface import CheckResult, Evidence
-from repro_gate.checks.opened import unsound
+from repro_gate.checks.opened import why_runs_are_unusable
 from repro_gate.compare.traces import processes
 from repro_gate.data.cache import DataCache, default_cache_path
 from repro_gate.data.declared import DataFinding, verify_data
@@ -167,7 +167,7 @@ def entry_of_runs(
     seeds, comparisons = results.spec.random_state.seeds, results.comparisons
     if (
         hashed is None
-        or unsound(evidence, results.runs)
+        or why_runs_are_unusable(evidence, results.runs)
         or not all(seed in comparisons and comparisons[seed].identical for seed in seeds)
     ):
         return None

@@ -258,8 +258,8 @@ def _ended_badly(findings: Findings) -> list[Reason]:
     for run in findings.results.runs:
         if run.log_matters and run.request.name not in findings.results.fragile:
             clause, remedy = _without_gate(run, findings.bare)
-            exception = last_exception(run.ended.tail) if run.outcome == "crashed" else ""
-            text = ": ".join(filter(None, (run.problem + clause, exception)))
+            raised = last_exception(run.ended.tail) if run.outcome == "crashed" else None
+            text = run.problem + clause + (f": {raised}" if raised else "")
             names.setdefault((run.reason_id, text, remedy or run.remedy), []).append(
                 run.request.name
             )

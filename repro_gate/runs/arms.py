@@ -31,7 +31,7 @@ class Arm:
 
 
 def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Arm:
-    """Every flag on, but those that the spec leaves off."""
+    """Return the arm with every flag on, but those that the spec leaves off."""
     allow |= {"TORCHINDUCTOR_DETERMINISTIC"} if ONLY_READ in allow else set()
     return Arm(
         "deterministic",
@@ -48,35 +48,38 @@ def deterministic(seed: int, allow: frozenset[str], steps: int | None) -> Arm:
 
 
 def default(seed: int, steps: int | None) -> Arm:
-    """The flags off, the same seed: what the training does in a user's shell, where nothing fixes
-    `PYTHONHASHSEED`."""
+    """Return the arm with the flags off and the same seed: what the training does in a user's
+    shell, where nothing fixes `PYTHONHASHSEED`."""
     return Arm("default", seed, {}, _seeded(seed), steps)
 
 
 def pinned(seed: int, steps: int) -> Arm:
-    """As `default`, with `PYTHONHASHSEED` as the deterministic runs have it: whether that alone
-    gives their numbers."""
+    """Return the arm that is as `default`, with `PYTHONHASHSEED` as the deterministic runs have it:
+    whether that alone gives their numbers."""
     return Arm("pinned", seed, {}, _seeded(seed) | _hash_seed(seed), steps)
 
 
 def reseeded(seed: int, allow: frozenset[str], steps: int) -> Arm:
-    """The flags on and another seed, for a few steps: the control that must differ."""
+    """Return the arm with the flags on and another seed, for a few steps: the control that must
+    differ."""
     other = deterministic(other_seed(seed), allow, steps)
     return Arm("reseeded", other.seed, other.flags, other.environment, steps)
 
 
 def other_seed(seed: int) -> int:
-    """Another seed for the control, one that fits wherever the first did (a C `int`, say)."""
+    """Return another seed for the control, one that fits wherever the first did (a C `int`,
+    say)."""
     return seed + 1 if seed < 2**31 - 1 else seed - 1
 
 
 def allowed(spec: Spec) -> frozenset[str]:
-    """The flags that the spec leaves off."""
+    """Return the flags that the spec leaves off."""
     return frozenset(item.flag for item in spec.determinism.allow)
 
 
 def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]:
-    """Flags of the arm that a reading (`settings`) shows at another value: {flag: value as read}.
+    """Return the flags of the arm that a reading (`settings`) shows at another value: {flag: value
+    as read}.
 
     A flag that the reading lacks is one that this torch does not have. `warn_only` keeps
     nondeterministic kernels, so it counts as off.
@@ -86,7 +89,7 @@ def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]
         if name == HASH_SEED or name not in settings:
             continue
         value = settings[name]
-        if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, frozenset()):
+        if value != wanted and str(value) not in ALSO_EFFECTIVE.get(name, ()):
             wrong[name] = value
     if "torch.use_deterministic_algorithms" in arm.flags and settings.get(WARN_ONLY):
         wrong[WARN_ONLY] = True
@@ -99,7 +102,7 @@ def not_effective(settings: Mapping[str, object], arm: Arm) -> dict[str, object]
 
 
 def wanted(name: str, arm: Arm) -> FlagValue | None:
-    """The value that the arm has for a flag, or for what is read back in its place."""
+    """Return the value that the arm has for a flag, or for what is read back in its place."""
     derived = {WARN_ONLY: False, ONLY_READ: True}
     return derived.get(name, arm.flags.get(name, arm.environment.get(name)))
 

@@ -62,7 +62,7 @@ class Collected:
 
     @property
     def readable(self) -> bool:
-        """Whether there is a copy whose content can be compared."""
+        """Return whether there is a copy whose content can be compared."""
         return self.kind == FILE and not self.problem
 
 
@@ -87,7 +87,7 @@ class _Search:
             raise _too_many(f"match more than {MAX_BYTES:,} bytes, the {size:,} of {name} included")
 
     def inside(self, name: str) -> bool:
-        """Whether `name` lies below the root when all links are followed."""
+        """Return whether `name` lies below the root when all links are followed."""
         # Python before 3.13: a link to a link of /proc that this user may not follow
         with contextlib.suppress(OSError):
             real = os.path.realpath(os.path.join(self.root, name))
@@ -95,7 +95,7 @@ class _Search:
         return False
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder, sorted, as far as the search may still look."""
+        """Return the names in a folder, sorted, as far as the search may still look."""
         names: list[str] = []
         with contextlib.suppress(OSError), os.scandir(os.path.join(self.root, folder)) as found:
             for entry in found:
@@ -106,7 +106,7 @@ class _Search:
         return sorted(names)
 
     def distributed(self, folder: str) -> bool:
-        """Whether a folder is a checkpoint of torch.distributed.checkpoint."""
+        """Return whether a folder is a checkpoint of torch.distributed.checkpoint."""
         if (
             not folder
             or not os.path.isfile(os.path.join(self.root, folder, METADATA))
@@ -162,8 +162,8 @@ def _too_many(what: str) -> Inconclusive:
 
 
 def in_place(path: Path) -> tuple[Collected, ...]:
-    """One file where it lies, the index of a sharded model with its shards, or the folder of a
-    distributed checkpoint."""
+    """Return one file where it lies, the index of a sharded model with its shards, or the folder of
+    a distributed checkpoint."""
     search = _Search(path.resolve().parent)
     found = [
         Collected(name=os.path.basename(name), path=Path(search.root, name))
@@ -179,8 +179,8 @@ def in_place(path: Path) -> tuple[Collected, ...]:
 
 
 def _whole(search: _Search, found: set[str]) -> list[str]:
-    """The names, with the shards that an index stands for, and a folder in place of the files of a
-    distributed checkpoint."""
+    """Return the names, with the shards that an index stands for, and a folder in place of the
+    files of a distributed checkpoint."""
     for name in list(found):
         if index := _INDEX.fullmatch(os.path.basename(name)):
             folder = os.path.dirname(name)
@@ -201,8 +201,8 @@ def _whole(search: _Search, found: set[str]) -> list[str]:
 
 
 def _matches(search: _Search, glob: str) -> Iterator[str]:
-    """Names of the files, links that lead out and distributed checkpoints that a glob matches. Each
-    folder is looked at once, for all the parts of the glob that may stand there."""
+    """Yield the names of the files, links that lead out and distributed checkpoints that a glob
+    matches. Each folder is looked at once, for all the parts of the glob that may stand there."""
     parts = PurePosixPath(glob).parts
     parts += ("*",) if parts[-1] == "**" else ()
     patterns = [re.compile(translate(part)) for part in parts]

@@ -32,8 +32,8 @@ _CHUNK = 4 * 2**20
 def changed_files(
     workspace: Path, snapshot: Path, sandbox: Sandbox, declared: Collection[str], older: int = 0
 ) -> tuple[dict[str, Written], str]:
-    """What a run made or changed below `workspace`, by path, without `declared`; and why not all of
-    it, where that is so.
+    """Return what a run made or changed below `workspace`, by path, without `declared`; and why not
+    all of it, if so.
 
     A file that has the size and the time of its original in `snapshot`, made `older` by so many ns,
     was not changed. To be called when nothing of the run is left.
@@ -65,7 +65,7 @@ def changed_files(
 
 
 def _listed(root: str, until: float) -> tuple[list[tuple[str, os.stat_result]], bool]:
-    """Regular files below `root`, no link followed; and whether those are all."""
+    """Return the regular files below `root`, no link followed; and whether those are all."""
     found: list[tuple[str, os.stat_result]] = []
     waiting, left = [""], MAX_VISITED
     while waiting:
@@ -93,7 +93,7 @@ def _unchanged(original: Path, state: os.stat_result, older: int) -> bool:
 
 
 def _read(path: Path, sandbox: Sandbox, size: int, most: int, until: float) -> Written:
-    """One file's digest, of its beginning only where the time is over. Raises OSError."""
+    """Return one file's digest, of its beginning only where the time is over. Raises OSError."""
     digest, text = hashlib.sha256(), b""
     keep = 0 < size <= most and path.suffix.lower() in TEXTS
     with os.fdopen(open_written(path, sandbox), "rb", buffering=0) as file:

@@ -47,8 +47,8 @@ _LOG_END = 5  # lines that tell of a crash without a traceback
 
 
 def crashed_by_itself(run: RunResult) -> bool:
-    """Whether the training's own code ended the run badly: what a race or an unseeded draw can do
-    to one run and not to another."""
+    """Return whether the training's own code ended the run badly: what a race or an unseeded draw
+    can do to one run and not to another."""
     if run.reason_id == "run/killed":
         return run.ended.signal in _OWN_SIGNALS
     if (
@@ -56,14 +56,13 @@ def crashed_by_itself(run: RunResult) -> bool:
         or run.ended.exit_code in CANNOT_START
     ):
         return False
-    return not _MACHINE.search(
-        last_exception(run.ended.tail) or "\n".join(run.ended.tail[-_LOG_END:])
-    )
+    tail = run.ended.tail
+    return not _MACHINE.search(str(last_exception(tail) or "\n".join(tail[-_LOG_END:])))
 
 
 def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:
-    """Two runs of one seed of which at least one did not come to its end: their traces up to there,
-    and how they ended. None where neither tells that the training is not reproducible."""
+    """Compare two runs of one seed of which at least one did not come to its end: their traces up
+    to there, and how they ended. None if neither tells that the training is not reproducible."""
     a, b = _up_to_crash(first.traces, second.traces)
     found, ending = compare_runs(a, b), _ending(first, second)
     if found.first_divergence is None and ending is None:
@@ -77,16 +76,16 @@ def compare_crashed(first: RunResult, second: RunResult) -> Comparison | None:
 
 
 def _ending(first: RunResult, second: RunResult) -> Divergence | None:
-    """How the runs ended differently, where the training itself made that difference."""
+    """Return how the runs ended differently, if the training itself made that difference."""
     if not all(run.good or crashed_by_itself(run) for run in (first, second)):
         return None
     a, b = _last(first), _last(second)
     if first.good == second.good and a == b:
         return None
-    return replace(unequal_length(a, b), detail=f"{_told(first, a)}, {_told(second, b)}")
+    return replace(unequal_length(a, b), detail=f"{_ended(first, a)}, {_ended(second, b)}")
 
 
-def _told(run: RunResult, steps: int) -> str:
+def _ended(run: RunResult, steps: int) -> str:
     return (
         f"{run.request.name} {'ended well' if run.good else 'crashed'} after {steps} "
         f"step{'s' * (steps != 1)}"
@@ -94,8 +93,8 @@ def _told(run: RunResult, steps: int) -> str:
 
 
 def _last(run: RunResult) -> int:
-    """Steps that the run took. Of several processes, those that an exception ended tell: a launcher
-    ends the others at any time."""
+    """Return the steps that the run took. Of several processes, those that an exception ended tell:
+    a launcher ends the others at any time."""
     trained = [trace for trace in run.traces if trace.trained]
     raised = [len(trace.steps) for trace in trained if trace.end == "exception"]
     return min(raised) if raised else run.steps
@@ -104,8 +103,8 @@ def _last(run: RunResult) -> int:
 def _up_to_crash(
     first: Sequence[Trace], second: Sequence[Trace]
 ) -> tuple[list[Trace], list[Trace]]:
-    """The traces of the processes that trained in both runs, up to the step in which the shorter
-    one ended; of that step, what both had recorded by then."""
+    """Return the traces of the processes that trained in both runs, up to the step in which the
+    shorter one ended; of that step, what both had recorded by then."""
     ours = processes(first)
     theirs = measured_alike(ours, processes(second))
     a, b = list[Trace](), list[Trace]()

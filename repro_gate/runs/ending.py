@@ -12,11 +12,13 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from repro_gate.escape import clip
 from repro_gate.runs.process import Ended
 from repro_gate.runs.variation import FIRST, SECOND
 from repro_gate.runs.watching import Watcher
 from repro_gate.spec.model import Spec
 from repro_gate.trace import format as fmt
+from repro_gate.trace.fields import Location
 from repro_gate.trace.model import Trace
 from repro_gate.trace.notebook import place
 
@@ -58,7 +60,7 @@ class Ending:
 def ending_of(
     spec: Spec, traces: Sequence[Trace], trace_problem: str | None, ended: Ended, watcher: Watcher
 ) -> Ending:
-    """How the run ended, from most to least specific."""
+    """Return how the run ended, from most to least specific."""
     trained = [trace for trace in traces if trace.trained]
     steps_done = bool(trained) and all(trace.stopped for trace in trained)
     if ended.timed_out:
@@ -80,7 +82,7 @@ def ending_of(
 def _untraced(
     traces: Sequence[Trace], trace_problem: str | None, watcher: Watcher
 ) -> Ending | None:
-    """Where the command ended well, and yet its traces are not whole."""
+    """Return why the traces are not whole of a command that ended well; None if they are."""
     if trace_problem:
         return Ending(
             "untraced",
@@ -136,8 +138,8 @@ def _untraced(
 
 
 def leave_out_idle(spec: Spec, traces: Sequence[Trace]) -> None:
-    """A process that took no step counts only where no process took one and the spec names
-    artifacts to compare."""
+    """Empty the traces of processes that took no step, unless no process took one and the spec
+    names artifacts to compare."""
     whole = [
         trace
         for trace in traces
@@ -151,7 +153,7 @@ def leave_out_idle(spec: Spec, traces: Sequence[Trace]) -> None:
 
 
 def crash_of(ended: Ended) -> Ending | None:
-    """Where the command ended badly."""
+    """Return how the command ended badly; None if it ended well."""
     if ended.out_of_memory:
         problem = (
             "the kernel killed it, or a process of it, for want of memory (counted in its control "
@@ -221,30 +223,41 @@ def _trace_remedy(problem: str) -> str:
     return "the training process must not write to, cut or remove the trace; run it again"
 
 
+@dataclass(frozen=True)
+class Raised:
+    """The exception that ended a training: its line in the log, and the innermost frame that is the
+    user's own."""
+
+    text: str
+    location: Location | None = None
+
+    def __str__(self) -> str:
+        return self.text if self.location is None else f"{self.text} ({self.location})"
+
+
 def last_line(log: Sequence[str]) -> str:
     """Return the line of a log that says most about how the run ended: its exception, else its last
     line; empty if there is none."""
     last = next((line.strip() for line in reversed(log) if line.strip()), "")
-    return last_exception(log) or (last if len(last) <= _MOST else last[: _MOST - 1] + "…")
+    return str(last_exception(log) or clip(last, _MOST))
 
 
-def last_exception(log: Sequence[str]) -> str:
-    """The exception that ended a training and the innermost frame that is the user's own:
-    `RuntimeError: out of luck (train.py:12)`; empty where the log holds no traceback. Of several
+def last_exception(log: Sequence[str]) -> Raised | None:
+    """Return the exception that ended a training; None if the log holds no traceback. Of several
     (chained, ranks, a launcher's own) the last that goes through the user's code counts."""
-    found: tuple[bool, str] = (False, "")
-    frame_at, inside = "", False
+    found: Raised | None = None
+    location: Location | None = None
+    inside = False
     for line in (_RANK.sub("", line) for line in log):
         frame = _FRAME.match(line)
         if line.strip() == _START:
-            frame_at, inside = "", True
+            location, inside = None, True
         elif frame is not None:
             inside = True
             if not _LIBRARY.search(frame["path"]):
-                frame_at = f"{_WORKSPACES.sub('', frame['path'])}:{frame['line']}"
+                location = Location(_WORKSPACES.sub("", frame["path"]), int(frame["line"]))
         elif inside and _EXCEPTION.match(line):
-            text = line if len(line) <= _MOST else line[: _MOST - 1] + "…"
             inside = False
-            if frame_at or not found[0]:
-                found = bool(frame_at), f"{text} ({frame_at})" if frame_at else text
-    return found[1]
+            if location or found is None or found.location is None:
+                found = Raised(clip(line, _MOST), location)
+    return found

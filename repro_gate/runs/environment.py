@@ -43,8 +43,8 @@ def training_environment(
     run_folder: Path,
     device: str | None = None,
 ) -> dict[str, str]:
-    """The whole environment of one run. Later layers win: allow-list, arm, device, `train.env`, the
-    run's own folders."""
+    """Return the whole environment of one run. Later layers win: allow-list, arm, device,
+    `train.env`, the run's own folders."""
     environment = {
         name: value
         for name, value in outer.items()
@@ -72,16 +72,16 @@ def training_environment(
 
 
 def without_probe(environment: Mapping[str, str]) -> dict[str, str]:
-    """The same environment with nothing in it that starts the probe."""
-    kept = {name: value for name, value in environment.items() if name != CONFIG_VARIABLE}
+    """Return the same environment with nothing in it that starts the probe."""
+    found = {name: value for name, value in environment.items() if name != CONFIG_VARIABLE}
     for name in ("PATH", "PYTHONPATH"):
-        kept[name] = environment[name].partition(os.pathsep)[2]
-    return {name: value for name, value in kept.items() if value or name != "PYTHONPATH"}
+        found[name] = environment[name].partition(os.pathsep)[2]
+    return {name: value for name, value in found.items() if value or name != "PYTHONPATH"}
 
 
 def thread_count(outer: Mapping[str, str]) -> str:
-    """The number of threads that a training is given, before anything of its own says otherwise: a
-    property of the machine."""
+    """Return the number of threads that a training is given, before anything of its own says
+    otherwise: a property of the machine."""
     counts = dict.fromkeys(
         outer[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if outer.get(name)
     )
@@ -89,7 +89,7 @@ def thread_count(outer: Mapping[str, str]) -> str:
 
 
 def usable_processors() -> int:
-    """Processors that this process may run on."""
+    """Return the number of processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -34,23 +34,21 @@ IN_ENVIRONMENT: Mapping[str, str] = {
     "TORCHINDUCTOR_DETERMINISTIC": "1",
 }
 # Other values that do the same: what training, or `train.env`, may set instead.
-ALSO_EFFECTIVE: Mapping[str, frozenset[str]] = {
-    "CUBLAS_WORKSPACE_CONFIG": frozenset({":16:8"}),
-    "MKL_CBWR": frozenset(
-        {
-            "COMPATIBLE",
-            "SSE4_2",
-            "AVX",
-            "AVX2",
-            "AVX512",
-            "AVX512_E1",
-            "AUTO,STRICT",
-            "AVX2,STRICT",
-            "AVX512,STRICT",
-        }
+ALSO_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
+    "CUBLAS_WORKSPACE_CONFIG": (":16:8",),
+    "MKL_CBWR": (
+        "COMPATIBLE",
+        "SSE4_2",
+        "AVX",
+        "AVX2",
+        "AVX512",
+        "AVX512_E1",
+        "AUTO,STRICT",
+        "AVX2,STRICT",
+        "AVX512,STRICT",
     ),
-    "NCCL_ALGO": frozenset({"Tree", "CollnetDirect", "CollnetChain", "NVLS"}),
-    "NCCL_PROTO": frozenset({"LL", "LL128"}),
+    "NCCL_ALGO": ("Tree", "CollnetDirect", "CollnetChain", "NVLS"),
+    "NCCL_PROTO": ("LL", "LL128"),
 }
 # Read back where present; torch._inductor sets its own from TORCHINDUCTOR_DETERMINISTIC once it is
 # loaded.
@@ -77,7 +75,7 @@ VARIABLES = (*IN_ENVIRONMENT, HASH_SEED)
 
 
 def moot(name: str, facts: Mapping[str, str], settings: Mapping[str, object]) -> str:
-    """Why a flag means nothing to a process with these facts and this reading; empty where its
+    """Return why a flag means nothing to a process with these facts and this reading; empty if its
     library was used, or may have been."""
     if name in CUDA_ONLY and facts.get("device", "").startswith("cpu"):
         return "no CUDA device was used"

@@ -60,7 +60,7 @@ def open_gate_folder(
     within_reach: Sequence[Path] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[GateFolder]:
-    """A temporary folder with a snapshot of the checkout; removed at the end whatever happens.
+    """Open a temporary folder with a snapshot of the checkout; removed at the end whatever happens.
 
     As long as it stands the training, where it has a user of its own, is confined, and that it is
     has been tried. `within_reach` are folders that it needs besides; `tell` is given a line before
@@ -147,8 +147,8 @@ def remove_copies(folder: GateFolder, tell: Callable[[str], None]) -> None:
 
 
 def original_of(spec: Spec, checkout: Checkout) -> Original:
-    """What the probe must know of the checkout to tell its packages from others: its projects lie
-    at the root or above the spec."""
+    """Return what the probe must know of the checkout to tell its packages from others: its
+    projects lie at the root or above the spec."""
     root, folder = Path(os.path.realpath(checkout.root)), Path(os.path.realpath(spec.path.parent))
     folders = [root, *(above for above in (folder, *folder.parents) if above.is_relative_to(root))]
     names = {
@@ -162,7 +162,8 @@ def original_of(spec: Spec, checkout: Checkout) -> Original:
 
 
 def _project_names(folder: Path, root: Path) -> Iterator[str]:
-    """The names of the distributions that the project in `folder` makes, as its settings say."""
+    """Yield the names of the distributions that the project in `folder` makes, as its settings
+    say."""
     for name in ("pyproject.toml", "setup.cfg", "setup.py"):
         with suppress(Unreadable):
             text = read_text(folder / name, root, _PROJECT_BYTES)
@@ -221,7 +222,7 @@ def _self_test(
 
 
 def _of_the_gate() -> tuple[Path, ...]:
-    """What the gate itself is made of."""
+    """Return what the gate itself is made of."""
     folders = (
         PACKAGE.parent,
         PACKAGE,
@@ -233,8 +234,8 @@ def _of_the_gate() -> tuple[Path, ...]:
 
 
 def _pythons(spec: Spec, outer: Mapping[str, str]) -> tuple[Path, ...]:
-    """The interpreters that the command asks for by name: whether that user can start them is
-    better said now than by a status 126."""
+    """Return the interpreters that the command asks for by name: whether that user can start them
+    is better said now than by a status 126."""
     if "PATH" in spec.train.env:
         return ()
     wanted = ["python"] if spec.train.run is None else sorted(set(_BY_NAME.findall(spec.train.run)))

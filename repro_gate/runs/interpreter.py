@@ -22,11 +22,10 @@ from repro_gate.errors import Inconclusive
 from repro_gate.files import scratch_folder
 from repro_gate.runs import arms
 from repro_gate.runs.arms import Arm
-from repro_gate.runs.environment import EXTENSION, INJECT, training_environment
+from repro_gate.runs.environment import EXTENSION, training_environment, without_probe
 from repro_gate.runs.process import supervise
 from repro_gate.sandbox.identity import Sandbox, chown_to_training, let_group_pass
 from repro_gate.spec.model import Spec
-from repro_gate.trace.format import CONFIG_VARIABLE
 
 ASK = Path(__file__).resolve().parent.parent / "probe"
 ASK_SECONDS = 300.0  # importing torch from a cold network disk takes minutes
@@ -44,7 +43,7 @@ _REMEDY = (
 def interpreter_facts(
     spec: Spec, outer_environment: Mapping[str, str], sandbox: Sandbox = _SAME_USER
 ) -> dict[str, str]:
-    """Facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
+    """Return facts as in a trace, by name: `python`, `torch`, `device`, `threads` … Asked in the
     environment of a deterministic run.
 
     Raises Inconclusive where there is no interpreter, or it has no torch, or it gives no answer.
@@ -80,8 +79,8 @@ def interpreter_facts(
 def prepared(
     spec: Spec, outer: Mapping[str, str], sandbox: Sandbox, folder: Path
 ) -> dict[str, str]:
-    """Folders for a process of the training's in `folder`, and its environment: a deterministic
-    run's, but for the probe, which has nothing to record here."""
+    """Make folders for a process of the training's in `folder`, and return its environment: a
+    deterministic run's, but for the probe, which has nothing to record here."""
     arm = arms.deterministic(spec.random_state.seeds[0], arms.allowed(spec), spec.train.steps)
     return unprobed(arm, outer, sandbox, folder, spec.train.env, spec.hardware.device)
 
@@ -94,29 +93,24 @@ def unprobed(
     train_env: Mapping[str, str],
     device: str | None,
 ) -> dict[str, str]:
-    """Folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one to
-    start in), and an arm's environment without the probe."""
+    """Make folders for a process of the training's in `folder` (`home`, `tmp` and the `empty` one
+    to start in), and return an arm's environment without the probe."""
     for name in ("home", "tmp", "empty"):
         (folder / name).mkdir()
     let_group_pass(sandbox, folder)
     chown_to_training(sandbox, *(folder / name for name in ("home", "tmp", "empty")))
-    environment = training_environment(outer, arm, train_env, folder, device)
-    environment.pop(CONFIG_VARIABLE)
-    kept = [
-        entry for entry in environment.pop("PYTHONPATH").split(os.pathsep) if entry != str(INJECT)
-    ]
-    return environment | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
+    return without_probe(training_environment(outer, arm, train_env, folder, device))
 
 
 def training_interpreter(spec: Spec, environment: Mapping[str, str]) -> str:
-    """The Python that the command names, where it begins with one; else `python` on the training's
-    PATH."""
+    """Return the Python that the command names, where it begins with one; else `python` on the
+    training's PATH."""
     return interpreter_on(environment["PATH"], _named(spec.train.run or ""))
 
 
 def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
-    """The first of these, else `python` or `python3`, on a PATH. Raises Inconclusive where there is
-    none."""
+    """Return the first of these, else `python` or `python3`, on a PATH. Raises Inconclusive if
+    there is none."""
     for name in dict.fromkeys([*named, "python", "python3"]):
         found = shutil.which(name, path=path)
         if found is not None:
@@ -129,8 +123,8 @@ def interpreter_on(path: str, named: Sequence[str] = ()) -> str:
 
 
 def _named(command: str) -> list[str]:
-    """`python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty where the command begins
-    with something else."""
+    """Return `python3.11` of `FOO=1 exec python3.11 train.py`, as a list; empty if the command
+    begins with something else."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
@@ -145,7 +139,7 @@ def _named(command: str) -> list[str]:
 
 
 def _facts(line: str) -> dict[str, str] | None:
-    """One line of output as facts, None where it is none."""
+    """Return one line of output as facts, None if it is none."""
     try:
         found = _FACTS.decode(line)
     except (ValueError, RecursionError):

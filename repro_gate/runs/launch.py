@@ -144,12 +144,12 @@ class Site:
 
     @property
     def home(self) -> Path:
-        """The run's HOME."""
+        """Return the run's HOME."""
         return self.run_folder / self.places.home
 
     @property
     def tmp(self) -> Path:
-        """The run's TMPDIR."""
+        """Return the run's TMPDIR."""
         return self.run_folder / self.places.tmp
 
 
@@ -217,7 +217,7 @@ def launch(spec: Spec, request: RunRequest, site: Site, tick: Tick) -> RunResult
 
 
 def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], str | None]:
-    """The traces of a run that has ended, and what is wrong with them."""
+    """Return the traces of a run that has ended, and what is wrong with them."""
     problem = failure_in(folder, watcher.sandbox) or watcher.trace_problem
     try:
         traces = read_folder(folder, nonce, watcher.followers, watcher.opener)
@@ -230,8 +230,8 @@ def _traces(folder: Path, nonce: str, watcher: Watcher) -> tuple[list[Trace], st
 
 
 def _may_enter(site: Site) -> bool:
-    """Whether there is a working directory. A user of its own is not led by a link to where it
-    could not have gone by itself: a process is put into its folder while it is still root."""
+    """Return whether there is a working directory. A user of its own is not led by a link to where
+    it could not have gone by itself: a process is put into its folder while it is still root."""
     real = Path(os.path.realpath(site.cwd))
     inside = real.is_relative_to(os.path.realpath(site.workspace))
     return site.cwd.is_dir() and (inside or not site.sandbox.own_user)
@@ -251,8 +251,8 @@ def _not_entered(spec: Spec, request: RunRequest) -> RunResult:
 
 
 def _configure(spec: Spec, request: RunRequest, site: Site, folder: Path, nonce: str) -> None:
-    """The probe's configuration, at the same path for every run; and the file that reports a full
-    disk, its blocks taken now."""
+    """Write the probe's configuration, at the same path for every run; and the file that reports a
+    full disk, its blocks taken now."""
     steps = spec.train.steps if request.arm.steps is None else request.arm.steps
     keeps = request.keep_final or bool(request.keep_steps)
     config = {
@@ -304,7 +304,7 @@ def _configure(spec: Spec, request: RunRequest, site: Site, folder: Path, nonce:
 
 
 def _reference(traces: Sequence[Trace]) -> dict[str, str] | None:
-    """Process key -> stem of its kept files, for the keys that name one process."""
+    """Return process key -> stem of its kept files, for the keys that name one process."""
     trained = [trace for trace in traces if trace.trained]
     keys = [trace.key for trace in trained]
     return (

@@ -14,14 +14,13 @@ import contextlib
 import ctypes
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -81,79 +80,80 @@ def supervise(
     """Run `command` to its end. `tick(descendants)` is called a few times a second; a text it
     returns ends the run with that reason.
 
-    `sandbox` says as whom it runs, and `umask`, where it is not negative, with which permissions
-    files are made; with a user of its own, no process of that user is left when this returns. On
-    any exception, KeyboardInterrupt included, the whole tree is killed before the exception goes
-    on; a signal that comes meanwhile waits for that.
+    `sandbox` says as whom it runs, and `umask`, if it is not negative, with which permissions files
+    are made; with a user of its own, no process of that user is left when this returns. On any
+    exception, KeyboardInterrupt included, the whole tree is killed before the exception goes on; a
+    signal that comes meanwhile waits for that.
     """
     _adopt_orphans()
     hide_memory()
     command, env = started_as(sandbox, command, env)
-    before = {child.pid for child in psutil.Process().children()}
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
     kills, began = _kills(), time.monotonic()
-    seen: dict[int, psutil.Process] = {}
     stopped, timed_out, output = "", False, None
     with held():
-        none, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
         process = subprocess.Popen(
             command,
             cwd=cwd,
             env=env,
-            stdin=none,
-            stdout=pipe,
-            stderr=same,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             umask=umask,
         )
+        tree = _Tree(process, before)
         try:
             output = _Tail(process)
             with obeyed():
-                stopped, timed_out = _watch(process, began + timeout, tick, seen, before)
+                stopped, timed_out = _watch(tree, began + timeout, tick)
         finally:
             seconds = time.monotonic() - began
-            left = _end_tree(
-                process, seen, before, at_once=bool(stopped or timed_out or process.poll() is None)
-            )
+            left = tree.end(at_once=bool(stopped or timed_out or process.poll() is None))
             end_all(sandbox)
             # closes the pipe, so on an exception too
             tail = () if output is None else output.lines()
-    code = process.returncode
-    group_kills, machine_kills = map(_since, kills, _kills())
-    # a shell reports its child's signal as 128 + N
-    number = -code if code < 0 else code - 128 if 128 < code < 160 else None
-    group = bool(code) and not (stopped or timed_out) and bool(group_kills)
-    return Ended(
-        exit_code=code,
-        signal=number,
+    return replace(
+        _judged(process.returncode, tail, kills, ended_by_gate=bool(stopped or timed_out)),
         timed_out=timed_out,
         stopped=stopped,
         seconds=seconds,
-        tail=tail,
         left_running=left,
-        out_of_memory=group
-        # else it may be another job's
-        and (number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))),
+    )
+
+
+def _judged(
+    code: int, tail: tuple[str, ...], kills: Sequence[int | None], *, ended_by_gate: bool
+) -> Ended:
+    """Return how a command ended by its exit code, the end of its log and the kernel's count of
+    kills since it began."""
+    group_kills, machine_kills = map(_since, kills, _kills())
+    # a shell reports its child's signal as 128 + N
+    number = -code if code < 0 else code - 128 if 128 < code < 160 else None
+    group = bool(code) and not ended_by_gate and bool(group_kills)
+    killed = number == signal.SIGKILL or any(map(_CHILD_KILLED.search, tail))
+    return Ended(
+        exit_code=code,
+        signal=number,
+        tail=tail,
+        out_of_memory=group and killed,  # else it may be another job's
         machine_kills=machine_kills,
         group_killed=group,
     )
 
 
 def _watch(
-    process: subprocess.Popen[bytes],
-    deadline: float,
-    tick: Callable[[list[psutil.Process]], str | None],
-    seen: dict[int, psutil.Process],
-    before: set[int],
+    tree: _Tree, deadline: float, tick: Callable[[list[psutil.Process]], str | None]
 ) -> tuple[str, bool]:
-    due, ticks = time.monotonic() + TICK, 0
-    alive: list[psutil.Process] = []
+    """Return why the watcher ended the command, if it did, and whether its time was over."""
+    ticks, alive = 0, list[psutil.Process]()
     while True:
-        if _wait(process, max(0.0, due - time.monotonic())):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tree.process.wait(TICK)
             return "", False
-        due, ticks = time.monotonic() + TICK, ticks + 1
+        ticks += 1
         if ticks % SCAN_EVERY == 0:
-            alive = descendants(before)
-            seen.update((child.pid, child) for child in alive)
+            alive = tree.descendants()
         reason = tick(alive)
         if reason:
             return reason, False
@@ -161,99 +161,53 @@ def _watch(
             return "", True
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether the process has ended, at latest after `seconds`. Through its file descriptor where
-    there is one (Linux): no polling."""
-    if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            handle = os.pidfd_open(process.pid)
-            try:
-                select.select([handle], [], [], seconds)
-            finally:
-                os.close(handle)
-            return process.poll() is not None
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=max(0.01, seconds))
-    return process.poll() is not None
+class _Tree:
+    """A command and all that it starts; `before` are the children that the gate had already."""
 
+    def __init__(self, process: subprocess.Popen[bytes], before: set[int]) -> None:
+        self.process, self.before = process, before
+        self.known = dict[int, psutil.Process]()
 
-def descendants(before: set[int]) -> list[psutil.Process]:
-    """Every process below this one, but the children that were there before the run."""
-    if not Path(
-        f"/proc/self/task/{threading.get_native_id()}/children"
-    ).exists():  # not Linux, or a kernel without CONFIG_PROC_CHILDREN
-        with contextlib.suppress(psutil.Error):
-            return [
-                child
-                for child in psutil.Process().children(recursive=True)
-                if child.pid not in before
-            ]
-    found: list[psutil.Process] = []
-    waiting = [pid for pid in _children(os.getpid()) if pid not in before]
-    while waiting:
-        pid = waiting.pop()
-        waiting += _children(pid)
-        with contextlib.suppress(psutil.Error):
-            found.append(psutil.Process(pid))
-    return found
+    def descendants(self) -> list[psutil.Process]:
+        """Return every process below the gate but those that were there before."""
+        children = psutil.Process().children(recursive=True)
+        found = [child for child in children if child.pid not in self.before]
+        self.known.update((child.pid, child) for child in found)
+        return found
 
-
-def _children(pid: int) -> list[int]:
-    """Children of one process, from each of its threads: a look at a few small files instead of at
-    every process of the machine."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in os.scandir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                found += map(int, Path(thread.path, "children").read_text().split())
-    return found
-
-
-def _end_tree(
-    process: subprocess.Popen[bytes],
-    seen: dict[int, psutil.Process],
-    before: set[int],
-    *,
-    at_once: bool,
-) -> int:
-    """Kill what is left, again until nothing is. The number of processes that a finished command
-    had left running."""
-    deadline = time.monotonic() + (0.0 if at_once else GRACE)
-    while (
-        not (at_once or is_waiting())
-        and time.monotonic() < deadline
-        and _alive(process, seen, before)
-    ):
-        time.sleep(0.02)
-    left = _alive(process, seen, before)
-    for _ in range(200):
-        alive = _alive(process, seen, before)
-        if not alive and process.poll() is not None:
-            break
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for child in alive:
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.05)
-    process.wait()
-    return 0 if at_once else len(left)
-
-
-def _alive(
-    process: subprocess.Popen[bytes], seen: dict[int, psutil.Process], before: set[int]
-) -> list[psutil.Process]:
-    """Living processes of the run; dead orphans that fell to us are reaped on the way."""
-    found = []
-    for child in {child.pid: child for child in [*descendants(before), *seen.values()]}.values():
-        with contextlib.suppress(psutil.Error):
-            if child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
-            elif child.pid != process.pid and child.ppid() == os.getpid():
-                with contextlib.suppress(ChildProcessError):
+    def alive(self) -> list[psutil.Process]:
+        """Return the living processes; dead orphans that fell to the gate are reaped on the way."""
+        self.descendants()
+        found = []
+        for child in self.known.values():
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.append(child)
+                elif child.pid != self.process.pid and child.ppid() == os.getpid():
                     os.waitpid(child.pid, os.WNOHANG)
-    return [child for child in found if child.pid != process.pid or process.poll() is None]
+        leader = self.process.pid
+        return [child for child in found if child.pid != leader or self.process.poll() is None]
+
+    def end(self, *, at_once: bool) -> int:
+        """Kill what is left, again until nothing is. Return how many processes a finished command
+        had left running."""
+        deadline = time.monotonic() + (0.0 if at_once else GRACE)
+        while not is_waiting() and time.monotonic() < deadline and self.alive():
+            time.sleep(0.02)
+        left = self.alive()
+        for _ in range(200):
+            alive = self.alive()
+            if not alive and self.process.poll() is not None:
+                break
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            for child in alive:
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=0.05)
+        self.process.wait()
+        return 0 if at_once else len(left)
 
 
 class _Tail:
@@ -276,7 +230,7 @@ class _Tail:
                     self._size -= len(self._chunks.popleft())
 
     def lines(self) -> tuple[str, ...]:
-        """The last lines, as text. Called when no writer is left."""
+        """Return the last lines, as text. Called when no writer is left."""
         self._thread.join(timeout=2)
         with contextlib.suppress(OSError):
             self._stream.close()
@@ -291,48 +245,37 @@ def _adopt_orphans() -> None:
 
 
 def _kills() -> tuple[int | None, int | None]:
-    """How often the kernel has killed for want of memory, by its own counters: in our control
-    group, on this machine; None: not known."""
-    return next(_group_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), None), _counted(
-        Path("/proc/vmstat")
-    )
+    """Return how often the kernel has killed for want of memory, by its own counters: in our
+    control group, on this machine; None: not known."""
+    return next(_group_kills(), None), _counted(Path("/proc/vmstat"))
 
 
 def _since(before: int | None, now: int | None) -> int | None:
     return None if now is None or before is None else now - before
 
 
-def _group_kills(groups: Path, mounted: Path) -> Iterator[int]:
-    """The count of the nearest group that has one: version 2 (whose groups count for those below
-    them), then version 1. Inside a container the path that the kernel names may not exist, and what
-    is mounted is the container's own."""
+def _group_kills() -> Iterator[int]:
+    """Yield the count of the nearest group that has one: of version 2 (whose groups count for those
+    below them), then of version 1. Inside a container the path that the kernel names may not exist,
+    and what is mounted is the container's own."""
+    mounted = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError):
-        for line in groups.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        for line in Path("/proc/self/cgroup").read_text(errors="surrogateescape").splitlines():
             _, controllers, path = line.split(":", 2)
+            top, name = mounted, "memory.events"
+            if controllers == "memory":
+                top, name = mounted / "memory", "memory.oom_control"
             if controllers in ("", "memory"):
-                tops = (mounted, mounted / "unified") if not controllers else (mounted / "memory",)
-                for top in tops:
-                    own = top / path.lstrip("/")
-                    for folder in (
-                        own,
-                        *(above for above in own.parents if above.is_relative_to(top)),
-                    ):
-                        count = _counted(
-                            folder / ("memory.oom_control" if controllers else "memory.events")
-                        )
-                        if count is not None:
-                            yield count
+                own = top / path.lstrip("/")
+                folders = (own, *own.parents)
+                counts = (_counted(it / name) for it in folders if it.is_relative_to(top))
+                yield from (count for count in counts if count is not None)
 
 
 def _counted(path: Path) -> int | None:
-    """The value of `oom_kill` in one of the kernel's files of counters."""
+    """Return the value of `oom_kill` in one of the kernel's files of counters."""
     with contextlib.suppress(OSError, ValueError):
-        return next(
-            (
-                int(line.split()[1])
-                for line in path.read_text().splitlines()
-                if line.startswith("oom_kill ")
-            ),
-            None,
-        )
+        for line in path.read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
     return None

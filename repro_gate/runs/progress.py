@@ -23,28 +23,28 @@ class Watch:
     """Who is told how the gate goes on; this one tells nobody."""
 
     def verifying(self, done: int, total: int) -> None:
-        """Declared data is being hashed: bytes so far, and in all."""
+        """Tell that declared data is being hashed: bytes so far, and in all."""
 
     def said(self, text: str) -> None:
-        """A line before something that takes long. The text is safe to print."""
+        """Tell a line before something that takes long. The text is safe to print."""
 
     def run_started(self, name: str, number: int, total: int, steps: int | None) -> None:
-        """A run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to its
-        end)."""
+        """Tell that a run begins: the `number`-th of `total`, of `steps` optimizer steps (None: to
+        its end)."""
 
     def advanced(self, step: int, loss: float | None) -> None:
-        """The run has closed `step`."""
+        """Tell that the run has closed `step`."""
 
     def compared(self, divergence: Divergence | None) -> None:
-        """How the run compares so far with the first of its pair, of which it must be a repeat:
-        where it diverged, None: it did not. Said of a run of which something was compared, now and
-        then."""
+        """Tell how the run compares so far with the first of its pair, of which it must be a
+        repeat: where it diverged, None: it did not. Said of a run of which something was compared,
+        now and then."""
 
     def diverged(self, divergence: Divergence) -> None:
-        """The second deterministic run has just diverged from the first."""
+        """Tell that the second deterministic run has just diverged from the first."""
 
     def run_ended(self, run: RunResult) -> None:
-        """The run has ended."""
+        """Tell that the run has ended."""
 
 
 class LiveComparison:
@@ -100,7 +100,7 @@ class Progress:
         self._step = -1
 
     def tick(self, traces: Sequence[Trace]) -> str | None:
-        """Called a few times a second with the traces so far."""
+        """Take in the traces so far. Called a few times a second with the traces so far."""
         ended = None
         if self.live is not None:
             ended = self.live.look(traces)

@@ -61,8 +61,8 @@ class ArtifactReader:
         self._seconds = MAX_SECONDS
 
     def contents(self, items: Sequence[Collected]) -> list[Artifact]:
-        """What these artifacts hold. All that were not read before are read in one start of the
-        training's interpreter, and removed."""
+        """Return what these artifacts hold. All that were not read before are read in one start of
+        the training's interpreter, and removed."""
         waiting = [item for item in items if item.path not in self._known]
         if waiting:
             began = monotonic()
@@ -242,8 +242,8 @@ class _Answers:
 def read(
     items: Sequence[Collected], python: Interpreter, seconds: float, *, pairs: bool = False
 ) -> tuple[list[Artifact], dict[tuple[int, str], Distance]]:
-    """The items' contents, in one start of the training's interpreter; with `pairs`, how far the
-    tensors of two neighbours are apart.
+    """Return the items' contents, in one start of the training's interpreter; with `pairs`, how far
+    the tensors of two neighbours are apart.
 
     `python.folder` has the folders `empty` and `tmp`, both the training's own. Never raises for
     what a file holds, or for an interpreter that cannot be started: what is not read comes back as
@@ -348,7 +348,7 @@ def _take(said: bytes, items: Sequence[Collected], waiting: list[int], known: _A
 
 
 def _opaque(item: Collected, why: str = "") -> Artifact:
-    """An item by its bytes: one leaf, or one for each file of a folder."""
+    """Return an item by its bytes: one leaf, or one for each file of a folder."""
     leaves = {
         name: Leaf(kind="bytes", dtype=None, shape=(size,), digest=digest)
         for name, digest, size in item.files

@@ -62,7 +62,7 @@ _OF_SECOND = re.compile(f"(/run/)({'|'.join(_AS_FIRST)})(?![^/])")
 
 
 def places(varied: Collection[str]) -> Places:
-    """The folders of a run that differs in these names."""
+    """Return the folders of a run that differs in these names."""
     return Places(
         SECOND.workspace if "path" in varied else FIRST.workspace,
         SECOND.home if "home" in varied else FIRST.home,
@@ -95,7 +95,7 @@ def environment(
 
 
 def umask(varied: Collection[str]) -> int:
-    """The umask of a run; -1: the gate's own."""
+    """Return the umask of a run; -1: the gate's own."""
     if "umask" not in varied:
         return -1
     now = os.umask(0o077)
@@ -112,13 +112,13 @@ def shift_times(root: Path) -> None:
 
 
 def as_first(text: str) -> str:
-    """A text in which a varied run's own folders are called as the first run's."""
+    """Return a text in which a varied run's own folders are called as the first run's."""
     return _OF_SECOND.sub(lambda found: found[1] + _AS_FIRST[found[2]], text)
 
 
 def left_alike(varied: Collection[str]) -> tuple[str, ...]:
-    """What is not varied, in words: names that the spec leaves out, and what the others do not
-    reach."""
+    """Return what is not varied, in words: names that the spec leaves out, and what the others do
+    not reach."""
     out = [name for name in VARIED if name not in varied]
     return (*out, *(text for name, text in NOT_VARIED.items() if name in varied))
 
@@ -129,7 +129,7 @@ def _make_older(path: str) -> None:
 
 
 def _installed(name: str) -> bool:
-    """Whether the C library has a locale of that name. Nothing of this process changes."""
+    """Return whether the C library has a locale of that name. Nothing of this process changes."""
     libc = ctypes.CDLL(None)
     libc.newlocale.restype = ctypes.c_void_p
     libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]

@@ -103,7 +103,7 @@ class Watcher:
 
 
 def _has_torch(pid: int) -> bool:
-    """Whether a library of torch is among the files that a process has mapped. It may have
+    """Return whether a library of torch is among the files that a process has mapped. It may have
     millions: MAPS_BYTES are read."""
     with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
         before, left = b"", MAPS_BYTES
@@ -115,7 +115,7 @@ def _has_torch(pid: int) -> bool:
 
 
 def failure_in(folder: Path, sandbox: Sandbox) -> str | None:
-    """What a probe that could not write its trace has left behind."""
+    """Return what a probe that could not write its trace has left behind."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         with os.fdopen(open_written(folder / fmt.FAILURE_FILE, sandbox), "rb") as file:
             text = file.read(fmt.FAILURE_BYTES).strip()

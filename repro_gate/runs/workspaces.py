@@ -45,9 +45,9 @@ class Spare:
     _folders: dict[str, bool] = field(default_factory=lambda: {"": True})
 
     def holds(self, name: str, source: Path) -> bool:
-        """Whether the file `name`, of at most LARGEST_SPARE bytes, is what `source` is: nothing of
-        it changed since the run began, and it has the same bytes, whatever a file system or a
-        folder that was moved makes of the time."""
+        """Return whether the file `name`, of at most LARGEST_SPARE bytes, is what `source` is:
+        nothing of it changed since the run began, and it has the same bytes, whatever a file system
+        or a folder that was moved makes of the time."""
         path = os.path.join(self.root, name)
         try:
             old, new = os.lstat(path), os.lstat(source)
@@ -63,7 +63,8 @@ class Spare:
             return False
 
     def _is_folder(self, name: str) -> bool:
-        """Whether a folder, and each above it, is no link: what lies elsewhere is not moved."""
+        """Return whether a folder, and each above it, is no link: what lies elsewhere is not
+        moved."""
         if name not in self._folders:
             self._folders[name] = self._is_folder(os.path.dirname(name)) and stat.S_ISDIR(
                 os.lstat(self.root / name).st_mode
@@ -80,8 +81,8 @@ def _content(path: str | Path, size: int) -> bytes:
 
 
 def spare_of(run_folder: Path) -> Spare | None:
-    """The workspace of the run that has ended in `run_folder`; None where there is none. What the
-    gate wrote last tells when it began."""
+    """Return the workspace of the run that has ended in `run_folder`; None if there is none. What
+    the gate wrote last tells when it began."""
     for place in (variation.FIRST, variation.SECOND):
         path = run_folder / place.workspace
         with suppress(OSError):
@@ -120,9 +121,9 @@ def fresh_workspace(
     varied: Collection[str] = (),
     spare: Spare | None = None,
 ) -> Workspace:
-    """A pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what stood
-    there is removed. A run that is varied in them has them elsewhere, or files of another time.
-    Files that `spare` still holds are moved from there.
+    """Make a pristine `workspace`, an empty HOME (`home`) and TMPDIR (`tmp`) in `run_folder`; what
+    stood there is removed. A run that is varied in them has them elsewhere, or files of another
+    time. Files that `spare` still holds are moved from there.
 
     Declared data becomes a link to the original, instead of a copy that came with the snapshot;
     data outside the checkout is given by an absolute path and needs none. Raises UsageError for a

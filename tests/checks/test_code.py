@@ -19,7 +19,7 @@ from repro_gate.checks.opened import (
     folded,
     from_root,
     opened,
-    unsound,
+    why_runs_are_unusable,
 )
 from repro_gate.runs.launch import SNIPPET
 from repro_gate.spec.model import DataItem
@@ -189,8 +189,8 @@ def test_a_copy_and_a_module_of_the_original_checkout_fail_in_both_profiles(
     assert statuses(code.imports_checkout, facts) == expected
     lines = outcome(code.imports_checkout, facts)[1]
     assert len(lines) == len(imports) and path in "".join(lines)
-    assert (path in unsound(facts, facts.runs)) is (is_unsound or not path)
-    assert bool(unsound(facts, facts.runs)) is is_unsound
+    assert (path in why_runs_are_unusable(facts, facts.runs)) is (is_unsound or not path)
+    assert bool(why_runs_are_unusable(facts, facts.runs)) is is_unsound
     assert code.imports_checkout(of(repo)).status == "skip"
 
 

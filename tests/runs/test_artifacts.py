@@ -278,7 +278,7 @@ def test_a_difference_has_the_values_by_their_type_and_a_distance_for_numbers_al
 def compared(a: Mapping[str, Collected], b: Mapping[str, Collected]) -> reading.ArtifactComparison:
     """Without an interpreter: by their bytes."""
     reader: Any = SimpleNamespace(contents=lambda items: [*map(reading._opaque, items)])
-    return reading.differences(a, b, reader, reader, 3)
+    return reading.differences(a, b, reader, 3)
 
 
 def test_artifacts_above_a_limit_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def trace_script(
     **planned: Any,
 ) -> RunResult:
     """One run of `train.py` (or several files, by name) under the probe, in `tmp_path`; the arm is
-    `deterministic` unless given. `planned`: what else its Plan holds."""
+    `deterministic` unless given. `planned`: what else its request holds."""
     place = tmp_path / "place"
     workspace = place / "workspace"
     for folder in (workspace, place / "home", place / "tmp"):
